@@ -17,6 +17,7 @@ function make({ orgs }: World["Service"]) {
   const counts = new Map<string, ActivityCount>()
   const failures = new Map<string, FailureCount>()
   const replicas = new Map<string, Replica>()
+  const isAlive = ({ orgId }: { readonly orgId: string }) => orgId === "" || orgs.has(orgId)
 
   const removeOld = <A extends Pick<ActivityCount, "every" | "at">>(
     rows: Map<string, A>,
@@ -39,13 +40,15 @@ function make({ orgs }: World["Service"]) {
   return ActivityRepository.of({
     add: (rows) =>
       Effect.sync(() =>
-        rows.forEach((row) =>
-          added(counts, JSON.stringify([row.orgId, row.every, row.at, row.kind, row.outcome]), row),
-        ),
+        rows
+          .filter(isAlive)
+          .forEach((row) => added(counts, JSON.stringify([row.orgId, row.every, row.at, row.kind, row.outcome]), row)),
       ),
     addFailures: (rows) =>
       Effect.sync(() =>
-        rows.forEach((row) => added(failures, JSON.stringify([row.orgId, row.endpointId, row.every, row.at]), row)),
+        rows
+          .filter(isAlive)
+          .forEach((row) => added(failures, JSON.stringify([row.orgId, row.endpointId, row.every, row.at]), row)),
       ),
     counts: (scope, every, from, to) =>
       Effect.sync(() =>

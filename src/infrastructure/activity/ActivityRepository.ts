@@ -10,7 +10,18 @@ import {
   maxSweeps,
   ReplicaFigures,
 } from "../../domain/activity/ActivityRepository.ts"
-import { date, decodeRows, inScope, integers, orgOf, texts, Time, times } from "../database/fragments.ts"
+import {
+  aliveOrgs,
+  date,
+  decodeRows,
+  inScope,
+  integers,
+  isAlive,
+  orgOf,
+  texts,
+  Time,
+  times,
+} from "../database/fragments.ts"
 import { bucketsOf, byBucket, eachBucket, inOrg } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { countDue, earliest } from "../webhooks/bucketQueues.ts"
@@ -72,10 +83,15 @@ export const layer = Layer.effect(
     return ActivityRepository.of({
       add: (rows) =>
         sql`
+          WITH ${aliveOrgs(
+            sql,
+            rows.map((r) => r.orgId),
+          )}
           INSERT INTO activity_counts AS a (org_id, every, at, kind, outcome, count)
           SELECT * FROM unnest(${texts(rows.map((r) => r.orgId))}, ${texts(rows.map((r) => r.every))},
             ${times(rows.map((r) => DateTime.makeUnsafe(r.at)))}, ${texts(rows.map((r) => r.kind))},
-            ${texts(rows.map((r) => r.outcome))}, ${integers(rows.map((r) => r.count))})
+            ${texts(rows.map((r) => r.outcome))}, ${integers(rows.map((r) => r.count))}) AS given (org_id)
+          WHERE ${isAlive(sql, "given.org_id")}
           ON CONFLICT (org_id, every, at, kind, outcome) DO UPDATE SET count = a.count + excluded.count`.pipe(
           Effect.asVoid,
           orUnavailableWithin("sweep"),
@@ -83,11 +99,16 @@ export const layer = Layer.effect(
 
       addFailures: (rows) =>
         sql`
+          WITH ${aliveOrgs(
+            sql,
+            rows.map((r) => r.orgId),
+          )}
           INSERT INTO endpoint_failures AS f (org_id, endpoint_id, every, at, count, last_at, last_status, last_failure)
           SELECT * FROM unnest(${texts(rows.map((r) => r.orgId))}, ${texts(rows.map((r) => r.endpointId))},
             ${texts(rows.map((r) => r.every))}, ${timesOf(rows, (r) => r.at)}, ${integers(rows.map((r) => r.count))},
             ${timesOf(rows, (r) => r.lastAt)}, ${integers(rows.map((r) => r.lastStatus))},
-            ${texts(rows.map((r) => r.lastFailure))})
+            ${texts(rows.map((r) => r.lastFailure))}) AS given (org_id)
+          WHERE ${isAlive(sql, "given.org_id")}
           ON CONFLICT (org_id, endpoint_id, every, at) DO UPDATE SET count = f.count + excluded.count,
             last_at = greatest(f.last_at, excluded.last_at),
             last_status = CASE WHEN excluded.last_at >= f.last_at THEN excluded.last_status ELSE f.last_status END,

@@ -134,3 +134,14 @@ export const bytes = (values: Iterable<string>) =>
     [...values].map((hex) => Buffer.from(hex, "hex")),
     PgTypes.OID.bytea,
   )
+
+/**
+ * The CTE `alive`: those of the orgs that exist, until the transaction ends: the erasure of an org waits for it, and then finds
+ * what it wrote. For what is written later than its org was asked for, such as counts in memory.
+ */
+export const aliveOrgs = (sql: SqlClient.SqlClient, orgIds: ReadonlyArray<string>) =>
+  sql`alive AS MATERIALIZED (SELECT id FROM orgs WHERE id = ANY(${texts(new Set(orgIds))}) ORDER BY id FOR KEY SHARE)`
+
+/** SQL beside `aliveOrgs`: whether the org of a column exists, or it is the platform's. */
+export const isAlive = (sql: SqlClient.SqlClient, column: string) =>
+  sql.literal(`(${column} = '' OR ${column} IN (SELECT id FROM alive))`)

@@ -2,6 +2,7 @@ import { Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { type HourOfKey, KeyUsageReport, KeyUsageRepository } from "../../domain/keys/KeyUsage.ts"
+import { aliveOrgs, isAlive } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 
 /** The key of the rows that add up an org. */
@@ -20,10 +21,13 @@ export const layer = Layer.effect(
       // In the order of the primary key, so that replicas that write at the same time do not deadlock.
       add: (hours) =>
         sql`
-          WITH used AS (
+          WITH ${aliveOrgs(
+            sql,
+            hours.map(({ orgId }) => orgId),
+          )}, used AS (
             SELECT * FROM json_to_recordset(${JSON.stringify(hours)}) AS used (
               "orgId" text, "keyId" text, hour integer, valid bigint, forbidden bigint, limited bigint, cost bigint
-            ) WHERE EXISTS (SELECT 1 FROM orgs WHERE orgs.id = used."orgId")
+            ) WHERE ${isAlive(sql, 'used."orgId"')}
           )
           INSERT INTO key_usage AS u (org_id, key_id, hour, valid, forbidden, limited, cost)
           SELECT * FROM (
