@@ -53,6 +53,8 @@ const ask = async (request: IncomingMessage, response: ServerResponse, { gatehou
     headers: { "content-type": "application/json", ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) },
     body: JSON.stringify({ messages, pageSlug: pageSlug || undefined, docsUrl, docsPages }),
     signal: gone.signal,
+    // A redirect would take the key and the documentation elsewhere.
+    redirect: "error",
   })
   const passed = ["content-type", "x-vercel-ai-ui-message-stream", "retry-after"]
   const headers = passed.flatMap((name) =>

@@ -39,7 +39,7 @@ const otherNames: ReadonlyArray<readonly [field: string, names: RegExp, hint: st
   [
     "cursor",
     /^(?:page|offset|skip|after|starting_after)$/i,
-    "lists use cursor: send the nextCursor of the page before",
+    "lists use cursor: send the next one, which the page before has",
   ],
   ["limit", /^(?:per_?page|page_?size|count|max|take)$/i, "use limit"],
 ]

@@ -47,6 +47,7 @@ const exchange = (url: string, bytes: string) =>
 /** The fault of an answer, in the shape of the interface of its path. */
 const faultOf = ({ status, headers, text }: RawAnswer, path = "") => {
   if (headers["x-request-id"] === undefined) return `no x-request-id: ${text}`
+  if (headers["x-content-type-options"] !== "nosniff") return `no nosniff: ${text}`
   if (status < 400) return undefined
   const answer = { status, headers, text, json: JSON.parse(text) as unknown }
   // A malformed request gets the platform's shape, and statuses that no operation has.

@@ -343,7 +343,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
           "GET",
           "/api/v0/projects?page=2",
           undefined,
-          "page is not a field of this operation (lists use cursor: send the nextCursor of the page before).",
+          "page is not a field of this operation (lists use cursor: send the next one, which the page before has).",
         ],
         ["GET", "/api/v0/projects/", undefined, "There is no operation at this path. Leave out the slash at its end."],
         ["POST", "/v1/jobs/create/", {}, "There is no operation at this path. Leave out the slash at its end."],
