@@ -137,7 +137,7 @@ describe("limits of keys over three replicas", () => {
       for (const one of alive) yield* one.end("SIGTERM")
       const last = yield* startService({ DATABASE_URL: postgres.url, ENCRYPTION_KEY: encryptionKey })
       const listed = (yield* last.send("GET", `${keys.path}?limit=100`)).json as {
-        keys: ReadonlyArray<{ prefix: string; credits: number | null }>
+        keys: ReadonlyArray<{ prefix: string; credits: { remaining: number } | null }>
       }
       const byKey = Map.groupBy(answers, ({ key }) => key)
       for (const key of keys.withCredits) {
@@ -145,7 +145,7 @@ describe("limits of keys over three replicas", () => {
         const valid = own.filter(({ status }) => status === 200).length
         // These uses may or may not have taken units.
         const unknown = own.filter(({ status }) => status === 0 || status === 503).length
-        const left = listed.keys.find(({ prefix }) => key.startsWith(prefix))!.credits!
+        const left = listed.keys.find(({ prefix }) => key.startsWith(prefix))!.credits!.remaining
         assert.isAtMost(valid + left, credits.remaining)
         assert.isAtLeast(valid + left + unknown, credits.remaining * 0.97)
       }
