@@ -82,11 +82,11 @@ const round = Effect.fnUntraced(function* (
     Effect.suspend(() => {
       const sentAt = since()
       waiting++
-      return Effect.map(request, (status) => {
-        answers.push({ what, sentAt, status })
-        waiting--
-      })
-    }).pipe(Effect.orDie, Effect.forkScoped)
+      return request.pipe(
+        Effect.map((status) => answers.push({ what, sentAt, status })),
+        Effect.ensuring(Effect.sync(() => waiting--)),
+      )
+    }).pipe(Effect.forkScoped)
   const askBoth = Effect.andThen(ask("validation", validate(replica, key)), ask("sign-in", signIn(replica, key)))
   const asking = Effect.repeat(Effect.andThen(askBoth, Effect.sleep("100 millis")), {
     until: () => since() > Math.max(trouble.lastsMillis, boundMillis) + 600,

@@ -4,6 +4,7 @@ import type { SqlClient } from "effect/sql"
 import { SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
+import { withBoundedTransactions } from "./boundedTransactions.ts"
 import { parseDatabaseUrl } from "./DatabaseUrl.ts"
 import { type ListenOptions, Notification, type Subscribe } from "./Notifications.ts"
 import { planSettings } from "./planSettings.ts"
@@ -45,7 +46,7 @@ export const poolSize = 10
  */
 export const client = (url: Redacted.Redacted<string>, parameters: Readonly<Record<string, string>> = {}) =>
   Effect.flatMap(poolConfig(url, parameters), (config) =>
-    PgClient.make({ ...config, minConnections: 1, maxConnections: poolSize }),
+    Effect.map(PgClient.make({ ...config, minConnections: 1, maxConnections: poolSize }), withBoundedTransactions),
   )
 
 /**

@@ -111,6 +111,37 @@ describe.concurrent("an outage of PostgreSQL", () => {
     }),
   )
 
+  // Seen failing with the control statements of the driver, which wait for TCP to give up: BEGIN, COMMIT and ROLLBACK.
+  it.live("a transaction whose network falls silent at any statement is a 503, and gives its connection back", () =>
+    Effect.gen(function* () {
+      const one = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)
+      const steps = {
+        BEGIN: (silence: Effect.Effect<void>) => Effect.andThen(silence, inTransaction(one)),
+        statement: (silence: Effect.Effect<void>) => inTransaction(Effect.andThen(silence, one)),
+        COMMIT: (silence: Effect.Effect<void>) => inTransaction(Effect.andThen(one, silence)),
+        ROLLBACK: (silence: Effect.Effect<void>) =>
+          inTransaction(Effect.all([one, silence, Effect.fail(new Unavailable({ error: "ended" }))])),
+        SAVEPOINT: (silence: Effect.Effect<void>) =>
+          Effect.flatMap(SqlClient.SqlClient, (sql) =>
+            inTransaction(Effect.andThen(silence, sql.withTransaction(one))),
+          ),
+      }
+      yield* Effect.forEach(
+        Object.values(steps),
+        Effect.fnUntraced(function* (step) {
+          const proxy = yield* proxied(yield* freshPostgres())
+          yield* Effect.gen(function* () {
+            yield* one
+            yield* refused(step(proxy.silence))
+            yield* proxy.heal
+            yield* eventually("the database", inTransaction(one))
+          }).pipe(Effect.provide(postgres(proxy.url)))
+        }),
+        { concurrency: 5 },
+      )
+    }),
+  )
+
   it.live("a statement past its deadline is canceled, and so is a wait for a connection", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient

@@ -3,6 +3,7 @@ import { Context, Duration, Effect, Exit, Fiber, Redacted, Schedule, Scope } fro
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
+import { withBoundedTransactions } from "../boundedTransactions.ts"
 import { atNode } from "../DatabaseUrl.ts"
 import { keepAliveInitialDelay, poolConfig } from "../PostgresDatabase.ts"
 import { Bucket, bucketParameters, type DistributedClient, makeBuckets, schemaOf } from "../buckets.ts"
@@ -104,18 +105,6 @@ const makePlaces = Effect.fnUntraced(function* (
   return places
 })
 
-/** PostgreSQL answers `ROLLBACK` to the `COMMIT` of a transaction in which a statement failed. */
-const commit = (connection: SqlConnection.Connection) =>
-  Effect.flatMap(
-    connection.executeRaw("COMMIT", []) as Effect.Effect<PgConnection.Result, SqlError.SqlError>,
-    ({ command }) => {
-      const cause = new Error("COMMIT rolled back an aborted transaction")
-      return command === "ROLLBACK"
-        ? Effect.fail(new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause, message: cause.message }) }))
-        : Effect.void
-    },
-  )
-
 /**
  * The client of a distributed database. Statements of a fiber with a bucket go to the node that holds it, on a connection
  * whose search_path is the bucket's schema, so that the statements are the same as on one PostgreSQL and their plans stay.
@@ -143,14 +132,11 @@ export const make = Effect.fnUntraced(function* (
     acquirer: reserve,
     borrower: (f) => Effect.scoped(Effect.flatMap(reserve, f)),
     transactionAcquirer: reserveForTransaction,
-    prepareTransactionControls: true,
-    commit,
-    releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
     compiler: PgClient.makeCompiler(),
     spanAttributes: [["db.system.name", "postgresql"]],
   })
   const { [PgClient.TypeId]: typeId, config, json, listen, notify } = platform
-  const distributed: PgClient.PgClient & DistributedClient = Object.assign(client, {
+  const distributed: PgClient.PgClient & DistributedClient = Object.assign(withBoundedTransactions(client), {
     [PgClient.TypeId]: typeId,
     config,
     json,
