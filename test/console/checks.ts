@@ -36,4 +36,6 @@ export const expectFits = async (page: Page) => {
     ).toBeLessThanOrEqual(width)
   }
   await page.setViewportSize({ width: 1280, height: 900 })
+  // A click while the page still moves into place would miss its button.
+  await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 }
