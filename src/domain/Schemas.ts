@@ -12,18 +12,25 @@ export const Text = Schema.String.check(
 /** Text of at least one character, such as a name, a label or an id in a request. */
 export const NonEmptyText = Text.check(Schema.isMinLength(1, { expected: "at least 1 character" }))
 
+/** The largest length of a text in UTF-16 code units. Each text of a request has one, so that what is stored is bounded. */
+export const atMost = (length: number) =>
+  Schema.isMaxLength(length, { expected: `at most ${length.toLocaleString("en")} characters` })
+
 /** The name of a key, a project or an org: 1 to 255 characters. */
-export const Name = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" }))
+export const Name = NonEmptyText.check(atMost(255))
 
 /** A secret that signs webhooks: 1 to 512 characters, not only white space. */
 export const SigningSecret = NonEmptyText.check(
-  Schema.isMaxLength(512, { expected: "at most 512 characters" }),
+  atMost(512),
   // The empty text is accepted here, because the minimum length already refuses it.
   Schema.isPattern(/^$|\S/u, { expected: "text that is not only white space" }),
 )
 
-/** The id of a resource in a request. Any text is valid: an unknown id is a 404, not a 400. */
-export const Id = NonEmptyText.annotate({ description: "A ULID.", examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"] })
+/** The id of a resource in a request. Any text of at most 255 characters is valid: an unknown id is a 404, not a 400. */
+export const Id = NonEmptyText.check(atMost(255)).annotate({
+  description: "A ULID.",
+  examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
+})
 
 const isoWithZone = /^(\d{4})-(\d{2})-(\d{2})T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
 

@@ -143,6 +143,7 @@ const handle = (client: Client, job: Claimed, options: LoopOptions, context: Con
         Effect.catchTags({
           InvalidRequest: ({ error }) => fail(new Error(`The result is not accepted: ${error}`), false),
           PayloadTooLarge: ({ error }) => fail(new Error(`The result is not accepted: ${error}`), false),
+          LimitReached: ({ error }) => fail(new Error(`The result is not stored: ${error}`), true),
         }),
       ),
     onFailure: ({ cause }) => fail(cause, !(cause instanceof JobFailed)),

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { NonEmptyText, Text } from "../Schemas.ts"
+import { atMost, NonEmptyText, Text } from "../Schemas.ts"
 import type { CiRun } from "./CiRun.ts"
 import { namePattern, ownerPattern } from "./providers/claims.ts"
 
@@ -10,12 +10,13 @@ const owner = Text.check(
   Schema.isPattern(ownerPattern, {
     expected: "the owner of a repository: letters, digits, dots, hyphens and underscores, with / between nested groups",
   }),
-  Schema.isMaxLength(255, { expected: "at most 255 characters" }),
+  atMost(255),
 )
 const repository = Text.check(
   Schema.isPattern(namePattern, { expected: "1 to 100 letters, digits, dots, hyphens or underscores" }),
+  atMost(100),
 )
-const pin = NonEmptyText.check(Schema.isMaxLength(1024, { expected: "at most 1,024 characters" }))
+const pin = NonEmptyText.check(atMost(1024))
 
 const fields = {
   provider: provider.annotate({

@@ -1,5 +1,5 @@
 import { Context, Schema } from "effect"
-import { Text } from "../Schemas.ts"
+import { atMost, Text } from "../Schemas.ts"
 import { urlFault } from "../webhooks/ReceiverUrl.ts"
 
 /** The limits of one chat. */
@@ -111,7 +111,7 @@ export const ChatRequest = Schema.Struct({
       }),
   ),
   pageSlug: Schema.optionalKey(
-    Text.check(Schema.isMaxLength(512, { expected: "at most 512 characters" })).annotate({
+    Text.check(atMost(512)).annotate({
       description: "The slug of the reader's current page. The search ranks this page higher.",
       examples: ["guides/keys"],
     }),

@@ -1,10 +1,8 @@
 import { Schema } from "effect"
-import { Id, NonEmptyText, SigningSecret, Text, Timestamp } from "../Schemas.ts"
+import { atMost, Id, NonEmptyText, SigningSecret, Text, Timestamp } from "../Schemas.ts"
 
 export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed", "canceled"])
 export type JobStatus = typeof JobStatus.Type
-
-const atMost = (length: number) => Schema.isMaxLength(length, { expected: `at most ${length} characters` })
 
 export const WorkflowName = NonEmptyText.check(atMost(255)).annotate({
   description: "The name of the kind of work.",
@@ -35,7 +33,7 @@ const jsonField = (what: string) =>
 
 /** Where the event of a finished job goes instead of the org's endpoints. */
 const callbackFields = {
-  callback_url: Schema.optionalKey(Schema.NullOr(Text)).annotate({
+  callback_url: Schema.optionalKey(Schema.NullOr(Text.check(atMost(2048)))).annotate({
     description:
       "The URL that receives the event of this job instead of the org's endpoints. Without callback_secret there is no " +
       "callback, and the event goes to the endpoints. It follows the rules of an endpoint's url.",
@@ -160,7 +158,10 @@ export const CompleteJob = Schema.Struct({
 export const FailJob = Schema.Struct({
   job_id: Id,
   attempt: Schema.optionalKey(Attempt),
-  error: Text.annotate({ description: "Why the job failed, in a sentence.", examples: ["out of memory"] }),
+  error: Text.check(atMost(10_000)).annotate({
+    description: "Why the job failed, in a sentence.",
+    examples: ["out of memory"],
+  }),
   mapped_stack: jsonField("Where the error happened"),
   retry: Schema.optionalKey(Schema.Boolean).annotate({
     description:

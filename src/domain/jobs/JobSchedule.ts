@@ -1,14 +1,14 @@
 import { Schema } from "effect"
 import { jobFields, JobStatus, sharedFields } from "./Job.ts"
-import { Id, NonEmptyText, Timestamp } from "../Schemas.ts"
+import { atMost, Id, NonEmptyText, Timestamp } from "../Schemas.ts"
 
-const Cron = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
+const Cron = NonEmptyText.check(atMost(255)).annotate({
   description:
     "A cron expression of five fields (minute, hour, day, month, weekday), or six with seconds first; or " +
     "@hourly, @daily, @weekly, @monthly, @yearly.",
   examples: ["0 4 * * *"],
 })
-const TimeZone = NonEmptyText.check(Schema.isMaxLength(64, { expected: "at most 64 characters" }))
+const TimeZone = NonEmptyText.check(atMost(64))
 
 /** What a schedule does at its time while its last job is unfinished. */
 export const Overlap = Schema.Literals(["allow", "skip"])

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { NonEmptyText } from "../Schemas.ts"
+import { atMost, NonEmptyText } from "../Schemas.ts"
 import { Permissions } from "./Permission.ts"
 
 export const whole = (minimum: number, maximum: number) =>
@@ -78,7 +78,7 @@ export const changeCredits = <Balance extends { readonly remaining: number; read
 }
 
 /** The id that your own system has for the holder of a key. */
-export const ExternalId = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
+export const ExternalId = NonEmptyText.check(atMost(255)).annotate({
   description: "Your own id of the key's holder.",
   examples: ["customer_42"],
 })

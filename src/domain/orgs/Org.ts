@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
 import { ownerFormat, parseOwner } from "../deployments/CiRun.ts"
-import { Id, Name, Text, Timestamp } from "../Schemas.ts"
+import { atMost, Id, Name, Text, Timestamp } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */
 export const Org = Schema.Struct({
@@ -23,6 +23,8 @@ const maxOwners = 100
 /** Owners of repositories, as `provider:owner`, or `owner` for GitHub. */
 export const Owners = Schema.Array(
   Text.check(
+    // A provider, a colon and an owner.
+    atMost(320),
     Schema.makeFilter((text: string) => parseOwner(text) !== undefined, {
       expected: "an owner of repositories, as owner for GitHub or provider:owner, such as gitlab:acme",
       toJsonSchema: () => [{ pattern: ownerFormat }, true],

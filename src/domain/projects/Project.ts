@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, Name, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
+import { atMost, Id, Name, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
 
 /** A project. */
 export const Project = Schema.Struct({
@@ -43,7 +43,7 @@ const RepositoryPart = Text.check(
 /** The changes of a project. An absent field does not change; `null` clears it. */
 export const UpdateProject = Schema.Struct({
   name: Schema.optionalKey(Name.annotate({ examples: ["docs"] })),
-  defaultBranch: Schema.optionalKey(Schema.NullOr(NonEmptyText).annotate({ examples: ["main"] })),
+  defaultBranch: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(atMost(255))).annotate({ examples: ["main"] })),
   subdomain: Schema.optionalKey(
     Schema.NullOr(
       Text.check(

@@ -2,7 +2,7 @@ import { Context, DateTime, Duration, Effect, Layer, Redacted, Schema } from "ef
 import { SecureRandom } from "effect/crypto"
 import { Forbidden, Unauthorized, type Unavailable } from "../Errors.ts"
 import { CurrentPrincipal, currentTenant, noCredential, type Principal } from "../Principal.ts"
-import { Id, Text, Timestamp } from "../Schemas.ts"
+import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
 import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
 
@@ -186,7 +186,7 @@ export const CreatePortalLink = Schema.Struct({
 }).annotate({ identifier: "CreatePortalLink" })
 
 export const OpenPortal = Schema.Struct({
-  token: Text.check(Schema.isMaxLength(200, { expected: "at most 200 characters" })).annotate({
+  token: Text.check(atMost(200)).annotate({
     description: "The token after the # of a portal link.",
     examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T.mJ0W4c2v"],
   }),

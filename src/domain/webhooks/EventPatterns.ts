@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Text } from "../Schemas.ts"
+import { atMost, Text } from "../Schemas.ts"
 
 const segment = "[a-z0-9_-]+"
 // With the flag u, the patterns are also in the OpenAPI document.
@@ -87,6 +87,7 @@ export const testTypeOf = (patterns: ReadonlyArray<string> | null): string => {
 
 /** The type by which a list selects events. A type in no event selects nothing. */
 export const SelectedEventType = Text.check(
+  atMost(255),
   Schema.isPattern(/^[^*]*$/u, { expected: "an exact event type, such as invoice.paid: a list takes no patterns" }),
 )
 

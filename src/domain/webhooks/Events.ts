@@ -5,7 +5,7 @@ import { InvalidRequest, type LimitReached, type NotFound, type Unauthorized, ty
 import { AnyJson } from "../jobs/Job.ts"
 import { cutRows, nextCursor, nextCursorIfMore, type Page } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
-import { NonEmptyText } from "../Schemas.ts"
+import { atMost, NonEmptyText } from "../Schemas.ts"
 import { type Event, type EventDetail, type NewEvent, ownBody, type SeenEventType } from "./Event.ts"
 import { EventRepository } from "./EventRepository.ts"
 import { EventType } from "./EventPatterns.ts"
@@ -19,9 +19,7 @@ const maxBatch = 100
 export const PublishEvent = Schema.Struct({
   type: EventType,
   data: AnyJson.annotateKey({ description: "Any JSON value, at most 256 KiB and 1,000 levels deep." }),
-  idempotency_key: Schema.optionalKey(
-    NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })),
-  ).annotate({
+  idempotency_key: Schema.optionalKey(NonEmptyText.check(atMost(255))).annotate({
     description:
       "Makes the request safe to repeat: a request with the key of an earlier event returns that event and ignores all other " +
       "fields. The key is kept as long as the event.",

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, SigningSecret, Text, Timestamp } from "../Schemas.ts"
+import { atMost, Id, SigningSecret, Text, Timestamp } from "../Schemas.ts"
 import { AnyJson } from "../jobs/Job.ts"
 import { EventPatterns, TestEventType } from "./EventPatterns.ts"
 
@@ -19,7 +19,7 @@ const rule = (expected: string, holds: (headers: Readonly<Record<string, string>
   Schema.makeFilter(holds, { expected, toJsonSchema: () => [{}, true] })
 
 /** Extra headers of the requests to an endpoint. */
-export const EndpointHeaders = Schema.Record(Schema.String, Schema.String)
+export const EndpointHeaders = Schema.Record(Schema.String, Schema.String.check(atMost(1024)))
   .check(
     rule(`at most ${maxHeaders} headers`, (headers) => Object.keys(headers).length <= maxHeaders),
     rule("header names (letters, digits and -), each once", (headers) => {
@@ -48,13 +48,13 @@ const Secret = SigningSecret.annotate({
     "whsec_.",
   examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
 })
-const Url = Text.annotate({
+const Url = Text.check(atMost(2048)).annotate({
   description:
     "The URL that receives the deliveries: absolute, https (open mode: also http), without credentials, at most 2,048 " +
     "characters. Its host must not be a private, reserved or special address (open mode: private ones are allowed).",
   examples: ["https://example.com/webhooks"],
 })
-const Description = Schema.NullOr(Text).annotate({
+const Description = Schema.NullOr(Text.check(atMost(1000))).annotate({
   description: "A description in your words.",
   examples: ["Production"],
 })

@@ -5,7 +5,7 @@ import { Deployment, Registration } from "../../domain/deployments/Deployment.ts
 import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Project } from "../../domain/projects/Project.ts"
-import { Id, NonEmptyText } from "../../domain/Schemas.ts"
+import { atMost, Id, NonEmptyText } from "../../domain/Schemas.ts"
 import { access, Authorization } from "./security.ts"
 import { furtherFieldsIgnored } from "./responses.ts"
 
@@ -36,7 +36,10 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       query: {
         ...pageQuery,
         branch: Schema.optionalKey(
-          NonEmptyText.annotate({ description: "Only deployments of this branch or tag.", examples: ["main"] }),
+          NonEmptyText.check(atMost(1024)).annotate({
+            description: "Only deployments of this branch or tag.",
+            examples: ["main"],
+          }),
         ),
         preview: Schema.optionalKey(
           Schema.Boolean.annotate({ description: "true: only previews. false: no previews. Absent: all." }),

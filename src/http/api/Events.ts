@@ -2,7 +2,7 @@ import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
-import { Id, Text } from "../../domain/Schemas.ts"
+import { atMost, Id, Text } from "../../domain/Schemas.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
@@ -36,7 +36,7 @@ export class EventsGroup extends HttpApiGroup.make("events")
       payload: [
         Schema.Struct({
           limit: wholeListFields.limit,
-          cursor: Schema.optionalKey(Text).annotate({
+          cursor: Schema.optionalKey(Text.check(atMost(255))).annotate({
             description: "The next cursor of the previous page. Absent: the first page.",
             examples: ["invoice.paid"],
           }),
