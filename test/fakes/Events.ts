@@ -3,7 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { eventNotFound, EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { endpointReceivers } from "#src/domain/webhooks/EventPatterns.ts"
 import { candidates, insertEvent } from "./outbox.ts"
-import { ownedBy, type StoredEvent, WebhookWorld } from "./WebhookWorld.ts"
+import { ownedBy, rowBytes, type StoredEvent, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, needRoom, pageOf, rowsAfter } from "./World.ts"
 
 const shown = ({ createdAt, id, jobId, type }: StoredEvent) => ({
@@ -29,7 +29,7 @@ export const layer = Layer.effect(
           world,
           "storedBytes",
           orgId,
-          asked.reduce((sum, { body }) => sum + Buffer.byteLength(body), 0),
+          asked.reduce((sum, { body, idempotencyKey }) => sum + rowBytes("event", [body, idempotencyKey]), 0),
         )
         const ids: Array<string> = []
         for (const event of asked) {

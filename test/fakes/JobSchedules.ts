@@ -12,7 +12,7 @@ import type { StoredSchedule } from "./WebhookWorld.ts"
 import { toStoredJson } from "./storedJson.ts"
 import { storedJob } from "./Jobs.ts"
 import { batchOf } from "./turns.ts"
-import { byteLength, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { ownedBy, rowBytes, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
 
 /** Job schedules in memory. */
@@ -28,7 +28,7 @@ export const layer = Layer.effect(
     const createJob = Effect.fnUntraced(function* (stored: StoredSchedule, jobId: string, now: DateTime.Utc) {
       const { callbackSecret, orgId, row } = stored
       yield* needRoom(world, "unfinishedJobs", orgId)
-      yield* needRoom(world, "storedBytes", orgId, byteLength(row.input))
+      yield* needRoom(world, "storedBytes", orgId, rowBytes("job", [row.callback_url], [row.input]))
       const job = {
         jobId,
         orgId,
@@ -54,7 +54,12 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           needOrg(schedule.orgId)
           yield* needRoom(world, "schedules", schedule.orgId)
-          yield* needRoom(world, "storedBytes", schedule.orgId, byteLength(schedule.input))
+          yield* needRoom(
+            world,
+            "storedBytes",
+            schedule.orgId,
+            rowBytes("schedule", [schedule.callbackUrl], [schedule.input]),
+          )
           keepEntry(world, schedule.orgId, entry)
           schedules.set(schedule.scheduleId, {
             orgId: schedule.orgId,
@@ -108,9 +113,10 @@ export const layer = Layer.effect(
           (error) => new InvalidRequest({ error: `${error}.` }),
         )
         const input = changes.input === undefined ? row.input : toStoredJson(changes.input)
-        yield* needRoom(world, "storedBytes", orgId, byteLength(input) - byteLength(row.input))
-        keepEntry(world, orgId, entry)
         const { callbackUrl = row.callback_url, deploymentId = row.deployment_id } = changes
+        const before = rowBytes("schedule", [row.callback_url], [row.input])
+        yield* needRoom(world, "storedBytes", orgId, rowBytes("schedule", [callbackUrl], [input]) - before)
+        keepEntry(world, orgId, entry)
         const changed = { cron, overlap, timezone, workflow, input, next_at, active: next_at !== null }
         schedules.set(scheduleId, {
           ...stored,

@@ -3,11 +3,12 @@ import { SecureRandom } from "effect/crypto"
 import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { jobNotFound, JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { attemptBit, decide, refusedHeartbeat, statusAfter } from "#src/domain/jobs/JobEnd.ts"
+import { graceBytes } from "#src/domain/orgs/StoredBytes.ts"
 import { toStoredJson } from "./storedJson.ts"
 import { writeEvent } from "./outbox.ts"
 import { batchOf } from "./turns.ts"
 import type { StoredJob } from "./WebhookWorld.ts"
-import { byteLength, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { jobBytes, ownedBy, rowBytes, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, needRoom, pageOf, withinBytes } from "./World.ts"
 
 /** The stored row of a queued job. */
@@ -75,8 +76,9 @@ export const layer = Layer.effect(
           if (earlier !== undefined) return earlier.row.job_id
           if (jobs.has(job.jobId)) throw new Error("The id is taken")
           yield* needRoom(world, "unfinishedJobs", job.orgId)
-          yield* needRoom(world, "storedBytes", job.orgId, byteLength(job.input))
-          jobs.set(job.jobId, storedJob(job))
+          const stored = storedJob(job)
+          yield* needRoom(world, "storedBytes", job.orgId, jobBytes(stored))
+          jobs.set(job.jobId, stored)
           return job.jobId
         }),
 
@@ -138,6 +140,9 @@ export const layer = Layer.effect(
           return changed
         }
         const { error, mapped_stack, result, status } = decision.outcome
+        const texts =
+          rowBytes("job", [error], [result, mapped_stack]) - rowBytes("job", [row.error], [row.mapped_stack])
+        if (texts > graceBytes) yield* needRoom(world, "storedBytes", orgId, texts)
         const outcome = { result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
         if (decision._tag === "Retry") {
           const retriedAttempts = stored.retriedAttempts | attemptBit(row.attempt)

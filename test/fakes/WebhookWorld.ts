@@ -3,6 +3,8 @@ import { Context, Effect, Layer } from "effect"
 import type { Delivery, DeliveryAttempt } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { Job } from "#src/domain/jobs/Job.ts"
 import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import { byteLength, rowCost } from "#src/domain/orgs/StoredBytes.ts"
+import { isServiceType } from "#src/domain/webhooks/EventPatterns.ts"
 import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import type { SigningKey } from "#src/domain/webhooks/Signatures.ts"
@@ -93,18 +95,26 @@ export class WebhookWorld extends Context.Service<
       const schedules = new Map<string, StoredSchedule>()
       const deliveries = new Map<string, StoredDelivery>()
       const events = new Map<string, StoredEvent>()
-      const outcomesOf = (orgId: string) =>
-        rowsOf(jobs, orgId).reduce(
-          (bytes, { error, mapped_stack, result }) =>
-            bytes + byteLength(result) + Buffer.byteLength(error ?? "") + byteLength(mapped_stack),
-          [...events.values()]
-            .filter((event) => event.orgId === orgId)
-            .reduce((bytes, { body }) => bytes + Buffer.byteLength(body), 0),
+      const sumOf = <A extends { readonly orgId: string }>(
+        rows: Map<string, A>,
+        orgId: string,
+        bytesOf: (row: A) => number,
+      ) => [...rows.values()].reduce((sum, row) => sum + (row.orgId === orgId ? bytesOf(row) : 0), 0)
+      const storedBytes = (orgId: string) =>
+        sumOf(jobs, orgId, jobBytes) +
+        sumOf(schedules, orgId, ({ row }) => rowBytes("schedule", [row.callback_url], [row.input])) +
+        // Events of the service's own do not count.
+        sumOf(events, orgId, ({ body, idempotencyKey, type }) =>
+          isServiceType(type) ? 0 : rowBytes("event", [body, idempotencyKey]),
+        ) +
+        sumOf(
+          deliveries,
+          orgId,
+          ({ attempts }) =>
+            rowCost.delivery +
+            rowCost.attempt * Math.max(0, attempts.length - 1) +
+            attempts.reduce((sum, { error, body }) => sum + byteLength(error, body), 0),
         )
-      const inputsOf =
-        (stored: Map<string, { readonly orgId: string; readonly row: { readonly input: unknown } }>) =>
-        (orgId: string) =>
-          rowsOf(stored, orgId).reduce((bytes, { input }) => bytes + byteLength(input), 0)
       used.set("endpoints", (orgId) => rowsOf(endpoints, orgId).length)
       used.set("schedules", (orgId) => rowsOf(schedules, orgId).length)
       used.set(
@@ -115,7 +125,7 @@ export class WebhookWorld extends Context.Service<
         "pendingDeliveries",
         (orgId) => rowsOf(deliveries, orgId).filter(({ state }) => state === "pending").length,
       )
-      used.set("storedBytes", (orgId) => inputsOf(jobs)(orgId) + inputsOf(schedules)(orgId) + outcomesOf(orgId))
+      used.set("storedBytes", storedBytes)
       return {
         audit,
         overrides,
@@ -146,8 +156,16 @@ export const ownedBy = <A extends { readonly orgId: string }>(stored: Map<string
   return found?.orgId === orgId ? found : undefined
 }
 
-/** The stored size of a JSON value, in bytes. */
-export const byteLength = (value: unknown) => (value == null ? 0 : Buffer.byteLength(JSON.stringify(value)))
+/** The stored bytes of a row, with its texts and its JSON values. */
+export const rowBytes = (
+  kind: keyof typeof rowCost,
+  texts: ReadonlyArray<string | null>,
+  values: ReadonlyArray<unknown> = [],
+) => rowCost[kind] + byteLength(...texts, ...values.map((value) => (value == null ? null : JSON.stringify(value))))
+
+/** The stored bytes of a job. */
+export const jobBytes = ({ idempotencyKey, row }: Pick<StoredJob, "idempotencyKey" | "row">) =>
+  rowBytes("job", [row.callback_url, idempotencyKey, row.error], [row.input, row.result, row.mapped_stack])
 
 /** Cancels the pending deliveries of an endpoint. An attempt in flight keeps its claim. */
 export const cancelPending = ({ deliveries }: WebhookWorld["Service"], endpointId: string, now: DateTime.Utc) => {

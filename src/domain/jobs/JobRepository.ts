@@ -72,12 +72,13 @@ export class JobRepository extends Context.Service<
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
      * Changes a job as `decide` says about a report: finishes it, with its event and deliveries, cancels it or queues it
-     * again, in one transaction. Fails with the `Conflict` of `decide`.
+     * again, in one transaction. Fails with the `Conflict` of `decide`, and with `LimitReached` when the org has no room for
+     * a long result or error.
      */
     readonly report: (
       end: JobEnd,
       report: JobReport,
-    ) => Effect.Effect<ReportedChange, NotFound | Conflict | Unavailable>
+    ) => Effect.Effect<ReportedChange, NotFound | Conflict | LimitReached | Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
     /** Jobs of the org, newest first. */
     readonly list: (orgId: string, filter: JobFilter, page: Page) => Effect.Effect<Found<Job>, Unavailable>

@@ -106,11 +106,19 @@ export class Jobs extends Context.Service<
     /** Completes a job. Returns its new status; `null` when it was completed before and nothing changes. */
     readonly complete: (
       input: typeof CompleteJob.Type,
-    ) => Effect.Effect<JobStatus | null, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<
+      JobStatus | null,
+      NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
     /** Fails a job, or queues it again. Returns its new status; `null` when nothing changes, because it was done before. */
     readonly fail: (
       input: typeof FailJob.Type,
-    ) => Effect.Effect<JobStatus | null, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<
+      JobStatus | null,
+      NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
     /** Cancels a job that is not finished. It makes no event; its worker gets a `Conflict`. */
     readonly cancel: (
       jobId: string,
@@ -173,7 +181,8 @@ export class Jobs extends Context.Service<
 
       const cancel = Effect.fn("Jobs.cancel")(function* (jobId: string) {
         const orgId = yield* currentTenant
-        yield* report(orgId, jobId, { _tag: "Canceled" })
+        // It stores nothing.
+        yield* Effect.catchTag(report(orgId, jobId, { _tag: "Canceled" }), "LimitReached", Effect.die)
       })
 
       const get = Effect.fn("Jobs.get")(function* (jobId: string) {
@@ -188,7 +197,7 @@ export class Jobs extends Context.Service<
       })
 
       const expireLeases = makeExpiry(repository.expireLeases, ({ orgId, jobId }) =>
-        report(orgId, jobId, { _tag: "LeaseExpired" }),
+        Effect.catchTag(report(orgId, jobId, { _tag: "LeaseExpired" }), "LimitReached", Effect.die),
       )
       const queueDelayed = makeDelayed(repository.queueDelayed, wakeups.jobs)
 

@@ -59,17 +59,17 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     HttpApiEndpoint.post("complete", "/v1/jobs/complete", {
       payload: CompleteJob,
       success: Done,
-      error: [NotFound, Conflict],
+      error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
       about(
         "Complete a job",
-        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed or canceled job is a 409, and so is an attempt that is not running.",
+        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed or canceled job is a 409, and so is an attempt that is not running. When the org has no stored bytes left, a result of more than 1,000 bytes is a 409 limit_reached; the job stays as it is.",
       ),
     ),
     HttpApiEndpoint.post("fail", "/v1/jobs/fail", {
       payload: FailJob,
       success: Done,
-      error: [NotFound, Conflict],
+      error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
       about(
         "Fail a job",

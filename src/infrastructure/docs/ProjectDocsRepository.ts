@@ -202,7 +202,7 @@ const storeEdition = Effect.fnUntraced(function* (
       failed_target = NULL, attempts = NULL, error = NULL, failed_at = NULL
     FROM orgs org
     WHERE org.id = d.org_id AND ${isLeased(sql, docs)} AND coalesce(bytes, 0) = ${before.bytes}::bigint
-      AND ${more > 0 ? stored.fits(docs.orgId, more) : sql.literal("true")}
+      AND ${more > 0 ? stored.fits(docs.orgId) : sql.literal("true")}
     RETURNING 1`,
   ).pipe(orUnavailableWithin("sweep"))
   const replaced = yield* stored.storing(docs.orgId, more, (rows) => rows.length > 0, replace)

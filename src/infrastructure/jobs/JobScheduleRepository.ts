@@ -14,6 +14,7 @@ import {
   scheduleNotFound,
 } from "../../domain/jobs/JobScheduleRepository.ts"
 import { changedFiring } from "../../domain/jobs/firings.ts"
+import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { audited } from "../audit/audited.ts"
 import { inOrgs } from "../database/buckets.ts"
 import {
@@ -95,7 +96,7 @@ const insertSchedule = (
 ) => {
   const { orgId } = schedule
   const input = toJsonText(schedule.input)
-  const inputBytes = StoredBytes.byteLength(input)
+  const size = rowCost.schedule + byteLength(input, schedule.callbackUrl)
   const insert = (hasRoom: boolean) =>
     audited(
       sql,
@@ -109,14 +110,14 @@ const insertSchedule = (
       undefined,
       sql`
         SELECT id FROM orgs org
-        WHERE id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)} AND ${bytes.fits(orgId, inputBytes)}`,
+        WHERE id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)} AND ${bytes.fits(orgId)}`,
     ).pipe(
       orUnavailable,
       Effect.map(([made]) => made),
     )
   const isInserted = (made: unknown) => made !== undefined
   return bytes
-    .storing(orgId, inputBytes, isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert))
+    .storing(orgId, size, isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert))
     .pipe(Effect.flatMap((made) => (made === undefined ? bytes.refuse(orgId) : Effect.void)))
 }
 
@@ -158,7 +159,7 @@ export const layer = Layer.effect(
           entry,
           sql`
             DELETE FROM job_schedules WHERE id = ${scheduleId} AND org_id = ${orgId}
-            RETURNING org_id AS "orgId", coalesce(octet_length(input), 0) AS bytes`,
+            RETURNING org_id AS "orgId", ${sql.literal(StoredBytes.bytesOf("schedule"))} AS bytes`,
         ).pipe(
           orUnavailable,
           Effect.flatMap(([removed]) =>
@@ -192,6 +193,7 @@ interface ChangedRow {
   readonly cron: string
   readonly timezone: string
   readonly next_at: Date | null
+  readonly callbackUrl: string | null
   readonly inputBytes: number
 }
 
@@ -227,7 +229,8 @@ const changeSchedule = Effect.fnUntraced(function* (
   entry: AuditEntry,
 ) {
   const [row] = yield* sql<ChangedRow>`
-    SELECT cron, timezone, next_at, coalesce(octet_length(input), 0) AS "inputBytes" FROM job_schedules
+    SELECT cron, timezone, next_at, callback_url AS "callbackUrl", coalesce(octet_length(input), 0) AS "inputBytes"
+    FROM job_schedules
     WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
   if (row === undefined) return yield* scheduleNotFound()
   const current = { ...row, nextAt: row.next_at && DateTime.fromDateUnsafe(row.next_at) }
@@ -236,7 +239,11 @@ const changeSchedule = Effect.fnUntraced(function* (
     (error) => new InvalidRequest({ error: `${error}.` }),
   )
   const input = changes.input === undefined ? null : toJsonText(changes.input)
-  const added = changes.input === undefined ? 0 : StoredBytes.byteLength(input) - row.inputBytes
+  const { callbackUrl = row.callbackUrl } = changes
+  const added =
+    byteLength(callbackUrl) -
+    byteLength(row.callbackUrl) +
+    (changes.input === undefined ? 0 : byteLength(input) - row.inputBytes)
   const sets = [...assignments(sql, changes, input), sql`next_at = ${dateOrNull(nextAt)}::timestamptz`]
   const [updated] = yield* bytes.storing(
     orgId,
@@ -248,7 +255,7 @@ const changeSchedule = Effect.fnUntraced(function* (
         entry,
         sql`
           UPDATE job_schedules s SET ${sql.csv(sets)} FROM orgs org
-          WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND org.id = ${orgId} AND ${bytes.fits(orgId, Math.max(0, added))}
+          WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND org.id = ${orgId} AND (${added <= 0} OR ${bytes.fits(orgId)})
           RETURNING s.org_id AS "orgId"`,
       ),
     ),
@@ -260,7 +267,8 @@ const changeSchedule = Effect.fnUntraced(function* (
 interface RunRow {
   readonly overlap: Overlap
   readonly lastJobId: string | null
-  readonly inputBytes: number
+  /** The bytes of a job that it creates. */
+  readonly bytes: number
 }
 
 /** Creates a job of a schedule, in a transaction. */
@@ -274,10 +282,10 @@ const runSchedule = Effect.fnUntraced(function* (
   now: DateTime.Utc,
 ) {
   const [schedule] = yield* sql<RunRow>`
-    SELECT overlap, last_job_id AS "lastJobId", coalesce(octet_length(input), 0) AS "inputBytes" FROM job_schedules
+    SELECT overlap, last_job_id AS "lastJobId", ${sql.literal(StoredBytes.bytesOf("schedule"))} AS bytes FROM job_schedules
     WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
   if (schedule === undefined) return yield* scheduleNotFound()
-  const { inputBytes, lastJobId, overlap } = schedule
+  const { lastJobId, overlap } = schedule
   // After the lock, so that it sees a job that was created just before.
   const [last] = yield* sql<{
     status: JobStatus
@@ -288,7 +296,7 @@ const runSchedule = Effect.fnUntraced(function* (
   const row = sql`
     SELECT ${jobId}, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM job_schedules s JOIN orgs org ON org.id = s.org_id
-    WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND ${bytes.fits(orgId, inputBytes)}`
+    WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND ${bytes.fits(orgId)}`
   const noted: Part = {
     name: "noted",
     isRead: true,
@@ -298,7 +306,7 @@ const runSchedule = Effect.fnUntraced(function* (
   }
   const [made] = yield* bytes.storing(
     orgId,
-    inputBytes,
+    schedule.bytes,
     (rows) => rows.length > 0,
     Effect.suspend(() => runParts(sql, [...insertJobs(sql, row), noted], sql`SELECT id FROM made`)),
   )

@@ -2,6 +2,7 @@ import { DateTime, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { NewJob } from "../../domain/jobs/JobRepository.ts"
 import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
+import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { byBucket } from "../database/buckets.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
@@ -24,7 +25,7 @@ interface Insert {
   readonly input: string | null
   /** Whether the org certainly has room for another unfinished job. */
   readonly hasRoom: boolean
-  /** The bytes that the org has stored and that the database does not count yet, with this input. */
+  /** The bytes that the org has stored and that the database does not count yet, with this job. */
   readonly unwrittenBytes: number
 }
 
@@ -41,7 +42,7 @@ const insertAlone = Effect.fnUntraced(function* (
       ${date(job.now)}::timestamptz, ${templateValues(sql, job, input)}
     FROM orgs org
     WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}
-      AND ${bytes.fits(orgId, StoredBytes.byteLength(input))}`
+      AND ${bytes.fits(orgId)}`
   const parts = insertJobs(sql, row, { unlessExists: idempotencyKey !== null })
   const [inserted] = yield* runParts<{ id: string }>(sql, parts, sql`SELECT id FROM made`)
   if (inserted !== undefined || idempotencyKey === null) return inserted?.id
@@ -66,8 +67,7 @@ const insertTogether = (
     runAt: job.runAt && DateTime.formatIso(job.runAt),
     now: DateTime.formatIso(job.now),
     room: hasRoom,
-    // null: a job without input fits always.
-    unwritten: input === null ? null : unwrittenBytes,
+    unwritten: unwrittenBytes,
     workflow: job.workflow,
     input,
     deployment_id: job.deploymentId,
@@ -84,7 +84,7 @@ const insertTogether = (
       FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${columns})
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
       CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" OFFSET 0) AS org
-      WHERE ${limit.guard(sql`asked.room`)} AND (asked.unwritten IS NULL OR asked.unwritten <= ${bytes.left})`
+      WHERE ${limit.guard(sql`asked.room`)} AND asked.unwritten <= ${bytes.left}`
     return runParts<{ id: string }>(sql, insertJobs(sql, rows), sql`SELECT id FROM made`).pipe(
       orUnavailable,
       Effect.map((inserted) => {
@@ -121,7 +121,7 @@ export const make = Effect.gen(function* () {
       return isShared ? inBatch(sql, together, batch, wanted) : orUnavailable(insertAlone(sql, limit, bytes, wanted))
     }
     const isInserted = (id: string | undefined) => id === jobId
-    const size = StoredBytes.byteLength(input)
+    const size = rowCost.job + byteLength(input, job.callbackUrl, idempotencyKey)
     const stored = bytes
       .storing(orgId, size, isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert))
       .pipe(Effect.flatMap((id) => (id === undefined ? bytes.refuse(orgId) : Effect.succeed(id))))

@@ -1,7 +1,7 @@
 import { DateTime, Effect, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import type { Conflict, NotFound } from "../../domain/Errors.ts"
+import type { Conflict, LimitReached, NotFound } from "../../domain/Errors.ts"
 import {
   attemptBit,
   decide,
@@ -17,6 +17,7 @@ import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
 import { eventBody, eventType } from "../../domain/webhooks/Event.ts"
 import { type Candidate, receivers } from "../../domain/webhooks/EventPatterns.ts"
 import { callbackLane } from "../../domain/webhooks/Slots.ts"
+import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { date, integers, isOfOrg, texts, times, toJsonText } from "../database/fragments.ts"
 import { inOrg } from "../database/buckets.ts"
@@ -25,6 +26,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as StoredBytes from "../orgs/storedBytes.ts"
 import { inlineReceivers, insertDeliveries, wantsType } from "../webhooks/insertEvents.ts"
 
 /** Reports of an org that share a statement. */
@@ -46,6 +48,7 @@ export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const random = yield* SecureRandom.SecureRandom
   const usage = yield* OrgUsage
+  const bytes = yield* StoredBytes.make
   const count = (orgId: string, outcomes: ReadonlyMap<Reported, ReportOutcome>) => {
     for (const outcome of outcomes.values()) if (Result.isSuccess(outcome)) usage.addBytes(orgId, outcome.success.bytes)
     usage.notePending(orgId)
@@ -53,7 +56,7 @@ export const make = Effect.gen(function* () {
   const run =
     (orgId: string): RunTogether<Reported, ReportOutcome> =>
     (all) =>
-      reportJobs(sql, random, orgId, all).pipe(
+      reportJobs(sql, random, bytes, orgId, all).pipe(
         orUnavailable,
         // Here, because a shared statement goes on without the request.
         Effect.tap((outcomes) => Effect.sync(() => count(orgId, outcomes))),
@@ -81,7 +84,7 @@ interface Reported {
 }
 
 /** What became of a report. */
-type ReportOutcome = Result.Result<Written, NotFound | Conflict>
+type ReportOutcome = Result.Result<Written, NotFound | Conflict | LimitReached>
 
 interface Row extends Omit<ReportedJob, "lease_expires_at"> {
   /** `null`: there is no such job. */
@@ -91,10 +94,17 @@ interface Row extends Omit<ReportedJob, "lease_expires_at"> {
   readonly completed: ReadonlyArray<string> | null
   readonly failed: ReadonlyArray<string> | null
   readonly inactive: ReadonlyArray<string> | null
+  /** In the first row: the bytes that the org has left. */
+  readonly left: number | null
 }
 
-/** Reads jobs of an org, and its endpoints. */
-const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, jobIds: ReadonlyArray<string>) {
+/** Reads jobs of an org, its endpoints, and the bytes that it has left. */
+const readJobs = Effect.fnUntraced(function* (
+  sql: Sql,
+  bytes: StoredBytes.StoredBytes,
+  orgId: string,
+  jobIds: ReadonlyArray<string>,
+) {
   const endpoints = (which: Statement.Fragment) => sql`
     CASE WHEN place = 1 THEN
       ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND ${which} ORDER BY NOT ordered, id)
@@ -102,7 +112,8 @@ const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: s
   const rows = yield* sql<Row>`
     SELECT job.*,
       ${endpoints(wantsType(sql, eventType("completed")))} AS completed,
-      ${endpoints(wantsType(sql, eventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive
+      ${endpoints(wantsType(sql, eventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive,
+      CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
     FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
       SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
         skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds,
@@ -115,6 +126,7 @@ const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: s
   const candidates = (ids: ReadonlyArray<string>) => ids.map((id) => ({ id, active: !inactive.has(id) }))
   return {
     candidates: { completed: candidates(first!.completed!), failed: candidates(first!.failed!) },
+    left: first!.left ?? 0,
     jobs: new Map(
       rows.flatMap(({ id, lease_expires_at: lease, ...row }): Array<[string, ReportedJob]> =>
         id === null ? [] : [[id, { ...row, lease_expires_at: lease && DateTime.fromDateUnsafe(lease) }]],
@@ -132,6 +144,7 @@ const nothing: Written = { bytes: 0, hasSweep: false, status: null }
 const reportJobs = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
+  bytes: StoredBytes.StoredBytes,
   orgId: string,
   reports: ReadonlyArray<Reported>,
 ) {
@@ -140,7 +153,7 @@ const reportJobs = Effect.fnUntraced(function* (
   while (open.length > 0) {
     const ofJob = new Map<string, Reported>()
     for (const one of open) if (!ofJob.has(one.end.jobId)) ofJob.set(one.end.jobId, one)
-    const { candidates, jobs } = yield* readJobs(sql, orgId, [...ofJob.keys()])
+    const { candidates, jobs, left } = yield* readJobs(sql, bytes, orgId, [...ofJob.keys()])
     const changes: Array<Change> = []
     for (const [jobId, reported] of ofJob) {
       const job = jobs.get(jobId)
@@ -148,7 +161,15 @@ const reportJobs = Effect.fnUntraced(function* (
         job === undefined ? Result.fail(jobNotFound()) : decide(job, reported.report, reported.end.now)
       if (Result.isFailure(decision)) outcomes.set(reported, Result.fail(decision.failure))
       else if (decision.success._tag === "Unchanged") outcomes.set(reported, Result.succeed(nothing))
-      else changes.push({ end: reported.end, job: job!, decision: decision.success })
+      else {
+        const change = { end: reported.end, job: job!, decision: decision.success }
+        if (bytes.mayGrow(orgId, textBytes(change), left)) changes.push(change)
+        else
+          outcomes.set(
+            reported,
+            Result.fail(yield* Effect.catchTag(bytes.refuse(orgId), "LimitReached", Effect.succeed)),
+          )
+      }
     }
     if (changes.length > 0) {
       const written = yield* writeReports(sql, random, orgId, changes, candidates)
@@ -188,8 +209,6 @@ interface Written extends ReportedChange {
 
 /** The endpoints that want the event of a job with each outcome. */
 type Candidates = Readonly<Record<JobOutcome["status"], ReadonlyArray<Candidate>>>
-
-const byteLength = (text: string | null) => (text === null ? 0 : Buffer.byteLength(text))
 
 /** The event of a finished job, with its deliveries. */
 const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, job }: Change, candidates: Candidates) {
@@ -236,13 +255,19 @@ const columnsOf = ({ decision, job }: Change) => {
   }
 }
 
+/** How many more bytes the texts of a job have after a change. */
+const textBytes = (change: Change) => {
+  const { error, mapped_stack, result } = columnsOf(change)
+  return byteLength(result, error, mapped_stack) - change.job.bytes
+}
+
 /** A change with everything that is written. */
 const prepare = Effect.fnUntraced(function* (random: Random, change: Change, candidates: Candidates) {
   const columns = columnsOf(change)
   const event = yield* makeEvent(random, change, candidates)
-  const texts = [columns.result, columns.error, columns.mapped_stack, event?.body ?? null]
-  const bytes = texts.reduce((sum, text) => sum + byteLength(text), -change.job.bytes)
-  return { ...change, columns, event, bytes }
+  const eventBytes =
+    event === undefined ? 0 : rowCost.event + byteLength(event.body) + event.deliveries.length * rowCost.delivery
+  return { ...change, columns, event, bytes: textBytes(change) + eventBytes }
 })
 type Prepared = Effect.Success<ReturnType<typeof prepare>>
 

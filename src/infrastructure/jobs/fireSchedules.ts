@@ -106,20 +106,20 @@ export const fireSchedules = Effect.fnUntraced(function* (
     SELECT fired.job_id, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM fired CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = fired.id OFFSET 0) AS s
     WHERE fired.job_id IS NOT NULL`
-  const bytesOfInput = "org_id, coalesce(octet_length(input), 0) AS bytes"
+  const sized = (kind: "job" | "schedule") => `org_id, ${StoredBytes.bytesOf(kind)} AS bytes`
   const parts: ReadonlyArray<Part> = [
     {
       name: "fired",
       rows: sql`SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)`,
     },
-    ...insertJobs(sql, rows, { returning: bytesOfInput }),
+    ...insertJobs(sql, rows, { returning: sized("job") }),
     {
       name: "ended",
       isRead: true,
       columns: "org_id text, bytes int",
       rows: sql`
         DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
-        RETURNING ${sql.literal(bytesOfInput)}`,
+        RETURNING ${sql.literal(sized("schedule"))}`,
     },
     {
       name: "moved",

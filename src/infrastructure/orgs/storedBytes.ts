@@ -1,6 +1,7 @@
 import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
+import { graceBytes, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import { byBucket } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
@@ -9,8 +10,22 @@ import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
 import { limitOf } from "./orgCounts.ts"
 
-/** Bytes of a stored text. */
-export const byteLength = (text: string | null) => (text === null ? 0 : Buffer.byteLength(text))
+/** The texts of a row that count. */
+const sizedTexts = {
+  job: ["input", "callback_url", "idempotency_key", "result", "error", "mapped_stack"],
+  schedule: ["input", "callback_url"],
+  event: ["body", "idempotency_key"],
+  delivery: ["attempt_error", "attempt_body"],
+  attempt: ["error", "body"],
+} as const
+
+/**
+ * SQL: the bytes of a row, which count while it exists.
+ *
+ * @param kind of a row; the statement has its columns
+ */
+export const bytesOf = (kind: keyof typeof rowCost) =>
+  `(${[rowCost[kind], ...sizedTexts[kind].map((name) => `coalesce(octet_length(${name}), 0)`)].join(" + ")})`
 
 /** Orgs whose bytes one statement writes. */
 const writeBatchSize = 1_000
@@ -43,10 +58,10 @@ const addStoredBytes = (sql: SqlClient.SqlClient, all: ReadonlyArray<OrgBytes>) 
 }
 
 /**
- * Subtracts the bytes of removed jobs and events, in the transaction that removes them. Call it once for a batch of rows,
- * not for each request.
+ * Subtracts the bytes of removed rows, in the transaction that removes them. Call it once for a batch of rows, not for each
+ * request.
  *
- * @param bytes by org: octet_length of input, result, error, mapped_stack and body of the removed rows
+ * @param bytes by org: `bytesOf` the removed rows
  */
 export const subtractStoredBytes = (sql: SqlClient.SqlClient, bytes: ReadonlyMap<string, number>) =>
   bytes.size === 0
@@ -99,18 +114,20 @@ export const make = Effect.gen(function* () {
   const limit = limitOf("storedBytes", (yield* DefaultLimits).storedBytes)
   const left = `${limit} - coalesce((SELECT stored_bytes FROM org_usage WHERE org_id = org.id), 0)`
   const atMostLeft = sql.literal(`<= ${left}`)
-  const always = sql.literal("true")
 
   return {
     /** The condition of an INSERT … SELECT … FROM orgs org that stores bytes. `storing` must have counted the bytes. */
-    fits: (orgId: string, bytes: number) =>
-      bytes === 0 ? always : sql`${`${usage.unwrittenBytes(orgId)}`}::bigint ${atMostLeft}`,
+    fits: (orgId: string) => sql`${`${usage.unwrittenBytes(orgId)}`}::bigint ${atMostLeft}`,
 
     /** SQL: the rest of a comparison of unwritten bytes with the bytes that the row `org` has left. */
     atMostLeft,
 
     /** SQL: the bytes that the row `org` has left by the database's count; below zero past its limit. */
     left: sql.literal(left),
+
+    /** Whether a row with this many bytes may be added to what exists, when `left` was read before. */
+    mayGrow: (orgId: string, bytes: number, left: number) =>
+      bytes <= graceBytes || usage.unwrittenBytes(orgId) + bytes <= left,
 
     /** Counts the bytes that an insert stores while it runs; afterwards only if `isStored` accepts its result. */
     storing: <A, E, R>(orgId: string, bytes: number, isStored: (made: A) => boolean, insert: Effect.Effect<A, E, R>) =>

@@ -1,11 +1,11 @@
 import { DateTime, Effect, Layer, Schedule } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { type OldEvent, Retention, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
 import { serviceEventTypes } from "../../domain/webhooks/EventPatterns.ts"
 import { texts } from "../database/fragments.ts"
 import { Bucket, bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
-import { subtractStoredBytes } from "../orgs/storedBytes.ts"
+import { bytesOf, subtractStoredBytes } from "../orgs/storedBytes.ts"
 import { stateNow } from "../webhooks/lanes.ts"
 
 interface EventRow extends OldEvent {
@@ -99,24 +99,29 @@ export const layer = Layer.effect(
           if (!lock!.ours) return null
           const removable = yield* lockRemovable(sql, events)
           // Separate statements, so that they see an attempt that was recorded just before its delivery was locked.
-          yield* sql`DELETE FROM delivery_attempts WHERE delivery_id = ANY(${texts(removable.deliveries)})`
-          yield* sql`DELETE FROM deliveries WHERE id = ANY(${texts(removable.deliveries)})`
-          const payloads = yield* sql<Freed>`
-            WITH gone AS (
-              DELETE FROM events WHERE id = ANY(${texts(removable.events)})
-              -- Events of the service's own do not count: nobody stored them.
-              RETURNING org_id, CASE WHEN type = ANY(${texts(serviceEventTypes)}) THEN 0 ELSE octet_length(body) END AS bytes
-            )
+          const gone = (deleted: Statement.Fragment, bytes: Statement.Fragment) => sql<Freed>`
+            WITH gone AS (${deleted} RETURNING org_id, ${bytes} AS bytes)
             SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`
-          // By id first: a plan could otherwise read all jobs without an idempotency key.
-          const values = yield* sql<Freed>`
-            WITH found AS MATERIALIZED (SELECT id, idempotency_key FROM jobs WHERE id = ANY(${texts(removable.jobs)})), gone AS (
-              DELETE FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM found WHERE idempotency_key IS NULL))
-              RETURNING org_id, coalesce(octet_length(input), 0) + coalesce(octet_length(result), 0)
-                + coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes
-            )
-            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`
-          yield* subtractStoredBytes(sql, sumByOrg([...payloads, ...values]))
+          const sized = (kind: Parameters<typeof bytesOf>[0]) => sql.literal(bytesOf(kind))
+          const deliveries = texts(removable.deliveries)
+          const freed = [
+            yield* gone(sql`DELETE FROM delivery_attempts WHERE delivery_id = ANY(${deliveries})`, sized("attempt")),
+            yield* gone(sql`DELETE FROM deliveries WHERE id = ANY(${deliveries})`, sized("delivery")),
+            yield* gone(
+              sql`DELETE FROM events WHERE id = ANY(${texts(removable.events)})`,
+              // Events of the service's own do not count: nobody stored them.
+              sql`CASE WHEN type = ANY(${texts(serviceEventTypes)}) THEN 0 ELSE ${sized("event")} END`,
+            ),
+            yield* gone(
+              // By id first: a plan could otherwise read all jobs without an idempotency key.
+              sql`
+                DELETE FROM jobs WHERE id = ANY(ARRAY(
+                  SELECT id FROM (SELECT id, idempotency_key FROM jobs WHERE id = ANY(${texts(removable.jobs)}) OFFSET 0) AS found
+                  WHERE idempotency_key IS NULL))`,
+              sized("job"),
+            ),
+          ]
+          yield* subtractStoredBytes(sql, sumByOrg(freed.flat()))
           return removable.events.length
         }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
 
@@ -129,7 +134,7 @@ export const layer = Layer.effect(
                 WHERE status = 'canceled' AND idempotency_key IS NULL AND finished_at < ${DateTime.toDateUtc(before)}
                 ORDER BY finished_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
               ))
-              RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
+              RETURNING org_id, ${sql.literal(bytesOf("job"))} AS bytes
             )
             SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS jobs FROM gone GROUP BY org_id`
           yield* subtractStoredBytes(sql, sumByOrg(freed))

@@ -4,6 +4,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
+import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
 import { bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -36,6 +37,8 @@ interface Batch {
   readonly rows: number
   readonly doneTo: string | null
   readonly isWaiting?: boolean
+  /** The deliveries that it has inserted. */
+  readonly deliveries?: number
 }
 
 /** Deliveries of an event that one batch inserts: each has new entries in nine indexes. */
@@ -88,14 +91,15 @@ const runBatch = Effect.fnUntraced(function* (
       const left = sweep.receivers.filter((id) => id > sweep.done_to)
       const endpoints = left.slice(0, Math.min(limit, maxReceiversPerBatch))
       const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
-      yield* fanOut(sql, random, { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, createdAt })
-      return { rows: endpoints.length, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
+      const fan = { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, createdAt }
+      const deliveries = yield* fanOut(sql, random, fan)
+      return { rows: endpoints.length, deliveries, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
     }
     case "announce": {
       const left = sweep.receivers.filter((id) => id > sweep.done_to)
       const eventIds = left.slice(0, Math.min(limit, maxAnnouncedPerBatch))
-      yield* deliverAnnounced(sql, { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id })
-      return { rows: eventIds.length, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
+      const deliveries = yield* deliverAnnounced(sql, { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id })
+      return { rows: eventIds.length, deliveries, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
     }
   }
 })
@@ -127,7 +131,9 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
-          const { doneTo, isWaiting = false, rows }: Batch = yield* runBatch(sql, random, sweep, now, limit)
+          const batch: Batch = yield* runBatch(sql, random, sweep, now, limit)
+          const { deliveries = 0, doneTo, isWaiting = false, rows } = batch
+          yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
           if (sweep.kind === "recover" || sweep.kind === "deliver") usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`

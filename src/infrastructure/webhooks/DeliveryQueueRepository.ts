@@ -9,13 +9,23 @@ import {
   DeliveryQueue,
   type TimesCorrection,
 } from "../../domain/webhooks/DeliveryQueue.ts"
+import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { Database } from "../database/Database.ts"
 import { date, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { countDue, overBuckets } from "./bucketQueues.ts"
 import { type ClaimedRow, claimSql, hasDue, maxHeadSize, minHeadSize, toClaimed } from "./claimDeliveries.ts"
 import { isOrdered, parkedLane } from "./lanes.ts"
 import { recordAttempts } from "./recordAttempts.ts"
+
+/** Counts the bytes of attempts. The row of a delivery has the texts of its last one; each one before has a row of its own. */
+const countAttempts = (usage: OrgUsage["Service"], records: ReadonlyArray<AttemptRecord>) => {
+  for (const { delivery, outcome } of records) {
+    const texts = byteLength(outcome.failure?.message, outcome.body)
+    usage.addBytes(delivery.orgId, texts + (delivery.attempts > 0 ? rowCost.attempt : 0))
+  }
+}
 
 /**
  * Releases claims. A delivery that was canceled in flight is not in the queue; its own row loses the claim. Locks the
@@ -73,6 +83,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
+    const usage = yield* OrgUsage
     const { kind } = yield* Database
     // A claim, record or release need not survive a crash of PostgreSQL: it is repeated, or its lease expires. So its commit
     // does not wait for the disk. The embedded database crashes whenever the process ends, and only commits that wait reach
@@ -99,7 +110,10 @@ export const layer = Layer.effect(
       record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) =>
         records.length === 0
           ? Effect.void
-          : recordAttempts(sql, random, records, now, recordCommit).pipe(orUnavailable),
+          : recordAttempts(sql, random, records, now, recordCommit).pipe(
+              orUnavailable,
+              Effect.tap(() => Effect.sync(() => countAttempts(usage, records))),
+            ),
 
       release: (deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
         deliveries.length === 0
@@ -117,7 +131,7 @@ export const layer = Layer.effect(
     })
     return DeliveryQueue.of(overBuckets(sql, make, (now) => hasDue(sql, now)))
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))
 
 /** Lanes of the backlog that one batch reads. */
 const maxLanesPerBatch = 1_000

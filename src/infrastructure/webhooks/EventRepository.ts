@@ -5,6 +5,7 @@ import { cutRows, type Page } from "../../domain/Page.ts"
 import { Event, EventDetail, type NewEvent, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { eventNotFound, EventRepository, type Published } from "../../domain/webhooks/EventRepository.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
+import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { afterCursor, decodeRows, isOfOrg, texts, Time, times } from "../database/fragments.ts"
 import { byBucket, inOrgs } from "../database/buckets.ts"
@@ -84,6 +85,8 @@ interface Wanted {
 
 interface InsertedEvent {
   readonly id: string
+  /** The deliveries that were inserted with it. */
+  readonly deliveries: number
   /** Whether a sweep inserts the rest of its deliveries. */
   readonly hasMore: boolean
 }
@@ -92,7 +95,7 @@ interface InsertedEvent {
 type Inserted = ReadonlyMap<string, InsertedEvent>
 
 const sizeOf = (events: ReadonlyArray<NewEvent>) =>
-  events.reduce((sum, { body }) => sum + StoredBytes.byteLength(body), 0)
+  events.reduce((sum, { body, idempotencyKey }) => sum + rowCost.event + byteLength(body, idempotencyKey), 0)
 
 /** Inserts the events of several requests, of orgs that have room for them. One round trip. */
 const insertAll = (
@@ -129,7 +132,10 @@ const insertAll = (
         WHERE org_id IN (SELECT id FROM open)`,
     },
   ]
-  const select = sql`SELECT e.id, s.event_id IS NOT NULL AS "hasMore" FROM event e LEFT JOIN swept s ON s.event_id = e.id`
+  const select = sql`
+    SELECT e.id, s.event_id IS NOT NULL AS "hasMore", coalesce(d.count, 0)::int AS deliveries
+    FROM event e LEFT JOIN swept s ON s.event_id = e.id
+    LEFT JOIN (SELECT event_id, count(*) FROM made GROUP BY event_id) AS d ON d.event_id = e.id`
   return orUnavailable(runParts<InsertedEvent>(sql, [...asked, ...insertEvents(sql)], select))
 }
 
@@ -146,10 +152,11 @@ const counted = (
     for (const { events, orgId } of all) usage.addBytes(orgId, sizeOf(events))
     return Effect.onExit(inserting, (exit) =>
       Effect.sync(() => {
-        const inserted = new Set(Exit.isSuccess(exit) ? exit.value.map(({ id }) => id) : [])
+        const inserted = new Map(Exit.isSuccess(exit) ? exit.value.map(({ deliveries, id }) => [id, deliveries]) : [])
         for (const { events, orgId } of all) {
           const others = events.filter(({ id }) => !inserted.has(id))
-          usage.addBytes(orgId, -sizeOf(others))
+          const deliveries = events.reduce((sum, { id }) => sum + (inserted.get(id) ?? 0), 0)
+          usage.addBytes(orgId, deliveries * rowCost.delivery - sizeOf(others))
           if (others.length < events.length) usage.notePending(orgId)
         }
       }),

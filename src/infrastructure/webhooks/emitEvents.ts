@@ -142,7 +142,7 @@ interface Announced {
   readonly except: string | null
 }
 
-/** Inserts the deliveries of events of the service's own, in a transaction. */
+/** Inserts the deliveries of events of the service's own, in a transaction. Returns how many. */
 export const deliverAnnounced = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   { except, eventIds, orgId }: Announced,
@@ -164,5 +164,5 @@ export const deliverAnnounced = Effect.fnUntraced(function* (
     },
     { name: "event", rows: sql`SELECT id FROM asked` },
   ]
-  yield* runParts(sql, [...asked, ...deliverEvents(sql)], sql`SELECT 1`)
+  return (yield* runParts(sql, [...asked, ...deliverEvents(sql)], sql`SELECT 1 FROM made`)).length
 })

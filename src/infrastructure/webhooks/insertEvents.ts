@@ -87,6 +87,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => 
       into: "deliveries",
       columns: "id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at",
       rows: sql`SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers`,
+      returning: "event_id",
     },
     {
       name: "places",
@@ -194,7 +195,7 @@ interface FanOut {
 
 /**
  * Inserts the deliveries of an event to endpoints, in a transaction. They are parked at once, so that many of them do not
- * delay other lanes.
+ * delay other lanes. Returns how many.
  */
 export const fanOut = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -225,6 +226,7 @@ export const fanOut = Effect.fnUntraced(function* (
     },
   ]
   yield* runParts(sql, [...event, ...insertDeliveries(sql, orgId, createdAt, true)], sql`SELECT 1`)
+  return to.length
 })
 
 const base32Digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

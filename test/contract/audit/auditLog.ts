@@ -138,7 +138,9 @@ export const auditLog = (it: It) => {
       const orgs = yield* OrgRepository
       for (const text of awkwardTexts) {
         const details = { name: text, none: null, list: [1, { deep: true }], [text.slice(0, 5)]: -0.5 }
-        const entry = newEntry({ at: at(7), actor: text, target: text, requestId: text, details })
+        // The target is an id, of at most 255 characters.
+        const target = [...text].slice(0, 100).join("")
+        const entry = newEntry({ at: at(7), actor: text, target, requestId: text, details })
         const org = { orgId: yield* newId, name: "Acme", createdAt: at(0) }
         yield* orgs.insert(org, entry)
         assert.deepStrictEqual(yield* listOf(org.orgId), [shown(entry)])

@@ -3,6 +3,7 @@ import { type DateTime, Effect } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import type { NewJobSchedule } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
+import { graceBytes, rowCost } from "#src/domain/orgs/StoredBytes.ts"
 import { PendingDeliveries } from "#src/domain/webhooks/PendingLimit.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { eventsOf } from "./events.ts"
@@ -99,29 +100,31 @@ export const webhookLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: inputs are counted in bytes, and refused past the limit", () =>
+  it.effect("limits: rows with their inputs are counted in bytes, and refused past the limit", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
-      yield* updateOrg(orgId, { limits: { storedBytes: 100 } })
+      yield* updateOrg(orgId, { limits: { storedBytes: 4_100 } })
       // Each character has two bytes in UTF-8, and the JSON has two quotes.
       const input = "ñ".repeat(14)
-      assert.deepStrictEqual(yield* together(insertJob(orgId, { input }), 10), { ok: 3, "100 stored bytes": 7 })
-      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 90)
+      assert.deepStrictEqual(yield* together(insertJob(orgId, { input }), 10), { ok: 3, "4100 stored bytes": 7 })
+      const three = 3 * (rowCost.job + 30)
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, three)
       const schedule = insertSchedule(orgId, { input: "1".repeat(8), nextAt: at(86_400) })
       const scheduled = yield* schedule
-      assert.strictEqual(yield* refusal(schedule), "100 stored bytes")
-      // A job without an input stores nothing.
-      assert.strictEqual(yield* refusal(insertJob(orgId)), "ok")
+      assert.strictEqual(yield* refusal(schedule), "4100 stored bytes")
+      // A job without an input is a row, too.
+      assert.strictEqual(yield* refusal(insertJob(orgId)), "4100 stored bytes")
       yield* removeSchedule(orgId, scheduled)
-      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 90)
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, three)
       // The job exists, so nothing is stored a second time.
       const again = { idempotencyKey: "k", input: 1 }
       assert.strictEqual(yield* insertJob(orgId, again), yield* insertJob(orgId, again))
-      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 91)
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, three + rowCost.job + 1 + 1)
     }),
   )
 
-  it.effect("limits: results and payloads are counted once, and a job can be finished past the limit", () =>
+  // Seen failing: a result of any length was stored, whatever the limit.
+  it.effect("limits: results and payloads are counted once, and a job can be finished shortly past the limit", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const [first, second] = [yield* insertJob(orgId), yield* insertJob(orgId)]
@@ -130,12 +133,15 @@ export const webhookLimits = (it: It) => {
         all.flat().reduce((bytes, body) => bytes + Buffer.byteLength(body), 0),
       )
       yield* finish(orgId, first, completed("ñ"), at(1))
-      const once = 4 + (yield* bodies)
+      const row = rowCost.job + rowCost.event
+      const once = row + 4 + (yield* bodies) + rowCost.job
       assert.strictEqual((yield* usedBy(orgId)).storedBytes, once)
       yield* finish(orgId, first, completed("ñ"), at(2))
       assert.strictEqual((yield* usedBy(orgId)).storedBytes, once)
+      const long = completed("x".repeat(graceBytes))
+      assert.strictEqual(yield* refusal(finish(orgId, second, long, at(2))), "1 stored bytes")
       yield* finish(orgId, second, failed("boom", [1]), at(3))
-      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 4 + 4 + 3 + (yield* bodies))
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 2 * row + 4 + 4 + 3 + (yield* bodies))
       assert.strictEqual(yield* refusal(insertJob(orgId, { input: 1 })), "1 stored bytes")
     }),
   )
@@ -149,7 +155,7 @@ export const webhookLimits = (it: It) => {
       const both = yield* Effect.all([publishTo(orgId), publishTo(full.orgId)], { concurrency: "unbounded" })
       assert.deepStrictEqual(both, ["ok", "0 stored bytes"])
       yield* Effect.replicateEffect(publishTo(orgId), 4, { concurrency: "unbounded" })
-      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 5 * 7)
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 5 * (rowCost.event + 7))
       assert.strictEqual((yield* usedBy(full.orgId)).storedBytes, 0)
     }),
   )
@@ -169,7 +175,7 @@ export const webhookLimits = (it: It) => {
       const { moved, orgs: fired } = yield* JobScheduleRepository.use((schedules) => schedules.fireDue(batch))
       assert.isAtLeast(moved, fired.length + 2)
       assert.strictEqual((yield* jobsOf(jobs.orgId)).length, 1)
-      assert.strictEqual((yield* usedBy(other.orgId)).storedBytes, 28)
+      assert.strictEqual((yield* usedBy(other.orgId)).storedBytes, rowCost.schedule + 3 * rowCost.job + 4 * 7)
     }),
   )
 

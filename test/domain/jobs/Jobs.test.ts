@@ -155,10 +155,10 @@ describe("Jobs", () => {
       const id = yield* as("a")(create())
       for (const job_id of [id, unknownId]) {
         for (const attempt of [
-          jobs.get(job_id),
+          Effect.asVoid(jobs.get(job_id)),
           jobs.heartbeat({ job_id }),
-          jobs.complete({ job_id }),
-          jobs.fail({ job_id, error: "" }),
+          Effect.asVoid(jobs.complete({ job_id })),
+          Effect.asVoid(jobs.fail({ job_id, error: "" })),
         ]) {
           assert.strictEqual(yield* failureOf(as("b")(attempt)), error("not_found", "There is no such job."))
         }

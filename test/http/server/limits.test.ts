@@ -131,11 +131,11 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
   it.effect("a reached limit of the webhook interface is a 409 limit_reached in its shape", () =>
     Effect.gen(function* () {
       const { orgId, ask, call } = yield* tenant
-      yield* patch(orgId, { limits: { endpoints: 0, schedules: 0, unfinishedJobs: 1, storedBytes: 5 } })
+      yield* patch(orgId, { limits: { endpoints: 0, schedules: 0, unfinishedJobs: 1, storedBytes: 1_005 } })
       const cases = [
         ["webhooks/create", { url: nowhere, signing_secret: "secret" }, "0 webhook endpoints (LIMIT_ENDPOINTS)"],
         ["schedules/create", { workflow: "w", cron: "0 4 * * *" }, "0 schedules (LIMIT_SCHEDULES)"],
-        ["jobs/create", { workflow: "w", input: "12345" }, "5 stored bytes (LIMIT_STORED_BYTES)"],
+        ["jobs/create", { workflow: "w", input: "12345" }, "1005 stored bytes (LIMIT_STORED_BYTES)"],
       ] as const
       const refused = Effect.fnUntraced(function* (path: string, json: object, sentence: string) {
         const answer = yield* ask(path, json)
@@ -146,11 +146,11 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
       const { job_id } = yield* call("jobs/create", { workflow: "w", input: "123" })
       yield* refused("jobs/create", { workflow: "w" }, "1 unfinished jobs (LIMIT_UNFINISHED_JOBS)")
       const used = Effect.map(send("GET", `orgs/${orgId}`), ({ json }) => (json as { readonly used: object }).used)
-      expect(yield* used).toMatchObject({ unfinishedJobs: 1, storedBytes: 5 })
-      // Finishing a job is never refused.
+      expect(yield* used).toMatchObject({ unfinishedJobs: 1, storedBytes: 1_005 })
+      yield* refused("jobs/complete", { job_id, result: "0".repeat(1_000) }, "1005 stored bytes (LIMIT_STORED_BYTES)")
+      // Finishing a job shortly is never refused.
       yield* call("jobs/complete", { job_id, result: "0".repeat(100) })
-      yield* call("jobs/create", { workflow: "w" })
-      expect(yield* used).toMatchObject({ unfinishedJobs: 1 })
+      expect(yield* used).toMatchObject({ unfinishedJobs: 0 })
     }),
   )
 

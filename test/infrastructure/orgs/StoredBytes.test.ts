@@ -1,14 +1,24 @@
 import { assert, layer } from "@effect/vitest"
-import { Deferred, Effect, Fiber } from "effect"
+import { type DateTime, Deferred, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
+import { rowCost } from "#src/domain/orgs/StoredBytes.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import { subtractStoredBytes } from "#src/infrastructure/orgs/storedBytes.ts"
 import { refusal, updateOrg } from "../../contract/orgs/orgLimits.ts"
 import { untilWaiting } from "../../contract/meet.ts"
 import { at, insertOrg } from "../../contract/support.ts"
-import { failed, finish, insertEndpoint, insertJob, publish } from "../../contract/webhooks/webhookSupport.ts"
+import {
+  attempt,
+  claim,
+  failed,
+  finish,
+  insertEndpoint,
+  insertJob,
+  publish,
+  record,
+} from "../../contract/webhooks/webhookSupport.ts"
 import { until } from "../../support/wait.ts"
 import { atOther, refresh, replicas, usedBy } from "./orgLimitsSupport.ts"
 
@@ -17,16 +27,17 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { orgId } = yield* insertOrg()
-      yield* updateOrg(orgId, { limits: { storedBytes: 100 } })
+      yield* updateOrg(orgId, { limits: { storedBytes: 2_000 } })
       const store = insertJob(orgId, { input: "x".repeat(58) })
+      const size = rowCost.job + 60
       const written = sql`SELECT stored_bytes::int AS n FROM org_usage WHERE org_id = ${orgId}`
       assert.strictEqual(yield* refusal(store), "ok")
-      assert.strictEqual(yield* refusal(store), "100 stored bytes")
+      assert.strictEqual(yield* refusal(store), "2000 stored bytes")
       assert.deepStrictEqual(yield* written, [])
       yield* refresh
-      assert.deepStrictEqual(yield* written, [{ n: 60 }])
-      assert.strictEqual(yield* refusal(store), "100 stored bytes")
-      assert.strictEqual(yield* atOther(refusal(store)), "100 stored bytes")
+      assert.deepStrictEqual(yield* written, [{ n: size }])
+      assert.strictEqual(yield* refusal(store), "2000 stored bytes")
+      assert.strictEqual(yield* atOther(refusal(store)), "2000 stored bytes")
       // Removed bytes are subtracted in the transaction that removes them, never below zero.
       const subtract = (bytes: number) =>
         subtractStoredBytes(
@@ -36,14 +47,14 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
             ["nobody", 1],
           ]),
         )
-      yield* sql.withTransaction(Effect.andThen(subtract(50), Effect.fail("undone"))).pipe(Effect.ignore)
-      assert.deepStrictEqual(yield* written, [{ n: 60 }])
-      yield* subtract(50)
-      assert.deepStrictEqual(yield* written, [{ n: 10 }])
+      yield* sql.withTransaction(Effect.andThen(subtract(500), Effect.fail("undone"))).pipe(Effect.ignore)
+      assert.deepStrictEqual(yield* written, [{ n: size }])
+      yield* subtract(500)
+      assert.deepStrictEqual(yield* written, [{ n: size - 500 }])
       assert.strictEqual(yield* refusal(store), "ok")
-      yield* subtract(1_000)
+      yield* subtract(10_000)
       yield* refresh
-      assert.deepStrictEqual(yield* written, [{ n: 60 }])
+      assert.deepStrictEqual(yield* written, [{ n: size }])
     }),
   )
 
@@ -76,7 +87,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
         WHERE datname = current_database() AND backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()`
       yield* until("the end of the statement", busy, ([row]) => row!.count === 0)
       const [stored] = yield* sql<{ bytes: number }>`
-        SELECT coalesce(sum(octet_length(body)), 0)::int AS bytes FROM events WHERE org_id = ${orgId}`
+        SELECT coalesce(sum(${rowCost.event}::int + octet_length(body)), 0)::int AS bytes FROM events WHERE org_id = ${orgId}`
       assert.strictEqual((yield* usedBy(orgId)).storedBytes, stored!.bytes)
     }),
   )
@@ -103,7 +114,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
-      // One event for two endpoints counts once.
+      // The text of an event for two endpoints counts once.
       for (let n = 0; n < 2; n++) yield* insertEndpoint(orgId, { active: false })
       const event = (org: string, overrides: Partial<NewJob>) =>
         Effect.gen(function* () {
@@ -118,18 +129,66 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       yield* refresh
       const [{ bytes }] = (yield* sql<{ bytes: number }>`
         SELECT sum(octet_length(body))::int AS bytes FROM events WHERE org_id = ${orgId}`) as [{ bytes: number }]
-      // The input, error and stack of each job.
-      assert.strictEqual(yield* written(orgId), 2 * (4 + 4 + 3) + bytes)
+      // The input, error and stack of each job, and the key of one.
+      const jobs = 2 * (rowCost.job + 4 + 4 + 3) + 4
+      const all = jobs + bytes + 2 * (rowCost.event + 2 * rowCost.delivery)
+      assert.strictEqual(yield* written(orgId), all)
       const remove = RetentionRepository.use(({ findOld, remove }) =>
         Effect.flatMap(findOld({ after: "", before: at(1), limit: 1_000 }), remove),
       )
       const undone = Effect.andThen(remove, Effect.fail("undone"))
       yield* Effect.ignore(sql.withTransaction(undone))
-      assert.strictEqual(yield* written(orgId), 2 * (4 + 4 + 3) + bytes)
+      assert.strictEqual(yield* written(orgId), all)
       yield* remove
       // The job with a valid idempotency key stays, without its event.
-      assert.strictEqual(yield* written(orgId), 4 + 4 + 3)
+      assert.strictEqual(yield* written(orgId), rowCost.job + 4 + 4 + 3 + 4)
       assert.strictEqual(yield* written(other.orgId), 0)
+    }),
+  )
+
+  // Seen failing without the cost of rows, and without deliveries and attempts: 1 MB counted, and 8 MB used.
+  it.effect("count about what the database stores", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { orgId } = yield* insertOrg()
+      const size = Effect.map(
+        sql<{ bytes: number }>`
+          SELECT sum(pg_total_relation_size(oid))::float8 AS bytes FROM pg_class
+          WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`,
+        ([row]) => row!.bytes,
+      )
+      const publishMany = (count: number) =>
+        Effect.replicateEffect(publish(orgId, "a.b", at(0), { body: '{"x":1}' }), count, { concurrency: 32 })
+      const attemptAll = Effect.fnUntraced(function* (now: DateTime.Utc, decision: Parameters<typeof attempt>[1]) {
+        const claimed = yield* claim(now)
+        yield* record(
+          claimed.map((delivery) => attempt(delivery, decision, now, { body: "busy" })),
+          now,
+        )
+        return claimed.length
+      })
+      const untilNone = { until: (claimed: number) => claimed === 0 }
+      const growsLike = Effect.fnUntraced(function* <A, E, R>(what: string, stores: Effect.Effect<A, E, R>) {
+        const [before, countedBefore] = [yield* size, (yield* usedBy(orgId)).storedBytes]
+        yield* stores
+        yield* sql`VACUUM`
+        const [bytes, counted] = [(yield* size) - before, (yield* usedBy(orgId)).storedBytes - countedBefore]
+        assert.isAbove(counted, bytes / 2, `${what} take ${bytes} bytes`)
+        assert.isBelow(counted, bytes * 2, `${what} take ${bytes} bytes`)
+      })
+      yield* growsLike("jobs", Effect.replicateEffect(insertJob(orgId, { input: "x" }), 1_000, { concurrency: 32 }))
+      yield* growsLike("events", publishMany(1_000))
+      yield* Effect.replicateEffect(insertEndpoint(orgId, { active: false, eventTypes: ["*"] }), 5)
+      yield* growsLike("deliveries that are skipped", publishMany(300))
+      yield* Effect.replicateEffect(insertEndpoint(orgId, { eventTypes: ["*"] }), 5)
+      yield* growsLike("deliveries", publishMany(300))
+      const attempts = Effect.gen(function* () {
+        for (const round of [1, 2, 3]) {
+          yield* Effect.repeat(attemptAll(at(round * 1_000), { retryAt: at((round + 1) * 1_000) }), untilNone)
+        }
+        yield* Effect.repeat(attemptAll(at(4_000), "Delivered"), untilNone)
+      })
+      yield* growsLike("attempts", attempts)
     }),
   )
 })

@@ -2,6 +2,7 @@ import { Effect, Layer, Redacted, Tracer } from "effect"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
@@ -35,6 +36,7 @@ export const statementsOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
 const repositories = Layer.mergeAll(
   ApiKeysSql.layer,
   DeliveryLogSql.layer,
+  DeliveryQueueSql.layer,
   EventsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
