@@ -6,7 +6,7 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, References } from "effect"
 import { HttpServer } from "effect/http"
 import { Idempotency } from "../domain/Idempotency.ts"
-import { Retention, RetentionDays } from "../domain/Retention.ts"
+import { AuditRetentionDays, Retention, RetentionDays } from "../domain/Retention.ts"
 import { Wakeups } from "../domain/Wakeups.ts"
 import { Activities } from "../domain/activity/Activities.ts"
 import { ActivityRecorder } from "../domain/activity/ActivityRecorder.ts"
@@ -168,6 +168,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
     Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
+    Layer.provide(Layer.succeed(AuditRetentionDays, settings.auditRetentionDays)),
     Layer.provide(Layer.succeed(KeyCache.KeyCacheSize, settings.keyCacheSize ?? cachesWithin(memoryLimit()).keys)),
     Layer.provide(TokenGuesses.layer),
     Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),

@@ -126,12 +126,15 @@ const loadAi = Effect.gen(function* () {
 
 const loadWebhooks = Effect.gen(function* () {
   const retentionDays = (yield* read("RETENTION_DAYS", days, { example: "90" })) ?? 90
+  const auditRetentionDays = (yield* read("AUDIT_RETENTION_DAYS", days, { example: "400" })) ?? 400
   return {
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", list(duration), { example: "5s,5m,30m,2h" }),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", timeout, { example: "15s" })) ?? Duration.seconds(15),
     endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", integer(1, 1_000), { example: "10" })) ?? 10,
     /** `undefined`: nothing is removed. */
     retentionDays: retentionDays === "off" ? undefined : retentionDays,
+    /** `undefined`: nothing is removed. */
+    auditRetentionDays: auditRetentionDays === "off" ? undefined : auditRetentionDays,
   }
 })
 

@@ -1,4 +1,4 @@
-import { Cause, Context, DateTime, Duration, Effect, Layer } from "effect"
+import { Cause, Context, DateTime, Duration, Effect, Layer, Schedule } from "effect"
 import type { Unavailable } from "./Errors.ts"
 
 /** The request of one batch. */
@@ -38,6 +38,8 @@ export class RetentionRepository extends Context.Service<
      * idempotency key. Returns the number of removed jobs.
      */
     readonly removeCanceled: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
+    /** Removes the first entries of the audit log from before `before`, up to `limit`. Returns the number of removed ones. */
+    readonly removeEntries: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
@@ -46,10 +48,18 @@ export const RetentionDays = Context.Reference<number | undefined>("gatehouse/do
   defaultValue: () => 90,
 })
 
+/** How many days entries of the audit log are kept; `undefined` keeps them forever. */
+export const AuditRetentionDays = Context.Reference<number | undefined>(
+  "gatehouse/domain/Retention/AuditRetentionDays",
+  {
+    defaultValue: () => 400,
+  },
+)
+
 /** Deliveries that one transaction removes, which takes some tens of milliseconds. */
 const maxRemovedDeliveries = 2_000
-/** Canceled jobs that one statement removes. */
-const maxRemovedJobs = 1_000
+/** Canceled jobs, or entries of the audit log, that one statement removes. */
+const maxRemovedRows = 1_000
 /** The pause after a batch. It leaves the database to requests and deliveries for most of the time. */
 const batchPause = Duration.millis(200)
 
@@ -58,11 +68,11 @@ const logSkipped = ({ id }: OldEvent, cause: Cause.Cause<Unavailable>) =>
     Effect.annotateLogs({ eventId: id }),
   )
 
-/** Removes webhooks and jobs after their retention. */
+/** Removes webhooks, jobs and entries of the audit log after their retention. */
 export class Retention extends Context.Service<
   Retention,
   {
-    /** Removes all events and canceled jobs after their retention, batch by batch. Returns the number of events. */
+    /** Removes all of them after their retention, batch by batch. Returns the number of events. */
     readonly removeOld: Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention") {
@@ -70,8 +80,7 @@ export class Retention extends Context.Service<
     Retention,
     Effect.gen(function* () {
       const repository = yield* RetentionRepository
-      const days = yield* RetentionDays
-      if (days === undefined) return Retention.of({ removeOld: Effect.succeed(0) })
+      const [days, auditDays] = [yield* RetentionDays, yield* AuditRetentionDays]
 
       /** Removes a batch. Returns `undefined` when it fails. */
       const remove = (events: ReadonlyArray<OldEvent>) =>
@@ -85,11 +94,11 @@ export class Retention extends Context.Service<
             ),
           )
 
-      const removeCanceled = Effect.fnUntraced(function* (before: DateTime.Utc) {
-        while ((yield* repository.removeCanceled(before, maxRemovedJobs)) === maxRemovedJobs) {
-          yield* Effect.sleep(batchPause)
-        }
-      })
+      const removeAll = (remove: (limit: number) => Effect.Effect<number, Unavailable>) =>
+        Effect.repeat(remove(maxRemovedRows), {
+          while: (removed) => removed === maxRemovedRows,
+          schedule: Schedule.spaced(batchPause),
+        })
 
       const removeEvents = Effect.fnUntraced(function* (before: DateTime.Utc) {
         let total = 0
@@ -112,9 +121,15 @@ export class Retention extends Context.Service<
       })
 
       const removeOld = Effect.gen(function* () {
-        const before = DateTime.subtract(yield* DateTime.now, { days })
+        const now = yield* DateTime.now
+        if (auditDays !== undefined) {
+          const before = DateTime.subtract(now, { days: auditDays })
+          yield* removeAll((limit) => repository.removeEntries(before, limit))
+        }
+        if (days === undefined) return 0
+        const before = DateTime.subtract(now, { days })
         const removed = yield* removeEvents(before)
-        yield* removeCanceled(before)
+        yield* removeAll((limit) => repository.removeCanceled(before, limit))
         return removed
       }).pipe(Effect.withSpan("Retention.removeOld"))
 

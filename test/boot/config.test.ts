@@ -215,6 +215,13 @@ const variables: Record<string, Variable> = {
     ],
     bad: ["0", "-1", "36501", "1.5", "90d", "never"],
   },
+  AUDIT_RETENTION_DAYS: {
+    good: [
+      ["1", (_) => _.auditRetentionDays, 1],
+      ["off", (_) => _.auditRetentionDays, undefined],
+    ],
+    bad: ["0", "36501", "400d"],
+  },
   WEBHOOK_TIMEOUT: {
     good: [["3s", (_) => Duration.toMillis(_.webhookTimeout), 3_000]],
     bad: ["3", "fast", "0s", "99ms"],

@@ -5,7 +5,7 @@ import { WebhookWorld } from "./WebhookWorld.ts"
 /** Retention in memory. */
 export const layer = Layer.effect(
   RetentionRepository,
-  Effect.map(WebhookWorld, ({ deliveries, events, jobs }) => {
+  Effect.map(WebhookWorld, ({ audit, deliveries, events, jobs }) => {
     const deliveriesOf = (event: string) => [...deliveries.values()].filter(({ row }) => row.event_id === event)
     return RetentionRepository.of({
       findOld: ({ after, before, limit }) =>
@@ -42,6 +42,14 @@ export const layer = Layer.effect(
           )
           for (const { row } of old.slice(0, limit)) jobs.delete(row.job_id)
           return Math.min(old.length, limit)
+        }),
+
+      removeEntries: (before, limit) =>
+        Effect.sync(() => {
+          const first = [...audit.values()].map(({ row }) => row).toSorted((a, b) => (a.id < b.id ? -1 : 1))
+          const old = first.slice(0, limit).filter(({ at }) => DateTime.isLessThan(at, before))
+          for (const { id } of old) audit.delete(id)
+          return old.length
         }),
     })
   }),

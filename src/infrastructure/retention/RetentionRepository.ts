@@ -140,6 +140,16 @@ export const layer = Layer.effect(
           yield* subtractStoredBytes(sql, sumByOrg(freed))
           return freed.reduce((sum, { jobs }) => sum + jobs, 0)
         }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+
+      // Ids sort by time: old entries are at the head of the primary key, and no others are read.
+      removeEntries: (before, limit) =>
+        sql`
+          DELETE FROM audit_log WHERE id = ANY(ARRAY(
+            SELECT id FROM (SELECT id, at FROM audit_log ORDER BY id LIMIT ${limit}) AS oldest
+            WHERE at < ${DateTime.toDateUtc(before)})) RETURNING 1`.pipe(
+          Effect.map((removed) => removed.length),
+          orUnavailableWithin("sweep"),
+        ),
     })
     return retentionOverBuckets(sql, repository)
   }),
@@ -188,17 +198,25 @@ const retentionOverBuckets = (
       return removed
     })
 
+  /** A full batch of one place may have left rows in it. */
+  const sumOf = (parts: ReadonlyArray<number>, limit: number) =>
+    parts.includes(limit)
+      ? limit
+      : Math.min(
+          limit - 1,
+          parts.reduce((sum, removed) => sum + removed, 0),
+        )
+
   return {
     findOld,
     remove,
     removeCanceled: (before, limit) =>
-      Effect.map(eachBucket(sql, repository.removeCanceled(before, limit)), (parts) => {
-        // A full batch of one bucket may have left jobs in it.
-        if (parts.includes(limit)) return limit
-        return Math.min(
-          limit - 1,
-          parts.reduce((sum, removed) => sum + removed, 0),
-        )
+      Effect.map(eachBucket(sql, repository.removeCanceled(before, limit)), (parts) => sumOf(parts, limit)),
+    // The platform has a log, too.
+    removeEntries: (before, limit) =>
+      Effect.gen(function* () {
+        const ofPlatform = yield* repository.removeEntries(before, limit)
+        return sumOf([ofPlatform, ...(yield* eachBucket(sql, repository.removeEntries(before, limit)))], limit)
       }),
   }
 }

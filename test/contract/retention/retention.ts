@@ -1,9 +1,10 @@
 import { assert } from "@effect/vitest"
-import type { DateTime } from "effect"
-import { Effect } from "effect"
+import { DateTime, Effect } from "effect"
+import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { eventsOf } from "../webhooks/events.ts"
-import { failureOf, insertOrg } from "../support.ts"
+import { at, failureOf, insertOrg, newEntry, newId } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import {
   attempt,
@@ -72,6 +73,36 @@ export const retention = (it: It) => {
       assert.deepStrictEqual(yield* deliveriesOf(orgId, { webhook_endpoint_id: endpoint }), yield* deliveriesOf(orgId))
       assert.deepStrictEqual(yield* jobsOf(orgId), jobs.slice(2))
       assert.strictEqual((yield* eventsOf(jobs[2]!)).length, 1)
+    }),
+  )
+
+  // Seen failing: the audit log was kept forever.
+  it.effect("retention: the entries of the audit log go after their time, oldest first", () =>
+    Effect.gen(function* () {
+      const [orgs, audit] = [yield* OrgRepository, yield* AuditRepository]
+      // Older than the entries of all other tests.
+      const old = (day: number, id: string) => newEntry({ id, at: DateTime.makeUnsafe(Date.UTC(1960, 0, day)) })
+      const [one, two, three] = [
+        "00000000000000000000000001",
+        "00000000000000000000000002",
+        "00000000000000000000000003",
+      ]
+      const orgIds = []
+      for (const entry of [old(1, one!), old(2, two!), old(3, three!)]) {
+        const orgId = yield* newId
+        yield* orgs.insert({ orgId, name: "Acme", createdAt: at(0) }, entry)
+        orgIds.push(orgId)
+      }
+      const left = Effect.forEach(orgIds, (orgId) =>
+        Effect.map(audit.list(orgId, { limit: 10 }), ({ items }) => items.length),
+      )
+      const remove = (limit: number) =>
+        RetentionRepository.use((retention) =>
+          retention.removeEntries(DateTime.makeUnsafe(Date.UTC(1960, 0, 3)), limit),
+        )
+      assert.deepStrictEqual([yield* remove(1), yield* left], [1, [0, 1, 1]])
+      assert.deepStrictEqual([yield* remove(10), yield* left], [1, [0, 0, 1]])
+      assert.deepStrictEqual([yield* remove(10), yield* left], [0, [0, 0, 1]])
     }),
   )
 

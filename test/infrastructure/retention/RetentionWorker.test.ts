@@ -40,6 +40,7 @@ const repositoryOf = (
   const events = Array.from({ length: count }, (_, n) => ({ id: `e${n}`, jobId: `j${n}` }))
   const layer = Layer.mock(RetentionRepository, {
     removeCanceled: () => Effect.succeed(0),
+    removeEntries: () => Effect.succeed(0),
     findOld: (batch) =>
       Effect.sync(() => {
         asked.push(batch)
