@@ -126,13 +126,19 @@ describe("regular expressions", () => {
       reader.end()
     },
   }
-  /** The slowest takes 20 ms, which a busy machine may double. Quadratic time would be seconds. */
+  /** The slowest takes 20 ms. What takes longer on a busy machine is compared with a quarter of it. */
   const maxMillis = 60
+  /** Linear time is 4 times that of a quarter, quadratic time 16 times. */
+  const maxGrowth = 8
   // Seen failing: "[[[…" took readable 9 seconds.
   it.each(Object.entries(uses))("%s reads 100 KB of its worst case in linear time", (_, use) => {
     const slow = worst.filter((one) => {
-      const text = `${one.repeat(Math.ceil(length / one.length)).slice(0, length)}x`
-      return millisOf(() => use(text)) > maxMillis
+      const millisAt = (length: number) => {
+        const text = `${one.repeat(Math.ceil(length / one.length)).slice(0, length)}x`
+        return millisOf(() => use(text))
+      }
+      const millis = millisAt(length)
+      return millis > maxMillis && millis > maxGrowth * millisAt(length / 4)
     })
     assert.deepStrictEqual(slow, [])
   })

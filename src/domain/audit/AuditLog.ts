@@ -2,7 +2,8 @@ import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "./AuditEntry.ts"
 import { actorOf, CurrentPrincipal, requireOrg } from "../Principal.ts"
-import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import type { Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
+import { minuteRates } from "../minuteRates.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import { makeServiceEvent, type NewServiceEvent } from "../webhooks/Event.ts"
 
@@ -29,14 +30,23 @@ export class AuditRepository extends Context.Service<
   }
 >()("gatehouse/domain/AuditLog/AuditRepository") {}
 
+/**
+ * Changes that the keys and portal sessions of an org may make in a minute at one replica, so that nobody fills the log. The
+ * administrator's changes are not limited.
+ */
+const changesPerMinute = 600
+
 const currentActor = CurrentPrincipal.use(({ principal }) => Effect.succeed(actorOf(principal)))
 
 /** The audit log of orgs. */
 export class AuditLog extends Context.Service<
   AuditLog,
   {
-    /** Makes the entry of a change by the current principal, for the repository that writes the change. */
-    readonly entry: (change: Change) => Effect.Effect<AuditEntry, never, CurrentPrincipal>
+    /**
+     * Makes the entry of a change by the current principal, for the repository that writes the change. Fails when the keys and
+     * portal sessions of an org made too many changes in the last minute.
+     */
+    readonly entry: (change: Change) => Effect.Effect<AuditEntry, TooManyRequests, CurrentPrincipal>
     /** Makes the entry of a change by the service itself. */
     readonly entryOfService: (change: Change) => Effect.Effect<AuditEntry>
     /** A page of the org's entries, newest first. */
@@ -56,7 +66,14 @@ export class AuditLog extends Context.Service<
       const repository = yield* AuditRepository
       const random = yield* SecureRandom.SecureRandom
 
-      const entryBy = <R>(who: Effect.Effect<string, never, R>) =>
+      const takeChange = minuteRates("changes")
+      const limited = CurrentPrincipal.use(({ principal }) =>
+        "orgId" in principal && principal._tag !== "OrgAdministrator"
+          ? takeChange(principal.orgId, changesPerMinute)
+          : Effect.void,
+      )
+
+      const entryBy = <E, R>(who: Effect.Effect<string, E, R>) =>
         Effect.fnUntraced(function* ({ event, ...change }: Change) {
           const [id, at, actor] = [yield* random.ulid, yield* DateTime.now, yield* who]
           const entry = { id, at, actor, ...change, requestId: yield* RequestId }
@@ -71,7 +88,7 @@ export class AuditLog extends Context.Service<
       })
 
       return AuditLog.of({
-        entry: entryBy(currentActor),
+        entry: entryBy(Effect.andThen(limited, currentActor)),
         entryOfService: entryBy(Effect.succeed("service")),
         list,
       })

@@ -2,7 +2,7 @@ import type { Redacted } from "effect"
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
-import type { Forbidden, LimitReached, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import type { Forbidden, LimitReached, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
 import { ciTokenNeeded, type CurrentPrincipal, managedScope } from "../Principal.ts"
 import type { Project } from "../projects/Project.ts"
@@ -30,7 +30,10 @@ export class Deployments extends Context.Service<
     /** Registers a run that `admit` returned. */
     readonly register: (run: CiRun) => Effect.Effect<Registration, Unauthorized | LimitReached | Unavailable>
     /** Makes a deployment current: a preview goes live, or an older deployment is rolled back to. */
-    readonly promote: (projectId: string, deploymentId: string) => Effect.Effect<Project, Refused, CurrentPrincipal>
+    readonly promote: (
+      projectId: string,
+      deploymentId: string,
+    ) => Effect.Effect<Project, TooManyRequests | Refused, CurrentPrincipal>
     /** A page of a project's deployments. */
     readonly list: (
       projectId: string,

@@ -1,22 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import { LRUCache } from "lru-cache"
-import { TooManyRequests } from "../Errors.ts"
+import type { TooManyRequests } from "../Errors.ts"
 import type { CurrentPrincipal, Principal } from "../Principal.ts"
-import { monotonicMillis } from "../monotonicMillis.ts"
+import { minuteRates } from "../minuteRates.ts"
 import { networkOf } from "../networks.ts"
 import { ChatRates } from "./Chat.ts"
-
-const minuteMillis = 60_000
-/** The keys and networks that are remembered: the least recent one makes room for another. */
-const maxRemembered = 10_000
-
-const tooMany = (waitMillis: number) =>
-  Effect.fail(
-    new TooManyRequests({
-      error: "The limit of chats per minute is reached; try again after the seconds in Retry-After.",
-      retryAfterSeconds: Math.max(1, Math.ceil(waitMillis / 1000)),
-    }),
-  )
 
 /** What the rate limit counts by: the key, or the address of a client without one. */
 export const limitKeyOf = (principal: Principal, address: string) =>
@@ -41,18 +28,10 @@ export class ChatRateLimits extends Context.Service<
     ChatRateLimits,
     Effect.gen(function* () {
       const rates = yield* ChatRates
-      /** Until when the uses of each last: one of n a minute lasts a minute divided by n. */
-      const lastUntil = new LRUCache<string, number>({ max: maxRemembered })
+      const take = minuteRates("chats")
       return ChatRateLimits.of({
         take: (principal, address) =>
-          Effect.flatMap(monotonicMillis, (now) => {
-            const each = minuteMillis / ("keyId" in principal ? rates.projectKey : rates.address)
-            const key = limitKeyOf(principal, address)
-            const until = Math.max(now, lastUntil.get(key) ?? 0) + each
-            if (until > now + minuteMillis) return tooMany(until - now - minuteMillis)
-            lastUntil.set(key, until)
-            return Effect.void
-          }),
+          take(limitKeyOf(principal, address), "keyId" in principal ? rates.projectKey : rates.address),
       })
     }),
   )

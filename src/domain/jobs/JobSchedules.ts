@@ -7,6 +7,7 @@ import {
   InvalidRequest,
   type LimitReached,
   type NotFound,
+  type TooManyRequests,
   type Unauthorized,
   type Unavailable,
 } from "../Errors.ts"
@@ -33,7 +34,11 @@ export class JobSchedules extends Context.Service<
   {
     readonly create: (
       input: typeof CreateJobSchedule.Type,
-    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<
+      string,
+      InvalidRequest | LimitReached | TooManyRequests | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
     readonly list: (
       asked?: WholeList,
     ) => Effect.Effect<
@@ -47,14 +52,18 @@ export class JobSchedules extends Context.Service<
     ) => Effect.Effect<JobScheduleDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly update: (
       input: typeof UpdateJobSchedule.Type,
-    ) => Effect.Effect<void, InvalidRequest | LimitReached | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<
+      void,
+      InvalidRequest | LimitReached | NotFound | TooManyRequests | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
     /** Creates a job of the schedule now, also while it is paused; returns the job's id. */
     readonly run: (
       scheduleId: string,
     ) => Effect.Effect<string, Conflict | LimitReached | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly remove: (
       scheduleId: string,
-    ) => Effect.Effect<void, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
     /** Fires all due schedules; orgs take turns. */
     readonly fireDue: Effect.Effect<void, Unavailable>
   }

@@ -35,6 +35,8 @@ import { KeyHash, KeyLookup } from "./KeyLookup.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
+/** What a change can be refused with. */
+type ChangeRefused = Refused | TooManyRequests
 
 const isoOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
 
@@ -73,24 +75,28 @@ export class ApiKeys extends Context.Service<
   {
     readonly createForProject: (
       input: typeof CreateProjectKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
     readonly createForOrg: (
       orgId: string,
       input: typeof CreateOrgKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
     /** Changes a key of the org. Other replicas hear of it, or stop answering from memory. */
     readonly update: (
       orgId: string,
       keyId: string,
       input: UpdateKey,
-    ) => Effect.Effect<ApiKey, InvalidRequest | NotFound | Conflict | Refused, CurrentPrincipal>
-    readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
+    ) => Effect.Effect<ApiKey, InvalidRequest | NotFound | Conflict | ChangeRefused, CurrentPrincipal>
+    readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
     /** Replaces a key of the org by a new one. The old key stays valid during the overlap. */
     readonly rotate: (
       orgId: string,
       keyId: string,
       input: typeof RotateKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Conflict | LimitReached | Refused, CurrentPrincipal>
+    ) => Effect.Effect<
+      CreatedApiKey,
+      InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused,
+      CurrentPrincipal
+    >
     /** A page of the org's keys; all, or those of an external id. */
     readonly list: (
       orgId: string,

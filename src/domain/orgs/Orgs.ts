@@ -4,7 +4,7 @@ import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { type CurrentPrincipal, managedScope, type OrgScope, requireAdministrator, requireOrg } from "../Principal.ts"
 import { formatOwner, parseOwner, type RepositoryOwner } from "../deployments/CiRun.ts"
-import type { Conflict, Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import type { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
 import { KeyLookup } from "../keys/KeyLookup.ts"
 import type { CreateOrg, Org, OrgDetail, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
@@ -62,7 +62,7 @@ export class Orgs extends Context.Service<
     /** Creates an org. Only the administrator may do this. */
     readonly create: (
       input: typeof CreateOrg.Type,
-    ) => Effect.Effect<Org, Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<Org, TooManyRequests | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** An org with its limits and its usage. */
     readonly get: (
       orgId: string,
@@ -71,11 +71,15 @@ export class Orgs extends Context.Service<
     readonly update: (
       orgId: string,
       changes: UpdateOrg,
-    ) => Effect.Effect<OrgDetail, NotFound | Conflict | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<
+      OrgDetail,
+      NotFound | Conflict | TooManyRequests | Unauthorized | Forbidden | Unavailable,
+      CurrentPrincipal
+    >
     /** Deletes an org with everything in it. Only the administrator may do this. */
     readonly remove: (
       orgId: string,
-    ) => Effect.Effect<void, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** A page of the orgs. */
     readonly list: (
       page: Page,

@@ -12,6 +12,7 @@ import {
   InvalidRequest,
   type LimitReached,
   NotFound,
+  type TooManyRequests,
   type Unauthorized,
   type Unavailable,
 } from "../Errors.ts"
@@ -98,6 +99,8 @@ const workflowWithoutFolder = () =>
   new InvalidRequest({ error: "workflow must be a path, such as .github/workflows/deploy.yml." })
 
 type Refused = Unauthorized | Forbidden | Unavailable
+/** What a change can be refused with. */
+type ChangeRefused = Refused | TooManyRequests
 
 /** The projects that the current principal manages. */
 export class Projects extends Context.Service<
@@ -106,7 +109,7 @@ export class Projects extends Context.Service<
     /** Creates a project in the given org, else in the org of the caller's key, else as `ProjectRepository.insert` says. */
     readonly create: (
       input: typeof CreateProject.Type,
-    ) => Effect.Effect<Project, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
+    ) => Effect.Effect<Project, InvalidRequest | NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
     /** A page of the projects, of one org when `orgId` is given. */
     readonly list: (
       query: Page & { readonly orgId?: string | undefined },
@@ -120,17 +123,17 @@ export class Projects extends Context.Service<
     readonly update: (
       projectId: string,
       changes: UpdateProject,
-    ) => Effect.Effect<Project, NotFound | Conflict | Refused, CurrentPrincipal>
+    ) => Effect.Effect<Project, NotFound | Conflict | ChangeRefused, CurrentPrincipal>
     /** Deletes a project with its keys and deployments. */
-    readonly remove: (projectId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
+    readonly remove: (projectId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
     /** The repository of a project, and the pins of its runs. */
     readonly getLink: (projectId: string) => Effect.Effect<RepositoryLink, NotFound | Refused, CurrentPrincipal>
     /** Links a project to a repository of any provider, with pins. In guarded mode, an org key links only its org's owners. */
     readonly putLink: (
       projectId: string,
       link: PutRepositoryLink,
-    ) => Effect.Effect<RepositoryLink, InvalidRequest | NotFound | Conflict | Refused, CurrentPrincipal>
-    readonly removeLink: (projectId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
+    ) => Effect.Effect<RepositoryLink, InvalidRequest | NotFound | Conflict | ChangeRefused, CurrentPrincipal>
+    readonly removeLink: (projectId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
   }
 >()("gatehouse/domain/Projects") {
   static readonly layer = Layer.effect(

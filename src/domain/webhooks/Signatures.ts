@@ -1,7 +1,7 @@
 import { Context, DateTime, Effect, Layer, Redacted, Result } from "effect"
 import { Base64 } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
-import type { Unauthorized, Unavailable } from "../Errors.ts"
+import type { TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
@@ -148,7 +148,11 @@ export class SigningKeys extends Context.Service<
     /** The public keys, the newest first. Makes the first key if there is none. */
     readonly list: Effect.Effect<ReadonlyArray<string>, Unauthorized | Unavailable, CurrentPrincipal>
     /** Replaces the key. The old key signs beside the new one for 24 hours. Returns the public keys, the newest first. */
-    readonly rotate: Effect.Effect<ReadonlyArray<string>, Unauthorized | Unavailable, CurrentPrincipal>
+    readonly rotate: Effect.Effect<
+      ReadonlyArray<string>,
+      TooManyRequests | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
   }
 >()("gatehouse/domain/webhooks/SigningKeys") {
   static readonly layer = Layer.effect(

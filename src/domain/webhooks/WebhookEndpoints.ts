@@ -7,6 +7,7 @@ import {
   InvalidRequest,
   type LimitReached,
   type NotFound,
+  type TooManyRequests,
   type Unauthorized,
   type Unavailable,
 } from "../Errors.ts"
@@ -93,7 +94,7 @@ export class WebhookEndpoints extends Context.Service<
       input: typeof CreateWebhookEndpoint.Type,
     ) => Effect.Effect<
       { readonly webhook_endpoint_id: string } & Warning,
-      InvalidRequest | LimitReached | Unauthorized | Unavailable,
+      InvalidRequest | LimitReached | TooManyRequests | Unauthorized | Unavailable,
       CurrentPrincipal
     >
     readonly list: (
@@ -109,8 +110,14 @@ export class WebhookEndpoints extends Context.Service<
     ) => Effect.Effect<WebhookEndpointDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly update: (
       input: typeof UpdateWebhookEndpoint.Type,
-    ) => Effect.Effect<Warning, InvalidRequest | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
-    readonly remove: (id: string) => Effect.Effect<void, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<
+      Warning,
+      InvalidRequest | NotFound | TooManyRequests | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
+    readonly remove: (
+      id: string,
+    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
     /** Sends a test to the endpoint and returns the response. Fails with a `Conflict` when too many are in flight. */
     readonly test: (
       input: typeof TestWebhookEndpoint.Type,

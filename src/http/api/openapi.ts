@@ -600,7 +600,8 @@ const texts: Readonly<Record<string, string>> = {
   schedules: "Schedules of the org.",
   unfinishedJobs: "Queued and running jobs.",
   pendingDeliveries: "Deliveries that are pending.",
-  storedBytes: "Bytes of inputs, results and payloads.",
+  storedBytes:
+    "Bytes of jobs, schedules, events, deliveries and attempts, each with a cost for its row, and of documentation.",
   orgs: "The orgs of this page.",
   entries: "The entries of this page, the newest first.",
   deployments: "The deployments of this page, the newest first.",

@@ -56,6 +56,28 @@ describe("the audit log of the platform's operations", () => {
     }).pipe(Effect.provide(services())),
   )
 
+  // Seen failing without the limit.
+  it.effect("takes 600 changes a minute by the keys and portal sessions of an org, and all of the administrator", () =>
+    Effect.gen(function* () {
+      const { orgId, orgKey } = yield* makeTenant
+      const { entry } = yield* AuditLog
+      const change = entry({ action: "key.update", target: orgKey.id, details: {} })
+      const byKey = as(Principal.OrgKey({ keyId: orgKey.id, orgId }))(change)
+      const byPortal = as(Principal.Portal({ portalId: "p", orgId }))(change)
+      yield* Effect.replicateEffect(byKey, 300)
+      yield* Effect.replicateEffect(byPortal, 300)
+      for (const by of [byKey, byPortal]) {
+        assert.deepInclude(yield* Effect.flip(by), { _tag: "TooManyRequests", retryAfterSeconds: 1 })
+      }
+      yield* Effect.replicateEffect(asAdministrator(change), 700)
+      yield* as(Principal.OrgAdministrator({ orgId, isAnonymous: false }))(change)
+      yield* as(Principal.OrgKey({ keyId: orgKey.id, orgId: "another" }))(change)
+      yield* TestClock.adjust("100 millis")
+      yield* byKey
+      assert.strictEqual((yield* Effect.flip(byKey))._tag, "TooManyRequests")
+    }).pipe(Effect.provide(services())),
+  )
+
   it.effect("says who made a change, when, and with which request", () =>
     Effect.gen(function* () {
       const { orgId, projectId, orgKey, projectKey } = yield* makeTenant

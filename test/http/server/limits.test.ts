@@ -67,6 +67,27 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
     }),
   )
 
+  // Seen failing without the limit: every change went into the audit log.
+  it.effect("too many changes by keys of an org are a 429 in both interfaces, but not the administrator's", () =>
+    Effect.gen(function* () {
+      const { ask, endpoint, key, keyId, orgId } = yield* tenant
+      const id = yield* endpoint(nowhere)
+      const rename = (as: string) => send("PATCH", `orgs/${orgId}/keys/${keyId}`, { name: "other" }, as)
+      const describe = ask("webhooks/update", { id, description: "other" })
+      /** Repeats a change, much faster than ten a second, until one is refused. */
+      const untilRefused = <A extends { readonly status: number }, E, R>(change: Effect.Effect<A, E, R>) =>
+        Effect.replicateEffect(change, 32, { concurrency: 32 }).pipe(
+          Effect.map((answers) => answers.find(({ status }) => status === 429)),
+          Effect.repeat({ until: (refused) => refused !== undefined }),
+          Effect.map((refused) => refused!),
+        )
+      const refused = yield* untilRefused(rename(key))
+      expect([faultOfError(refused), refused.headers["retry-after"]]).toEqual([undefined, "1"])
+      expect(faultOfWebhookError(yield* untilRefused(describe))).toBe(undefined)
+      expect((yield* rename(as)).status).toBe(200)
+    }),
+  )
+
   it.effect("an invalid or empty change is refused by name and changes nothing", () =>
     Effect.gen(function* () {
       const { orgId } = yield* tenant

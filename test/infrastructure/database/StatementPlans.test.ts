@@ -329,6 +329,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
       Effect.flatMap(retention.findOld({ after: "", before: later, limit: 100 }), retention.remove),
     ],
     ["retention.removeCanceled", 200, retention.removeCanceled(later, 100)],
+    ["retention.removeEntries", 250, retention.removeEntries(later, 100)],
     ["sweeps.next", 10, sweeps.next("", [])],
     ["sweeps.count", 10, sweeps.count(10)],
     ["sweeps.advance of a cancellation", 200, sweep("cancel")],

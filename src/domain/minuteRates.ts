@@ -1,0 +1,30 @@
+import { Effect } from "effect"
+import { LRUCache } from "lru-cache"
+import { TooManyRequests } from "./Errors.ts"
+import { monotonicMillis } from "./monotonicMillis.ts"
+
+const minuteMillis = 60_000
+/** The users that are remembered: the least recent one makes room for another. */
+const maxRemembered = 10_000
+
+/**
+ * Limits how often something is used in a minute, by user, in the memory of this process. Each use lasts a minute divided by the
+ * rate, so that a user who waits for one use may have one.
+ *
+ * @param what is limited, as in "The limit of … per minute is reached"
+ * @returns takes one use of a user, or fails with the seconds to wait
+ */
+export const minuteRates = (what: string) => {
+  /** Until when the uses of each user last. */
+  const lastUntil = new LRUCache<string, number>({ max: maxRemembered })
+  return (user: string, rate: number): Effect.Effect<void, TooManyRequests> =>
+    Effect.flatMap(monotonicMillis, (now) => {
+      const until = Math.max(now, lastUntil.get(user) ?? 0) + minuteMillis / rate
+      const waitMillis = until - now - minuteMillis
+      if (waitMillis <= 0) return Effect.sync(() => void lastUntil.set(user, until))
+      return new TooManyRequests({
+        error: `The limit of ${what} per minute is reached; try again after the seconds in Retry-After.`,
+        retryAfterSeconds: Math.max(1, Math.ceil(waitMillis / 1000)),
+      })
+    })
+}
