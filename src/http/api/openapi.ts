@@ -601,7 +601,7 @@ const texts: Readonly<Record<string, string>> = {
   unfinishedJobs: "Queued and running jobs.",
   pendingDeliveries: "Deliveries that are pending.",
   storedBytes:
-    "Bytes of jobs, schedules, events, deliveries and attempts, each with a cost for its row, and of documentation.",
+    "Bytes of jobs, schedules, events, deliveries and attempts, each with a cost for its row, of documentation, and, some minutes later, of everything else.",
   orgs: "The orgs of this page.",
   entries: "The entries of this page, the newest first.",
   deployments: "The deployments of this page, the newest first.",

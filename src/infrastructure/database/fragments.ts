@@ -145,3 +145,10 @@ export const aliveOrgs = (sql: SqlClient.SqlClient, orgIds: ReadonlyArray<string
 /** SQL beside `aliveOrgs`: whether the org of a column exists, or it is the platform's. */
 export const isAlive = (sql: SqlClient.SqlClient, column: string) =>
   sql.literal(`(${column} = '' OR ${column} IN (SELECT id FROM alive))`)
+
+/** The digits of ULIDs. */
+export const base32Digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+/** The beginning of every ULID of this time, in milliseconds since 1970. */
+export const idAt = (millis: number) =>
+  Array.from({ length: 10 }, (_, n) => base32Digits[Math.floor(Math.max(0, millis) / 32 ** (9 - n)) % 32]).join("")

@@ -5,6 +5,7 @@ import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
 import { lockFreeMargin, OrgUsage } from "./OrgUsage.ts"
 import { deadlines, orUnavailable } from "../database/orUnavailable.ts"
 import { type CountedRows, countUpTo, limitOf } from "./orgCounts.ts"
+import { usedBytes } from "./storedBytes.ts"
 
 /** Whose room a creation takes. */
 export interface Owner {
@@ -32,15 +33,21 @@ interface Room {
   readonly limit: number
   /** `null` when the background counts the rows. */
   readonly count: number | null
+  /** The limit of stored bytes, when the org has reached it. */
+  readonly fullAt: number | null
 }
 
+/** What these rows store is measured some time later: their creation asks only whether there are bytes left. */
+const measured: ReadonlySet<CountedRows> = new Set(["projects", "keys", "endpoints"])
+
 /** Reads the room of orgs, and takes it. */
-const makeRooms = Effect.fnUntraced(function* (name: CountedRows, limit: string) {
+const makeRooms = Effect.fnUntraced(function* (name: CountedRows, limit: string, fullAt: string) {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
   const columns = sql.literal(`
     org.id AS "orgId", ${limit}::float8 AS "limit",
-    CASE WHEN ${limit} <= ${maxExactLimit} THEN ${countUpTo(name, limit)}::int END AS count`)
+    CASE WHEN ${limit} <= ${maxExactLimit} THEN ${countUpTo(name, limit)}::int END AS count,
+    (${fullAt})::float8 AS "fullAt"`)
 
   /** Reads the room of an owner's org; no row when there is no such owner. */
   const find = ({ key, from }: Owner) =>
@@ -83,12 +90,17 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const limit = limitOf(name, (yield* DefaultLimits)[name])
   const guarded = `least(${limit} - ${lockFreeMargin}, ${maxGuardCount})`
   const isFarBelow = sql.literal(`${countUpTo(name, `greatest(${guarded}, 0)`)} < ${guarded}`)
-  const { find, takeLocked, takeWatched } = yield* makeRooms(name, limit)
+  const byteLimit = limitOf("storedBytes", (yield* DefaultLimits).storedBytes)
+  const isFull = measured.has(name) ? `${usedBytes} >= ${byteLimit}` : "false"
+  const hasBytes = sql.literal(`NOT (${isFull})`)
+  const { find, takeLocked, takeWatched } = yield* makeRooms(name, limit, `CASE WHEN ${isFull} THEN ${byteLimit} END`)
 
   /** In a transaction that creates a row: fails when there is no room. Does nothing when there is no such owner. */
   const take = Effect.fnUntraced(function* (owner: Owner) {
     const [room] = yield* find(owner)
-    if (room !== undefined) yield* room.count === null ? takeWatched(room) : takeLocked(owner, room)
+    if (room === undefined) return
+    if (room.fullAt !== null) return yield* limitReached("storedBytes", room.fullAt)
+    yield* room.count === null ? takeWatched(room) : takeLocked(owner, room)
   })
 
   /**
@@ -98,7 +110,8 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const decide = Effect.fnUntraced(function* <Row, E, R>(owner: Owner, insert: Effect.Effect<Row | undefined, E, R>) {
     const [room] = yield* orUnavailable(find(owner))
     if (room === undefined) return undefined
-    const { orgId, limit, count } = room
+    const { orgId, limit, count, fullAt } = room
+    if (fullAt !== null) return yield* limitReached("storedBytes", fullAt)
     if (count === null) return yield* Effect.andThen(takeWatched(room), insert)
     if (count >= limit) return yield* limitReached(name, limit)
     if (limit - count > lockFreeMargin) {
@@ -121,7 +134,7 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
      *
      * @param hasRoom whether the org certainly has room
      */
-    guard: (hasRoom: Statement.Fragment) => sql`(${hasRoom} OR ${isFarBelow})`,
+    guard: (hasRoom: Statement.Fragment) => sql`(${hasRoom} OR ${isFarBelow}) AND ${hasBytes}`,
 
     /** Inserts a row, or fails with `LimitReached`; returns `undefined` when there is no such owner. */
     admit: <Row, E, R>(owner: Owner, insert: (hasRoom: boolean) => Effect.Effect<Row | undefined, E, R>) =>

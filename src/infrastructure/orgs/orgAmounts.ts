@@ -6,7 +6,7 @@ import { bucketsOf, inOrg } from "../database/buckets.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { countedRows, type CountedRows, countRows, countUpTo, limitOf } from "./orgCounts.ts"
 import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
-import { writeStoredBytes } from "./storedBytes.ts"
+import { usedBytes, writeStoredBytes } from "./storedBytes.ts"
 
 const countedNames = Object.keys(countedRows) as ReadonlyArray<CountedRows>
 /** Rows of a kind that one statement counts for display; past that, a recent count or a count in batches is shown. */
@@ -45,7 +45,7 @@ export const make = Effect.gen(function* () {
   /** The columns of a SELECT … FROM orgs org that `used` needs. */
   const columns = sql`
     org.limits AS overrides, ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
-    coalesce((SELECT stored_bytes FROM org_usage WHERE org_id = org.id), 0)::float8 AS "storedBytes"`
+    ${sql.literal(usedBytes)}::float8 AS "storedBytes"`
 
   const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)
   const count = (name: CountedLimit, orgId: string) =>

@@ -32,8 +32,14 @@ const writeBatchSize = 1_000
 
 type OrgBytes = readonly [orgId: string, bytes: number]
 
-/** Adds to the stored bytes of orgs; a sum below zero becomes zero. Writes in the order of ids, to avoid deadlocks. */
-const addStoredBytes = (sql: SqlClient.SqlClient, all: ReadonlyArray<OrgBytes>) => {
+/** What happens to the bytes in a row that exists: a sum below zero becomes zero. */
+const writes = {
+  stored_bytes: "greatest(0, org_usage.stored_bytes + excluded.stored_bytes)",
+  measured_bytes: "excluded.measured_bytes",
+} as const
+
+/** Adds to the stored bytes of orgs, or sets the measured ones. Writes in the order of ids, to avoid deadlocks. */
+const writeHere = (sql: SqlClient.SqlClient, column: keyof typeof writes, all: ReadonlyArray<OrgBytes>) => {
   const [orgs, by] = [texts(all.map(([orgId]) => orgId)), texts(all.map(([, by]) => `${by}`))]
   const parts: ReadonlyArray<Part> = [
     {
@@ -49,13 +55,22 @@ const addStoredBytes = (sql: SqlClient.SqlClient, all: ReadonlyArray<OrgBytes>) 
     {
       name: "written",
       into: "org_usage",
-      columns: "org_id, stored_bytes",
+      columns: `org_id, ${column}`,
       rows: sql`SELECT id, by FROM rows ORDER BY id`,
-      onConflict: "(org_id) DO UPDATE SET stored_bytes = greatest(0, org_usage.stored_bytes + excluded.stored_bytes)",
+      onConflict: `(org_id) DO UPDATE SET ${column} = ${writes[column]}`,
     },
   ]
   return runParts(sql, parts, sql`SELECT 1`)
 }
+
+/** `writeHere`, where the org's rows are. */
+export const writeUsage = (sql: SqlClient.SqlClient, column: keyof typeof writes, all: ReadonlyArray<OrgBytes>) =>
+  byBucket(
+    sql,
+    all,
+    ([orgId]) => orgId,
+    (part) => writeHere(sql, column, part),
+  )
 
 /**
  * Subtracts the bytes of removed rows, in the transaction that removes them. Call it once for a batch of rows, not for each
@@ -67,11 +82,10 @@ export const subtractStoredBytes = (sql: SqlClient.SqlClient, bytes: ReadonlyMap
   bytes.size === 0
     ? Effect.void
     : Effect.asVoid(
-        byBucket(
+        writeUsage(
           sql,
+          "stored_bytes",
           [...bytes].map(([orgId, by]): OrgBytes => [orgId, -by]),
-          ([orgId]) => orgId,
-          (part) => addStoredBytes(sql, part),
         ),
       )
 
@@ -90,7 +104,7 @@ export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlC
       batch,
       ([orgId]) => orgId,
       (part) =>
-        Effect.map(Effect.exit(orUnavailableWithin("sweep")(addStoredBytes(sql, part))), (exit) => {
+        Effect.map(Effect.exit(orUnavailableWithin("sweep")(writeHere(sql, "stored_bytes", part))), (exit) => {
           for (const [orgId, bytes] of part) {
             // Until here the bytes count twice, so the limit is never exceeded because of the write.
             usage.addBytes(orgId, -bytes)
@@ -103,6 +117,9 @@ export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlC
   }
 })
 
+/** SQL: the bytes that the row `org` has stored, as far as they are written. */
+export const usedBytes = `coalesce((SELECT stored_bytes + measured_bytes FROM org_usage WHERE org_id = org.id), 0)`
+
 /**
  * The limit of stored bytes. The bytes of this replica count at once. The bytes of other replicas count when they have
  * written them, a few seconds later, so together they may exceed the limit by that much. A killed replica loses the count of
@@ -112,7 +129,7 @@ export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
   const limit = limitOf("storedBytes", (yield* DefaultLimits).storedBytes)
-  const left = `${limit} - coalesce((SELECT stored_bytes FROM org_usage WHERE org_id = org.id), 0)`
+  const left = `${limit} - ${usedBytes}`
   const atMostLeft = sql.literal(`<= ${left}`)
 
   return {

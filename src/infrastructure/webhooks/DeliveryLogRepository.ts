@@ -16,7 +16,7 @@ import {
 } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { inOrgs } from "../database/buckets.ts"
-import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time } from "../database/fragments.ts"
+import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
@@ -219,13 +219,8 @@ const listDeliveries = Effect.fnUntraced(function* (sql: Sql, orgId: string, fil
   return { deliveries, scannedTo: last?.id ?? null }
 })
 
-const base32Digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 /** How much the time of an id may differ from its delivery's `created_at`. */
 const maxIdAge = Duration.hours(1)
-
-/** A ULID begins with its time in milliseconds. */
-const idAt = (millis: number) =>
-  Array.from({ length: 10 }, (_, n) => base32Digits[Math.floor(Math.max(0, millis) / 32 ** (9 - n)) % 32]).join("")
 
 /** A lower bound for the ids of deliveries that were created at `since` or later. */
 const idBefore = (since: DateTime.Utc) => idAt(DateTime.toEpochMillis(since) - Duration.toMillis(maxIdAge))

@@ -8,7 +8,7 @@ import {
   firstState,
   topicsOf,
 } from "../../domain/webhooks/EventPatterns.ts"
-import { date, isOfOrg, texts } from "../database/fragments.ts"
+import { base32Digits, date, isOfOrg, texts } from "../database/fragments.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
 import { endOfLane, isOrdered, lastOfLane } from "./lanes.ts"
@@ -228,8 +228,6 @@ export const fanOut = Effect.fnUntraced(function* (
   yield* runParts(sql, [...event, ...insertDeliveries(sql, orgId, createdAt, true)], sql`SELECT 1`)
   return to.length
 })
-
-const base32Digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 /**
  * SQL: the id of a delivery that is inserted together with its event: the time of the event's ULID, the last 13 of its 16

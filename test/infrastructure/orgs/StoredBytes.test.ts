@@ -5,10 +5,12 @@ import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { rowCost } from "#src/domain/orgs/StoredBytes.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { measure, measuredTables } from "#src/infrastructure/orgs/measuredBytes.ts"
 import { subtractStoredBytes } from "#src/infrastructure/orgs/storedBytes.ts"
 import { refusal, updateOrg } from "../../contract/orgs/orgLimits.ts"
 import { untilWaiting } from "../../contract/meet.ts"
-import { at, insertOrg } from "../../contract/support.ts"
+import { at, insertOrg, insertProject, newEntry, newKey } from "../../contract/support.ts"
 import {
   attempt,
   claim,
@@ -21,6 +23,30 @@ import {
 } from "../../contract/webhooks/webhookSupport.ts"
 import { until } from "../../support/wait.ts"
 import { atOther, refresh, replicas, usedBy } from "./orgLimitsSupport.ts"
+
+/** The bytes of all tables, with their indexes. */
+const size = SqlClient.SqlClient.use((sql) =>
+  Effect.map(
+    sql<{ bytes: number }>`
+      SELECT sum(pg_total_relation_size(oid))::float8 AS bytes FROM pg_class
+      WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`,
+    ([row]) => row!.bytes,
+  ),
+)
+
+const measureBytes = Effect.flatten(measure)
+
+/** Returns a function that stores something, and compares how much the stored bytes and the database grow. */
+const growthOf = (orgId: string) =>
+  Effect.fnUntraced(function* <A, E, R>(what: string, stores: Effect.Effect<A, E, R>) {
+    const sql = yield* SqlClient.SqlClient
+    const [before, countedBefore] = [yield* size, (yield* usedBy(orgId)).storedBytes]
+    yield* stores
+    yield* sql`VACUUM`
+    const [bytes, counted] = [(yield* size) - before, (yield* usedBy(orgId)).storedBytes - countedBefore]
+    assert.isAbove(counted, bytes / 2, `${what} take ${bytes} bytes`)
+    assert.isBelow(counted, bytes * 2, `${what} take ${bytes} bytes`)
+  })
 
 layer(replicas, { excludeTestServices: true })("limits of stored bytes, on PostgreSQL", (it) => {
   it.effect("hold at once for what this replica stores, and for other replicas once it is written", () =>
@@ -149,14 +175,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
   // Seen failing without the cost of rows, and without deliveries and attempts: 1 MB counted, and 8 MB used.
   it.effect("count about what the database stores", () =>
     Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
       const { orgId } = yield* insertOrg()
-      const size = Effect.map(
-        sql<{ bytes: number }>`
-          SELECT sum(pg_total_relation_size(oid))::float8 AS bytes FROM pg_class
-          WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`,
-        ([row]) => row!.bytes,
-      )
       const publishMany = (count: number) =>
         Effect.replicateEffect(publish(orgId, "a.b", at(0), { body: '{"x":1}' }), count, { concurrency: 32 })
       const attemptAll = Effect.fnUntraced(function* (now: DateTime.Utc, decision: Parameters<typeof attempt>[1]) {
@@ -168,14 +187,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
         return claimed.length
       })
       const untilNone = { until: (claimed: number) => claimed === 0 }
-      const growsLike = Effect.fnUntraced(function* <A, E, R>(what: string, stores: Effect.Effect<A, E, R>) {
-        const [before, countedBefore] = [yield* size, (yield* usedBy(orgId)).storedBytes]
-        yield* stores
-        yield* sql`VACUUM`
-        const [bytes, counted] = [(yield* size) - before, (yield* usedBy(orgId)).storedBytes - countedBefore]
-        assert.isAbove(counted, bytes / 2, `${what} take ${bytes} bytes`)
-        assert.isBelow(counted, bytes * 2, `${what} take ${bytes} bytes`)
-      })
+      const growsLike = growthOf(orgId)
       yield* growsLike("jobs", Effect.replicateEffect(insertJob(orgId, { input: "x" }), 1_000, { concurrency: 32 }))
       yield* growsLike("events", publishMany(1_000))
       yield* Effect.replicateEffect(insertEndpoint(orgId, { active: false, eventTypes: ["*"] }), 5)
@@ -189,6 +201,55 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
         yield* Effect.repeat(attemptAll(at(4_000), "Delivered"), untilNone)
       })
       yield* growsLike("attempts", attempts)
+    }),
+  )
+
+  // Seen failing: only jobs and events had a size.
+  it.effect("measure what is stored one by one, and refuse more of it past the limit", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const insertKey = Effect.flatMap(newKey({ metadata: { text: "x".repeat(1_000) } }), (key) =>
+        ApiKeyRepository.use((keys) => keys.insertForOrg(orgId, key, newEntry())),
+      )
+      const growsLike = growthOf(orgId)
+      const many = <A, E, R>(insert: Effect.Effect<A, E, R>) =>
+        Effect.andThen(Effect.replicateEffect(insert, 500, { concurrency: 32 }), measureBytes)
+      yield* growsLike("keys", many(insertKey))
+      yield* growsLike("projects", many(insertProject(orgId)))
+      yield* growsLike("endpoints", many(insertEndpoint(orgId)))
+      const { storedBytes } = yield* usedBy(orgId)
+      yield* updateOrg(orgId, { limits: { storedBytes } })
+      const refusals = Effect.all([
+        refusal(insertKey),
+        refusal(insertProject(orgId)),
+        refusal(insertEndpoint(orgId)),
+        refusal(insertJob(orgId)),
+      ])
+      for (const all of [yield* refusals, yield* atOther(refusals)]) {
+        assert.deepStrictEqual(new Set(all), new Set([`${storedBytes} stored bytes`]))
+      }
+      yield* updateOrg(orgId, { limits: { storedBytes: null } })
+      assert.strictEqual(yield* refusal(insertKey), "ok")
+    }),
+  )
+
+  it.effect("have every table of an org's rows", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const rows = yield* sql<{ name: string }>`
+        SELECT table_name AS name FROM information_schema.columns
+        WHERE table_schema = 'public' AND column_name = 'org_id' ORDER BY table_name COLLATE "C"`
+      const counted = ["jobs", "job_schedules", "events", "deliveries", "delivery_attempts", "docs_pages"]
+      // As many as there are keys, endpoints or deliveries, or with a bound of their own.
+      const others = [
+        ...["key_counters", "key_usage", "endpoint_paces", "endpoint_failures", "failing_callbacks"],
+        ...["pending_deliveries", "sweeps", "activity_counts"],
+        ...["org_owners", "org_usage", "org_signing_keys", "sessions", "project_docs", "docs_questions"],
+      ]
+      assert.deepStrictEqual(
+        rows.map(({ name }) => name),
+        [...counted, ...measuredTables, ...others].toSorted(),
+      )
     }),
   )
 })

@@ -37,11 +37,12 @@ const orgs = Effect.gen(function* () {
     )`
   yield* sql`CREATE INDEX org_owners_by_org ON org_owners (org_id)`
 
-  // The bytes that each org has stored.
+  // The bytes that each org has stored: those that are counted as they change, and those that are measured later.
   yield* sql`
     CREATE TABLE org_usage (
       org_id text COLLATE "C" PRIMARY KEY,
-      stored_bytes bigint NOT NULL
+      stored_bytes bigint NOT NULL DEFAULT 0,
+      measured_bytes bigint NOT NULL DEFAULT 0
     )`
 
   // The Ed25519 keys of orgs.
