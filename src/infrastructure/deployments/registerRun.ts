@@ -8,7 +8,6 @@ import {
   effectsOf,
   isNamed,
   type LinkedProject,
-  newestOf,
   type OwningOrg,
   type RunEffects,
 } from "../../domain/deployments/admission.ts"
@@ -189,14 +188,12 @@ interface LinkedRow extends Omit<LinkedProject, "pins" | "newest"> {
   readonly workflow: string | null
   readonly environment: string | null
   readonly newest: PositionColumns
-  readonly current: PositionColumns
 }
 
-const toLinked = ({ current, environment, newest, workflow, ...row }: LinkedRow): LinkedProject => ({
+const toLinked = ({ environment, newest, workflow, ...row }: LinkedRow): LinkedProject => ({
   ...row,
   pins: { workflow, environment },
-  // A replica of the version before stores only the current deployment.
-  newest: newestOf([toPosition(newest), toPosition(current)]),
+  newest: toPosition(newest),
 })
 
 /** Projects of existing orgs, as the table `p`, with what `admitRun` and `effectsOf` need, and further columns. */
@@ -204,10 +201,9 @@ const selectLinked = (sql: Sql, further: Statement.Fragment, condition: Statemen
   SELECT p.id, p.org_id AS "orgId", coalesce(p.host_owner, '') AS "hostOwner", coalesce(p.host_repo, '') AS "hostRepo",
     p.repository_id AS "repositoryId", p.issuer, p.repository_owner_id AS "ownerId",
     p.default_branch AS "defaultBranch", p.pin_workflow AS workflow, p.pin_environment AS environment,
-    json_build_object('runId', p.newest_run_id, 'runAttempt', p.newest_run_attempt, 'at', p.newest_run_at) AS newest,
-    json_build_object('runId', d.run_id, 'runAttempt', d.run_attempt, 'at', coalesce(d.issued_at, d.created_at)) AS current
+    json_build_object('runId', p.newest_run_id, 'runAttempt', p.newest_run_attempt, 'at', p.newest_run_at) AS newest
     ${further}
-  FROM projects p LEFT JOIN deployments d ON d.id = p.current_deployment_id AND d.project_id = p.id
+  FROM projects p
   WHERE ${condition} AND ${sql.literal(orgExists("p"))}`
 
 /** Finds and locks linked projects, in a transaction. */
@@ -217,11 +213,8 @@ export const findLinkedProjects = (sql: Sql, condition: Statement.Fragment) =>
   )
 
 /** The condition of the project that has the id of a run's repository. */
-const hasId = (sql: Sql, { rules, run }: NewDeployment) => {
-  // Ids from before issuers were stored are GitHub's.
-  const isOldId = run.provider === "github" && isNamed(rules, run)
-  return sql`p.repository_id = ${run.repositoryId} AND (p.issuer = ${run.issuer} OR (p.issuer IS NULL AND ${isOldId}))`
-}
+const hasId = (sql: Sql, { run }: NewDeployment) =>
+  sql`p.repository_id = ${run.repositoryId} AND p.issuer = ${run.issuer}`
 
 /** The condition of the project that is linked to both the id and the name of a run's repository. */
 const isUnchangedLink = (sql: Sql, deployment: NewDeployment) =>

@@ -209,7 +209,7 @@ export const layer = Layer.effect(KeyLookup, make)
 
 /**
  * The channel of revocations. The payload is the key's id; or `org:<id>` or `project:<id of the org>:<id>`, when all keys of
- * one are revoked. A replica of the version before knows only the ids of keys.
+ * one are revoked.
  */
 export const revocationChannel = "gatehouse_key_deleted"
 

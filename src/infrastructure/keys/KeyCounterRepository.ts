@@ -46,11 +46,6 @@ export const layer = Layer.effect(
         )
         const locked = yield* lockCounters(sql, [...asked.values()])
         const counters = new Map(locked.map((stored) => [stored.id, stored]))
-        const missing = [...asked.values()].filter(({ id }) => !counters.has(id))
-        if (missing.length > 0) {
-          yield* createMissing(sql, missing)
-          for (const stored of yield* lockCounters(sql, missing)) counters.set(stored.id, stored)
-        }
         const answers = answer(counters, questions)
         if (answers.size > 0) yield* writeCounters(sql, [...counters.values()])
         return answers
@@ -146,18 +141,6 @@ export const lockCounters = (sql: SqlClient.SqlClient, keys: ReadonlyArray<Count
     Effect.map((rows) => rows.map((row) => ({ orgId: row.org_id, id: row.id, counter: toCounter(row), now: row.now }))),
   )
 }
-
-/**
- * Creates the counters of keys that have a rate limit and no counter: a replica of the version before made them. The lock lets
- * no key be deleted, or lose its limit, before its counter is committed.
- */
-const createMissing = (sql: SqlClient.SqlClient, keys: ReadonlyArray<CounterKey>) => sql`
-  INSERT INTO key_counters (org_id, id, version, rate_limit, rate_window, rate_used, rate_current, rate_previous, rate_at)
-  SELECT org_id, id, 0, rate_limit, rate_window, 0, 0, 0, ${sql.literal(nowMillis)}
-  FROM api_keys
-  WHERE id = ANY(${idsOf(keys)}) AND org_id = ANY(${orgsOf(keys)}) AND counter_id IS NULL AND rate_limit IS NOT NULL
-  ORDER BY id FOR KEY SHARE
-  ON CONFLICT DO NOTHING`
 
 /** Writes counters that are locked, or new. */
 export const writeCounters = (sql: SqlClient.SqlClient, counters: ReadonlyArray<StoredCounter>) => {

@@ -65,7 +65,7 @@ export const lockRepositoryName = (sql: SqlClient.SqlClient, { owner, provider, 
 
 /**
  * Locks the id of a repository in the same way. To avoid deadlocks, take this lock before the lock of the name. Issuers share
- * the lock of an id, which costs nothing and keeps out replicas of the version before.
+ * the lock of an id, which costs nothing.
  */
 export const lockRepositoryId = (sql: SqlClient.SqlClient, repositoryId: string) => lock(sql, `id:${repositoryId}`)
 

@@ -205,7 +205,7 @@ const projects = Effect.gen(function* () {
   // Not unique: after a rename, a name can stand on the project of the repository that gave it up, too.
   yield* sql`CREATE INDEX projects_by_host ON projects (lower(host_owner), lower(host_repo)) WHERE host_owner IS NOT NULL`
   // Two issuers may use the same id for different repositories.
-  yield* sql`CREATE UNIQUE INDEX projects_repository ON projects (repository_id, (coalesce(issuer, '')))`
+  yield* sql`CREATE UNIQUE INDEX projects_repository ON projects (repository_id, issuer)`
 
   yield* sql`
     CREATE TABLE deployments (
