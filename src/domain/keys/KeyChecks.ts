@@ -32,6 +32,10 @@ const answerOf = (grant: KeyGrant, { details }: KeyUse, credits: number | null):
   return { keyId, orgId, projectId, name, externalId, metadata, permissions: permissions.list, expiresAt, credits }
 }
 
+/** The first permission of a use that the key does not have. */
+const missingOf = (grant: KeyGrant, { permissions }: KeyUse) =>
+  permissions === undefined ? undefined : grant.permissions.missing(permissions)
+
 /** Whether a use takes nothing of a limit, and does not ask what is left. */
 const isUnlimited = (limits: KeyLimits | null, cost: number, { details }: KeyUse): limits is null =>
   limits === null || (cost === 0 && details !== true)
@@ -83,18 +87,21 @@ export const make = Effect.gen(function* () {
   const takeFromMemory = ({ limits, orgId }: KeyGrant, cost: number, use: KeyUse) =>
     isUnlimited(limits, cost, use) ? null : portions.takeFromMemory(orgId, limits, cost)
 
+  /** Counts a use that nothing refuses; returns its answer. */
+  const granted = (grant: KeyGrant, use: KeyUse, credits: number | null, source: ValidationSource, now: number) => {
+    count("valid", source, grant.orgId)
+    usage.count(grant, "valid", use.cost ?? 1, now)
+    return answerOf(grant, use, credits)
+  }
+
+  /** Validates without a fiber what is valid and whose limits are in memory; `undefined` when `validate` has to decide. */
   const tryValidate = (key: string, use: KeyUse, done: (answer: ValidatedKey | undefined) => void) =>
     lookUp(key, (found, source) => {
       const now = clock.currentTimeMillisUnsafe()
       const grant = Exit.isSuccess(found) ? validAt(found.value, now) : undefined
-      if (grant === undefined) return done(undefined)
-      const { cost = 1, permissions } = use
-      if (permissions !== undefined && grant.permissions.missing(permissions) !== undefined) return done(undefined)
-      const credits = takeFromMemory(grant, cost, use)
-      if (credits === undefined) return done(undefined)
-      count("valid", source, grant.orgId)
-      usage.count(grant, "valid", cost, now)
-      done(answerOf(grant, use, credits))
+      if (grant === undefined || missingOf(grant, use) !== undefined) return done(undefined)
+      const credits = takeFromMemory(grant, use.cost ?? 1, use)
+      done(credits === undefined ? undefined : granted(grant, use, credits, source, now))
     })
 
   const find = (key: string) =>
@@ -119,8 +126,8 @@ export const make = Effect.gen(function* () {
   /** Validates a use of a key that was found: permissions first, then the limits. */
   const useKey = Effect.fnUntraced(function* (grant: KeyGrant, use: KeyUse, source: ValidationSource) {
     const now = clock.currentTimeMillisUnsafe()
-    const { cost = 1, permissions = [] } = use
-    const missing = grant.permissions.missing(permissions)
+    const { cost = 1 } = use
+    const missing = missingOf(grant, use)
     if (missing !== undefined) {
       count("forbidden", source, grant.orgId)
       usage.count(grant, "forbidden", 0, now)
@@ -135,9 +142,7 @@ export const make = Effect.gen(function* () {
         if (isLimited) usage.count(grant, "limited", 0, now)
       }),
     )
-    count("valid", source, grant.orgId)
-    usage.count(grant, "valid", cost, now)
-    return answerOf(grant, use, credits)
+    return granted(grant, use, credits, source, now)
   })
 
   const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string, use: KeyUse = {}) {
