@@ -20,7 +20,7 @@ import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt } from "
 import { orUnavailable } from "../database/orUnavailable.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
-import { endOfLane, isUnsuccessful, lastOfLane, stateNow, unsuccessfulStates } from "./lanes.ts"
+import { endOfLane, isUnsuccessful, lastOfLane, queueColumns, stateNow, unsuccessfulStates } from "./lanes.ts"
 
 /** The log of deliveries in PostgreSQL. */
 export const layer = Layer.effect(
@@ -297,7 +297,7 @@ const queueAgain = (
     {
       name: "queued",
       into: "pending_deliveries",
-      columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes",
+      columns: queueColumns,
       rows: sql`
         SELECT lane, id, event_id, attempts, 0, due_at, ${ordered}::boolean, org_id, bytes FROM rows
         WHERE NOT queued_already`,
@@ -418,9 +418,9 @@ const queueHeld = (sql: SqlClient.SqlClient, recovery: Recovery, now: DateTime.U
     {
       name: "queued",
       into: "pending_deliveries",
-      columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id, lease_until, org_id, bytes",
+      columns: `${queueColumns}, claim_id, lease_until`,
       rows: sql`
-        SELECT lane, id, event_id, attempts, 0, due_at, true, claim_id, lease_until, ${recovery.orgId}, bytes FROM places`,
+        SELECT lane, id, event_id, attempts, 0, due_at, true, ${recovery.orgId}, bytes, claim_id, lease_until FROM places`,
     },
     {
       name: "changed",

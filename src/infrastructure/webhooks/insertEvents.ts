@@ -11,7 +11,7 @@ import {
 import { base32Digits, date, isOfOrg, texts } from "../database/fragments.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
-import { endOfLane, isOrdered, lastOfLane } from "./lanes.ts"
+import { endOfLane, isOrdered, lastOfLane, queueColumns } from "./lanes.ts"
 
 /**
  * Deliveries that are inserted together with their event. A sweep inserts the others, so that an event takes as long for an
@@ -101,7 +101,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => 
     {
       name: "queued",
       into: "pending_deliveries",
-      columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes",
+      columns: queueColumns,
       rows: sql`SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places ORDER BY n`,
     },
     {
@@ -179,7 +179,7 @@ export const insertDeliveries = (
   {
     name: "queued",
     into: "pending_deliveries",
-    columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes",
+    columns: queueColumns,
     rows: sql`SELECT lane, id, event_id, 0, 0, due_at, parked, ${orgId}, bytes FROM places`,
   },
 ]

@@ -5,6 +5,9 @@ import { date, texts } from "../database/fragments.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
 
+/** The columns of a delivery that is queued without a claim, in the order in which every statement inserts them. */
+export const queueColumns = "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes"
+
 /** A lane that its endpoint has left: all pending deliveries in it are canceled. */
 export interface EndedLane {
   readonly orgId: string
