@@ -10,7 +10,10 @@ import { logged, measured as measuredRequest, series } from "../src/http/server/
 import { measured as measuredOperation } from "../src/infrastructure/database/orUnavailable.ts"
 import * as DeliveryMetrics from "../src/infrastructure/webhooks/DeliveryTelemetry.ts"
 
-/** The number of repetitions. `node bench/observability.ts` measures the processor time of metrics and of log annotations. */
+/**
+ * The number of repetitions. `node bench/observability.ts` measures the processor time of metrics and of log
+ * annotations.
+ */
 const times = 200_000
 const rounds = 9
 

@@ -6,7 +6,8 @@ import { measured } from "../bench/measured.ts"
 
 /**
  * `npm run check:release`: what must hold for a release, and need not hold for each change. It fails where figures of
- * docs/performance.md are older than the code that they measure. With `--mark` it writes that into their sections instead.
+ * docs/performance.md are older than the code that they measure. With `--mark` it writes that into their sections
+ * instead.
  */
 
 /** A section of measured figures. */

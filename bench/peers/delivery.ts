@@ -102,7 +102,10 @@ const servePublish = (app: FastifyInstance, add: NonNullable<Queue["add"]>) =>
     },
   )
 
-/** Serves the program of a queue: POST /fill with `count`, `body` and `paths`; POST /start; POST /stop; /v1/events/publish. */
+/**
+ * Serves the program of a queue: POST /fill with `count`, `body` and `paths`; POST /start; POST /stop;
+ * /v1/events/publish.
+ */
 export const serve = async ({ add, fill, start, stop }: Queue): Promise<void> => {
   const app = Fastify({ bodyLimit: 10_000_000 })
   app.get("/healthz", () => "ok")

@@ -47,8 +47,8 @@ export const publishEvents =
   }
 
 /**
- * Sends one every 20 ms; returns for each the milliseconds to the arrival of its event. Fails when one has not arrived after
- * ten seconds.
+ * Sends one every 20 ms; returns for each the milliseconds to the arrival of its event. Fails when one has not arrived
+ * after ten seconds.
  */
 export const latencies = async (
   arrivals: ReadonlyMap<string, number>,

@@ -2,9 +2,9 @@ import { readFileSync } from "node:fs"
 import { connect } from "node:net"
 
 /**
- * Sends requests over CONNECTIONS connections for MILLIS milliseconds, each connection one after the other, and prints what it
- * counted as JSON. FILE has the steps of one round as requests in full; `{id}` in a step is the `job_id` of the answer before.
- * It reads HTTP by itself, as a client of Node would take more CPU than what is measured.
+ * Sends requests over CONNECTIONS connections for MILLIS milliseconds, each connection one after the other, and prints
+ * what it counted as JSON. FILE has the steps of one round as requests in full; `{id}` in a step is the `job_id` of the
+ * answer before. It reads HTTP by itself, as a client of Node would take more CPU than what is measured.
  */
 const { CONNECTIONS, FILE = "", MILLIS, PORT } = process.env
 

@@ -75,8 +75,8 @@ const makeWork = Effect.fnUntraced(function* (call: Call, orgId: string) {
 })
 
 /**
- * Spreads what happened in seconds over a day, as if the service had run that long. The interface cannot make a past, so
- * this writes into the tables; nothing but pictures is made of it.
+ * Spreads what happened in seconds over a day, as if the service had run that long. The interface cannot make a past,
+ * so this writes into the tables; nothing but pictures is made of it.
  */
 const makePast = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, urls: Readonly<Record<string, string>>) {
   for (const [id, url] of Object.entries(urls)) yield* sql`UPDATE webhook_endpoints SET url = ${url} WHERE id = ${id}`

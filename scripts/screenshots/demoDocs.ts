@@ -12,7 +12,9 @@ const readers = {
   "Where is my order?": 2,
 }
 
-/** Documentation that is stored with a project, and questions of its readers over a day. Returns the id of the project. */
+/**
+ * Documentation that is stored with a project, and questions of its readers over a day. Returns the id of the project.
+ */
 export const makeDocs = Effect.fnUntraced(function* (
   url: string,
   call: Call,

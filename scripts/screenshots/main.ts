@@ -11,8 +11,8 @@ import { makeDemoData } from "./demoData.ts"
 import { toPalette } from "./palettePng.ts"
 
 /**
- * `npm run screenshots [-- <folder>] [-- --all]`: pictures of the console's pages from made-up data, into docs/images. Needs
- * a built console and Chromium. `--all` also takes narrow and dark ones, into a folder of your own.
+ * `npm run screenshots [-- <folder>] [-- --all]`: pictures of the console's pages from made-up data, into docs/images.
+ * Needs a built console and Chromium. `--all` also takes narrow and dark ones, into a folder of your own.
  */
 const words = process.argv.slice(2)
 const isAll = words.includes("--all")

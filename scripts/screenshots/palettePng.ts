@@ -53,7 +53,9 @@ const decode = (png: Buffer) => {
   return { width, height, size, pixels }
 }
 
-/** Colours that are used most; the others become the nearest of them. Pictures of pages have few, besides soft edges. */
+/**
+ * Colours that are used most; the others become the nearest of them. Pictures of pages have few, besides soft edges.
+ */
 const paletteOf = (counts: ReadonlyMap<number, number>) => {
   const colours = [...counts].toSorted(([, a], [, b]) => b - a).map(([colour]) => colour)
   const palette = colours.slice(0, maxColours)

@@ -153,7 +153,8 @@ const listener = (settings: Settings) =>
 
 /**
  * The whole service as a layer. It listens after everything else has started, and stops in the opposite order. Provides
- * the HTTP server and the services behind it. The caller provides the logger and the tracer. Fails with a `StartupError`.
+ * the HTTP server and the services behind it. The caller provides the logger and the tracer. Fails with a
+ * `StartupError`.
  */
 export const app = (settings: Settings) =>
   Layer.mergeAll(Server.layer, ProcessMetrics.layer, logWelcome(settings)).pipe(
@@ -285,7 +286,10 @@ export const webhooks = (settings: Settings) => {
   )
 }
 
-/** Chat over documentation, and documentation that is stored with projects. Loads the model's SDK only if a model is configured. */
+/**
+ * Chat over documentation, and documentation that is stored with projects. Loads the model's SDK only if a model is
+ * configured.
+ */
 export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
   const caches = cachesWithin(memoryLimit())
   const model =

@@ -10,8 +10,8 @@ import { type EgressProxy, egressProxyOf } from "../infrastructure/net/EgressPro
 import { parseProviders, readProviders } from "./ciProviders.ts"
 
 /**
- * Reads one variable; `undefined` if it is unset or empty. Fails with a one-line `StartupError`: the variable, what is wrong
- * and an example. The line never contains the value, which may be a secret.
+ * Reads one variable; `undefined` if it is unset or empty. Fails with a one-line `StartupError`: the variable, what is
+ * wrong and an example. The line never contains the value, which may be a secret.
  */
 const read = <A>(name: string, parse: Parse<A>, { example }: { readonly example: string }) =>
   Config.option(Config.String(name)).pipe(
@@ -266,7 +266,10 @@ const list =
     return parts.includes("") ? Result.fail("must not have an empty entry") : Result.all(parts.map(item))
   }
 
-/** Pairs as OpenTelemetry has them: `key=value,key=value`, both percent-encoded. Source: its SDK configuration, as W3C Baggage. */
+/**
+ * Pairs as OpenTelemetry has them: `key=value,key=value`, both percent-encoded. Source: its SDK configuration, as W3C
+ * Baggage.
+ */
 const pairs: Parse<Readonly<Record<string, string>>> = (value) => {
   const fault = "must be pairs key=value separated by commas, percent-encoded"
   const decoded = Result.try({

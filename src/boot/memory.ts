@@ -6,7 +6,9 @@ import { runInNewContext } from "node:vm"
 const KiB = 1024
 const MiB = 1024 * KiB
 
-/** Memory limit of the process in bytes: the smallest of the cgroup's limit, the machine's memory and V8's heap limit. */
+/**
+ * Memory limit of the process in bytes: the smallest of the cgroup's limit, the machine's memory and V8's heap limit.
+ */
 export const memoryLimit = (): number =>
   // constrainedMemory: 0 is unknown; without a cgroup limit it exceeds every machine's memory.
   Math.min(process.constrainedMemory() || Infinity, totalmem(), getHeapStatistics().heap_size_limit)
@@ -29,8 +31,8 @@ export const cachesWithin = (limit: number) => ({
 let collectGarbage: (() => void) | undefined
 
 /**
- * Runs a full garbage collection, which takes about 50 milliseconds. V8 would otherwise keep the garbage of the start (a
- * third of the idle process's memory, mostly the source text of modules) and of large bodies until the heap grows.
+ * Runs a full garbage collection, which takes about 50 milliseconds. V8 would otherwise keep the garbage of the start
+ * (a third of the idle process's memory, mostly the source text of modules) and of large bodies until the heap grows.
  */
 export const releaseMemory = Effect.sync(() => {
   if (collectGarbage === undefined) {

@@ -29,7 +29,8 @@ const untilStopped = Effect.fnUntraced(function* <A, E, R>(services: Layer.Layer
 }, Effect.scoped)
 
 /**
- * Runs the service with the environment's configuration until it is asked to stop. Fails with a one-line `StartupError`.
+ * Runs the service with the environment's configuration until it is asked to stop. Fails with a one-line
+ * `StartupError`.
  */
 export const serve = Effect.flatMap(Config.load, (settings) => {
   const { logLevel: level, logFormat: format, otlp } = settings

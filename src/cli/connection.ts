@@ -21,7 +21,9 @@ export const checkAddress = (url: string) =>
     ? Effect.void
     : usage(`"${plain(url)}" is not an http or https URL. Set --url or GATEHOUSE_URL to the address of the service`)
 
-/** GATEHOUSE_TOKEN: an administrator's token or an API key. No argument, because arguments appear in the process list. */
+/**
+ * GATEHOUSE_TOKEN: an administrator's token or an API key. No argument, because arguments appear in the process list.
+ */
 const tokenVariable = Effect.map(Effect.orDie(Config.option(Config.Redacted("GATEHOUSE_TOKEN"))), (token) =>
   Option.getOrUndefined(Option.filter(token, (one) => Redacted.value(one) !== "")),
 )
@@ -43,8 +45,8 @@ const chosenProfile = Effect.gen(function* () {
 })
 
 /**
- * The server and the credential: `--url` and GATEHOUSE_TOKEN, else those of the profile. A profile's token goes only to the
- * profile's server.
+ * The server and the credential: `--url` and GATEHOUSE_TOKEN, else those of the profile. A profile's token goes only to
+ * the profile's server.
  */
 export const connection: Effect.Effect<Connection, CommandFailed, Effect.Services<typeof chosenProfile>> = Effect.gen(
   function* () {

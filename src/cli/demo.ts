@@ -115,8 +115,8 @@ const runClaims = {
 }
 
 /**
- * A stand-in for GitHub's issuer and token endpoint on a loopback port, until the scope closes. It signs tokens of one run
- * with a key of its own. Returns the issuer and the environment variables of a job.
+ * A stand-in for GitHub's issuer and token endpoint on a loopback port, until the scope closes. It signs tokens of one
+ * run with a key of its own. Returns the issuer and the environment variables of a job.
  */
 const makeStandInRunner = Effect.gen(function* () {
   const { privateKey, publicKey } = yield* Effect.promise(() => generateKeyPair("RS256"))

@@ -61,7 +61,9 @@ const helpOf = (ast: SchemaAST.AST) => {
     .replace(/\.$/, "")
 }
 
-/** A text as it is, or with `@` the text of a file; `@-` is standard input. Keeps secrets out of the list of processes. */
+/**
+ * A text as it is, or with `@` the text of a file; `@-` is standard input. Keeps secrets out of the list of processes.
+ */
 const textOrFile = (text: string) =>
   text.startsWith("@") ? readFileSync(text === "@-" ? 0 : text.slice(1), "utf8") : text
 
@@ -106,9 +108,10 @@ const flagOf = (name: string, { ast }: Schema.Constraint): Flag.Flag<Option.Opti
 type Fields = Readonly<Record<string, Schema.Constraint>>
 
 /**
- * The flags of a payload: one for each field of its schema, so that a field that the API gets is a flag the same day. Takes
- * the fields of the schema, without those that the command takes in another way, and the names of flags that are not those of
- * their fields (`max_attempts`: `--max-attempts`; `event_types`, a list of texts: `--event-type`, repeated).
+ * The flags of a payload: one for each field of its schema, so that a field that the API gets is a flag the same day.
+ * Takes the fields of the schema, without those that the command takes in another way, and the names of flags that are
+ * not those of their fields (`max_attempts`: `--max-attempts`; `event_types`, a list of texts: `--event-type`,
+ * repeated).
  */
 export const payloadFlags = <const F extends Fields>(fields: F, names: { readonly [K in keyof F]?: string } = {}) =>
   Object.fromEntries(

@@ -45,9 +45,9 @@ export const withCallback = <A, E, R>(
     : withSigningSecret((callback_secret) => run({ callback_url: url.value!, callback_secret }))
 
 /**
- * Reads a secret from the environment variable, if it is set; else from a hidden prompt at a terminal; else from standard
- * input. Returns `undefined` if there is none. Never from an argument: arguments appear in the process list and in the
- * shell's history.
+ * Reads a secret from the environment variable, if it is set; else from a hidden prompt at a terminal; else from
+ * standard input. Returns `undefined` if there is none. Never from an argument: arguments appear in the process list
+ * and in the shell's history.
  *
  * @param prompt the label of the prompt
  */

@@ -56,11 +56,11 @@ const makeStore = <A>(maxBytes: number) => {
 }
 
 /**
- * A cache of up to `maxBytes` that evicts the least recently used values first. An owner with more than half of the bytes
- * evicts its own values. A value that is larger than the cache is returned and not stored.
+ * A cache of up to `maxBytes` that evicts the least recently used values first. An owner with more than half of the
+ * bytes evicts its own values. A value that is larger than the cache is returned and not stored.
  *
- * Requests of a key at the same time share one `refresh`. It runs in the scope of the cache, and continues when one of the
- * requests is interrupted.
+ * Requests of a key at the same time share one `refresh`. It runs in the scope of the cache, and continues when one of
+ * the requests is interrupted.
  */
 export const make = Effect.fnUntraced(function* <A, E>(maxBytes: number) {
   const scope = yield* Scope.Scope

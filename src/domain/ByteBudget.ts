@@ -39,8 +39,9 @@ export interface ByteBudgetOptions {
 }
 
 /**
- * A limit of the bytes that requests use at the same time. Owners share it: a request waits until enough bytes are free,
- * and the owner with the fewest bytes in use is next. A request that is larger than the budget waits for the whole budget.
+ * A limit of the bytes that requests use at the same time. Owners share it: a request waits until enough bytes are
+ * free, and the owner with the fewest bytes in use is next. A request that is larger than the budget waits for the
+ * whole budget.
  */
 export const make = (options: ByteBudgetOptions) => {
   const { bytes: total, perOwner = Infinity, deadline, maxWaiting, error, reclaim = () => false } = options
@@ -67,8 +68,8 @@ export const make = (options: ByteBudgetOptions) => {
   }
 
   /**
-   * The first waiter of the owner with the fewest bytes in use. Skips owners that would exceed `perOwner`. Between equal
-   * owners, the earlier waiter is next.
+   * The first waiter of the owner with the fewest bytes in use. Skips owners that would exceed `perOwner`. Between
+   * equal owners, the earlier waiter is next.
    *
    * @param onlySmall whether a large request waits for memory already
    */

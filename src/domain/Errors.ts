@@ -103,15 +103,17 @@ export class InternalError extends Schema.Error<InternalError>("InternalError")(
   { httpApiStatus: 500, description: "An error of the service. Its log has the x-request-id of the response." },
 ) {}
 
-/** 503: a dependency, such as the database or a token provider, is unreachable or too slow. A later request can succeed. */
+/**
+ * 503: a dependency, such as the database or a token provider, is unreachable or too slow. A later request can succeed.
+ */
 export class Unavailable extends Schema.Error<Unavailable>("Unavailable")(body("Unavailable", "unavailable"), {
   httpApiStatus: 503,
   description: "A service that this operation needs is unreachable or too slow. Try again later.",
 }) {}
 
 /**
- * Where a fault was thrown, for the log. Its message can contain words of a reader, a model or documentation, which no log may
- * have: a database shows the row that a constraint refuses.
+ * Where a fault was thrown, for the log. Its message can contain words of a reader, a model or documentation, which no
+ * log may have: a database shows the row that a constraint refuses.
  */
 export const faultPlace = (fault: unknown): string => {
   const { name = "Error", stack = "" } = (fault ?? {}) as { readonly name?: string; readonly stack?: string }

@@ -34,8 +34,8 @@ export class IdempotencyRepository extends Context.Service<
   IdempotencyRepository,
   {
     /**
-     * Runs an operation unless it has an unexpired record. The operation and the write of its record are one transaction.
-     * Of several requests at the same time, in any replica, only one runs.
+     * Runs an operation unless it has an unexpired record. The operation and the write of its record are one
+     * transaction. Of several requests at the same time, in any replica, only one runs.
      */
     readonly once: <A, E, R>(
       keyed: KeyedOperation,
@@ -73,8 +73,8 @@ export class Idempotency extends Context.Service<
   Idempotency,
   {
     /**
-     * Runs an operation, or returns its answer of the last 24 hours. An operation that fails leaves no record, so the same
-     * key can run it again.
+     * Runs an operation, or returns its answer of the last 24 hours. An operation that fails leaves no record, so the
+     * same key can run it again.
      *
      * @param request the method, path and body; another request with the same key fails with `IdempotencyKeyReused`
      */

@@ -92,8 +92,8 @@ export const noCredential = () =>
   new Unauthorized({ error: "This operation needs a credential: Authorization: Bearer <token>, or x-api-key: <key>." })
 
 /**
- * The scope that the current principal manages: every org for the administrator and for anyone in open mode, one org for
- * an org key. Fails with a 401 without a credential, and with a 403 for a project key or a CI token.
+ * The scope that the current principal manages: every org for the administrator and for anyone in open mode, one org
+ * for an org key. Fails with a 401 without a credential, and with a 403 for a project key or a CI token.
  */
 export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, CurrentPrincipal> = CurrentPrincipal.use(
   ({ principal, open }): Effect.Effect<OrgScope, Unauthorized | Forbidden> => {
@@ -121,7 +121,10 @@ export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, Cur
   },
 )
 
-/** Succeeds for the administrator, and for anyone in open mode. Fails like `managedScope`, and with a 403 for an org key. */
+/**
+ * Succeeds for the administrator, and for anyone in open mode. Fails like `managedScope`, and with a 403 for an org
+ * key.
+ */
 export const requireAdministrator: Effect.Effect<void, Unauthorized | Forbidden, CurrentPrincipal> = Effect.flatMap(
   managedScope,
   (scope) =>

@@ -23,14 +23,14 @@ export class RetentionRepository extends Context.Service<
   RetentionRepository,
   {
     /**
-     * The next events from before `before`, oldest first, up to the limit. The first event is included even when it alone
-     * has more deliveries. Returns none when there is no older event left.
+     * The next events from before `before`, oldest first, up to the limit. The first event is included even when it
+     * alone has more deliveries. Returns none when there is no older event left.
      */
     readonly findOld: (batch: RetentionBatch) => Effect.Effect<ReadonlyArray<OldEvent>, Unavailable>
     /**
-     * Removes those of the events that have no pending delivery, with their deliveries, attempts and finished jobs, in one
-     * transaction. Keeps jobs with an idempotency key, which stays valid as long as the job. Skips rows that are locked.
-     * Returns the number of removed events; `null` when another replica is removing events.
+     * Removes those of the events that have no pending delivery, with their deliveries, attempts and finished jobs, in
+     * one transaction. Keeps jobs with an idempotency key, which stays valid as long as the job. Skips rows that are
+     * locked. Returns the number of removed events; `null` when another replica is removing events.
      */
     readonly remove: (events: ReadonlyArray<OldEvent>) => Effect.Effect<number | null, Unavailable>
     /**
@@ -38,7 +38,10 @@ export class RetentionRepository extends Context.Service<
      * idempotency key. Returns the number of removed jobs.
      */
     readonly removeCanceled: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
-    /** Removes the first entries of the audit log from before `before`, up to `limit`. Returns the number of removed ones. */
+    /**
+     * Removes the first entries of the audit log from before `before`, up to `limit`. Returns the number of removed
+     * ones.
+     */
     readonly removeEntries: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}

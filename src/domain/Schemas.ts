@@ -12,7 +12,9 @@ export const Text = Schema.String.check(
 /** Text of at least one character, such as a name, a label or an id in a request. */
 export const NonEmptyText = Text.check(Schema.isMinLength(1, { expected: "at least 1 character" }))
 
-/** The largest length of a text in UTF-16 code units. Each text of a request has one, so that what is stored is bounded. */
+/**
+ * The largest length of a text in UTF-16 code units. Each text of a request has one, so that what is stored is bounded.
+ */
 export const atMost = (length: number) =>
   Schema.isMaxLength(length, { expected: `at most ${length.toLocaleString("en")} characters` })
 
@@ -26,7 +28,9 @@ export const SigningSecret = NonEmptyText.check(
   Schema.isPattern(/^$|\S/u, { expected: "text that is not only white space" }),
 )
 
-/** The id of a resource in a request. Any text of at most 255 characters is valid: an unknown id is a 404, not a 400. */
+/**
+ * The id of a resource in a request. Any text of at most 255 characters is valid: an unknown id is a 404, not a 400.
+ */
 export const Id = NonEmptyText.check(atMost(255)).annotate({
   description: "A ULID.",
   examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],

@@ -1,6 +1,6 @@
 /**
- * A JSON value as its stored text. Code that only copies the value does not parse and encode it, which can take seconds of
- * CPU and a hundred times the memory for a text of a few MiB.
+ * A JSON value as its stored text. Code that only copies the value does not parse and encode it, which can take seconds
+ * of CPU and a hundred times the memory for a text of a few MiB.
  */
 export class StoredJson {
   readonly text: string
@@ -25,8 +25,8 @@ const holdsStored = (value: object): boolean =>
   )
 
 /**
- * Returns the same text as `JSON.stringify`, but copies stored values without parsing them. Finds them in the fields of an
- * object, and of the objects in its arrays.
+ * Returns the same text as `JSON.stringify`, but copies stored values without parsing them. Finds them in the fields of
+ * an object, and of the objects in its arrays.
  */
 export const stringify = (value: object): string => {
   if (!holdsStored(value)) return JSON.stringify(value)

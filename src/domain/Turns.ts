@@ -27,9 +27,9 @@ export const adaptiveLimit = (maxLimit: number) => {
 }
 
 /**
- * Processes the due rows of all orgs in batches. Usually one batch of the longest due rows is enough. When that batch is
- * full, the run also takes every org in turn, so that other orgs wait only a few batches for an org with many rows. A batch
- * that fails ends the run; the next run continues with the same org.
+ * Processes the due rows of all orgs in batches. Usually one batch of the longest due rows is enough. When that batch
+ * is full, the run also takes every org in turn, so that other orgs wait only a few batches for an org with many rows.
+ * A batch that fails ends the run; the next run continues with the same org.
  *
  * @param maxLimit the maximum of rows of a batch
  */

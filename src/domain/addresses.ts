@@ -2,8 +2,8 @@ import { Result } from "effect"
 import { IpNetwork, NetAddress } from "effect/net"
 
 /**
- * The lists below contain every block of the IANA special-purpose address registries (RFC 6890, RFC 8190), including the
- * globally reachable ones, where no receiver is; and multicast (RFC 5771, RFC 4291).
+ * The lists below contain every block of the IANA special-purpose address registries (RFC 6890, RFC 8190), including
+ * the globally reachable ones, where no receiver is; and multicast (RFC 5771, RFC 4291).
  * https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry
  */
 const networks = (...blocks: ReadonlyArray<string>) => blocks.map(IpNetwork.fromStringUnsafe)
@@ -45,8 +45,9 @@ const specialIpv4 = networks(
 )
 
 /**
- * The only block of IPv6 for use on the internet (RFC 4291, RFC 3587). Outside it are, among others: IPv4-mapped ::ffff:0:0/96 and -compatible ::/96, NAT64 64:ff9b::/96 and 64:ff9b:1::/48, discard 100::/64,
- * SRv6 5f00::/16, link-local fe80::/10, site-local fec0::/10, multicast ff00::/8.
+ * The only block of IPv6 for use on the internet (RFC 4291, RFC 3587). Outside it are, among others: IPv4-mapped
+ * ::ffff:0:0/96 and -compatible ::/96, NAT64 64:ff9b::/96 and 64:ff9b:1::/48, discard 100::/64, SRv6 5f00::/16,
+ * link-local fe80::/10, site-local fec0::/10, multicast ff00::/8.
  */
 const [globalUnicast] = networks("2000::/3")
 
@@ -65,8 +66,8 @@ export interface AddressRules {
 }
 
 /**
- * Whether the service may send requests to an address. Refuses text that is not a plain address, such as a name, brackets,
- * a zone or a leading zero. Always refuses an IPv4 address inside an IPv6 one.
+ * Whether the service may send requests to an address. Refuses text that is not a plain address, such as a name,
+ * brackets, a zone or a leading zero. Always refuses an IPv4 address inside an IPv6 one.
  */
 export const mayCall = (text: string, rules: AddressRules): boolean => {
   const address = Result.getOrUndefined(NetAddress.ipFromString(text))
@@ -81,9 +82,9 @@ export const mayCall = (text: string, rules: AddressRules): boolean => {
 }
 
 /**
- * Checks the host of a URL that `urlFault` accepts. Returns the broken rule as the end of a sentence, or `undefined` for a
- * valid host and for a name, which is resolved and checked before each request. The URL parser normalizes every notation
- * of an address.
+ * Checks the host of a URL that `urlFault` accepts. Returns the broken rule as the end of a sentence, or `undefined`
+ * for a valid host and for a name, which is resolved and checked before each request. The URL parser normalizes every
+ * notation of an address.
  */
 export const addressFault = (url: string, rules: AddressRules): string | undefined => {
   const host = new URL(url).hostname.replace(/^\[|\]$/g, "")

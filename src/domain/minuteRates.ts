@@ -8,8 +8,8 @@ const minuteMillis = 60_000
 const maxRemembered = 10_000
 
 /**
- * Limits how often something is used in a minute, by user, in the memory of this process. Each use lasts a minute divided by the
- * rate, so that a user who waits for one use may have one.
+ * Limits how often something is used in a minute, by user, in the memory of this process. Each use lasts a minute
+ * divided by the rate, so that a user who waits for one use may have one.
  *
  * @param what is limited, as in "The limit of … per minute is reached"
  * @returns takes one use of a user, or fails with the seconds to wait

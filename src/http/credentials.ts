@@ -58,8 +58,8 @@ export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => 
 }
 
 /**
- * The name of the session cookie. Behind TLS it has the prefix with which browsers take a cookie from this host alone: a
- * neighbour of the same domain could set one without it.
+ * The name of the session cookie. Behind TLS it has the prefix with which browsers take a cookie from this host alone:
+ * a neighbour of the same domain could set one without it.
  */
 export const sessionCookieName = (secure: boolean) => `${secure ? "__Host-" : ""}gatehouse_session`
 const sessionCookie = /(?:^|;) *((?:__Host-)?gatehouse_session)=([\w.]{1,200})(?=;|$)/g
@@ -82,8 +82,8 @@ export class AdminTokens extends Context.Service<
 >()("gatehouse/http/Authorization/AdminTokens") {}
 
 /**
- * Whether the client reached the service by TLS: the nearest trusted proxy says so, the last in `x-forwarded-proto`; without a
- * word of it, by BASE_URL, for requests from elsewhere.
+ * Whether the client reached the service by TLS: the nearest trusted proxy says so, the last in `x-forwarded-proto`;
+ * without a word of it, by BASE_URL, for requests from elsewhere.
  */
 export const isBehindTls = (headers: Readonly<Record<string, string | undefined>>, baseUrl: string) =>
   Effect.map(TrustedProxies, (proxies) => {

@@ -10,8 +10,8 @@ export interface ClientOptions {
   /** The address of the service: `https://gatehouse.example.com`. */
   readonly baseUrl: string | URL
   /**
-   * A token of ADMIN_TOKEN, an API key (`svc_…`) or, to register a deployment, the OIDC token of the CI run. Default: none,
-   * which is enough in open mode.
+   * A token of ADMIN_TOKEN, an API key (`svc_…`) or, to register a deployment, the OIDC token of the CI run. Default:
+   * none, which is enough in open mode.
    */
   readonly credential?: string | Redacted.Redacted<string> | undefined
   /** The org that the administrator acts for under `/v1`. An API key has its org. */
@@ -26,9 +26,9 @@ const IdempotencyKey = Context.Reference<string | undefined>("gatehouse/client/I
 })
 
 /**
- * Sends an `Idempotency-Key` with a call that creates something, which makes the call safe to repeat. A call with the same
- * key within 24 hours gets the same answer and creates nothing. Fails with `IdempotencyKeyReused` if the key was used for
- * another request, and with `Conflict` while the first call is in flight.
+ * Sends an `Idempotency-Key` with a call that creates something, which makes the call safe to repeat. A call with the
+ * same key within 24 hours gets the same answer and creates nothing. Fails with `IdempotencyKeyReused` if the key was
+ * used for another request, and with `Conflict` while the first call is in flight.
  *
  * @param key 1 to 255 visible ASCII characters; use a new key for each thing to create
  * @example
@@ -47,9 +47,9 @@ export const withIdempotencyKey =
 /**
  * Makes the typed client. It requires only an `HttpClient`.
  *
- * A method fails with the errors of its operation (`NotFound`, `Forbidden`, …; `_tag` distinguishes them, and each has the
- * `error` sentence and the `code` of the answer), with `HttpClientError` if there is no answer or it is a redirect, and with `SchemaError` if
- * the request or the answer does not match the definition.
+ * A method fails with the errors of its operation (`NotFound`, `Forbidden`, …; `_tag` distinguishes them, and each has
+ * the `error` sentence and the `code` of the answer), with `HttpClientError` if there is no answer or it is a redirect,
+ * and with `SchemaError` if the request or the answer does not match the definition.
  *
  * @example
  * ```ts

@@ -13,8 +13,8 @@ export interface GatehouseOptions {
 }
 
 /**
- * A Vite plugin that registers the deployment with Gatehouse after the bundle is written. It does nothing outside CI. It
- * stores no secret: it takes the OIDC token of the run, which GitHub Actions gives to jobs with
+ * A Vite plugin that registers the deployment with Gatehouse after the bundle is written. It does nothing outside CI.
+ * It stores no secret: it takes the OIDC token of the run, which GitHub Actions gives to jobs with
  * `permissions: id-token: write`.
  *
  * @example

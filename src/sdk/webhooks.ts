@@ -62,8 +62,9 @@ const refuse = (code: WebhookVerificationErrorCode, message: string): never => {
 }
 
 /**
- * Verifies a webhook and returns its event. Rejects with a `WebhookVerificationError` if anything is wrong. It needs only
- * Web Crypto, so it runs in Node, Bun, Deno, browsers, workers and at the edge. Signatures are compared in constant time.
+ * Verifies a webhook and returns its event. Rejects with a `WebhookVerificationError` if anything is wrong. It needs
+ * only Web Crypto, so it runs in Node, Bun, Deno, browsers, workers and at the edge. Signatures are compared in
+ * constant time.
  *
  * ```ts
  * const { event, deliveryId } = await verifyWebhook(request, env.WEBHOOK_SECRET)
@@ -139,8 +140,8 @@ const decode = (text: string): Bytes | undefined =>
   base64.test(text) ? Uint8Array.from(atob(text), (character) => character.charCodeAt(0)) : undefined
 
 /**
- * The keys of secrets: the base64 after `whsec_` (HMAC) or `whpk_` (Ed25519), decoded; any other secret is an HMAC key as
- * it is.
+ * The keys of secrets: the base64 after `whsec_` (HMAC) or `whpk_` (Ed25519), decoded; any other secret is an HMAC key
+ * as it is.
  */
 const readSecrets = (secret: unknown): ReadonlyArray<Key> => {
   const secrets: ReadonlyArray<unknown> = Array.isArray(secret) ? secret : [secret]

@@ -8,8 +8,8 @@ const redirectFault = (status: number, location: string | undefined) =>
     : undefined
 
 /**
- * An HTTP client that follows no redirect: a redirect would take the credential, and the keys in a body, to an address that
- * nobody chose. It fails with an `HttpClientError` that names the address.
+ * An HTTP client that follows no redirect: a redirect would take the credential, and the keys in a body, to an address
+ * that nobody chose. It fails with an `HttpClientError` that names the address.
  */
 export const withoutRedirects = (client: HttpClient.HttpClient): HttpClient.HttpClient =>
   HttpClient.transform(client, (answer, request) =>

@@ -13,7 +13,9 @@ export interface WorkerOptions {
   readonly handlers: Readonly<Record<string, Handler>>
   /** The maximum of jobs at the same time. Default: 10. */
   readonly concurrency?: number
-  /** How long a claim is valid without a heartbeat, in seconds, 1 to 3600. The worker extends it in time. Default: 60. */
+  /**
+   * How long a claim is valid without a heartbeat, in seconds, 1 to 3600. The worker extends it in time. Default: 60.
+   */
   readonly leaseSeconds?: number
   /** How long a claim waits for a job, in seconds, 0 to 30. Default: 20. */
   readonly waitSeconds?: number
@@ -38,8 +40,8 @@ const logError = (error: Error, jobId: string | undefined) =>
   process.stderr.write(`gatehouse worker${jobId === undefined ? "" : `, job ${jobId}`}: ${error.message}\n`)
 
 /**
- * Starts a worker. It claims jobs, extends their leases, reports results with the fence, and retries failed attempts. SIGTERM
- * stops it: it claims no more jobs and finishes those in flight.
+ * Starts a worker. It claims jobs, extends their leases, reports results with the fence, and retries failed attempts.
+ * SIGTERM stops it: it claims no more jobs and finishes those in flight.
  *
  * @example
  * ```ts

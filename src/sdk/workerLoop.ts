@@ -25,7 +25,9 @@ export interface WorkerJob {
   readonly heartbeat: (report: Heartbeat) => Promise<void>
 }
 
-/** Does the work of a job. The result becomes the result of the job. An error fails the attempt, and the job is retried. */
+/**
+ * Does the work of a job. The result becomes the result of the job. An error fails the attempt, and the job is retried.
+ */
 export type Handler = (job: WorkerJob) => Promise<unknown>
 
 /** The job cannot succeed: it fails without a retry. Throw it in a handler. */
@@ -171,8 +173,8 @@ const reportFault =
     })
 
 /**
- * Claims jobs and runs their handlers until `stop` completes. Then it claims no more, waits for the jobs in flight, and after
- * the grace aborts them: their leases expire. Fails when the service refuses the claims.
+ * Claims jobs and runs their handlers until `stop` completes. Then it claims no more, waits for the jobs in flight, and
+ * after the grace aborts them: their leases expire. Fails when the service refuses the claims.
  */
 export const loop = Effect.fnUntraced(function* (options: LoopOptions, stop: Deferred.Deferred<void>) {
   const { baseUrl, concurrency, graceSeconds, handlers, key, leaseSeconds, onError, waitSeconds } = options

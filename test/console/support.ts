@@ -38,8 +38,8 @@ export const consoles = {
 const isAnswer = (text: string) => text.startsWith("Failed to load resource: the server responded")
 
 /**
- * A tab at the service, signed out. When its scope closes, it must have had no fault: no exception, nothing refused by the
- * content security policy, no missing file, no request to another server.
+ * A tab at the service, signed out. When its scope closes, it must have had no fault: no exception, nothing refused by
+ * the content security policy, no missing file, no request to another server.
  */
 export const openTab = Effect.gen(function* () {
   const { url } = yield* TestServer

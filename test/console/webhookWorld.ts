@@ -5,7 +5,10 @@ import { makeTenant } from "../http/tenants.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { adminToken, TestServer } from "../support/server.ts"
 
-/** A tenant with an endpoint, and the receiver behind it. Guarded mode takes https urls only, so the url is set in the table. */
+/**
+ * A tenant with an endpoint, and the receiver behind it. Guarded mode takes https urls only, so the url is set in the
+ * table.
+ */
 export const webhookWorld = Effect.gen(function* () {
   const server = yield* TestServer
   const { sql } = server

@@ -2,8 +2,8 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 /**
- * Runs an operation in a transaction that it rolls back, and counts the rows, index entries and pages that its statements
- * read from these tables. Finds an operation that reads the whole history of an org, with any query plan.
+ * Runs an operation in a transaction that it rolls back, and counts the rows, index entries and pages that its
+ * statements read from these tables. Finds an operation that reads the whole history of an org, with any query plan.
  */
 export const rowsRead = Effect.fnUntraced(function* <A, E, R>(
   tables: ReadonlyArray<string>,

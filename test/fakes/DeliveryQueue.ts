@@ -136,8 +136,8 @@ const inOrder = (world: WebhookWorld["Service"], claim: Claim, due: ReadonlyArra
   })
 
 /**
- * The time of each delivery's attempt in a lane with a limit per second, by the clock that all replicas share; those beyond the
- * horizon are left.
+ * The time of each delivery's attempt in a lane with a limit per second, by the clock that all replicas share; those
+ * beyond the horizon are left.
  */
 const paced = (world: WebhookWorld["Service"], at: number, chosen: ReadonlyArray<StoredDelivery>) =>
   chosen.flatMap((delivery): ReadonlyArray<{ delivery: StoredDelivery; delayMillis: number | null }> => {

@@ -168,7 +168,9 @@ export const defaultOrg = (world: World["Service"], newId: string, now: DateTime
   return world.defaultOrgId
 }
 
-/** Writes the entry of a change. Call it before the change, so that an entry that cannot be written prevents the change. */
+/**
+ * Writes the entry of a change. Call it before the change, so that an entry that cannot be written prevents the change.
+ */
 export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: string, announced: AuditEntry) => {
   // No list shows the event of an entry.
   const { event: _event, ...entry } = announced

@@ -96,8 +96,8 @@ const tool = Effect.fnUntraced(function* (name: string, ...args: ReadonlyArray<s
 })
 
 /**
- * An empty database of a role that is no superuser, as `createdb --owner` makes it: since PostgreSQL 15 only its owner may create
- * tables there. Returns its URL.
+ * An empty database of a role that is no superuser, as `createdb --owner` makes it: since PostgreSQL 15 only its owner
+ * may create tables there. Returns its URL.
  */
 const ownedPostgres = Effect.fnUntraced(function* (name: string) {
   const role = `gatehouse_${name}_${process.pid}`
@@ -115,7 +115,8 @@ const ownedPostgres = Effect.fnUntraced(function* (name: string) {
   return url.href
 })
 
-// The steps of docs/backup.md. Seen failing when the role did not own the restored database, with a new ENCRYPTION_KEY, and with a dump without pending_deliveries.
+// The steps of docs/backup.md. Seen failing when the role did not own the restored database, with a new ENCRYPTION_KEY,
+// and with a dump without pending_deliveries.
 describe.concurrent("a backup, restored", () => {
   it.live("of the embedded database: the folder of the stopped service", () =>
     Effect.gen(function* () {

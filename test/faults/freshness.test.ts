@@ -59,8 +59,8 @@ const untilCached = (replica: Service, key: string) =>
   }).pipe(Effect.timeout("30 seconds"))
 
 /**
- * Revokes a key while a replica is in trouble, and sends requests to the replica until a while after the bound. Returns the
- * answers.
+ * Revokes a key while a replica is in trouble, and sends requests to the replica until a while after the bound. Returns
+ * the answers.
  */
 const round = Effect.fnUntraced(function* (
   replica: Service,
@@ -97,7 +97,10 @@ const round = Effect.fnUntraced(function* (
   return answers
 })
 
-/** Goes through all rounds, each replica through its share of them. Asserts that nothing was accepted later than the bound. */
+/**
+ * Goes through all rounds, each replica through its share of them. Asserts that nothing was accepted later than the
+ * bound.
+ */
 const goThrough = Effect.fnUntraced(function* <A, E, R>(
   replicas: ReadonlyArray<A>,
   roundOf: (replica: A, number: number) => Effect.Effect<ReadonlyArray<Answer>, E, R>,

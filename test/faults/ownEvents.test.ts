@@ -8,8 +8,8 @@ import { startService } from "../support/process.ts"
 import { hurried, makeRestartable, makeTenant, onPostgres, until } from "./support.ts"
 
 /**
- * A receiver that records the data and the arrival of each event, and answers after a delay. The arrival is between `earliest`
- * and `at`: a busy process notices several arrivals together.
+ * A receiver that records the data and the arrival of each event, and answers after a delay. The arrival is between
+ * `earliest` and `at`: a busy process notices several arrivals together.
  */
 const makeReceiver = (answerAfterMillis = 0, statusOf: (n: number) => number = () => 200) =>
   Effect.acquireRelease(
@@ -153,8 +153,8 @@ describe("events of your own", () => {
         const average = (times.length - 1) / ((times.at(-1)! - times[0]!) / 1_000)
         yield* Effect.log(`at most ${most} in a second, ${average.toFixed(1)} on average`)
         assert.isAtMost(most, 50)
-        // Below the 46.3 that the interval allows, because times that are over are lost while the machine is busy. Seen failing
-        // when a late attempt lost the times of all that were prefetched: 13.5 at a load of 35.
+        // Below the 46.3 that the interval allows, because times that are over are lost while the machine is busy. Seen
+        // failing when a late attempt lost the times of all that were prefetched: 13.5 at a load of 35.
         assert.isAtLeast(average, 20)
       }),
   )

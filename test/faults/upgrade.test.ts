@@ -26,7 +26,8 @@ const later = Effect.gen(function* () {
   ])
 })
 
-// Seen failing without lock_timeout and retries: a request of the old replica is the victim of the deadlock, or waits 4 s and is 503.
+// Seen failing without lock_timeout and retries: a request of the old replica is the victim of the deadlock, or waits 4
+// s and is 503.
 it.live("an upgrade under 30 requests a second: no request fails at the old replica, which works on", () =>
   Effect.gen(function* () {
     const url = yield* freshPostgres()

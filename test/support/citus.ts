@@ -11,12 +11,15 @@ import * as Migrations from "../../src/infrastructure/database/Migrations.ts"
 import { Database } from "../../src/infrastructure/database/Database.ts"
 import { adminClient, inDatabase } from "./databases.ts"
 
-/** A database on the coordinator of a Citus cluster, with the extension and the workers; unset: the tests on Citus are skipped. */
+/**
+ * A database on the coordinator of a Citus cluster, with the extension and the workers; unset: the tests on Citus are
+ * skipped.
+ */
 export const citusUrl = process.env.CITUS_URL
 
 /**
- * The buckets of a test's database. Suites over one port have one: what they promise over all orgs holds of a bucket. Servers
- * have three.
+ * The buckets of a test's database. Suites over one port have one: what they promise over all orgs holds of a bucket.
+ * Servers have three.
  */
 type Kind = "one" | "three"
 const bucketCounts = { one: 1, three: 3 } as const
@@ -96,7 +99,9 @@ const newName = () => `test_${process.pid}_${process.env.VITEST_POOL_ID ?? 0}_${
 
 const drop = (urls: ReadonlyArray<string>, name: string) => Effect.orDie(dropOnEach(urls, name))
 
-/** A new migrated database that is not distributed, dropped when the scope closes. Returns the URL of its coordinator. */
+/**
+ * A new migrated database that is not distributed, dropped when the scope closes. Returns the URL of its coordinator.
+ */
 export const freshUndistributed = Effect.fn("freshUndistributed")(function* () {
   const urls = yield* nodeUrls(citusUrl!)
   const name = newName()
@@ -155,7 +160,9 @@ export const openDatabase = Effect.fn("openDatabase")(function* (url: string) {
   )
 })
 
-/** The program that stops and starts a node: `stop 9701`. Unset: the test's database there refuses connections instead. */
+/**
+ * The program that stops and starts a node: `stop 9701`. Unset: the test's database there refuses connections instead.
+ */
 const nodeCommand = process.env["CITUS_NODE_COMMAND"]
 
 const commandNode = (command: "stop" | "start", url: string) =>
@@ -199,7 +206,10 @@ export const moveNode = Effect.fn("moveNode")(function* (coordinator: string, no
   }).pipe(Effect.provide(client(coordinator)))
 })
 
-/** The backend of suites that also run on Citus, new and distributed wherever the layer is provided; none without CITUS_URL. */
+/**
+ * The backend of suites that also run on Citus, new and distributed wherever the layer is provided; none without
+ * CITUS_URL.
+ */
 export const onCitus =
   citusUrl === undefined
     ? {}

@@ -3,7 +3,10 @@ import { createServer, type IncomingMessage } from "node:http"
 import { createServer as createTlsServer } from "node:https"
 import { type AddressInfo, connect, type Socket } from "node:net"
 
-/** What a proxy does with a CONNECT: it connects, or answers with this status, or does nothing, or closes the connection. */
+/**
+ * What a proxy does with a CONNECT: it connects, or answers with this status, or does nothing, or closes the
+ * connection.
+ */
 export type ProxyBehaviour = "connect" | number | "hang" | "close"
 
 export interface ConnectProxy {

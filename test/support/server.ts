@@ -55,8 +55,8 @@ export interface ServerOptions {
 }
 
 /**
- * Whether a server has no database of its own choice. With TEST_SERVERS=citus such servers are on Citus. Not always, because some
- * tests read tables themselves, in the schema of one PostgreSQL.
+ * Whether a server has no database of its own choice. With TEST_SERVERS=citus such servers are on Citus. Not always,
+ * because some tests read tables themselves, in the schema of one PostgreSQL.
  */
 const isDefault = (environment: Environment) =>
   process.env["TEST_SERVERS"] === "citus" &&

@@ -77,7 +77,9 @@ const json = async (response: Response): Promise<object> => {
   }
 }
 
-/** Reads one server-sent event. An event with a name is `{ id, event, data }`; one without is its data, which is JSON. */
+/**
+ * Reads one server-sent event. An event with a name is `{ id, event, data }`; one without is its data, which is JSON.
+ */
 const partOf = (frame: string): unknown => {
   const fields = new Map(
     frame.split("\n").map((line) => {

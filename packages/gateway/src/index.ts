@@ -34,7 +34,9 @@ declare module "hono" {
 export interface GatewayOptions {
   /** The address of Gatehouse: `https://gatehouse.example.com`. */
   readonly url: string
-  /** The gateway's own credential: an API key or an administrator's token. Without one, its failures are rate limited. */
+  /**
+   * The gateway's own credential: an API key or an administrator's token. Without one, its failures are rate limited.
+   */
   readonly credential?: string | undefined
   /**
    * The header that has the key, as it is or after `Bearer`; no other header is read then. Default: the bearer token of
@@ -42,8 +44,9 @@ export interface GatewayOptions {
    */
   readonly keyHeader?: string | undefined
   /**
-   * How long a valid key may be answered from memory, in seconds, 0 to 60. A deleted or changed key is accepted up to that
-   * long, and rate limits and usage do not count what memory answers. Default: 0, which asks Gatehouse for each request.
+   * How long a valid key may be answered from memory, in seconds, 0 to 60. A deleted or changed key is accepted up to
+   * that long, and rate limits and usage do not count what memory answers. Default: 0, which asks Gatehouse for each
+   * request.
    */
   readonly cacheSeconds?: number | undefined
   /** How long Gatehouse may take, in milliseconds. Default: 2000. */
@@ -73,11 +76,13 @@ export type Decision =
 
 /** What a request uses. */
 export interface Use {
-  /** Permissions that the key needs, all of them: 1 to 20. A key that lacks one is a 403 that names it. Default: none. */
+  /**
+   * Permissions that the key needs, all of them: 1 to 20. A key that lacks one is a 403 that names it. Default: none.
+   */
   readonly permissions?: ReadonlyArray<string> | undefined
   /**
-   * What it takes of the rate limit and the credits of the key: 0 to 1,000,000. A use that names its cost is never answered
-   * from memory. Default: 1.
+   * What it takes of the rate limit and the credits of the key: 0 to 1,000,000. A use that names its cost is never
+   * answered from memory. Default: 1.
    */
   readonly cost?: number | undefined
 }

@@ -11,8 +11,8 @@ interface Pages<Row> {
 const maxSearched = 1_000
 
 /**
- * The rows of a list that match, for what the operation does not filter by. While none matches, reads on, up to 1,000 rows.
- * `matches` is undefined when the reader looks for nothing.
+ * The rows of a list that match, for what the operation does not filter by. While none matches, reads on, up to 1,000
+ * rows. `matches` is undefined when the reader looks for nothing.
  */
 export const useMatches = <Row, List extends Pages<Row>>(
   pages: List & Pages<Row>,

@@ -128,8 +128,8 @@ export const usePages = <Id extends OperationId, Row>(
 }
 
 /**
- * Calls operations that change something, then asks again for all that the page shows. `leave` goes to another page before
- * that, when the page shows what is deleted.
+ * Calls operations that change something, then asks again for all that the page shows. `leave` goes to another page
+ * before that, when the page shows what is deleted.
  */
 export const useCall = (leave?: () => void) => {
   const orgId = useOrgId()

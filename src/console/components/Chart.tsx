@@ -33,7 +33,9 @@ const niceTop = (value: number) => {
 const height = 100
 const columnWidth = 10
 
-/** Stacked columns over time. The legend has the sums, or the values that the pointer is on; everything is also a table. */
+/**
+ * Stacked columns over time. The legend has the sums, or the values that the pointer is on; everything is also a table.
+ */
 export const Chart = <Name extends string>({ every, intervals, series, title }: ChartProps<Name>) => {
   const [marked, setMarked] = useState<number>()
   if (intervals === undefined) return <span class="skeleton block" />

@@ -73,8 +73,8 @@ export class ActivityRepository extends Context.Service<
     ) => Effect.Effect<ReadonlyArray<CountedActivity>, Unavailable>
     readonly queueState: (scope: OrgScope, now: DateTime.Utc) => Effect.Effect<QueueState, Unavailable>
     /**
-     * Endpoints by their failed attempts in intervals from `since`, the most first. `null` stands for an endpoint that was
-     * deleted. `next` is the place of the last row; `null` on the last page.
+     * Endpoints by their failed attempts in intervals from `since`, the most first. `null` stands for an endpoint that
+     * was deleted. `next` is the place of the last row; `null` on the last page.
      */
     readonly failing: (query: {
       readonly every: "hour" | "day"
@@ -86,8 +86,8 @@ export class ActivityRepository extends Context.Service<
       Unavailable
     >
     /**
-     * Orgs by a measure in intervals from `since`, the most first. The name is `null` for an org that was deleted. `next` is
-     * the place of the last row; `null` on the last page.
+     * Orgs by a measure in intervals from `since`, the most first. The name is `null` for an org that was deleted.
+     * `next` is the place of the last row; `null` on the last page.
      */
     readonly activeOrgs: (query: {
       readonly by: Measure

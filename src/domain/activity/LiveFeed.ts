@@ -68,8 +68,8 @@ export class LiveFeed extends Context.Service<
     readonly isWatched: () => boolean
     readonly publish: (changes: ReadonlyArray<Change>) => void
     /**
-     * The events of a scope and of topics, from after the event `after`. A reader counts while the stream runs: an answer whose
-     * body nobody reads, as that of a HEAD, holds nothing. Ends for a reader that is too slow.
+     * The events of a scope and of topics, from after the event `after`. A reader counts while the stream runs: an
+     * answer whose body nobody reads, as that of a HEAD, holds nothing. Ends for a reader that is too slow.
      */
     readonly follow: (
       scope: OrgScope,

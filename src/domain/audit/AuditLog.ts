@@ -31,8 +31,8 @@ export class AuditRepository extends Context.Service<
 >()("gatehouse/domain/AuditLog/AuditRepository") {}
 
 /**
- * Changes that the keys and portal sessions of an org may make in a minute at one replica, so that nobody fills the log. The
- * administrator's changes are not limited.
+ * Changes that the keys and portal sessions of an org may make in a minute at one replica, so that nobody fills the
+ * log. The administrator's changes are not limited.
  */
 const changesPerMinute = 600
 
@@ -43,8 +43,8 @@ export class AuditLog extends Context.Service<
   AuditLog,
   {
     /**
-     * Makes the entry of a change by the current principal, for the repository that writes the change. Fails when the keys and
-     * portal sessions of an org made too many changes in the last minute.
+     * Makes the entry of a change by the current principal, for the repository that writes the change. Fails when the
+     * keys and portal sessions of an org made too many changes in the last minute.
      */
     readonly entry: (change: Change) => Effect.Effect<AuditEntry, TooManyRequests, CurrentPrincipal>
     /** Makes the entry of a change by the service itself. */

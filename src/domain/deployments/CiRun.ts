@@ -97,8 +97,8 @@ export class CiTokenVerifier extends Context.Service<
   {
     /**
      * Returns the run of a token with a known issuer and a valid signature, audience and lifetime. Fails with
-     * `Unauthorized` and a sentence without the token, or with `Unavailable` when the provider is down and the key of the
-     * token is not known.
+     * `Unauthorized` and a sentence without the token, or with `Unavailable` when the provider is down and the key of
+     * the token is not known.
      */
     readonly verify: (token: Redacted.Redacted<string>) => Effect.Effect<CiRun, Unauthorized | Unavailable>
   }

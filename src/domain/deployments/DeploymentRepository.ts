@@ -18,7 +18,10 @@ export interface NewDeployment {
   readonly defaultOrgId: string
   readonly now: DateTime.Utc
   readonly rules: RegistrationRules
-  /** The event `deployment.registered`. Its body names `projectId`, in whose place the repository puts the linked project. */
+  /**
+   * The event `deployment.registered`. Its body names `projectId`, in whose place the repository puts the linked
+   * project.
+   */
   readonly event?: ServiceEvent | undefined
 }
 
@@ -44,8 +47,8 @@ export class DeploymentRepository extends Context.Service<
      */
     readonly register: (deployment: NewDeployment) => Effect.Effect<Registered, LimitReached | Unavailable>
     /**
-     * Makes a deployment of the project current, whatever its run. The project's newest run stays at least as new. Fails
-     * when the scope has no such project, or the project has no such deployment.
+     * Makes a deployment of the project current, whatever its run. The project's newest run stays at least as new.
+     * Fails when the scope has no such project, or the project has no such deployment.
      */
     readonly promote: (
       scope: OrgScope,

@@ -3,7 +3,9 @@ import { Unauthorized } from "../Errors.ts"
 import { type CiRun, isSameOwner, type RepositoryOwner } from "./CiRun.ts"
 import { meetsPins, type Pins } from "./RepositoryLink.ts"
 
-/** The repositories that may register: all, only those that are linked to a project, or only those of the listed owners. */
+/**
+ * The repositories that may register: all, only those that are linked to a project, or only those of the listed owners.
+ */
 export type AllowedOwners = "any" | "linked" | ReadonlyArray<RepositoryOwner>
 
 /** What the operator has configured about registrations. */
@@ -12,8 +14,8 @@ export interface RegistrationRules {
   /** The branches that become the default branch of a project without one, when somebody pushes to them. */
   readonly defaultBranches: ReadonlyArray<string>
   /**
-   * The issuer of each provider's name. Names of owners and repositories are trusted from this issuer only: two issuers with
-   * one name have different people behind the same owner.
+   * The issuer of each provider's name. Names of owners and repositories are trusted from this issuer only: two issuers
+   * with one name have different people behind the same owner.
    */
   readonly issuers: ReadonlyMap<string, string>
 }
@@ -97,8 +99,8 @@ const admitUnlinked = (rules: RegistrationRules, run: CiRun, { owningOrg, ownerI
 }
 
 /**
- * Decides about a run by the id and the name of its repository and of its owner. Ids are stronger than names: a name can be
- * given up and taken by somebody else.
+ * Decides about a run by the id and the name of its repository and of its owner. Ids are stronger than names: a name
+ * can be given up and taken by somebody else.
  */
 export const admitRun = (rules: RegistrationRules, run: CiRun, known: KnownRepository): Admission => {
   const { linked, ownerIds, owningOrg } = known
@@ -183,8 +185,8 @@ export interface RunPosition {
 const isNumber = (id: string) => /^[0-9]{1,255}$/.test(id)
 
 /**
- * Whether a run is newer than another one. Numeric run ids have an order, then the attempt. Ids without an order (UUIDs)
- * compare by time.
+ * Whether a run is newer than another one. Numeric run ids have an order, then the attempt. Ids without an order
+ * (UUIDs) compare by time.
  */
 const isNewer = (run: RunPosition, than: RunPosition): boolean => {
   if (run.runId === than.runId) return run.runAttempt > than.runAttempt

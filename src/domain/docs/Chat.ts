@@ -147,8 +147,8 @@ export const textOf = ({ parts, content }: ChatMessage): string =>
     : parts.flatMap(({ type, text }) => (type === "text" && typeof text === "string" ? [text] : [])).join("\n")
 
 /**
- * Returns the newest turns that fit into `characters`. Drops the oldest turns first, and begins with a turn of the user.
- * Always keeps the last turn.
+ * Returns the newest turns that fit into `characters`. Drops the oldest turns first, and begins with a turn of the
+ * user. Always keeps the last turn.
  */
 export const recentTurns = (messages: ReadonlyArray<ChatMessage>, characters: number): ReadonlyArray<Turn> => {
   const turns = messages.flatMap((message): ReadonlyArray<Turn> => {

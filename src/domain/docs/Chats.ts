@@ -80,8 +80,8 @@ export class Chats extends Context.Service<
   Chats,
   {
     /**
-     * Answers a conversation, part by part. An invalid request or reference fails before the stream begins. A later error is
-     * a part with the type `error`: the stream itself never fails.
+     * Answers a conversation, part by part. An invalid request or reference fails before the stream begins. A later
+     * error is a part with the type `error`: the stream itself never fails.
      *
      * The documentation stays in memory until the scope closes.
      *
@@ -296,8 +296,8 @@ const citedTexts = (docs: SearchableDocs | undefined, skills: ReadonlyArray<Skil
 }
 
 /**
- * Passes an answer on with the id of its message, and calls `keep` at its end with whether it has a source. Does not call it
- * for an answer without a source that failed, or that the reader did not wait for.
+ * Passes an answer on with the id of its message, and calls `keep` at its end with whether it has a source. Does not
+ * call it for an answer without a source that failed, or that the reader did not wait for.
  */
 const keptAnswer = (
   parts: Stream.Stream<AnswerPart>,

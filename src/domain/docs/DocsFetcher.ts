@@ -64,8 +64,8 @@ export class DocsFetcher extends Context.Service<
   DocsFetcher,
   {
     /**
-     * Goes on through the documentation of all orgs: fetches and stores what is due, and erases what was removed. Returns
-     * whether it did anything.
+     * Goes on through the documentation of all orgs: fetches and stores what is due, and erases what was removed.
+     * Returns whether it did anything.
      */
     readonly pass: Effect.Effect<boolean, Unavailable>
   }

@@ -54,7 +54,10 @@ export const inMemory = (owner: string, version: string, pages: ReadonlyArray<Pa
 export class DocsIndexes extends Context.Service<
   DocsIndexes,
   {
-    /** Indexes documentation, and keeps it until the scope closes. Fails when it is too large, or memory is not free in time. */
+    /**
+     * Indexes documentation, and keeps it until the scope closes. Fails when it is too large, or memory is not free in
+     * time.
+     */
     readonly open: (
       source: DocsSource,
     ) => Effect.Effect<SearchableDocs, Unavailable | UnprocessableContent, Scope.Scope>

@@ -54,8 +54,8 @@ const listStart = /^ {0,3}(?:[-*+]|\d+[.)]) /
 const continuesList = (paragraph: string) => listStart.test(paragraph) || /^(?: {2}|\t)/.test(paragraph)
 
 /**
- * Cuts a text into pieces of at most `length` characters, at a separator when possible. Each piece is a part of the text, and no
- * other copy of it is made: a text can have megabytes.
+ * Cuts a text into pieces of at most `length` characters, at a separator when possible. Each piece is a part of the
+ * text, and no other copy of it is made: a text can have megabytes.
  */
 const cutAt = (text: string, length: number, separators: ReadonlyArray<string>): ReadonlyArray<string> => {
   const pieces: Array<string> = []
@@ -81,7 +81,10 @@ const cut = (paragraph: string): ReadonlyArray<string> => {
       )
 }
 
-/** Joins consecutive paragraphs that fit into one passage. An introduction that ends with a colon stays with what it introduces. */
+/**
+ * Joins consecutive paragraphs that fit into one passage. An introduction that ends with a colon stays with what it
+ * introduces.
+ */
 const gather = (paragraphs: ReadonlyArray<string>): ReadonlyArray<string> => {
   const texts: Array<string> = []
   for (const piece of paragraphs.flatMap(cut)) {
@@ -200,7 +203,9 @@ export interface Indexed {
 const htmlTags =
   "a|abbr|article|aside|b|br|center|cite|code|dd|details|div|dl|dt|em|figcaption|figure|footer|h[1-6]|header|hr|i|iframe|img|kbd|" +
   "li|main|mark|nav|ol|p|picture|pre|s|section|small|source|span|strong|sub|summary|sup|svg|table|tbody|td|th|thead|tr|u|ul|video"
-/** A component of JSX or a tag of HTML, with attributes in quotes or braces. `Promise<string>` and `<orgId>` are none. */
+/**
+ * A component of JSX or a tag of HTML, with attributes in quotes or braces. `Promise<string>` and `<orgId>` are none.
+ */
 const tag = new RegExp(
   String.raw`(?:(?<!\w)<[A-Z][\w.]*|</[A-Z][\w.]*|</?(?:${htmlTags})(?=[\s/>]))(?:\s+[\w:.-]+(?:=(?:"[^"]*"|'[^']*'|\{(?:[^{}]|\{[^{}]*\})*\}))?|\s*\{\.\.\.[^{}]*\})*\s*/?>`,
   "g",
@@ -220,7 +225,9 @@ const without = (text: string, start: string, end: string) => {
 }
 const withoutComments = (text: string) => without(without(text, "<!--", "-->"), "{/*", "*/}")
 
-/** Changes what is outside of examples, which stay as they are: a fence, and everything to its end or that of the text. */
+/**
+ * Changes what is outside of examples, which stay as they are: a fence, and everything to its end or that of the text.
+ */
 const outsideExamples = (text: string, change: (prose: string) => string) => {
   const pieces: Array<{ readonly isExample: boolean; readonly lines: Array<string> }> = []
   let closing: string | undefined
@@ -275,8 +282,8 @@ const absolute = (target: string, slug: string, docsUrl: string | undefined) => 
 }
 
 /**
- * A passage as people read it: without JSX, HTML tags and comments, and with absolute links. Examples and inline code stay
- * byte for byte.
+ * A passage as people read it: without JSX, HTML tags and comments, and with absolute links. Examples and inline code
+ * stay byte for byte.
  */
 export const readable = ({ slug, text }: Passage, docsUrl?: string): string => {
   const absoluteLink = (_: string, start: string, target: string, end = "") =>

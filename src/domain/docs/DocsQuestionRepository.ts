@@ -13,9 +13,9 @@ export class DocsQuestionRepository extends Context.Service<
   DocsQuestionRepository,
   {
     /**
-     * Keeps questions of projects whose owners want it, if they were asked since the owner last changed the documentation or
-     * erased questions. Of one that is kept already, only the feedback is written. Drops the oldest of a project with more
-     * than `perProject`.
+     * Keeps questions of projects whose owners want it, if they were asked since the owner last changed the
+     * documentation or erased questions. Of one that is kept already, only the feedback is written. Drops the oldest of
+     * a project with more than `perProject`.
      */
     readonly insert: (questions: ReadonlyArray<NewQuestion>, perProject: number) => Effect.Effect<void, Unavailable>
     /** Sets the feedback of a question. Returns whether there is such a question. */

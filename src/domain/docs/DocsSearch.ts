@@ -55,8 +55,8 @@ const normalize = (slug: string) =>
     .replace(/(^|\/)index$/i, "")
 
 /**
- * The different words of an index. English documentation has about ten thousand. In a text that never repeats a word, an
- * index would need a hundred bytes of memory for each byte of the text.
+ * The different words of an index. English documentation has about ten thousand. In a text that never repeats a word,
+ * an index would need a hundred bytes of memory for each byte of the text.
  */
 const maxVocabulary = 150_000
 /** The different names of an index. */
@@ -83,9 +83,9 @@ export const textBytes = (pages: ReadonlyArray<Page>) =>
   pages.reduce((sum, { slug, markdown }) => sum + bytesOf(slug) + bytesOf(markdown), 0)
 
 /**
- * The memory to reserve for the index of a text, in bytes, before its words and passages are counted. The different words of
- * prose grow with the square root of its length: 45 KB take about 1.3 MB, of which this is one and a half times. Text in
- * which every word differs takes more, see `maxOvershoot`.
+ * The memory to reserve for the index of a text, in bytes, before its words and passages are counted. The different
+ * words of prose grow with the square root of its length: 45 KB take about 1.3 MB, of which this is one and a half
+ * times. Text in which every word differs takes more, see `maxOvershoot`.
  */
 export const expectedBytes = (characters: number) => characters * bytesPerCharacter + 8_000 * Math.sqrt(characters)
 /** What one index may take beyond its reservation, in bytes. What does not fit into both is not searchable. */
@@ -186,8 +186,8 @@ const makeIndexed = () => {
 }
 
 /**
- * Indexes documentation, and yields after each short step so that other work can run. Passages beyond `maxBytes` of memory
- * are not indexed; their pages can still be read.
+ * Indexes documentation, and yields after each short step so that other work can run. Passages beyond `maxBytes` of
+ * memory are not indexed; their pages can still be read.
  */
 export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generator<undefined, DocsIndex> {
   const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
@@ -353,7 +353,10 @@ const rank = (
 /** The weight of a word that is only a part of a word of the index, and of one of an earlier question. */
 const part = 0.3
 const earlier = 0.5
-/** A word that the index does not have is rarer than one that a single passage has. It counts as one of so many passages. */
+/**
+ * A word that the index does not have is rarer than one that a single passage has. It counts as one of so many
+ * passages.
+ */
 const unknownCount = 0.4
 /** How much a word of most questions counts, as a share of another one. */
 const generalShare = 0.5
@@ -386,7 +389,10 @@ const certainty = (form: string, word: string) =>
 /** Stems, and those that end with i instead of y: a word without a vowel, such as "prxy", keeps its y. */
 const withEndings = (forms: Iterable<string>) => new Set([...forms].flatMap((form) => [form, form.replace(/y$/, "i")]))
 
-/** The words of the index that a word which it does not have can mean: written otherwise, begun, or a part of a compound. */
+/**
+ * The words of the index that a word which it does not have can mean: written otherwise, begun, or a part of a
+ * compound.
+ */
 const corrections = ({ vocabulary }: Indexed, forms: ReadonlySet<string>) => {
   const found: Array<readonly [word: string, weight: number, count: number]> = []
   for (const form of forms) {
@@ -444,7 +450,9 @@ const coverage = (terms: ReadonlyArray<Term>, has: (form: string) => boolean) =>
 /** The share of passages above which a possible name is a common word. */
 const commonName = 0.05
 
-/** The passages with the names of a question, and how much each says about them: more for one that explains the name. */
+/**
+ * The passages with the names of a question, and how much each says about them: more for one that explains the name.
+ */
 const byNames = ({ names, passages }: Indexed, asked: ParsedQuestion): ReadonlyMap<number, number> => {
   const strengths = new Map<number, number>()
   for (const name of asked.names) {

@@ -53,25 +53,29 @@ export class ProjectDocsRepository extends Context.Service<
 
     /** The documentation of all orgs after `after`, also what is removed but not erased, by org and project. */
     readonly scan: (after: DocsOf | undefined, limit: number) => Effect.Effect<ReadonlyArray<DocsRecord>, Unavailable>
-    /** Takes a lease until `until`. Returns `false` when another worker has one, or the owner has changed the settings. */
+    /**
+     * Takes a lease until `until`. Returns `false` when another worker has one, or the owner has changed the settings.
+     */
     readonly claim: (
       docs: LeasedDocs,
       revision: number,
       now: DateTime.Utc,
       until: DateTime.Utc,
     ) => Effect.Effect<boolean, Unavailable>
-    /** Adds pages to the edition with the id of the lease, which nobody reads yet. Returns `false` without the lease. */
+    /**
+     * Adds pages to the edition with the id of the lease, which nobody reads yet. Returns `false` without the lease.
+     */
     readonly addPages: (docs: LeasedDocs, pages: ReadonlyArray<NewPage>) => Effect.Effect<boolean, Unavailable>
     /**
-     * Replaces the stored edition, counts its bytes, and ends the lease. Does nothing without the lease. Fails when the org
-     * has no room for its bytes.
+     * Replaces the stored edition, counts its bytes, and ends the lease. Does nothing without the lease. Fails when the
+     * org has no room for its bytes.
      */
     readonly store: (docs: LeasedDocs, edition: StoredEdition) => Effect.Effect<void, LimitReached | Unavailable>
     /** Records a failed fetch, and ends the lease. */
     readonly fail: (docs: LeasedDocs, failure: FetchFailure) => Effect.Effect<void, Unavailable>
     /**
-     * Erases up to `limit` rows that nobody reads: pages of other editions, and everything of documentation that was removed.
-     * Returns the number of rows; below `limit` there are no more, and removed documentation is gone.
+     * Erases up to `limit` rows that nobody reads: pages of other editions, and everything of documentation that was
+     * removed. Returns the number of rows; below `limit` there are no more, and removed documentation is gone.
      */
     readonly clean: (docs: LeasedDocs, limit: number) => Effect.Effect<number, Unavailable>
     /** Ends the lease. */

@@ -39,8 +39,8 @@ export class StoredDocs extends Context.Service<
     /** What a chat searches; `undefined` while nothing is stored. */
     readonly sourceOf: (docs: DocsRecord) => DocsSource | undefined
     /**
-     * The stored documentation for a reader: a key of the project, its org's key, the administrator, and anyone when it is
-     * public. Without a credential, documentation that is not public is a 401, as is what does not exist.
+     * The stored documentation for a reader: a key of the project, its org's key, the administrator, and anyone when it
+     * is public. Without a credential, documentation that is not public is a 401, as is what does not exist.
      */
     readonly read: (projectId: string) => Effect.Effect<ReadableDocs, NotFound | Refused, CurrentPrincipal>
     readonly list: (docs: ReadableDocs) => Effect.Effect<ReadonlyArray<ListedPage>, Unavailable>

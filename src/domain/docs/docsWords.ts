@@ -70,7 +70,8 @@ const maxNameLength = 80
 const trimmed = (text: string) => text.replace(/^[.:\\]+|(?<![.:/\\-])[.:/\\-]+$/gu, "")
 
 /**
- * Whether a text is certainly a name, and not a word: `TRUST_PROXY`, `--flag`, `/api/keys`, `7.7.4`, `a.b`, `a:b`, `E1234`.
+ * Whether a text is certainly a name, and not a word: `TRUST_PROXY`, `--flag`, `/api/keys`, `7.7.4`, `a.b`, `a:b`,
+ * `E1234`.
  */
 export const isCertainName = (text: string) =>
   /\p{L}_|_\p{L}/u.test(text) ||
@@ -257,8 +258,8 @@ const meaningOf = (text: string) => {
 }
 
 /**
- * Reads a question. One that refers to what was said before, or has few words of its own, gets the words of the two questions
- * before it as its context.
+ * Reads a question. One that refers to what was said before, or has few words of its own, gets the words of the two
+ * questions before it as its context.
  *
  * @param before the questions before it, oldest first
  */

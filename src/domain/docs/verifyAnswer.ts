@@ -49,7 +49,10 @@ interface Proof extends Citation {
   readonly title: string
 }
 
-/** The citations of a unit that prove it: the page has the quotation byte for byte, and the numbers and names of the unit. */
+/**
+ * The citations of a unit that prove it: the page has the quotation byte for byte, and the numbers and names of the
+ * unit.
+ */
 const proofsOf = Effect.fnUntraced(function* (
   { citations, isExample, text }: AnswerUnit,
   textOf: VerifyOptions["textOf"],
@@ -66,9 +69,9 @@ const proofsOf = Effect.fnUntraced(function* (
 })
 
 /**
- * Checks the answer of a model sentence by sentence. A proved sentence gets the number of its source, and a part for the source.
- * Another one is marked or left out. With `mark` the words go on as they come, and the mark follows the sentence; with `omit` a
- * sentence waits for its end. An answer without text is replaced by the fallback.
+ * Checks the answer of a model sentence by sentence. A proved sentence gets the number of its source, and a part for
+ * the source. Another one is marked or left out. With `mark` the words go on as they come, and the mark follows the
+ * sentence; with `omit` a sentence waits for its end. An answer without text is replaced by the fallback.
  */
 export const verifyAnswer =
   (options: VerifyOptions) =>
@@ -192,15 +195,15 @@ const isFence = /^ {0,3}(?:```|~~~)$/
 const mayBeFence = /^ {0,3}(?:`{0,2}|~{0,2})$/
 
 /**
- * Reads an answer in pieces, each character once. Returns what is certain: words to say, and a unit after the words of each
- * sentence, line and example. Holds back only what may be a citation, and the white space before it.
+ * Reads an answer in pieces, each character once. Returns what is certain: words to say, and a unit after the words of
+ * each sentence, line and example. Holds back only what may be a citation, and the white space before it.
  */
 export const makeAnswerReader = () => {
   let read: Array<string | AnswerUnit> = []
   /**
-   * Where the next character is: at the `start` of a unit; in its `text`, in inline `code` (`opening`: in the backticks before
-   * it, `closing`: in those after it) or in an `example`; after the full stop (`stop`) or after the quotation marks behind it
-   * (`after`) of a sentence; or in the white space between units (`space`).
+   * Where the next character is: at the `start` of a unit; in its `text`, in inline `code` (`opening`: in the backticks
+   * before it, `closing`: in those after it) or in an `example`; after the full stop (`stop`) or after the quotation
+   * marks behind it (`after`) of a sentence; or in the white space between units (`space`).
    */
   let place: "start" | "text" | "opening" | "code" | "closing" | "example" | "stop" | "quotes" | "after" | "space" =
     "start"
@@ -390,7 +393,10 @@ interface AnswerSource {
   readonly quotation: string
 }
 
-/** The part of an answer that `useChat` shows as a source: a URL if the site of the documentation is known, else a document. */
+/**
+ * The part of an answer that `useChat` shows as a source: a URL if the site of the documentation is known, else a
+ * document.
+ */
 export const sourcePart = (id: number, { slug, title, quotation }: AnswerSource, docsUrl?: string): AnswerPart => ({
   ...(docsUrl === undefined
     ? { type: "source-document", mediaType: "text/markdown", filename: slug }

@@ -115,7 +115,8 @@ export const attemptBit = (attempt: number) => (attempt > 31 ? 0 : 1 << (attempt
 
 /** The decision about a failure with a retry. */
 const retryOrFinish = (job: JobState, outcome: JobOutcome, now: DateTime.Utc): JobDecision => {
-  // Queued again already, by an expired lease or by an earlier report. A job that was never claimed has no attempt to retry.
+  // Queued again already, by an expired lease or by an earlier report. A job that was never claimed has no attempt to
+  // retry.
   if (job.status === "queued" && job.attempt > 0) return unchanged
   if (job.status !== "running" || job.attempt >= job.max_attempts) return { _tag: "Finish", outcome }
   const runAt = DateTime.add(now, { seconds: retryDelay(job.retry_delay_seconds, job.attempt) })

@@ -42,8 +42,8 @@ export class JobRepository extends Context.Service<
      */
     readonly insert: (job: NewJob) => Effect.Effect<string, LimitReached | Unavailable>
     /**
-     * Claims queued jobs of the org, the highest priority first, then the oldest, up to `limit` and to the bytes of a page,
-     * until `leaseUntil`. Skips jobs whose time to run has not come.
+     * Claims queued jobs of the org, the highest priority first, then the oldest, up to `limit` and to the bytes of a
+     * page, until `leaseUntil`. Skips jobs whose time to run has not come.
      */
     readonly claim: (
       orgId: string,
@@ -56,8 +56,8 @@ export class JobRepository extends Context.Service<
       },
     ) => Effect.Effect<ReadonlyArray<ClaimedJob>, Unavailable>
     /**
-     * Returns claimed jobs to the queue as if they had not been claimed. Skips jobs that were finished or claimed again in
-     * the meantime.
+     * Returns claimed jobs to the queue as if they had not been claimed. Skips jobs that were finished or claimed again
+     * in the meantime.
      */
     readonly release: (
       orgId: string,
@@ -71,9 +71,9 @@ export class JobRepository extends Context.Service<
       heartbeat: Heartbeat,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
-     * Changes a job as `decide` says about a report: finishes it, with its event and deliveries, cancels it or queues it
-     * again, in one transaction. Fails with the `Conflict` of `decide`, and with `LimitReached` when the org has no room for
-     * a long result or error.
+     * Changes a job as `decide` says about a report: finishes it, with its event and deliveries, cancels it or queues
+     * it again, in one transaction. Fails with the `Conflict` of `decide`, and with `LimitReached` when the org has no
+     * room for a long result or error.
      */
     readonly report: (
       end: JobEnd,

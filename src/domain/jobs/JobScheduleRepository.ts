@@ -78,9 +78,9 @@ export class JobScheduleRepository extends Context.Service<
       now: DateTime.Utc,
     ) => Effect.Effect<void, Conflict | LimitReached | NotFound | Unavailable>
     /**
-     * Fires the due schedules of a batch in one transaction: creates one job for each and sets its next firing time. Skips
-     * schedules that another replica is firing. A schedule creates no job when `isBlocked`, or when its org has reached its
-     * limit of unfinished jobs or of stored bytes; its next firing time is set all the same.
+     * Fires the due schedules of a batch in one transaction: creates one job for each and sets its next firing time.
+     * Skips schedules that another replica is firing. A schedule creates no job when `isBlocked`, or when its org has
+     * reached its limit of unfinished jobs or of stored bytes; its next firing time is set all the same.
      */
     readonly fireDue: (batch: FireBatch) => Effect.Effect<FiredSchedules, Unavailable>
   }

@@ -90,8 +90,8 @@ export class Jobs extends Context.Service<
       input: typeof CreateJob.Type,
     ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
     /**
-     * Claims queued jobs, the highest priority first, then the oldest. With `wait_seconds`, waits that long for the first one. Fails with `LimitReached` when too many
-     * claims of the org wait in this replica.
+     * Claims queued jobs, the highest priority first, then the oldest. With `wait_seconds`, waits that long for the
+     * first one. Fails with `LimitReached` when too many claims of the org wait in this replica.
      */
     readonly claim: (
       input: typeof ClaimJobs.Type,
@@ -111,7 +111,9 @@ export class Jobs extends Context.Service<
       NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
       CurrentPrincipal
     >
-    /** Fails a job, or queues it again. Returns its new status; `null` when nothing changes, because it was done before. */
+    /**
+     * Fails a job, or queues it again. Returns its new status; `null` when nothing changes, because it was done before.
+     */
     readonly fail: (
       input: typeof FailJob.Type,
     ) => Effect.Effect<
@@ -221,7 +223,10 @@ interface Waiter {
   /** The maximum of jobs. */
   readonly limit: number
   readonly answer: Deferred.Deferred<Claimed, Unavailable>
-  /** Whether the statement in flight claims for it. That statement is not interrupted, so the waiter waits for its result. */
+  /**
+   * Whether the statement in flight claims for it. That statement is not interrupted, so the waiter waits for its
+   * result.
+   */
   isServed: boolean
   /** Whether its time to wait is over. */
   isOver: boolean
@@ -254,7 +259,9 @@ export const nextToServe = <W extends { readonly limit: number }>(waiters: Itera
   return { served, limit: Math.min(limit, max) }
 }
 
-/** Distributes jobs to waiters, first come first served, up to the limit of each. `left` are the jobs without a waiter. */
+/**
+ * Distributes jobs to waiters, first come first served, up to the limit of each. `left` are the jobs without a waiter.
+ */
 export const distribute = <W extends { readonly limit: number }, J>(waiters: Iterable<W>, jobs: ReadonlyArray<J>) => {
   const shares: Array<readonly [W, ReadonlyArray<J>]> = []
   let at = 0
@@ -302,9 +309,9 @@ const leave = (poll: Poll, waiter: Waiter) => {
 }
 
 /**
- * Claims that wait for a job. Claims of the same key share one poll, which claims for all of them in one statement: when a
- * waiter arrives, when the org gets a job, and every second. So a job wakes one waiter. Jobs whose waiter has left go to
- * the next waiter, or back to the queue.
+ * Claims that wait for a job. Claims of the same key share one poll, which claims for all of them in one statement:
+ * when a waiter arrives, when the org gets a job, and every second. So a job wakes one waiter. Jobs whose waiter has
+ * left go to the next waiter, or back to the queue.
  *
  * @param claim claims up to `limit` jobs
  * @param release returns claimed jobs to the queue

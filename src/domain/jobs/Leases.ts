@@ -88,8 +88,8 @@ export interface QueuedJobs {
 const maxDelayedBatch = 1_000
 
 /**
- * Opens delayed jobs, whose time to run has come, to claims. Until then they are not in the index that claims read, so any
- * number of them costs a claim nothing.
+ * Opens delayed jobs, whose time to run has come, to claims. Until then they are not in the index that claims read, so
+ * any number of them costs a claim nothing.
  *
  * @param queue runs one batch of the repository
  * @param wake signals that an org has queued jobs

@@ -81,9 +81,9 @@ interface Expression {
 }
 
 /**
- * The first firing after a time, of those that a date of the zone has. Each period of the zone's offset fires at the times
- * of its own clock, and then at those that the next clock skips. What it repeats of the clock before it is left out, unless
- * the expression fires twice.
+ * The first firing after a time, of those that a date of the zone has. Each period of the zone's offset fires at the
+ * times of its own clock, and then at those that the next clock skips. What it repeats of the clock before it is left
+ * out, unless the expression fires twice.
  */
 const firingOn = ({ cron, firesTwice, offsetAt }: Expression, date: number, after: number): number | undefined => {
   const periods = periodsAround(offsetAt, date)
@@ -115,8 +115,8 @@ const firstDate = (dates: Cron.Cron, from: number): number | undefined => {
 }
 
 /**
- * The first firing after a time; `undefined` when there is none within ten years, as on 30 February. Not `Cron.next`: it
- * skips all but one of the firings of a gap, and can try 10,000 dates in the zone, which takes a second of CPU.
+ * The first firing after a time; `undefined` when there is none within ten years, as on 30 February. Not `Cron.next`:
+ * it skips all but one of the firings of a gap, and can try 10,000 dates in the zone, which takes a second of CPU.
  */
 const firstFiring = (expression: Expression, after: number): number | undefined => {
   const { dates, offsetAt } = expression
@@ -171,9 +171,9 @@ const parseExpression = (given: string, timezone: string): Result.Result<Express
 
 /**
  * The first firing after a time, in the schedule's time zone. A local time that the zone skips, as when daylight saving
- * time begins, fires as if the clock had not changed. One that it has twice fires the first time, and both times when the
- * hour field begins with `*`. Firings at the same time are one. Fails with a sentence that says what is wrong with the
- * expression or the zone.
+ * time begins, fires as if the clock had not changed. One that it has twice fires the first time, and both times when
+ * the hour field begins with `*`. Firings at the same time are one. Fails with a sentence that says what is wrong with
+ * the expression or the zone.
  */
 export const nextFiring = (cron: string, timezone: string, after: DateTime.Utc): Result.Result<DateTime.Utc, string> =>
   Result.flatMap(parseExpression(cron, timezone), (expression) => {
@@ -204,8 +204,8 @@ interface Firing {
 }
 
 /**
- * When a changed schedule fires next; `null` while it is paused. A schedule that is activated, or has another cron or time
- * zone, fires next after `now`: firings of its pause are not made up for.
+ * When a changed schedule fires next; `null` while it is paused. A schedule that is activated, or has another cron or
+ * time zone, fires next after `now`: firings of its pause are not made up for.
  */
 export const changedFiring = (
   current: Firing,

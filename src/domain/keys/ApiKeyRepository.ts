@@ -97,17 +97,17 @@ export class ApiKeyRepository extends Context.Service<
       NotFound | Conflict | Unavailable
     >
     /**
-     * Disables the key of this hash for good, and notifies every replica. Returns `undefined` when there is no such key.
-     * Writes the entry of the key's id, with its event, when the key was not reported before.
+     * Disables the key of this hash for good, and notifies every replica. Returns `undefined` when there is no such
+     * key. Writes the entry of the key's id, with its event, when the key was not reported before.
      */
     readonly disableLeaked: (
       hash: string,
       entryOf: (keyId: string) => Effect.Effect<AuditEntry>,
     ) => Effect.Effect<LeakedKey | undefined, Unavailable>
     /**
-     * Replaces a key of the org by a new one with the same name, project and settings. Sets the expiry of the old key, and
-     * notifies every replica. Fails with a `Conflict` when the old key has expired or was rotated before. Adds the name to
-     * the details of the entry. Both keys count towards the limit until the old one is deleted.
+     * Replaces a key of the org by a new one with the same name, project and settings. Sets the expiry of the old key,
+     * and notifies every replica. Fails with a `Conflict` when the old key has expired or was rotated before. Adds the
+     * name to the details of the entry. Both keys count towards the limit until the old one is deleted.
      */
     readonly rotate: (
       orgId: string,

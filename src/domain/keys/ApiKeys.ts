@@ -111,9 +111,9 @@ export class ApiKeys extends Context.Service<
     /** `authenticate` by the SHA-256 of a key in hex, which a session has. */
     readonly authenticateHash: (hash: string) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
-     * Validates a use of a key that is not the caller's credential. Fails with `Forbidden` when the key lacks a permission
-     * that the use needs; with `TooManyRequests` when the key has reached its rate limit, or an anonymous caller has failed
-     * 600 times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit`
+     * Validates a use of a key that is not the caller's credential. Fails with `Forbidden` when the key lacks a
+     * permission that the use needs; with `TooManyRequests` when the key has reached its rate limit, or an anonymous
+     * caller has failed 600 times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit`
      * when the use costs more than the rate limit; with `CreditsExhausted` when it has too few credits.
      */
     readonly validate: (
@@ -126,13 +126,13 @@ export class ApiKeys extends Context.Service<
       CurrentPrincipal
     >
     /**
-     * `authenticate` without a fiber, for the hot path. Calls `done` with the owner of a valid key, or with `undefined`;
-     * then `authenticate` returns the reason. Calls it synchronously when memory has the answer.
+     * `authenticate` without a fiber, for the hot path. Calls `done` with the owner of a valid key, or with
+     * `undefined`; then `authenticate` returns the reason. Calls it synchronously when memory has the answer.
      */
     readonly recognize: (key: string, done: (grant: KeyGrant | undefined) => void) => void
     /**
-     * `validate` without a fiber, for the hot path and a caller that is known. Calls `done` with the answer to a use that is
-     * valid and within the limits as far as memory knows; else with `undefined`, and takes and counts nothing.
+     * `validate` without a fiber, for the hot path and a caller that is known. Calls `done` with the answer to a use
+     * that is valid and within the limits as far as memory knows; else with `undefined`, and takes and counts nothing.
      */
     readonly tryValidate: (key: string, use: KeyChecks.KeyUse, done: (answer: ValidatedKey | undefined) => void) => void
     /** Writes the uses since the last call. Uses that could not be written are written by the next call. */

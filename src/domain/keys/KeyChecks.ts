@@ -94,7 +94,9 @@ export const make = Effect.gen(function* () {
     return answerOf(grant, use, credits)
   }
 
-  /** Validates without a fiber what is valid and whose limits are in memory; `undefined` when `validate` has to decide. */
+  /**
+   * Validates without a fiber what is valid and whose limits are in memory; `undefined` when `validate` has to decide.
+   */
   const tryValidate = (key: string, use: KeyUse, done: (answer: ValidatedKey | undefined) => void) =>
     lookUp(key, (found, source) => {
       const now = clock.currentTimeMillisUnsafe()

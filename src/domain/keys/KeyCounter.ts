@@ -79,7 +79,10 @@ const advance = (counter: KeyCounter, now: number): KeyCounter => ({
   credits: counter.credits === null ? null : refilled(counter.credits, now),
 })
 
-/** Puts back what is left of a portion, as far as it still counts: its rate units while it lives, its credits until a refill. */
+/**
+ * Puts back what is left of a portion, as far as it still counts: its rate units while it lives, its credits until a
+ * refill.
+ */
 const putBack = (counter: KeyCounter, portion: Portion): KeyCounter => {
   if (portion.version !== counter.version || portion.units === 0) return counter
   const { bucket, credits, rateLimit } = counter
@@ -133,8 +136,8 @@ const refusal = ({ bucket, credits, rateLimit }: KeyCounter, need: number, now: 
 }
 
 /**
- * Puts back what is left of a replica's earlier portion, and leases it the next one. Whatever the order of such calls, the
- * units of all portions together are never more than the limits allow.
+ * Puts back what is left of a replica's earlier portion, and leases it the next one. Whatever the order of such calls,
+ * the units of all portions together are never more than the limits allow.
  *
  * @param now in milliseconds of the database's clock
  */
@@ -199,9 +202,9 @@ export const newCounter = (
 ): KeyCounter => changeLimits({ version: -1, rateLimit: null, bucket: emptyBucket(now), credits: null }, limits, now)
 
 /**
- * The units that a rate limit has taken. `used` drains evenly: `limit` units in `window` seconds. Leased units do not drain until
- * their portion has expired. `current` are the units that were leased in the time slot of `at`, `previous` those of the slot before it.
- * A slot is as long as the lifetime of a portion. All numbers are whole.
+ * The units that a rate limit has taken. `used` drains evenly: `limit` units in `window` seconds. Leased units do not
+ * drain until their portion has expired. `current` are the units that were leased in the time slot of `at`, `previous`
+ * those of the slot before it. A slot is as long as the lifetime of a portion. All numbers are whole.
  */
 interface RateBucket {
   /** In parts of a unit (`partsOf`). */
@@ -220,8 +223,8 @@ const maxLifetimeMillis = 10_000
 const maxClockLagMillis = 20_000
 
 /**
- * The lifetime of a portion in milliseconds: a twentieth of the window, so that a burst begins to drain soon. 0: units are
- * used at once.
+ * The lifetime of a portion in milliseconds: a twentieth of the window, so that a burst begins to drain soon. 0: units
+ * are used at once.
  */
 export const bucketLifetime = ({ limit, window }: RateLimit) =>
   limit < minLeasedLimit ? 0 : Math.min(window * 50, maxLifetimeMillis)
@@ -230,8 +233,8 @@ export const bucketLifetime = ({ limit, window }: RateLimit) =>
 const partsOf = ({ window }: RateLimit) => window * 1000 * 100
 
 /**
- * The parts that drain in a millisecond. A leased limit drains 2 % slower, so that a window that begins with a full burst
- * stays below twice the limit also as clients measure it.
+ * The parts that drain in a millisecond. A leased limit drains 2 % slower, so that a window that begins with a full
+ * burst stays below twice the limit also as clients measure it.
  */
 const drainOf = ({ limit }: RateLimit) => limit * (limit < minLeasedLimit ? 100 : 98)
 
@@ -270,7 +273,9 @@ export const takeUnits = (bucket: RateBucket, rateLimit: RateLimit, units: numbe
     ? { ...bucket, used: bucket.used + units * partsOf(rateLimit) }
     : { ...bucket, current: bucket.current + units }
 
-/** Puts back units of a portion that was leased at `leasedAt`. Units past their lifetime drain already, and stay taken. */
+/**
+ * Puts back units of a portion that was leased at `leasedAt`. Units past their lifetime drain already, and stay taken.
+ */
 const putBackUnits = (bucket: RateBucket, rateLimit: RateLimit, units: number, leasedAt: number): RateBucket => {
   const slot = bucketLifetime(rateLimit)
   if (slot === 0) return bucket

@@ -2,7 +2,10 @@ import { Context, type Effect, type Exit } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import type { KeyGrant } from "./ApiKeyRepository.ts"
 
-/** Finds keys by their hash. Memory answers only while it certainly knows of all deletions, or those of all but the last seconds. */
+/**
+ * Finds keys by their hash. Memory answers only while it certainly knows of all deletions, or those of all but the last
+ * seconds.
+ */
 export class KeyLookup extends Context.Service<
   KeyLookup,
   {
@@ -18,8 +21,8 @@ export class KeyLookup extends Context.Service<
 >()("gatehouse/domain/KeyLookup") {}
 
 /**
- * The outcome of a validation. `forbidden`: a permission is missing. `limited`: too many requests, or no credits. `unavailable`: the database
- * did not answer.
+ * The outcome of a validation. `forbidden`: a permission is missing. `limited`: too many requests, or no credits.
+ * `unavailable`: the database did not answer.
  */
 export type ValidationOutcome = "valid" | "invalid" | "forbidden" | "limited" | "unavailable"
 

@@ -28,8 +28,8 @@ export class KeyUsageRepository extends Context.Service<
     /** Adds hours of keys, and to the hours of their orgs, in one transaction. Ignores orgs that do not exist. */
     readonly add: (hours: ReadonlyArray<HourOfKey>) => Effect.Effect<void, Unavailable>
     /**
-     * The hours of a key, or of the whole org, from `from` until before `to` (hours since 1970); empty hours are absent.
-     * `every` is the number of hours that are added up, from `from` on.
+     * The hours of a key, or of the whole org, from `from` until before `to` (hours since 1970); empty hours are
+     * absent. `every` is the number of hours that are added up, from `from` on.
      */
     readonly find: (
       orgId: string,
@@ -80,8 +80,8 @@ const writeInBatches = <A>(
 }
 
 /**
- * Collects when keys were last used and how their validations ended, and writes both in batches. A batch whose answer is
- * lost is written again, and may then count twice.
+ * Collects when keys were last used and how their validations ended, and writes both in batches. A batch whose answer
+ * is lost is written again, and may then count twice.
  */
 export const make = (repository: ApiKeyRepository["Service"], usages: KeyUsageRepository["Service"]) => {
   let recent = new Map<string, Recent>()

@@ -91,8 +91,8 @@ export const make = (notValid: Unauthorized) =>
     })
 
     /**
-     * Takes `cost` units from the held portion. Returns false, and takes nothing, when the portion has too few units or is
-     * being renewed.
+     * Takes `cost` units from the held portion. Returns false, and takes nothing, when the portion has too few units or
+     * is being renewed.
      */
     const takeNow = (held: Held, cost: number, now: number) => {
       if (unitsOf(held, now) < cost || held.isAsking) return false
@@ -123,8 +123,8 @@ export const make = (notValid: Unauthorized) =>
 
     return {
       /**
-       * Takes units for a use from memory. Returns the credits that are left (`null`: it has no such limit), or `undefined`
-       * when only `take` can answer.
+       * Takes units for a use from memory. Returns the credits that are left (`null`: it has no such limit), or
+       * `undefined` when only `take` can answer.
        */
       takeFromMemory: (orgId: string, limits: KeyLimits, cost: number): number | null | undefined => {
         if (cost === 0) return limits.hasCredits ? undefined : null
@@ -266,7 +266,10 @@ const updateDemand = (held: Held, now: number) => {
   if (left > 0 && now >= held.expiresAt) held.want = Math.max(1, held.want - left)
 }
 
-/** Holds the portion of an answer. Its lifetime counts from the question, so that it ends no later than for the database. */
+/**
+ * Holds the portion of an answer. Its lifetime counts from the question, so that it ends no later than for the
+ * database.
+ */
 const storeLease = (held: Held, answer: Lease, askedAt: number) => {
   held.portion = answer
   held.units = answer.units
@@ -294,9 +297,9 @@ export class KeyCounterRepository extends Context.Service<
   KeyCounterRepository,
   {
     /**
-     * Leases a portion of a counter (`KeyCounter.lease`) by the database's clock, in one transaction. Questions of the same
-     * time are answered together. `undefined`: there is no such key any more. After a failure it is unknown whether the
-     * units are taken: treat them as taken.
+     * Leases a portion of a counter (`KeyCounter.lease`) by the database's clock, in one transaction. Questions of the
+     * same time are answered together. `undefined`: there is no such key any more. After a failure it is unknown
+     * whether the units are taken: treat them as taken.
      */
     readonly lease: (counter: CounterId, ask: LeaseAsk) => Effect.Effect<Lease | undefined, Unavailable>
   }

@@ -8,7 +8,9 @@ const maxLength = 128
 /** Whether a text is a permission. */
 export const isPermission = (text: string) => text.length <= maxLength && shape.test(text)
 
-/** What a key may do: segments joined by dots. `*` as the last segment covers everything below, `*` alone everything. */
+/**
+ * What a key may do: segments joined by dots. `*` as the last segment covers everything below, `*` alone everything.
+ */
 export const Permission = Schema.String.check(
   Schema.isMaxLength(maxLength, { expected: "at most 128 characters" }),
   Schema.isPattern(shape, {

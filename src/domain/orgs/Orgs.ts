@@ -42,8 +42,8 @@ export class OrgRepository extends Context.Service<
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
-     * Deletes the org, notifies every replica, and begins its erasure, which is a sweep. From the commit on nothing of the
-     * org is found, and no key of it is valid. The audit log stays.
+     * Deletes the org, notifies every replica, and begins its erasure, which is a sweep. From the commit on nothing of
+     * the org is found, and no key of it is valid. The audit log stays.
      */
     readonly remove: (
       orgId: string,

@@ -1,6 +1,6 @@
 /**
- * What a row costs beside its texts, in bytes: its other columns, its entries in indexes and in the queue, and the versions that
- * its changes leave.
+ * What a row costs beside its texts, in bytes: its other columns, its entries in indexes and in the queue, and the
+ * versions that its changes leave.
  */
 export const rowCost = { job: 1_000, schedule: 1_000, event: 500, delivery: 1_000, attempt: 300 } as const
 
@@ -8,5 +8,8 @@ export const rowCost = { job: 1_000, schedule: 1_000, event: 500, delivery: 1_00
 export const byteLength = (...texts: ReadonlyArray<string | null | undefined>) =>
   texts.reduce((sum, text) => sum + (text == null ? 0 : Buffer.byteLength(text)), 0)
 
-/** The longest result or error of a job, in bytes, that an org may store past its limit: any job can be finished shortly. */
+/**
+ * The longest result or error of a job, in bytes, that an org may store past its limit: any job can be finished
+ * shortly.
+ */
 export const graceBytes = 1_000

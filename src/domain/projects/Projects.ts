@@ -36,8 +36,9 @@ export class ProjectRepository extends Context.Service<
   ProjectRepository,
   {
     /**
-     * Inserts a project. Without `orgId` it belongs to the default org, else to the only org; if there is none, the default
-     * org is inserted too. Fails when there are several, and when the org is unknown or has reached its limit of projects.
+     * Inserts a project. Without `orgId` it belongs to the default org, else to the only org; if there is none, the
+     * default org is inserted too. Fails when there are several, and when the org is unknown or has reached its limit
+     * of projects.
      */
     readonly insert: (
       project: NewProject,
@@ -46,7 +47,9 @@ export class ProjectRepository extends Context.Service<
     readonly find: (scope: OrgScope, projectId: string) => Effect.Effect<Project, NotFound | Unavailable>
     /** Projects of the scope, oldest first. */
     readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Project>, Unavailable>
-    /** Applies all changes or none. Fails with a `Conflict` when another project has the subdomain or the repository. */
+    /**
+     * Applies all changes or none. Fails with a `Conflict` when another project has the subdomain or the repository.
+     */
     readonly update: (
       scope: OrgScope,
       projectId: string,
@@ -106,7 +109,9 @@ type ChangeRefused = Refused | TooManyRequests
 export class Projects extends Context.Service<
   Projects,
   {
-    /** Creates a project in the given org, else in the org of the caller's key, else as `ProjectRepository.insert` says. */
+    /**
+     * Creates a project in the given org, else in the org of the caller's key, else as `ProjectRepository.insert` says.
+     */
     readonly create: (
       input: typeof CreateProject.Type,
     ) => Effect.Effect<Project, InvalidRequest | NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
@@ -128,7 +133,10 @@ export class Projects extends Context.Service<
     readonly remove: (projectId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
     /** The repository of a project, and the pins of its runs. */
     readonly getLink: (projectId: string) => Effect.Effect<RepositoryLink, NotFound | Refused, CurrentPrincipal>
-    /** Links a project to a repository of any provider, with pins. In guarded mode, an org key links only its org's owners. */
+    /**
+     * Links a project to a repository of any provider, with pins. In guarded mode, an org key links only its org's
+     * owners.
+     */
     readonly putLink: (
       projectId: string,
       link: PutRepositoryLink,

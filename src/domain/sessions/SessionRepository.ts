@@ -27,16 +27,17 @@ export class SessionRepository extends Context.Service<
   SessionRepository,
   {
     /**
-     * Inserts a session. A credential keeps its newest `keep` of a kind, however many are inserted at once; the others are
-     * removed. Inserts none for an org that does not exist any more.
+     * Inserts a session. A credential keeps its newest `keep` of a kind, however many are inserted at once; the others
+     * are removed. Inserts none for an org that does not exist any more.
      */
     readonly insert: (session: StoredSession, keep: number) => Effect.Effect<void, Unavailable>
     /** The session, unless it has expired. A link is no session. */
     readonly find: (key: SessionKey, now: DateTime.Utc) => Effect.Effect<StoredSession | undefined, Unavailable>
     readonly remove: (key: SessionKey) => Effect.Effect<void, Unavailable>
     /**
-     * Replaces a link by a portal session with the hash and the times of `session`, in one transaction: of several calls with
-     * one link, one gets the session. `undefined` when there is no such link, or it has expired. Keeps as `insert` does.
+     * Replaces a link by a portal session with the hash and the times of `session`, in one transaction: of several
+     * calls with one link, one gets the session. `undefined` when there is no such link, or it has expired. Keeps as
+     * `insert` does.
      */
     readonly openLink: (
       link: SessionKey,

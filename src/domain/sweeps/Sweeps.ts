@@ -4,10 +4,10 @@ import type { Unavailable } from "../Errors.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /**
- * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`: cancel
- * the pending deliveries of an endpoint that was deactivated or deleted. `recover`: resend the unsuccessful deliveries of
- * an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `announce`: create the deliveries
- * of events of the service's own. `erase`: remove the rows of a deleted org or project.
+ * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`:
+ * cancel the pending deliveries of an endpoint that was deactivated or deleted. `recover`: resend the unsuccessful
+ * deliveries of an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `announce`:
+ * create the deliveries of events of the service's own. `erase`: remove the rows of a deleted org or project.
  */
 export interface Sweep {
   readonly sweepId: string
@@ -59,7 +59,9 @@ const minBatchRows = 50
 const setAsideTime = Duration.minutes(1)
 /** The failed sweeps that this process remembers. */
 const maxFailed = 100
-/** The limit of the pause after a batch. It is as long as the batch took, which leaves half of the time to other work. */
+/**
+ * The limit of the pause after a batch. It is as long as the batch took, which leaves half of the time to other work.
+ */
 const maxBatchPause = Duration.seconds(1)
 
 /** The sweeps that make deliveries due. */

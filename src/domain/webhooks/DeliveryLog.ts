@@ -48,8 +48,8 @@ export class DeliveryLogRepository extends Context.Service<
     readonly list: (orgId: string, filter: DeliveryFilter, page: Page) => Effect.Effect<FoundDeliveries, Unavailable>
     readonly find: (orgId: string, deliveryId: string) => Effect.Effect<DeliveryDetail, NotFound | Unavailable>
     /**
-     * Makes a delivery due now and starts its retry schedule again. Fails with a `Conflict` when its endpoint is inactive
-     * or deleted, or an attempt is in flight.
+     * Makes a delivery due now and starts its retry schedule again. Fails with a `Conflict` when its endpoint is
+     * inactive or deleted, or an attempt is in flight.
      */
     readonly retry: (
       orgId: string,
@@ -57,9 +57,9 @@ export class DeliveryLogRepository extends Context.Service<
       now: DateTime.Utc,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
-     * Makes the `failed`, `canceled` and `skipped` deliveries due now. An attempt in flight continues. All of them count as
-     * pending at once; when there are many, a sweep changes their rows. Fails with a `Conflict` when the endpoint is
-     * inactive or has too many sweeps. `hasMore` says whether a sweep follows.
+     * Makes the `failed`, `canceled` and `skipped` deliveries due now. An attempt in flight continues. All of them
+     * count as pending at once; when there are many, a sweep changes their rows. Fails with a `Conflict` when the
+     * endpoint is inactive or has too many sweeps. `hasMore` says whether a sweep follows.
      */
     readonly recover: (
       recovery: Recovery,

@@ -30,7 +30,9 @@ export interface ClaimedDelivery {
   readonly retryDelays: ReadonlyArray<number> | null
   /** Whether its lane sends one delivery at a time, in order. */
   readonly ordered: boolean
-  /** When it may be sent, in milliseconds after the answer to the claim; `null` in a lane without a limit per second. */
+  /**
+   * When it may be sent, in milliseconds after the answer to the claim; `null` in a lane without a limit per second.
+   */
   readonly delayMillis: number | null
   readonly eventId: string
   readonly event: string
@@ -69,8 +71,8 @@ export interface Claim {
   /** The free slots and bytes here. */
   readonly free: OrgShare
   /**
-   * The minimum that stays free when an org takes more, as a multiple of what the org then has. One org alone gets at most
-   * 1 ÷ (1 + reserve) of the slots, several orgs get equal shares, and the next org always finds free slots.
+   * The minimum that stays free when an org takes more, as a multiple of what the org then has. One org alone gets at
+   * most 1 ÷ (1 + reserve) of the slots, several orgs get equal shares, and the next org always finds free slots.
    */
   readonly reserve: number
   /**
@@ -103,7 +105,9 @@ export interface Claimed {
   readonly deliveries: ReadonlyArray<ClaimedDelivery>
   /** Whether the claim did not read the whole backlog, so that the next claim may find more at once. */
   readonly more: boolean
-  /** Whether an org has due deliveries beyond its share, so that a claim may find more when its share has free slots. */
+  /**
+   * Whether an org has due deliveries beyond its share, so that a claim may find more when its share has free slots.
+   */
   readonly short: boolean
   /** When a lane with a limit per second may send its next delivery; `null` when none waits for its limit. */
   readonly pacedUntil: DateTime.Utc | null
@@ -147,9 +151,9 @@ export class DeliveryQueue extends Context.Service<
   DeliveryQueue,
   {
     /**
-     * Claims due deliveries. A lane gets its longest due deliveries first, up to its cap. An org gets at most its share; a
-     * quarter of the share is for lanes with no delivery here and for lanes whose last attempt succeeded. Orgs with a
-     * backlog take turns, and so do the lanes of each org.
+     * Claims due deliveries. A lane gets its longest due deliveries first, up to its cap. An org gets at most its
+     * share; a quarter of the share is for lanes with no delivery here and for lanes whose last attempt succeeded. Orgs
+     * with a backlog take turns, and so do the lanes of each org.
      */
     readonly claim: (claim: Claim) => Effect.Effect<Claimed, Unavailable>
     /**

@@ -16,7 +16,9 @@ import { type AttemptOutcome, WebhookSender } from "./WebhookSender.ts"
 /** The signing secret cannot be decrypted. */
 class SecretUnreadable extends Data.TaggedError("SecretUnreadable") {}
 
-/** The endpoints and jobs whose prepared secrets stay in memory. To prepare one costs as much as the rest of an attempt. */
+/**
+ * The endpoints and jobs whose prepared secrets stay in memory. To prepare one costs as much as the rest of an attempt.
+ */
 const maxPreparedSecrets = 1_000
 
 /** All that is decrypted for a delivery. */

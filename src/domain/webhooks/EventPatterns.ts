@@ -121,8 +121,8 @@ export const EventPatterns = Schema.Array(EventPattern)
 export const defaultPatterns: ReadonlyArray<string> = ["*"]
 
 /**
- * All patterns that match an event type: `invoice.paid.eu` has itself, `invoice.paid.*`, `invoice.*` and `*`. An event of the
- * service's own has no `*`. An endpoint receives an event if it has one of the event's topics as a pattern.
+ * All patterns that match an event type: `invoice.paid.eu` has itself, `invoice.paid.*`, `invoice.*` and `*`. An event
+ * of the service's own has no `*`. An endpoint receives an event if it has one of the event's topics as a pattern.
  */
 export const topicsOf = (type: string): ReadonlyArray<string> => {
   const segments = type.split(".")

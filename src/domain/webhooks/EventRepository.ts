@@ -16,8 +16,8 @@ export class EventRepository extends Context.Service<
   EventRepository,
   {
     /**
-     * Writes events with their deliveries, all or nothing. An earlier event of the org with the same idempotency key stays,
-     * and nothing is written for the new one. Fails when the org has reached its limit of stored bytes.
+     * Writes events with their deliveries, all or nothing. An earlier event of the org with the same idempotency key
+     * stays, and nothing is written for the new one. Fails when the org has reached its limit of stored bytes.
      */
     readonly publish: (
       orgId: string,

@@ -65,8 +65,8 @@ export class Events extends Context.Service<
   Events,
   {
     /**
-     * Publishes events, all or nothing. Returns their ids in the same order, and how many of them are of an earlier event
-     * with the same `idempotency_key`.
+     * Publishes events, all or nothing. Returns their ids in the same order, and how many of them are of an earlier
+     * event with the same `idempotency_key`.
      */
     readonly publish: (
       events: ReadonlyArray<typeof PublishEvent.Type>,

@@ -8,7 +8,10 @@ export type RetryDecision =
   | { readonly _tag: "Retry"; readonly wait: Duration.Duration }
   /** No attempt is left. */
   | { readonly _tag: "Exhausted" }
-  /** The delivery fails and its endpoint is deactivated: after a 410 (gone), or after five days without a success (failing). */
+  /**
+   * The delivery fails and its endpoint is deactivated: after a 410 (gone), or after five days without a success
+   * (failing).
+   */
   | { readonly _tag: "Deactivate"; readonly reason: "gone" | "failing" }
 
 /** The state of a delivery after a decision. */

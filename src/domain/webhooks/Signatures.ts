@@ -65,8 +65,8 @@ export class Signer extends Context.Service<
     /**
      * Prepares secrets for any number of attempts: the current secret, then the previous one during its overlap.
      * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
-     * `webhook-signature` has one signature for each secret, and one for each Ed25519 key (Standard Webhooks 1.0). No secret
-     * is a defect.
+     * `webhook-signature` has one signature for each secret, and one for each Ed25519 key (Standard Webhooks 1.0). No
+     * secret is a defect.
      */
     readonly prepare: (
       secrets: ReadonlyArray<Redacted.Redacted<string>>,
@@ -147,7 +147,9 @@ export class SigningKeys extends Context.Service<
     readonly ensure: Effect.Effect<void, Unauthorized | Unavailable, CurrentPrincipal>
     /** The public keys, the newest first. Makes the first key if there is none. */
     readonly list: Effect.Effect<ReadonlyArray<string>, Unauthorized | Unavailable, CurrentPrincipal>
-    /** Replaces the key. The old key signs beside the new one for 24 hours. Returns the public keys, the newest first. */
+    /**
+     * Replaces the key. The old key signs beside the new one for 24 hours. Returns the public keys, the newest first.
+     */
     readonly rotate: Effect.Effect<
       ReadonlyArray<string>,
       TooManyRequests | Unauthorized | Unavailable,

@@ -31,8 +31,8 @@ const releasePrefetched = (slots: Slots, lane: Lane, commands: Commands) => {
 }
 
 /**
- * Gives the times that are not over to the first prefetched deliveries, which keeps their order, and releases as many of the
- * last as times were over. A late attempt would meet those of other replicas.
+ * Gives the times that are not over to the first prefetched deliveries, which keeps their order, and releases as many
+ * of the last as times were over. A late attempt would meet those of other replicas.
  */
 const skipLateTimes = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   const times = lane.prefetched.flatMap(({ sendAt }) =>
@@ -159,7 +159,8 @@ const onReleased = (slots: Slots, deliveries: ReadonlyArray<ClaimedDelivery>, co
   slots.total -= deliveries.length
   slots.releasing -= deliveries.length
   for (const delivery of deliveries) occupy(slots, delivery, -1)
-  // Those that were left without a time of their limit get another one. No attempt of their lane may be left to claim after it.
+  // Those that were left without a time of their limit get another one. No attempt of their lane may be left to claim
+  // after it.
   if (deliveries.some(({ delayMillis }) => delayMillis !== null)) commands.push({ _tag: "Claim" })
 }
 
@@ -324,7 +325,10 @@ const occupy = (slots: Slots, { orgId, body }: ClaimedDelivery, sign: 1 | -1) =>
 /** A claim without its id and its times. */
 export type ClaimRequest = Omit<Claim, "claimId" | "now" | "leaseUntil">
 
-/** Starts a claim. Returns `undefined` while no slot is free. While slots are scarce, a claim takes half of the free ones. */
+/**
+ * Starts a claim. Returns `undefined` while no slot is free. While slots are scarce, a claim takes half of the free
+ * ones.
+ */
 export const startClaim = (slots: Slots): ClaimRequest | undefined => {
   const { laneCap, claimBatchSize, slots: max } = slots.limits
   const unused = free(slots)
@@ -376,8 +380,8 @@ export const paceHorizonMillis = 500
 /** How late an attempt may begin after its time. A time that is over by more is lost. */
 export const maxPaceLateMillis = 30
 /**
- * How much longer than 1 / limit the time between two attempts is. With it, any second has at most the limit, also when some
- * attempts arrive up to 80 ms later than others: `maxPaceLateMillis` before they begin, and the rest on their way.
+ * How much longer than 1 / limit the time between two attempts is. With it, any second has at most the limit, also when
+ * some attempts arrive up to 80 ms later than others: `maxPaceLateMillis` before they begin, and the rest on their way.
  */
 export const paceMargin = 1.08
 

@@ -78,7 +78,8 @@ export class WebhookEndpointRepository extends Context.Service<
     readonly get: (orgId: string, id: string) => Effect.Effect<WebhookEndpointDetail, NotFound | Unavailable>
     /**
      * Changes an endpoint. Deactivating it cancels its pending deliveries. All of them count as canceled at once; when
-     * there are many, a sweep changes their rows. Fails with an `InvalidRequest` when its headers would go to another origin.
+     * there are many, a sweep changes their rows. Fails with an `InvalidRequest` when its headers would go to another
+     * origin.
      */
     readonly update: (
       orgId: string,
@@ -112,8 +113,8 @@ export class WebhookEndpointRepository extends Context.Service<
 >()("gatehouse/domain/WebhookEndpoints/WebhookEndpointRepository") {}
 
 /**
- * Whether a change of the URL would send the extra headers, which answers never show, to another origin. Whoever may change the
- * URL, such as a portal session, would read them there.
+ * Whether a change of the URL would send the extra headers, which answers never show, to another origin. Whoever may
+ * change the URL, such as a portal session, would read them there.
  */
 export const sendsHeadersElsewhere = (from: string, to: string) => new URL(from).origin !== new URL(to).origin
 

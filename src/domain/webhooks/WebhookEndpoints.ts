@@ -62,7 +62,10 @@ const updateDetails = ({ url, active, description }: typeof UpdateWebhookEndpoin
 
 type SettingFields = typeof CreateWebhookEndpoint.Type | typeof UpdateWebhookEndpoint.Type
 
-/** The settings that a request names, with the headers encrypted for the endpoint. An absent field is absent in the result. */
+/**
+ * The settings that a request names, with the headers encrypted for the endpoint. An absent field is absent in the
+ * result.
+ */
 const settingsOf = Effect.fnUntraced(function* (cipher: Cipher["Service"], id: string, input: SettingFields) {
   const { event_types, headers, max_per_second, ordered, retry_delays, signature } = input
   const stored = headers && {
@@ -137,7 +140,9 @@ export class WebhookEndpoints extends Context.Service<
       const sendTest = yield* make
       const { hostFault } = yield* WebhookSender
 
-      /** Why no delivery will reach a new URL, as far as its host says. The caller waits at most a second for its name. */
+      /**
+       * Why no delivery will reach a new URL, as far as its host says. The caller waits at most a second for its name.
+       */
       const warningOf = (url: string | undefined): Effect.Effect<Warning> =>
         url === undefined
           ? Effect.succeed({})
@@ -290,8 +295,8 @@ const testBody = Effect.fnUntraced(function* (
 })
 
 /**
- * Tests endpoints: sends a signed event, stores nothing, and returns what was sent and the response. Fails with a `Conflict`
- * when too many tests are in flight.
+ * Tests endpoints: sends a signed event, stores nothing, and returns what was sent and the response. Fails with a
+ * `Conflict` when too many tests are in flight.
  */
 const make = Effect.gen(function* () {
   const repository = yield* WebhookEndpointRepository

@@ -45,8 +45,8 @@ export class WebhookSender extends Context.Service<
     /** Sends a request once. Never fails: every failure is an outcome. */
     readonly send: (request: WebhookRequest) => Effect.Effect<AttemptOutcome>
     /**
-     * Why nothing can be sent to the host of a URL, as a sentence: it resolves to an address that is not called. `null` when
-     * that is not so, its name does not resolve now, or an egress proxy decides.
+     * Why nothing can be sent to the host of a URL, as a sentence: it resolves to an address that is not called. `null`
+     * when that is not so, its name does not resolve now, or an egress proxy decides.
      */
     readonly hostFault: (url: string) => Effect.Effect<string | null>
   }

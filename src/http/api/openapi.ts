@@ -169,8 +169,8 @@ const used = (document: object, schemas: Schemas) => {
 
 /**
  * Makes the document that people and generators of clients read from the one that Effect makes of the definition: one
- * schema for errors and shared answers, open answers and exact requests, formats and bounds, headers, examples, the access
- * to each operation in words, and the webhooks. It holds for every operation of the definition.
+ * schema for errors and shared answers, open answers and exact requests, formats and bounds, headers, examples, the
+ * access to each operation in words, and the webhooks. It holds for every operation of the definition.
  */
 export const describeApi = (spec: Record<string, unknown>): Record<string, unknown> => {
   const defined = mergeCopies(spec as unknown as Defined)
@@ -222,7 +222,9 @@ const originals = (schemas: Schemas) =>
     }),
   )
 
-/** Replaces copies of schemas in a document by their originals. The description of a copy stays beside the reference. */
+/**
+ * Replaces copies of schemas in a document by their originals. The description of a copy stays beside the reference.
+ */
 export const mergeCopies = <A extends { readonly components: { readonly schemas: Schemas } }>(document: A): A => {
   const { schemas } = document.components
   const copies = originals(schemas)
@@ -336,9 +338,9 @@ interface Answer {
 }
 
 /**
- * Makes the shared answers of errors: one answer, with a schema of its own, for each interface and set of codes. Operations
- * refer to them. A schema has exactly the codes of its status, since clients that try the schemas of an operation in turn,
- * as those in Rust do, would take a 404 for a 400 otherwise.
+ * Makes the shared answers of errors: one answer, with a schema of its own, for each interface and set of codes.
+ * Operations refer to them. A schema has exactly the codes of its status, since clients that try the schemas of an
+ * operation in turn, as those in Rust do, would take a 404 for a 400 otherwise.
  */
 export const errorAnswers = (paths: OperationAnswers, schemas: Schemas) => {
   const known = knownErrors(paths, schemas)
@@ -485,7 +487,8 @@ export const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
 }
 
 /**
- * The default description of a field in the OpenAPI document, by the field's name. A description in the schema replaces it.
+ * The default description of a field in the OpenAPI document, by the field's name. A description in the schema replaces
+ * it.
  */
 const texts: Readonly<Record<string, string>> = {
   id: "The id of the resource, a ULID.",

@@ -32,8 +32,8 @@ export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
 export const Deleted = Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" })
 
 /**
- * `TooManyRequests`, `CostAboveLimit` or `CreditsExhausted` on the wire: the seconds to wait are in the `Retry-After` header.
- * It is absent when no wait helps. One schema, because a status has one definition of its headers.
+ * `TooManyRequests`, `CostAboveLimit` or `CreditsExhausted` on the wire: the seconds to wait are in the `Retry-After`
+ * header. It is absent when no wait helps. One schema, because a status has one definition of its headers.
  */
 export const KeyLimitedWithRetryAfter = Schema.Union([TooManyRequests, CostAboveLimit, CreditsExhausted]).pipe(
   HttpApiSchema.encodeToWithHeaders(
@@ -140,7 +140,10 @@ export const IdempotencyKeyReused = inWebhookShape(Errors.IdempotencyKeyReused, 
 export const InternalError = inWebhookShape(Errors.InternalError, "internal_error", 500)
 export const Unavailable = inWebhookShape(Errors.Unavailable, "unavailable", 503)
 
-/** How bodies and queries are read: one answer names all errors, and a field that the operation does not have is an error. */
+/**
+ * How bodies and queries are read: one answer names all errors, and a field that the operation does not have is an
+ * error.
+ */
 export const knownFieldsOnly: SchemaAST.ParseOptions = { errors: "all", onExcessProperty: "error" }
 
 /** For operations whose callers send more than the service reads: further fields are ignored. */

@@ -56,9 +56,9 @@ export const about = (summary?: string, description?: string) =>
 
 /**
  * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
- * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key, or the administrator with
- * `x-org-id`. `webhooks`: the same, or a portal session. `ciRun`: the OIDC token of a run that may register. `signed`:
- * whoever has signed the body, which another middleware checks.
+ * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key, or the administrator
+ * with `x-org-id`. `webhooks`: the same, or a portal session. `ciRun`: the OIDC token of a run that may register.
+ * `signed`: whoever has signed the body, which another middleware checks.
  */
 export const Admits = Context.Reference<"credential" | "anyone" | "key" | "webhooks" | "ciRun" | "signed">(
   "gatehouse/http/security/Admits",
@@ -157,12 +157,17 @@ export const access = {
   ci: describe("ciRun", [], "A CI run, with its OIDC token.", ["ciToken"]),
 }
 
-/** Every operation: an invalid request is a 400 that names the field. Declares the errors that every operation can have. */
+/**
+ * Every operation: an invalid request is a 400 that names the field. Declares the errors that every operation can have.
+ */
 export class RequestErrors extends HttpApiMiddleware.Service<RequestErrors>()("gatehouse/http/RequestErrors", {
   error: [InvalidRequest, PayloadTooLarge, UnsupportedMediaType, InternalError, Unavailable],
 }) {}
 
-/** Finds the principal of a request, and refuses one that the operation's `Admits` excludes. Then refuses an unknown query. */
+/**
+ * Finds the principal of a request, and refuses one that the operation's `Admits` excludes. Then refuses an unknown
+ * query.
+ */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentPrincipal }>()(
   "gatehouse/http/Authorization",
   { error: [Unauthorized, InvalidRequest, WebhookErrors.TooManyRequestsWithRetryAfter, Unavailable] },

@@ -16,9 +16,9 @@ import { ClaimedJobs, JobPage, JobSchedulePage } from "../api/Jobs.ts"
 import { done } from "../api/responses.ts"
 
 /**
- * Makes an encoder of responses that copies stored JSON as it is; the definition's encoder would parse and print it. A value
- * that does not match the schema is a defect. Fails with `Unavailable` when too many large answers are unread. Call it
- * once per operation: it compiles the schema.
+ * Makes an encoder of responses that copies stored JSON as it is; the definition's encoder would parse and print it. A
+ * value that does not match the schema is a defect. Fails with `Unavailable` when too many large answers are unread.
+ * Call it once per operation: it compiles the schema.
  *
  * @param changes whether the operation changes something; then its answer is sent above the limit as well
  */

@@ -109,8 +109,8 @@ const faultOf = ({ error, id, jsonrpc, method, result }: McpMessage) => {
 const isObject = (value: unknown): value is Params => typeof value === "object" && value !== null
 
 /**
- * Answers one message of the Model Context Protocol over streamable HTTP, without a session. A notification and an answer of
- * the client have no reply.
+ * Answers one message of the Model Context Protocol over streamable HTTP, without a session. A notification and an
+ * answer of the client have no reply.
  */
 const docsMcp = Effect.fnUntraced(function* (projectId: string, version: string | undefined, message: McpMessage) {
   const { id, method, params } = message

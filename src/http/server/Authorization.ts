@@ -103,7 +103,9 @@ export const identify = Effect.gen(function* () {
   const ofKey = (key: Redacted.Redacted<string>) =>
     Effect.map(keys.authenticate(key), (grant): Caller => ({ principal: ofGrant(grant), credential: key }))
 
-  /** Fails for a credential that may be a guess while its network has guessed too often. Returns the client's address. */
+  /**
+   * Fails for a credential that may be a guess while its network has guessed too often. Returns the client's address.
+   */
   const checkGuess = Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
     { token }: Credentials.Credential,
@@ -114,8 +116,9 @@ export const identify = Effect.gen(function* () {
   })
 
   /**
-   * Whether a credential is the administrator's. One that is no key is a guess: a network has 600 wrong ones in a minute, and
-   * then even the right one is refused for the rest of it. Keys are too long to be guessed, and count nothing.
+   * Whether a credential is the administrator's. One that is no key is a guess: a network has 600 wrong ones in a
+   * minute, and then even the right one is refused for the rest of it. Keys are too long to be guessed, and count
+   * nothing.
    */
   const isAdministratorNow = Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
@@ -216,8 +219,8 @@ type Admit<E> = (
 ) => Effect.Effect<Caller, E>
 
 /**
- * Makes the middleware that provides the principal, and then refuses an unknown query. The org of the principal pays for the
- * database time.
+ * Makes the middleware that provides the principal, and then refuses an unknown query. The org of the principal pays
+ * for the database time.
  */
 const provideBy = <E>(admit: Admit<E>, open: boolean) =>
   Effect.fnUntraced(function* <A, E2, R>(
@@ -307,8 +310,8 @@ const ignoresFields = ({ annotations }: HttpApiEndpoint.Top) =>
   Option.contains(Context.getOption(annotations, HttpApi.PayloadParseOptions), furtherFieldsIgnored)
 
 /**
- * Refuses a query for an operation that takes none: else a `limit` that belongs into the body would have no effect. Queries of
- * other operations are decoded with their schema.
+ * Refuses a query for an operation that takes none: else a `limit` that belongs into the body would have no effect.
+ * Queries of other operations are decoded with their schema.
  */
 const refuseUnknownQuery = (endpoint: HttpApiEndpoint.Top) =>
   endpoint.query !== undefined || ignoresFields(endpoint)

@@ -86,7 +86,10 @@ const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Answer
   return withHeader(answer, "allow", allow)
 }
 
-/** The answer to a request whose Content-Length is above the limit. It closes the connection, because nobody reads the body. */
+/**
+ * The answer to a request whose Content-Length is above the limit. It closes the connection, because nobody reads the
+ * body.
+ */
 const refused = (limit: number): Answer => withHeader(reply(413, tooLarge(limit)), "connection", "close")
 
 const isLeftByClient = (cause: Cause.Cause<unknown>) =>
@@ -126,14 +129,14 @@ type Operation = Effect.Effect<
 >
 
 /**
- * `;` or `#` in a path. The router takes them for the start of the query, a proxy for a part of the path. Refused, so that
- * a proxy's rule for a path holds.
+ * `;` or `#` in a path. The router takes them for the start of the query, a proxy for a part of the path. Refused, so
+ * that a proxy's rule for a path holds.
  */
 const otherSeparator = /^[^?]*[;#]/
 
 /**
- * A character of a path that needs no encoding, encoded: `%65` for `e`. The router decodes it, while rules by path, of this
- * service and of proxies, read it as it is. Source: RFC 3986, sections 2.3 and 6.2.2.2.
+ * A character of a path that needs no encoding, encoded: `%65` for `e`. The router decodes it, while rules by path, of
+ * this service and of proxies, read it as it is. Source: RFC 3986, sections 2.3 and 6.2.2.2.
  */
 const needlesslyEncoded = /^[^?]*?(%(?:2[DE]|3\d|4[1-9A-F]|5[\dAF]|6[1-9A-F]|7[\dAE]))/i
 
@@ -170,8 +173,8 @@ const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId:
   })
 
 /**
- * Wraps every request. Gives undeclared errors their documented body, adds the common headers, puts the request id on the
- * log lines, and measures the duration.
+ * Wraps every request. Gives undeclared errors their documented body, adds the common headers, puts the request id on
+ * the log lines, and measures the duration.
  */
 export const layer = HttpRouter.middleware(
   (operation): Operation => {

@@ -30,7 +30,9 @@ const format = (issue: SchemaIssue.Issue) => {
   return { faults: toFaults(issue).issues, fields }
 }
 
-/** A path that may be repeated to the caller: each field is short, for a longer one may be a secret in the wrong place. */
+/**
+ * A path that may be repeated to the caller: each field is short, for a longer one may be a secret in the wrong place.
+ */
 const printable = /^[\w-]{1,32}(\.[\w-]{1,32}){0,3}$/
 
 /** What other services call a field, and how it is used here. */
@@ -97,8 +99,8 @@ const whole: Record<string, string> = {
 }
 
 /**
- * One sentence for an invalid request: up to three fields, and what is wrong with each. Never contains a value. Names the
- * nearest field beside an unknown one.
+ * One sentence for an invalid request: up to three fields, and what is wrong with each. Never contains a value. Names
+ * the nearest field beside an unknown one.
  *
  * @param query of the request; a parameter that was sent several times is an array
  */

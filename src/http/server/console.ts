@@ -90,8 +90,8 @@ const nameOf = (url: string) => {
 }
 
 /**
- * Serves the console from the folder of its build. Files are read and compressed once, at the first request; a build that
- * is not there is looked for again at the next.
+ * Serves the console from the folder of its build. Files are read and compressed once, at the first request; a build
+ * that is not there is looked for again at the next.
  */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {

@@ -472,7 +472,10 @@ const codingFor = (header: string | undefined): Coding => {
   return accepts(header, "gzip") ? "gzip" : "identity"
 }
 
-/** Whether an `If-None-Match` has the tag. Compares weakly: a proxy that compresses makes tags weak. Source: RFC 9110, section 13.1.2. */
+/**
+ * Whether an `If-None-Match` has the tag. Compares weakly: a proxy that compresses makes tags weak. Source: RFC 9110,
+ * section 13.1.2.
+ */
 const hasTag = (header: string | undefined, tag: string) =>
   header?.split(",").some((one) => ["*", tag].includes(one.trim().replace(/^W\//, ""))) ?? false
 
@@ -497,8 +500,8 @@ const documentAnswers = (
 }
 
 /**
- * Compresses a document outside the event loop. Returns the effect that answers requests for it: in the best coding that
- * the client accepts, or with a 304.
+ * Compresses a document outside the event loop. Returns the effect that answers requests for it: in the best coding
+ * that the client accepts, or with a 304.
  */
 export const prepare = (document: PublicDocument) =>
   Effect.promise(async () => {

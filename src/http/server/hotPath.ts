@@ -18,7 +18,9 @@ const json = new Set(["application/json", "application/json; charset=utf-8"])
 
 const path = "/api/v0/keys/validate"
 
-/** In bytes. A validation has about 60, with 20 permissions up to 3 KiB. A larger body is passed on before it is read. */
+/**
+ * In bytes. A validation has about 60, with 20 permissions up to 3 KiB. A larger body is passed on before it is read.
+ */
 const maxValidateBodyBytes = 4096
 
 /** The body of an answer. The definition's encoder would take longer than the rest of the validation. */
@@ -69,10 +71,10 @@ const validationIn = (body: Buffer): ValidateKey | undefined => {
 }
 
 /**
- * Answers the validation of a valid key by a caller with a valid credential, within limits that memory knows. Everything
- * else, also each refusal, goes to the router; a property test compares the bytes of both. A validation takes 28 µs of CPU
- * here, 45 µs in an Effect middleware before the router, and 83 µs through the router. With the key memory off, the router
- * takes 30 % more.
+ * Answers the validation of a valid key by a caller with a valid credential, within limits that memory knows.
+ * Everything else, also each refusal, goes to the router; a property test compares the bytes of both. A validation
+ * takes 28 µs of CPU here, 45 µs in an Effect middleware before the router, and 83 µs through the router. With the key
+ * memory off, the router takes 30 % more.
  */
 export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administratorCheck> | ApiKeys | TokenGuesses> =
   Effect.gen(function* () {

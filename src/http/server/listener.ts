@@ -28,8 +28,8 @@ const maxContextDepth = 24
 const behindHandlers = /^gatehouse\/(domain|infrastructure)\//
 
 /**
- * A context without the services behind the handlers. A handler has them in a context of its own, which Effect merges with the
- * request's: with all services in both, merging is a tenth of the CPU time of a simple request.
+ * A context without the services behind the handlers. A handler has them in a context of its own, which Effect merges
+ * with the request's: with all services in both, merging is a tenth of the CPU time of a simple request.
  */
 const forRequests = ({ mapUnsafe }: Context.Context<never>) =>
   Context.makeUnsafe<never>(new Map([...mapUnsafe].filter(([key]) => !behindHandlers.test(key))), {

@@ -10,7 +10,10 @@ import * as Credentials from "../credentials.ts"
 import { isFromThisMachine } from "../clientAddress.ts"
 import { exemplars } from "./requests.ts"
 
-/** `GET /metrics` for Prometheus, guarded by `metricsAccess.ts`. Queries the backlog at most once in five seconds, the size once in a minute. */
+/**
+ * `GET /metrics` for Prometheus, guarded by `metricsAccess.ts`. Queries the backlog at most once in five seconds, the
+ * size once in a minute.
+ */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
     const repositories = Context.make(DeliveryQueue, yield* DeliveryQueue).pipe(
@@ -32,8 +35,8 @@ export const layer = HttpRouter.use(
 )
 
 /**
- * The text format of Prometheus as OpenMetrics 1.0: the family of a counter has no `_total`, the buckets of traced requests
- * have an exemplar, and the end is marked.
+ * The text format of Prometheus as OpenMetrics 1.0: the family of a counter has no `_total`, the buckets of traced
+ * requests have an exemplar, and the end is marked.
  */
 const openMetrics = (text: string) => {
   const lines = text.split("\n").map((line) => {

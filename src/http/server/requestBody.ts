@@ -29,9 +29,9 @@ const endOfString = (bytes: Uint8Array, start: number): number => {
 }
 
 /**
- * Whether JSON has more than `maxValues` values: objects, arrays and their members, without the names of fields. One pass
- * over the bytes; parsing a body of many small values takes a hundred times as long. The result for bytes that are not
- * JSON is undefined.
+ * Whether JSON has more than `maxValues` values: objects, arrays and their members, without the names of fields. One
+ * pass over the bytes; parsing a body of many small values takes a hundred times as long. The result for bytes that are
+ * not JSON is undefined.
  */
 export const hasTooManyValues = (bytes: Uint8Array): boolean => {
   // Each value takes a byte and a separator.
@@ -61,8 +61,9 @@ const nameIn = (text: string) => {
 }
 
 /**
- * The first name that an object in JSON has twice. Parsers differ in which of both they take (RFC 8259, section 4), so that a
- * proxy that checks or completes a body could mean another request. One pass; the result for bytes that are not JSON is undefined.
+ * The first name that an object in JSON has twice. Parsers differ in which of both they take (RFC 8259, section 4), so
+ * that a proxy that checks or completes a body could mean another request. One pass; the result for bytes that are not
+ * JSON is undefined.
  */
 export const repeatedMember = (bytes: Uint8Array): string | undefined => {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
@@ -227,8 +228,8 @@ const isUtf8 = (contentType: string | undefined) =>
 const withoutBody = new Set<string>(["GET", "HEAD"])
 
 /**
- * Limits the body of a request to `limit` bytes and `maxValues` JSON values, and all unfinished bodies to the budget. Refuses JSON
- * with the same member twice. The operation reads the body, so it is read after the credentials.
+ * Limits the body of a request to `limit` bytes and `maxValues` JSON values, and all unfinished bodies to the budget.
+ * Refuses JSON with the same member twice. The operation reads the body, so it is read after the credentials.
  */
 export const withBoundedBody = (
   request: HttpServerRequest.HttpServerRequest,

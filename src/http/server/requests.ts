@@ -33,7 +33,10 @@ export const series = (sent: string, path: string, status: number): Metric.Histo
   return made
 }
 
-/** The buckets of `http_request_duration_seconds`, by their labels on the page of metrics, with a traced request of each. */
+/**
+ * The buckets of `http_request_duration_seconds`, by their labels on the page of metrics, with a traced request of
+ * each.
+ */
 export const exemplars = new Map<string, { readonly traceId: string; readonly seconds: number; readonly at: number }>()
 
 /** Remembers a traced request as the example of its bucket. Bounded: each series has 14 buckets. */
@@ -45,8 +48,8 @@ const keepExemplar = (sent: string, path: string, status: number, seconds: numbe
 }
 
 /**
- * Measures the duration of a request. Must wrap the router directly: it reads the route from the fiber's context, which a
- * `provide` around the router would restore.
+ * Measures the duration of a request. Must wrap the router directly: it reads the route from the fiber's context, which
+ * a `provide` around the router would restore.
  */
 export const measured = <A extends { readonly status: number }, E, R>(method: string, answer: Effect.Effect<A, E, R>) =>
   Effect.withFiber<A, E, R>((fiber) => {

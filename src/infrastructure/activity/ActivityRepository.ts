@@ -216,8 +216,8 @@ const sumOf = (sql: SqlClient.SqlClient, measure: Measure) => {
 }
 
 /**
- * Ranks orgs by what they did. Reads the counts of one kind by an index, and then all counts of the orgs of the page. Counts
- * and orgs are tables of the platform, so this is one statement on a distributed database, too.
+ * Ranks orgs by what they did. Reads the counts of one kind by an index, and then all counts of the orgs of the page.
+ * Counts and orgs are tables of the platform, so this is one statement on a distributed database, too.
  */
 const activeOrgs = (sql: SqlClient.SqlClient) =>
   Effect.fnUntraced(function* ({

@@ -32,7 +32,9 @@ const quietly = (what: string) => (work: Effect.Effect<void, Unavailable>) =>
     Effect.catchDefect((fault) => Effect.logError(what, fault)),
   )
 
-/** Removes old intervals. Minutes and hours of failures are kept for two days, everything else as RETENTION_DAYS says. */
+/**
+ * Removes old intervals. Minutes and hours of failures are kept for two days, everything else as RETENTION_DAYS says.
+ */
 const removeOld = Effect.gen(function* () {
   const repository = yield* ActivityRepository
   const days = yield* RetentionDays
@@ -52,7 +54,10 @@ const removeOld = Effect.gen(function* () {
   yield* repository.removeReplicas(DateTime.subtract(now, replicaMemory))
 })
 
-/** Writes what was counted every five seconds and at the stop, notes that this replica is alive and what it measured, and removes what is old. */
+/**
+ * Writes what was counted every five seconds and at the stop, notes that this replica is alive and what it measured,
+ * and removes what is old.
+ */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const repository = yield* ActivityRepository
@@ -89,7 +94,10 @@ type Measured = (typeof measured)[number]
 type Counts = Readonly<Record<Measured, Buckets>>
 
 const validations = "/api/v0/keys/validate"
-/** Operations that wait for work, for what changes, for a receiver or for a model: their durations are not the service's. */
+/**
+ * Operations that wait for work, for what changes, for a receiver or for a model: their durations are not the
+ * service's.
+ */
 const waiting = new Set(["/v1/jobs/claim", "/api/v0/live", "/v1/webhooks/test", "/api/svc/chat"])
 
 /** Which figure a series counts for. */
@@ -111,8 +119,8 @@ const addBuckets = (to: Map<number, number>, { buckets, count }: Metric.Histogra
 }
 
 /**
- * A quantile of what was counted between two states of histograms, in seconds. Assumes that values are spread evenly in a
- * bucket, as Prometheus does; a value above the last boundary counts as that boundary. `null`: nothing was counted.
+ * A quantile of what was counted between two states of histograms, in seconds. Assumes that values are spread evenly in
+ * a bucket, as Prometheus does; a value above the last boundary counts as that boundary. `null`: nothing was counted.
  */
 const quantile = (now: Buckets, before: Buckets | undefined, share: number): number | null => {
   const hits = [...now]

@@ -25,8 +25,8 @@ const entryOf = (sql: SqlClient.SqlClient, entry: AuditEntry) => sql`
   FROM changed`
 
 /**
- * `audited` in a bucket: the change, its entry and its event are statements of one transaction, because Citus sends the rows
- * between the parts of one statement that inserts to every node. `also` is for changes of the platform.
+ * `audited` in a bucket: the change, its entry and its event are statements of one transaction, because Citus sends the
+ * rows between the parts of one statement that inserts to every node. `also` is for changes of the platform.
  */
 const inSteps = (
   sql: SqlClient.SqlClient,
@@ -55,8 +55,8 @@ const inSteps = (
   }).pipe(sql.withTransaction)
 
 /**
- * Makes a change, its entry in the audit log and its event in one statement: all or nothing. The entry belongs to the org of
- * the row that the change returns; a change without a row has no entry. Returns that row.
+ * Makes a change, its entry in the audit log and its event in one statement: all or nothing. The entry belongs to the
+ * org of the row that the change returns; a change without a row has no entry. Returns that row.
  *
  * @param change an INSERT, UPDATE or DELETE of one row that returns its org as "orgId", and any other columns
  * @param also a change that follows from the row in `changed`
@@ -98,9 +98,9 @@ interface ChangedTogether {
 }
 
 /**
- * `audited` in batches: changes of one turn of the event loop share a statement and a commit. A change inside a transaction
- * runs alone in that transaction. When a statement fails, each of its changes runs again alone, so that no change fails
- * because of another caller.
+ * `audited` in batches: changes of one turn of the event loop share a statement and a commit. A change inside a
+ * transaction runs alone in that transaction. When a statement fails, each of its changes runs again alone, so that no
+ * change fails because of another caller.
  *
  * @param columns the fields of a change, with its id, as column definitions of `json_to_recordset`
  * @param insert an INSERT … SELECT … FROM asked that returns id, the org as "orgId", and any other columns

@@ -20,8 +20,8 @@ export const prefixOf = (keyId: string) => `v1.${keyId}.`
 
 /**
  * Encrypts with AES-256-GCM (NIST SP 800-38D) and the first key, and decrypts with any of the keys. The format is
- * `v1.<key id>.<base64url of nonce, ciphertext, tag>`, with the owner as associated data. Fails with a `StartupError` if
- * there is no key or a key is not 32 bytes long.
+ * `v1.<key id>.<base64url of nonce, ciphertext, tag>`, with the owner as associated data. Fails with a `StartupError`
+ * if there is no key or a key is not 32 bytes long.
  */
 export const layer = (
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,

@@ -15,9 +15,9 @@ export interface EncryptionKeysOptions {
 }
 
 /**
- * Returns the encryption keys: those of the configuration; else the key in `DATA_DIR/encryption.key`, which it creates once
- * (base64 text, mode 0600); for `memory`, a new key in memory. Fails with a `StartupError` if the file cannot be read or
- * created, or does not contain a key. Warns if other users may read the file.
+ * Returns the encryption keys: those of the configuration; else the key in `DATA_DIR/encryption.key`, which it creates
+ * once (base64 text, mode 0600); for `memory`, a new key in memory. Fails with a `StartupError` if the file cannot be
+ * read or created, or does not contain a key. Warns if other users may read the file.
  */
 export const load: (options: EncryptionKeysOptions) => Effect.Effect<Keys, StartupError, SecureRandom.SecureRandom> =
   Effect.fn("EncryptionKeys.load")(function* ({ dataDir, encryptionKeys }: EncryptionKeysOptions) {
@@ -80,8 +80,8 @@ const read = (path: string): KeyFile | undefined => {
 }
 
 /**
- * Writes a file and links it to its name after it is complete and on disk. A link never replaces a file, so the second of
- * two processes keeps the key of the first. A crash leaves at most a temporary file, which nothing reads.
+ * Writes a file and links it to its name after it is complete and on disk. A link never replaces a file, so the second
+ * of two processes keeps the key of the first. A crash leaves at most a temporary file, which nothing reads.
  */
 const publish = (folder: string, temporary: string, path: string, text: string) => {
   const file = openSync(temporary, "wx", 0o600)

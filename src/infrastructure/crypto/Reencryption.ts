@@ -190,8 +190,8 @@ const countLeft = Effect.fnUntraced(function* (column: SecretColumn, prefix: str
 })
 
 /**
- * Encrypts with the first key every stored secret that may still be needed and uses another key. It changes each secret by
- * itself, so it can be stopped at any time and run again. The service may run at the same time.
+ * Encrypts with the first key every stored secret that may still be needed and uses another key. It changes each secret
+ * by itself, so it can be stopped at any time and run again. The service may run at the same time.
  *
  * @param keys the keys of the `Cipher`, the current key first
  * @param onBatch called after each batch with the name of the secrets and the number done so far

@@ -18,7 +18,7 @@ const randomBytes = (size: number) => {
 }
 
 /**
- * Secure random bytes, requested from the system 4 KiB at a time, as `crypto.randomUUID` does. A request per key took 5 % of
- * the time to create a key.
+ * Secure random bytes, requested from the system 4 KiB at a time, as `crypto.randomUUID` does. A request per key took 5
+ * % of the time to create a key.
  */
 export const layer = Layer.sync(SecureRandom.SecureRandom, () => SecureRandom.make(randomBytes))

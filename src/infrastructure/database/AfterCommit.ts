@@ -15,7 +15,10 @@ export const keys = Layer.effect(
   ),
 )
 
-/** Wake-ups are sent after the current transaction commits, and not at all if it fails: before, nobody would find the work. */
+/**
+ * Wake-ups are sent after the current transaction commits, and not at all if it fails: before, nobody would find the
+ * work.
+ */
 export const wakeups = Layer.effect(
   Wakeups,
   Effect.zipWith(Wakeups, SqlClient.SqlClient, (wakeups, { afterCommit }) =>

@@ -19,10 +19,10 @@ const logFaults = (faults: ReadonlyArray<unknown>) =>
     : Effect.logError(`Callbacks of a batch threw: ${faults.length}`, Cause.die(faults[0]))
 
 /**
- * Combines questions to the database into batches. The questions of one turn of the event loop are one statement, without
- * duplicates. A question never joins a statement that was sent before, so its answer is not older than the question. While
- * two statements run, questions wait for the next one: RequestResolver alone runs any number at once, which would take all
- * connections and exceed the margin of an org's limit.
+ * Combines questions to the database into batches. The questions of one turn of the event loop are one statement,
+ * without duplicates. A question never joins a statement that was sent before, so its answer is not older than the
+ * question. While two statements run, questions wait for the next one: RequestResolver alone runs any number at once,
+ * which would take all connections and exceed the margin of an org's limit.
  *
  * @param ask finds the answers; a question without an answer is absent from the map
  * @param maxSize the maximum number of questions in a statement
@@ -57,7 +57,9 @@ export const make = <K, A, E>(
       RequestResolver.setDelayEffect(Effect.andThen(Effect.yieldNow, statements.withPermit(Effect.void))),
     )
 
-    /** Asks one question and later calls `done` with the result. Returns a function that withdraws an unsent question. */
+    /**
+     * Asks one question and later calls `done` with the result. Returns a function that withdraws an unsent question.
+     */
     return (question: K, done: (found: Found<A, E>) => void) => {
       let isWithdrawn = false
       const onExit = (found: Found<A, E>) => {

@@ -34,9 +34,9 @@ export class Database extends Context.Service<
   {
     readonly kind: "postgres" | "embedded"
     /**
-     * Succeeds if the database answers and has all migrations. Returns whether it is writable, which a standby and a read-only
-     * database are not, and what makes the service slower. Fails within two seconds otherwise, also when a pooler in transaction
-     * mode is in between.
+     * Succeeds if the database answers and has all migrations. Returns whether it is writable, which a standby and a
+     * read-only database are not, and what makes the service slower. Fails within two seconds otherwise, also when a
+     * pooler in transaction mode is in between.
      */
     readonly ready: Effect.Effect<DatabaseState, Unavailable>
   }
@@ -93,7 +93,8 @@ export const embeddedSubscriptions = (
       (stop) => Effect.sync(stop),
     )
     yield* sql`LISTEN ${sql(channel)}`
-    // If the engine was lost before the answer to LISTEN, a new engine may have answered: fail, so that the caller retries.
+    // If the engine was lost before the answer to LISTEN, a new engine may have answered: fail, so that the caller
+    // retries.
     if (lost !== undefined) return yield* Effect.fail(lost)
     // No other process changes this database: what this one has heard stays current.
     if (proofs) Queue.offerUnsafe(notifications, Notifications.Notification.Proof({ sentAt: Infinity }))

@@ -34,8 +34,9 @@ const overridden = [
 ]
 
 /**
- * Reads a connection URI as libpq does, with the certificates that it names. Fails with what is wrong, without a value, which may
- * be a secret. A parameter that is not understood is refused: to ignore one could mean to connect with less security.
+ * Reads a connection URI as libpq does, with the certificates that it names. Fails with what is wrong, without a value,
+ * which may be a secret. A parameter that is not understood is refused: to ignore one could mean to connect with less
+ * security.
  */
 export const parseDatabaseUrl = (text: string): Result.Result<DatabaseAddress, string> => {
   const url = urlOf(text)
@@ -140,8 +141,8 @@ const readTls = (parameters: ReadonlyMap<string, string>, isSocket: boolean): Re
 }
 
 /**
- * Reads the files of the parameters. Returns what reads them again when a connection opens: certificates are replaced while the
- * service runs. Files that cannot be used leave the last ones in place.
+ * Reads the files of the parameters. Returns what reads them again when a connection opens: certificates are replaced
+ * while the service runs. Files that cannot be used leave the last ones in place.
  */
 const certificates = (parameters: ReadonlyMap<string, string>): Result.Result<() => tls.SecureContext, string> => {
   const passphrase = parameters.get("sslpassword")
@@ -185,8 +186,8 @@ const certificates = (parameters: ReadonlyMap<string, string>): Result.Result<()
 const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f])
 
 /**
- * A connection with TLS if the server has it, else without, as libpq's `prefer`. The driver's own `prefer` refuses a certificate
- * that it does not know.
+ * A connection with TLS if the server has it, else without, as libpq's `prefer`. The driver's own `prefer` refuses a
+ * certificate that it does not know.
  */
 class PreferredTls extends Duplex {
   readonly #open: () => Socket

@@ -18,8 +18,8 @@ export interface Index {
 }
 
 /**
- * A file `0002_name.ts` of the folder. Either its default export is an Effect over `SqlClient`, which runs in one transaction; or
- * it exports `indexes`, which are built without holding up writes.
+ * A file `0002_name.ts` of the folder. Either its default export is an Effect over `SqlClient`, which runs in one
+ * transaction; or it exports `indexes`, which are built without holding up writes.
  */
 export interface Migration {
   readonly id: number
@@ -66,8 +66,8 @@ const tableExists = Effect.flatMap(SqlClient.SqlClient, (sql) =>
 )
 
 /**
- * Whether a version before release 1.0 made the database: its migration 1 has another name. Those versions had migrations of
- * their own, which no released version knows.
+ * Whether a version before release 1.0 made the database: its migration 1 has another name. Those versions had
+ * migrations of their own, which no released version knows.
  */
 export const isUnreleased = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -77,8 +77,8 @@ export const isUnreleased = Effect.gen(function* () {
 })
 
 /**
- * How long a statement of a migration waits for a lock, in milliseconds. Requests queue behind a waiting `ALTER TABLE`. Shorter
- * than `deadlock_timeout`, so that in a deadlock the migration gives way, and not a request.
+ * How long a statement of a migration waits for a lock, in milliseconds. Requests queue behind a waiting `ALTER TABLE`.
+ * Shorter than `deadlock_timeout`, so that in a deadlock the migration gives way, and not a request.
  */
 const lockMillis = 300
 
@@ -152,8 +152,8 @@ const isApplied = ({ id }: Migration) =>
   )
 
 /**
- * Runs a migration in a transaction, under a lock on the table of migrations: of several replicas one migrates, and the others
- * wait. Reading the table does not wait, so that replicas stay ready.
+ * Runs a migration in a transaction, under a lock on the table of migrations: of several replicas one migrates, and the
+ * others wait. Reading the table does not wait, so that replicas stay ready.
  *
  * @returns whether this process applied it
  */
@@ -199,8 +199,8 @@ const dropInvalid = Effect.fnUntraced(function* (index: Index) {
 })
 
 /**
- * Builds an index while others write, outside a transaction. Can be interrupted at any time and run again: an invalid index that
- * is left is dropped, and built again.
+ * Builds an index while others write, outside a transaction. Can be interrupted at any time and run again: an invalid
+ * index that is left is dropped, and built again.
  */
 const buildIndex = Effect.fnUntraced(function* (index: Index) {
   const sql = yield* SqlClient.SqlClient
@@ -255,8 +255,8 @@ const run = Effect.gen(function* () {
 })
 
 /**
- * Applies the missing migrations to the schema of a bucket, on a client with one connection. The tables of the platform are
- * there too, and empty, so that a migration is the same for every schema.
+ * Applies the missing migrations to the schema of a bucket, on a client with one connection. The tables of the platform
+ * are there too, and empty, so that a migration is the same for every schema.
  */
 export const migrateBucket = Effect.fnUntraced(function* (bucket: number) {
   const sql = yield* SqlClient.SqlClient
@@ -265,8 +265,9 @@ export const migrateBucket = Effect.fnUntraced(function* (bucket: number) {
 })
 
 /**
- * Applies the missing migrations. Of several replicas that start together, one applies each, and the others wait. Fails with a
- * `StartupError` if a newer version has migrated the database, a version before release 1.0 made it, or a migration fails.
+ * Applies the missing migrations. Of several replicas that start together, one applies each, and the others wait. Fails
+ * with a `StartupError` if a newer version has migrated the database, a version before release 1.0 made it, or a
+ * migration fails.
  */
 export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
   function* () {
@@ -287,8 +288,8 @@ export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlC
 )
 
 /**
- * Applies the missing migrations to each bucket. Uses no bucket when all of them have every migration, so that the service
- * starts while a node is down.
+ * Applies the missing migrations to each bucket. Uses no bucket when all of them have every migration, so that the
+ * service starts while a node is down.
  */
 export const migrateBuckets = Effect.fnUntraced(function* ({ buckets, migratedTo }: Distribution) {
   const sql = yield* SqlClient.SqlClient

@@ -8,7 +8,10 @@ export type Notification = Data.TaggedEnum<{
   /** The listener may miss notifications from now on. */
   Down: {}
   Message: { readonly payload: string }
-  /** Everything that was committed before this time of the monotonic clock, in milliseconds, has arrived before this element. */
+  /**
+   * Everything that was committed before this time of the monotonic clock, in milliseconds, has arrived before this
+   * element.
+   */
   Proof: { readonly sentAt: number }
 }>
 export const Notification = Data.taggedEnum<Notification>()
@@ -16,15 +19,15 @@ export const Notification = Data.taggedEnum<Notification>()
 /** How a channel is listened to. */
 export interface ListenOptions {
   /**
-   * Whether the stream has proofs that it is current. A proof is a notification of this process on the same channel, sent
-   * twice a second: it arrives after every notification that was committed before it was sent.
+   * Whether the stream has proofs that it is current. A proof is a notification of this process on the same channel,
+   * sent twice a second: it arrives after every notification that was committed before it was sent.
    */
   readonly proofs?: boolean
 }
 
 /**
- * Listens to a channel. Succeeds after the database has confirmed it. Returns an effect that takes the next message or proof,
- * and fails as soon as notifications may be missed.
+ * Listens to a channel. Succeeds after the database has confirmed it. Returns an effect that takes the next message or
+ * proof, and fails as soon as notifications may be missed.
  */
 export type Subscribe<E> = (
   channel: string,
@@ -32,16 +35,16 @@ export type Subscribe<E> = (
 ) => Effect.Effect<Effect.Effect<Notification, E>, E, Scope.Scope>
 
 /**
- * Notifications of the database. A transaction sends them with `SELECT pg_notify(channel, payload)`, with a payload of at
- * most 8,000 bytes.
+ * Notifications of the database. A transaction sends them with `SELECT pg_notify(channel, payload)`, with a payload of
+ * at most 8,000 bytes.
  */
 export class Notifications extends Context.Service<
   Notifications,
   {
     /**
-     * Listens to a channel while the stream runs, and reconnects when the connection is lost. Emits `Up` after each connect,
-     * then the messages, and `Down` after each loss. The stream starts without a connection. It detects a dead connection
-     * within 10 seconds.
+     * Listens to a channel while the stream runs, and reconnects when the connection is lost. Emits `Up` after each
+     * connect, then the messages, and `Down` after each loss. The stream starts without a connection. It detects a dead
+     * connection within 10 seconds.
      */
     readonly listen: (channel: string, options?: ListenOptions) => Stream.Stream<Notification>
   }

@@ -82,8 +82,8 @@ const poolerFaults = {
 } as const
 
 /**
- * Looks for a pooler that breaks the service: in transaction mode the statements of one connection run in several sessions. Returns
- * what is wrong, or `undefined`. Uses two connections of the pool.
+ * Looks for a pooler that breaks the service: in transaction mode the statements of one connection run in several
+ * sessions. Returns what is wrong, or `undefined`. Uses two connections of the pool.
  */
 export const poolerFault = (sql: PgClient.PgClient) =>
   Effect.gen(function* () {

@@ -38,8 +38,8 @@ const commit = (connection: SqlConnection.Connection) =>
   )
 
 /**
- * Replaces the transactions of a client. Those of the driver wait for the answer to `BEGIN`, `COMMIT` and `ROLLBACK` without a
- * limit, and hold their connection meanwhile: for many minutes if the network has fallen silent.
+ * Replaces the transactions of a client. Those of the driver wait for the answer to `BEGIN`, `COMMIT` and `ROLLBACK`
+ * without a limit, and hold their connection meanwhile: for many minutes if the network has fallen silent.
  */
 export const withBoundedTransactions = <A extends SqlClient.SqlClient>(sql: A): A => {
   const rollback = (connection: SqlConnection.Connection) => Effect.asVoid(control(connection, "ROLLBACK"))

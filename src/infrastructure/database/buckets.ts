@@ -6,8 +6,8 @@ import type { SessionFunctions } from "./citus/sessionFunctions.ts"
 import { planSettings } from "./planSettings.ts"
 
 /**
- * The bucket whose schema the statements of this fiber use; `undefined`: the schema of the platform, which on one PostgreSQL
- * holds the tenants' tables too (ADR 24).
+ * The bucket whose schema the statements of this fiber use; `undefined`: the schema of the platform, which on one
+ * PostgreSQL holds the tenants' tables too (ADR 24).
  */
 export const Bucket = Context.Reference<number | undefined>("gatehouse/infrastructure/database/Bucket", {
   defaultValue: () => undefined,
@@ -72,12 +72,15 @@ export const functionsOf = (sql: SqlClient.SqlClient): SessionFunctions | undefi
   "functions" in sql ? (sql as DistributedClient).functions : undefined
 
 /**
- * Citus plans some statements only with the values of their parameters; it tells PostgreSQL which by their cost. It sends the
- * last step of a statement with several steps to the workers in turn, unless the policy is another one.
+ * Citus plans some statements only with the values of their parameters; it tells PostgreSQL which by their cost. It
+ * sends the last step of a statement with several steps to the workers in turn, unless the policy is another one.
  */
 export const bucketPlanSettings = { plan_cache_mode: "auto", "citus.task_assignment_policy": "greedy" }
 
-/** The parameters of connections of a distributed database. Citus would copy the functions of a session to the other nodes. */
+/**
+ * The parameters of connections of a distributed database. Citus would copy the functions of a session to the other
+ * nodes.
+ */
 export const sessionParameters = { "citus.enable_ddl_propagation": "off" }
 /** The parameters of connections to buckets. */
 export const bucketParameters = { ...bucketPlanSettings, ...sessionParameters }
@@ -90,8 +93,8 @@ const setPath = (sql: SqlClient.SqlClient, bucket: number | undefined) => {
 }
 
 /**
- * Runs the statements of an effect in a bucket. In a transaction of the platform they are part of that transaction, and Citus
- * commits both places together.
+ * Runs the statements of an effect in a bucket. In a transaction of the platform they are part of that transaction, and
+ * Citus commits both places together.
  */
 export const inBucket =
   (sql: SqlClient.SqlClient, bucket: number | undefined) =>
@@ -152,8 +155,8 @@ export const byBucket = <Item, A, E, R>(
 }
 
 /**
- * Runs background work in every bucket, or in the one of the fiber. A bucket that is unavailable does not stop the others; it
- * fails when none is available.
+ * Runs background work in every bucket, or in the one of the fiber. A bucket that is unavailable does not stop the
+ * others; it fails when none is available.
  *
  * @returns the results of the buckets that are available
  */
@@ -195,7 +198,9 @@ type OrgMethod<Repository> = {
     : never
 }[keyof Repository]
 
-/** Makes methods of a repository run where the tables of their org are: the org is the first argument, or a field of it. */
+/**
+ * Makes methods of a repository run where the tables of their org are: the org is the first argument, or a field of it.
+ */
 export const inOrgs = <Repository extends object>(
   sql: SqlClient.SqlClient,
   repository: Repository,

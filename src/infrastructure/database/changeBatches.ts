@@ -10,7 +10,9 @@ export type RunTogether<Wanted, A> = (all: ReadonlyArray<Wanted>) => Effect.Effe
 /** The exit of a change; `undefined` for a change that the statement did not make. */
 type Outcome<A> = Exit.Exit<A | undefined, Unavailable>
 
-/** Runs changes together. When the statement dies, each runs again alone, so that no change fails because of another. */
+/**
+ * Runs changes together. When the statement dies, each runs again alone, so that no change fails because of another.
+ */
 export const orAlone =
   <Wanted, A>(run: RunTogether<Wanted, A>) =>
   (all: ReadonlyArray<Wanted>): Effect.Effect<ReadonlyMap<Wanted, Outcome<A>>> =>
@@ -25,8 +27,8 @@ export const orAlone =
     })
 
 /**
- * Makes a change in the next batch; in a transaction, alone and in that transaction. Returns `undefined` when the statement
- * did not make it.
+ * Makes a change in the next batch; in a transaction, alone and in that transaction. Returns `undefined` when the
+ * statement did not make it.
  *
  * @param batch adds the change to a batch of `orAlone`
  */

@@ -11,8 +11,8 @@ export const inScope = (sql: SqlClient.SqlClient, scope: OrgScope, column = "org
 
 /**
  * The tenant condition of rows that are found by their ids. The expression hides the column from the planner: without
- * statistics, as in a new or restored database, it would choose an index that begins with the org, and read a page or more for
- * each workflow of the org.
+ * statistics, as in a new or restored database, it would choose an index that begins with the org, and read a page or
+ * more for each workflow of the org.
  */
 export const isOfOrg = (sql: SqlClient.SqlClient, orgId: string, column = "org_id") =>
   sql`${sql.literal(column)} || '' = ${orgId}`
@@ -29,8 +29,8 @@ export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: Order =
 }
 
 /**
- * Selects the first rows that fit into `maxPageBytes` together, and at least one. The database neither sends the other rows
- * nor reads their long values from TOAST. Adds the column `found`: the number of rows before the cut.
+ * Selects the first rows that fit into `maxPageBytes` together, and at least one. The database neither sends the other
+ * rows nor reads their long values from TOAST. Adds the column `found`: the number of rows before the cut.
  *
  * @param texts the columns whose length counts
  */
@@ -83,8 +83,8 @@ export const decodePage = <S extends Schema.ConstraintDecoder<unknown>>(row: S) 
 }
 
 /**
- * Decodes rows with a schema. Dies if a row does not match. Call it once per schema, because it compiles. `SqlSchema` takes
- * as long (14 µs for 50 rows) but also requires a schema of the request.
+ * Decodes rows with a schema. Dies if a row does not match. Call it once per schema, because it compiles. `SqlSchema`
+ * takes as long (14 µs for 50 rows) but also requires a schema of the request.
  */
 export const decodeRows = <S extends Schema.ConstraintDecoder<unknown>>(row: S) => {
   const decode = Schema.decodeUnknownEffect(Schema.Array(row))
@@ -136,8 +136,8 @@ export const bytes = (values: Iterable<string>) =>
   )
 
 /**
- * The CTE `alive`: those of the orgs that exist, until the transaction ends: the erasure of an org waits for it, and then finds
- * what it wrote. For what is written later than its org was asked for, such as counts in memory.
+ * The CTE `alive`: those of the orgs that exist, until the transaction ends: the erasure of an org waits for it, and
+ * then finds what it wrote. For what is written later than its org was asked for, such as counts in memory.
  */
 export const aliveOrgs = (sql: SqlClient.SqlClient, orgIds: ReadonlyArray<string>) =>
   sql`alive AS MATERIALIZED (SELECT id FROM orgs WHERE id = ANY(${texts(new Set(orgIds))}) ORDER BY id FOR KEY SHARE)`

@@ -11,8 +11,8 @@ export interface Waiting {
 }
 
 /**
- * Counts a request. Returns false if it exceeds the limit: `max` for orgs with less than a third of it, two thirds of `max`
- * for the others, so that no org takes all of it.
+ * Counts a request. Returns false if it exceeds the limit: `max` for orgs with less than a third of it, two thirds of
+ * `max` for the others, so that no org takes all of it.
  */
 export const enter = (waiting: Waiting, orgId: string, max: number): boolean => {
   const own = waiting.byOrg.get(orgId) ?? 0
@@ -63,8 +63,8 @@ export interface Ticket {
 }
 
 /**
- * A fair queue in front of the connection pool. An operation within the shares holds a connection at once. Of the waiting
- * owners, the one with the fewest connections is next; owners with equally many take turns.
+ * A fair queue in front of the connection pool. An operation within the shares holds a connection at once. Of the
+ * waiting owners, the one with the fewest connections is next; owners with equally many take turns.
  */
 export class ConnectionShares {
   // Bounded by the number of connections, and by the limit of waiting requests.
@@ -156,8 +156,8 @@ export class ConnectionShares {
 }
 
 /**
- * The deadlines of database operations in milliseconds, the wait for a connection included. Every repository operation has
- * one of them; its statement is canceled after that time.
+ * The deadlines of database operations in milliseconds, the wait for a connection included. Every repository operation
+ * has one of them; its statement is canceled after that time.
  */
 export const deadlines = {
   /** A read or write that a client waits for. */
@@ -271,7 +271,9 @@ const connections = new ConnectionShares(sharesOf(poolSize))
 /** Tries of an operation that PostgreSQL ends for the sake of another one. */
 const maxTries = 3
 
-/** SQLSTATEs of transactions that lost against another one and changed nothing: serialization failures and deadlocks. */
+/**
+ * SQLSTATEs of transactions that lost against another one and changed nothing: serialization failures and deadlocks.
+ */
 const victimStates = new Set(["40001", "40P01"])
 
 const wasVictim = (exit: Exit.Exit<unknown, unknown>) =>
@@ -292,8 +294,8 @@ const IsPart = Context.Reference<boolean>("gatehouse/infrastructure/orUnavailabl
 
 /**
  * Starts an operation at its org's (or the background work's) turn for a connection. At the deadline it cancels the
- * operation, and fails with `Unavailable` after that has ended. Like `Effect.timeout`, but with one fiber instead of two and
- * the platform's timer, which saves a tenth of the CPU time of a read.
+ * operation, and fails with `Unavailable` after that has ended. Like `Effect.timeout`, but with one fiber instead of
+ * two and the platform's timer, which saves a tenth of the CPU time of a read.
  */
 const withDeadline =
   (deadline: Deadline) =>
@@ -356,8 +358,8 @@ const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E |
  * - for a transient SQL error, such as a database that cannot be reached;
  * - at once, if more than 1,024 requests wait for the database, or too many of one org.
  *
- * Runs the operation again, up to twice, when the database ended its transaction because of another one. Any other SQL error is a
- * defect (500). Orgs and background work share the connections. Wrap the whole operation,
+ * Runs the operation again, up to twice, when the database ended its transaction because of another one. Any other SQL
+ * error is a defect (500). Orgs and background work share the connections. Wrap the whole operation,
  * `withTransaction` included: a rollback on a lost connection dies of the SQL error instead of failing with it.
  */
 export const orUnavailableWithin = (deadline: Deadline) => {
@@ -382,8 +384,8 @@ export const orUnavailableWithin = (deadline: Deadline) => {
 export const orUnavailable = orUnavailableWithin("request")
 
 /**
- * Waits for an operation that answers several requests together. Applies the deadline of requests, and counts this request
- * as one that waits. Wrap the operation itself in `orUnavailable`, which logs when it is too slow.
+ * Waits for an operation that answers several requests together. Applies the deadline of requests, and counts this
+ * request as one that waits. Wrap the operation itself in `orUnavailable`, which logs when it is too slow.
  *
  * @param wait calls its argument with the answer; returns a function that withdraws a request that has not started
  */

@@ -7,8 +7,8 @@ import { Bucket, functionsOf } from "./buckets.ts"
 import { conflictOf, ctes, headOf, type Insert, isInsert, isRead, namesOf, type Part, type Read } from "./parts.ts"
 
 /**
- * Runs the parts of a statement, and returns the rows of its SELECT. One round trip, and one transaction. In a bucket these
- * rows pass through JSON.
+ * Runs the parts of a statement, and returns the rows of its SELECT. One round trip, and one transaction. In a bucket
+ * these rows pass through JSON.
  */
 export const runParts = <Row extends object>(
   sql: SqlClient.SqlClient,
@@ -158,8 +158,8 @@ const separator = "\u0001"
 const written = new LRUCache<string, { readonly call: string; readonly create: string }>({ max: maxFunctions })
 
 /**
- * The parts of a statement as a PL/pgSQL function. It reads in one statement, keeps rows of parts in variables, and runs each
- * INSERT as a statement of its own, which Citus runs on the node of the table alone.
+ * The parts of a statement as a PL/pgSQL function. It reads in one statement, keeps rows of parts in variables, and
+ * runs each INSERT as a statement of its own, which Citus runs on the node of the table alone.
  *
  * @returns the statement that calls the function, and the one that creates it
  */

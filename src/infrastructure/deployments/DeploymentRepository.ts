@@ -65,8 +65,9 @@ const promote = Effect.fnUntraced(function* (
 })
 
 /**
- * The conditions of a list in a project, and its order. Those of a filter are in the form of its index, so that they fit no
- * other (ADR 14): with plain columns a plan that expects many deployments of each branch reads all of the project.
+ * The conditions of a list in a project, and its order. Those of a filter are in the form of its index, so that they
+ * fit no other (ADR 14): with plain columns a plan that expects many deployments of each branch reads all of the
+ * project.
  */
 const matches = (
   sql: SqlClient.SqlClient,

@@ -25,8 +25,8 @@ import { announce, withEvents } from "../webhooks/emitEvents.ts"
 type Sql = SqlClient.SqlClient
 
 /**
- * Records a run in a project, unless it was recorded before, and updates the project, in one statement. Returns a row if it
- * recorded the run.
+ * Records a run in a project, unless it was recorded before, and updates the project, in one statement. Returns a row
+ * if it recorded the run.
  *
  * @param version the version of a project that is not locked: the run is recorded only if the project still has it
  */
@@ -126,8 +126,9 @@ const findRecorded = (sql: Sql, { run }: NewDeployment, { id, orgId }: Pick<Link
   )
 
 /**
- * Registers a run that changes neither the link of its project nor an owner, without a transaction: reads the project, decides,
- * and records the run if the project has not changed since. Returns `undefined` for every other run, and changes nothing.
+ * Registers a run that changes neither the link of its project nor an owner, without a transaction: reads the project,
+ * decides, and records the run if the project has not changed since. Returns `undefined` for every other run, and
+ * changes nothing.
  */
 const registerUnchanged = Effect.fnUntraced(function* (sql: Sql, deployment: NewDeployment) {
   const { now, rules, run } = deployment
@@ -165,8 +166,8 @@ const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limited.Lim
 })
 
 /**
- * Registers a run. Nearly every run is of a repository whose id and name are linked, and needs two statements. The event
- * `deployment.registered` belongs to the row of `recordRun`: a run that was recorded before has none.
+ * Registers a run. Nearly every run is of a repository whose id and name are linked, and needs two statements. The
+ * event `deployment.registered` belongs to the row of `recordRun`: a run that was recorded before has none.
  */
 export const registerRun = Effect.fnUntraced(function* (sql: Sql, limit: Limited.Limited, deployment: NewDeployment) {
   return (

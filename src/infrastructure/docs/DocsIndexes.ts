@@ -29,7 +29,9 @@ interface Entry {
   builder: Fiber.Fiber<unknown, unknown> | undefined
 }
 
-/** The idle index to drop for another one: the one used longest ago, of the owner whose idle indexes take most memory. */
+/**
+ * The idle index to drop for another one: the one used longest ago, of the owner whose idle indexes take most memory.
+ */
 const reclaimable = (entries: ReadonlyMap<string, Entry>) => {
   const idle = [...entries].filter(([, { users, bytes }]) => users === 0 && bytes > 0)
   const owners = [...Map.groupBy(idle, ([, { owner }]) => owner).values()]
@@ -100,7 +102,8 @@ export const layer = (maxBytes: number) =>
           (sum, batch) => Effect.as(Effect.andThen(thread.addPages(id, batch), Effect.yieldNow), sum + batch.length),
         )
         const limit = Math.min(reservation + maxOvershoot, maxIndexBytes)
-        // One after the other: nothing of the next one is in the thread before, so that it loses nothing when the thread ends.
+        // One after the other: nothing of the next one is in the thread before, so that it loses nothing when the
+        // thread ends.
         const { bytes, isWhole } = yield* thread.inTurn(
           Effect.flatMap(addPages, (count) =>
             thread.ask<IndexSize>(id, { op: "index", pages: count, maxBytes: limit }),
@@ -165,8 +168,9 @@ const MiB = 1024 * 1024
 /** Heap of the thread besides its indexes: code, and garbage of indexing. */
 const heapOverheadBytes = 24 * MiB
 /**
- * Heap of the thread of small indexes for each byte that they are counted with: there are many, and text in which every word
- * differs takes a sixth more, besides what one takes beyond its reservation. A large one is within its reservation.
+ * Heap of the thread of small indexes for each byte that they are counted with: there are many, and text in which every
+ * word differs takes a sixth more, besides what one takes beyond its reservation. A large one is within its
+ * reservation.
  */
 const smallHeapFactor = 1.35
 
@@ -187,7 +191,8 @@ interface IndexThread {
 /**
  * Makes a thread for indexes. The first task starts it.
  *
- * @param limits maxBytes: limit of the memory of all indexes; isBackground: whether the thread uses only CPU time that others
+ * @param limits maxBytes: limit of the memory of all indexes; isBackground: whether the thread uses only CPU time that
+ * others
  *   leave
  * @param onEnd called after the thread and its indexes have ended
  */

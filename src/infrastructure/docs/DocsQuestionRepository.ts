@@ -31,8 +31,8 @@ const matches = (sql: SqlClient.SqlClient, { found, since, thumb, until }: Quest
 }
 
 /**
- * Inserts questions, and drops the oldest ones of each of their projects. The lock lets no removal commit meanwhile, whose
- * erasure would not see them.
+ * Inserts questions, and drops the oldest ones of each of their projects. The lock lets no removal commit meanwhile,
+ * whose erasure would not see them.
  */
 const insert = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,

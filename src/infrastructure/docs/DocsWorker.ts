@@ -6,7 +6,10 @@ import { faultPlace } from "../../domain/Errors.ts"
 /** How often the documentation of projects is looked through. */
 const pollInterval = "5 seconds"
 
-/** Fetches the documentation of projects while there is work, and looks for work when it is woken and every five seconds. */
+/**
+ * Fetches the documentation of projects while there is work, and looks for work when it is woken and every five
+ * seconds.
+ */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const { pass } = yield* DocsFetcher

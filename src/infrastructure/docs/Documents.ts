@@ -175,8 +175,8 @@ interface DocumentsOptions {
 }
 
 /**
- * The cache key of a document. It contains the org if the URL has a query or a user: either may be a credential, and orgs
- * must not share what needs one.
+ * The cache key of a document. It contains the org if the URL has a query or a user: either may be a credential, and
+ * orgs must not share what needs one.
  */
 const cacheKey = ({ url, orgId = "" }: Source) => {
   const { search, username, password } = new URL(url)
@@ -213,7 +213,10 @@ interface ReaderOptions {
   readonly unpacking: ReturnType<typeof slots>
 }
 
-/** Makes the functions that return documents of one kind: from a cache of `cacheBytes` or their servers, or only from those. */
+/**
+ * Makes the functions that return documents of one kind: from a cache of `cacheBytes` or their servers, or only from
+ * those.
+ */
 const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, size }: Kind<A>, options: ReaderOptions) {
   const { cacheBytes, timeout, fetching, unpacking } = options
   const http = yield* SafeHttp
@@ -222,7 +225,9 @@ const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, siz
   const unprocessable = (url: string, message: string) =>
     new UnprocessableContent({ error: `${field}: ${url.slice(0, 300)} ${message}.` })
 
-  /** Fetches and reads a document, unless its server says that `previous` is the newest. Calls `onFetched` in between. */
+  /**
+   * Fetches and reads a document, unless its server says that `previous` is the newest. Calls `onFetched` in between.
+   */
   const load = Effect.fnUntraced(function* (
     { owner, url, now }: { readonly owner: string; readonly url: string; readonly now: number },
     previous: Document<A> | undefined,
@@ -280,8 +285,8 @@ const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, siz
 })
 
 /**
- * Documents over `SafeHttp`, cached by `cacheKey`. A document that is older than a minute is requested again with its ETag or
- * Last-Modified. While its server is down it is used for an hour. Concurrent readers share one fetch.
+ * Documents over `SafeHttp`, cached by `cacheKey`. A document that is older than a minute is requested again with its
+ * ETag or Last-Modified. While its server is down it is used for an hour. Concurrent readers share one fetch.
  */
 export const layer = ({ maxBytes = 128 * MiB, timeout = "10 seconds" }: DocumentsOptions = {}) =>
   Layer.effect(

@@ -5,8 +5,8 @@ import { faultPlace } from "../../domain/Errors.ts"
 import { lowerPriority, type ThreadCall, type ThreadReply } from "./workerThread.ts"
 
 /**
- * The data of the thread that indexes and searches documentation, which takes seconds of CPU time. The thread has a heap limit
- * of its own.
+ * The data of the thread that indexes and searches documentation, which takes seconds of CPU time. The thread has a
+ * heap limit of its own.
  */
 export interface IndexThreadData {
   /** Whether its indexes are large: what takes seconds waits for what takes milliseconds. */
@@ -16,8 +16,8 @@ export interface IndexThreadData {
 /** A task for the index of an id. `add`, which adds pages to those that will be indexed, and `drop` have no answer. */
 export type IndexTask =
   | { readonly op: "add"; readonly pages: ReadonlyArray<Page> }
-  // With the number of pages that were added, because a thread that ended in between has lost some; and with the limit of the
-  // memory of the index.
+  // With the number of pages that were added, because a thread that ended in between has lost some; and with the limit
+  // of the memory of the index.
   | { readonly op: "index"; readonly pages: number; readonly maxBytes: number }
   | { readonly op: "search"; readonly question: string; readonly options: SearchOptions }
   | { readonly op: "page"; readonly slug: string }

@@ -60,8 +60,8 @@ const codeOf = (fault: unknown): string | undefined => {
 }
 
 /**
- * The loggable part of a fault: its kind, the status of the answer, and the system's error code. Never its message, which can
- * contain words of the conversation or of the model.
+ * The loggable part of a fault: its kind, the status of the answer, and the system's error code. Never its message,
+ * which can contain words of the conversation or of the model.
  */
 const faultText = (fault: unknown) => {
   const { name = "Error", statusCode } = fault as { name?: string; statusCode?: number }
@@ -140,7 +140,8 @@ export const layer = (options: LanguageModelOptions) =>
               faults.push(fault)
               return Stream.succeed(failed)
             }),
-            // Before reasoning is dropped, because reasoning is not silence. The SDK's own limits start with the answer.
+            // Before reasoning is dropped, because reasoning is not silence. The SDK's own limits start with the
+            // answer.
             Stream.timeoutOrElse({
               duration: options.maxSilenceMillis ?? 60_000,
               orElse: () => {

@@ -193,7 +193,8 @@ const storeEdition = Effect.fnUntraced(function* (
   )
   if (before === undefined) return
   const more = edition.bytes - before.bytes
-  // With the bytes from before, because the owner may remove the documentation meanwhile. `fits` needs the counted bytes.
+  // With the bytes from before, because the owner may remove the documentation meanwhile. `fits` needs the counted
+  // bytes.
   const replace = Effect.suspend(
     () => sql`
     UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},
@@ -339,7 +340,10 @@ const clean = Effect.fnUntraced(function* (sql: Sql, docs: LeasedDocs, limit: nu
   return pages + questions
 })
 
-/** Erases pages of a project, then its questions, then its settings, whose bytes count no more. Returns the number of rows. */
+/**
+ * Erases pages of a project, then its questions, then its settings, whose bytes count no more. Returns the number of
+ * rows.
+ */
 export const eraseDocs = Effect.fnUntraced(function* (sql: Sql, docs: DocsOf, limit: number) {
   // First of all, so that no worker adds pages, and no replica questions.
   const settings = yield* sql<{ bytes: number }>`

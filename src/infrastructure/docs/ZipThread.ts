@@ -107,7 +107,9 @@ const slugOf = (path: string) => {
 
 const open = promisify<Buffer, Options, ZipFile>(fromBuffer)
 
-/** The entries of the central directory. A file that was removed from it is not read, even if its bytes are still there. */
+/**
+ * The entries of the central directory. A file that was removed from it is not read, even if its bytes are still there.
+ */
 async function* entriesOf(zip: ZipFile) {
   const entries = on(zip, "entry", { close: ["end"] }) as AsyncIterable<[Entry]>
   zip.readEntry()
@@ -146,8 +148,8 @@ const inflate = (packed: Buffer, maxBytes: number) => {
 }
 
 /**
- * Unpacks a file. Counts the bytes and checks them, because the sizes in a zip can be wrong. Does it in this thread: the threads
- * for Node's asynchronous work have other work.
+ * Unpacks a file. Counts the bytes and checks them, because the sizes in a zip can be wrong. Does it in this thread:
+ * the threads for Node's asynchronous work have other work.
  */
 const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number) => {
   if ((entry.generalPurposeBitFlag & 1) !== 0 || ![0, 8].includes(entry.compressionMethod))
@@ -161,8 +163,8 @@ const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number) => {
 }
 
 /**
- * The markdown pages of a zip, each unpacked when it is asked for. Other files are not unpacked and count toward no limit but
- * that of the entries. Throws when the zip is refused: `refusalOf`.
+ * The markdown pages of a zip, each unpacked when it is asked for. Other files are not unpacked and count toward no
+ * limit but that of the entries. Throws when the zip is refused: `refusalOf`.
  *
  * @param maxPages limit of the pages
  */

@@ -28,8 +28,8 @@ interface ThreadOptions {
 }
 
 /**
- * A thread that does tasks. The first task starts it, and the scope ends it. If it runs out of memory it ends, its calls fail
- * with a 503, and the next task starts a new thread.
+ * A thread that does tasks. The first task starts it, and the scope ends it. If it runs out of memory it ends, its
+ * calls fail with a 503, and the next task starts a new thread.
  */
 export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
   const { module, workerData, resourceLimits, onEnd = () => {} } = options
@@ -93,15 +93,18 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
   }
 })
 
-/** How much nicer a thread of background work is. Ten steps leave it a tenth of the CPU time that a busy other thread has. */
+/**
+ * How much nicer a thread of background work is. Ten steps leave it a tenth of the CPU time that a busy other thread
+ * has.
+ */
 const steps = 10
 /** The lowest priority that Linux has. */
 const nicest = 19
 
 /**
- * Lowers the priority of this thread, so that it uses only CPU time that others leave. Without it, a process with one core
- * answers late while it unpacks or indexes: each such thread counts as much as the one that answers. Only Linux has priorities
- * of threads; elsewhere they would be those of the process.
+ * Lowers the priority of this thread, so that it uses only CPU time that others leave. Without it, a process with one
+ * core answers late while it unpacks or indexes: each such thread counts as much as the one that answers. Only Linux
+ * has priorities of threads; elsewhere they would be those of the process.
  */
 export const lowerPriority = () => {
   if (process.platform !== "linux") return

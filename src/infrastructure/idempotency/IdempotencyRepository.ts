@@ -5,8 +5,8 @@ import { date } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 
 /**
- * The records of operations with an idempotency key, in PostgreSQL. An operation and its record share a transaction, under a
- * lock of the key until the transaction ends: both are committed, or neither.
+ * The records of operations with an idempotency key, in PostgreSQL. An operation and its record share a transaction,
+ * under a lock of the key until the transaction ends: both are committed, or neither.
  */
 export const layer = Layer.effect(
   IdempotencyRepository,

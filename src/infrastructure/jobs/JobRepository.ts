@@ -191,8 +191,8 @@ const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }:
   const columns = sql.literal("id, input, priority")
   // An org that was deleted meanwhile has no jobs, though a sweep may not have removed them.
   const orgExists = sql`EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
-  // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would otherwise
-  // read all of them by their status, and sort them.
+  // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would
+  // otherwise read all of them by their status, and sort them.
   const queued = sql`${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND ${orgExists}`
   const [workflow, ...others] = workflows ?? []
   if (workflow === undefined || others.length === 0) {
@@ -202,7 +202,8 @@ const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }:
       SELECT ${columns} FROM jobs WHERE ${queued} AND ${ofQueue}
       ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
   }
-  // The heads of each workflow, each one range of the index. Only jobs that are claimed are locked, in the order of the queue.
+  // The heads of each workflow, each one range of the index. Only jobs that are claimed are locked, in the order of the
+  // queue.
   const candidates = limit + spareCandidates
   return sql`
     SELECT job.* FROM (

@@ -101,8 +101,8 @@ const insertTogether = (
 }
 
 /**
- * Inserts jobs within the limits of their orgs; returns the id, or the id of the earlier job with the same idempotency key.
- * Jobs without a key that are created at the same time share a statement (ADR 12).
+ * Inserts jobs within the limits of their orgs; returns the id, or the id of the earlier job with the same idempotency
+ * key. Jobs without a key that are created at the same time share a statement (ADR 12).
  */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -144,10 +144,11 @@ export const templateValues = (sql: SqlClient.SqlClient, template: JobTemplate, 
   ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int`
 
 /**
- * The parts `rows` and `made`, which insert queued jobs. Two, because Citus plans an INSERT only without a table in its SELECT.
+ * The parts `rows` and `made`, which insert queued jobs. Two, because Citus plans an INSERT only without a table in its
+ * SELECT.
  *
- * @param rows a SELECT of id, org_id, idempotency_key, the time to run or null, the id that the callback secret is encrypted
- * for, the time of creation, and `templateColumns`
+ * @param rows a SELECT of id, org_id, idempotency_key, the time to run or null, the id that the callback secret is
+ * encrypted for, the time of creation, and `templateColumns`
  * @param options.unlessExists whether a job is skipped whose idempotency key is taken
  * @param options.returning what `made` has of each job
  */

@@ -5,8 +5,8 @@ import { type Buckets, bucketsOf, eachBucket, functionsOf, inBucket } from "../d
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 
 /**
- * How long a bucket that this process does not use stays unread: another replica may have stopped before it did what is due
- * there.
+ * How long a bucket that this process does not use stays unread: another replica may have stopped before it did what is
+ * due there.
  */
 const pollMillis = Duration.toMillis("4 seconds")
 /** Buckets that are read at the same time. */

@@ -90,7 +90,10 @@ interface Row extends Omit<ReportedJob, "lease_expires_at"> {
   /** `null`: there is no such job. */
   readonly id: string | null
   readonly lease_expires_at: Date | null
-  /** In the first row: the ids of the org's endpoints that want job.completed, that want job.failed, and the inactive ones. */
+  /**
+   * In the first row: the ids of the org's endpoints that want job.completed, that want job.failed, and the inactive
+   * ones.
+   */
   readonly completed: ReadonlyArray<string> | null
   readonly failed: ReadonlyArray<string> | null
   readonly inactive: ReadonlyArray<string> | null
@@ -138,8 +141,9 @@ const readJobs = Effect.fnUntraced(function* (
 const nothing: Written = { bytes: 0, hasSweep: false, status: null }
 
 /**
- * Reports about jobs of one org: reads the jobs, decides and writes, each in one statement for all of them. Of two reports
- * about one job, the second is decided after the first is written. So is a report about a job that changed in between.
+ * Reports about jobs of one org: reads the jobs, decides and writes, each in one statement for all of them. Of two
+ * reports about one job, the second is decided after the first is written. So is a report about a job that changed in
+ * between.
  */
 const reportJobs = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -324,9 +328,9 @@ const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>,
 }
 
 /**
- * Writes the changes of jobs of one org, each with its event and its deliveries, in one statement. Does not write a change
- * whose job has changed since it was read; writes nothing when an endpoint that receives an event was deleted or deactivated
- * since. Returns what was written, by the job's id.
+ * Writes the changes of jobs of one org, each with its event and its deliveries, in one statement. Does not write a
+ * change whose job has changed since it was read; writes nothing when an endpoint that receives an event was deleted or
+ * deactivated since. Returns what was written, by the job's id.
  */
 const writeReports = Effect.fnUntraced(function* (
   sql: Sql,
@@ -346,7 +350,8 @@ const writeReports = Effect.fnUntraced(function* (
     {
       name: "endpoints",
       isRead: true,
-      // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
+      // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is
+      // inserted.
       rows: sql`
         SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
         WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE`,

@@ -36,7 +36,10 @@ const dueSchedules = {
 const columns = `id, org_id, cron, timezone, overlap, last_job_id, next_at,
   coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0) AS bytes`
 
-/** Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of each org. */
+/**
+ * Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of each
+ * org.
+ */
 const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
   const isCut = sql`(SELECT count(*) FROM picked) > (SELECT count(*) FROM fits)`
   const { next, picked } = pickDue(sql, dueSchedules, columns, batch, isCut)
@@ -56,8 +59,8 @@ const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
 }
 
 /**
- * Finds which of the locked schedules must not create a job. A statement of its own, so that it sees the last job, which
- * another transaction may have created just before the lock.
+ * Finds which of the locked schedules must not create a job. A statement of its own, so that it sees the last job,
+ * which another transaction may have created just before the lock.
  */
 const findBlocked = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, schedules: ReadonlyArray<DueSchedule>) {
   const skipping = schedules.filter(({ lastJobId, overlap }) => overlap === "skip" && lastJobId !== null)
@@ -72,9 +75,10 @@ const findBlocked = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sched
 })
 
 /**
- * Fires one batch of due schedules, in a transaction. Creates a job for each, and computes the next firing from now, so that
- * missed firings create one job. Deletes a schedule that never fires again. A schedule that is blocked by its last job, or whose
- * org has no room for a job, moves on without one. Also returns how many bytes each org has stored or freed.
+ * Fires one batch of due schedules, in a transaction. Creates a job for each, and computes the next firing from now, so
+ * that missed firings create one job. Deletes a schedule that never fires again. A schedule that is blocked by its last
+ * job, or whose org has no room for a job, moves on without one. Also returns how many bytes each org has stored or
+ * freed.
  */
 export const fireSchedules = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,

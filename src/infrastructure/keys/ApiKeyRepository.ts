@@ -71,7 +71,8 @@ const insertCounters = (sql: SqlClient.SqlClient) => {
 /**
  * Inserts keys in batches.
  *
- * @param owner the rest of a SELECT from its columns org_id and project_id to its FROM, which reads `asked` and finds `org`
+ * @param owner the rest of a SELECT from its columns org_id and project_id to its FROM, which reads `asked` and finds
+ * `org`
  */
 const makeInsert = (sql: SqlClient.SqlClient, limit: Limited.Limited, owner: Statement.Fragment) =>
   auditedTogether<WantedKey>(
@@ -132,9 +133,9 @@ const makeInserts = Effect.gen(function* () {
 })
 
 /**
- * Deletes a key of an org, and its counter with the last key that has it. Commits the deletion, its entry and its notification
- * together. Locks the key and the counter before it decides: a statement that waits for a lock does not see the key that a
- * rotation has inserted meanwhile.
+ * Deletes a key of an org, and its counter with the last key that has it. Commits the deletion, its entry and its
+ * notification together. Locks the key and the counter before it decides: a statement that waits for a lock does not
+ * see the key that a rotation has inserted meanwhile.
  */
 const removeKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, entry: AuditEntry) =>
   Effect.gen(function* () {
@@ -183,8 +184,8 @@ export const layer = Layer.effect(
       disableLeaked: (hash, entryOf) => disableLeakedKey(sql, hash, entryOf),
 
       list: (orgId, page, externalId) => {
-        // Only the index of external ids has the org and the order in this form (ADR 14). IS TRUE: as a join, a plan could begin
-        // with the orgs, and sort all keys of the external id.
+        // Only the index of external ids has the org and the order in this form (ADR 14). IS TRUE: as a join, a plan
+        // could begin with the orgs, and sort all keys of the external id.
         const rows =
           externalId === undefined
             ? sql`SELECT * FROM api_keys WHERE org_id = ${orgId} AND ${hasOwner(sql)} AND ${afterCursor(sql, page)}`
@@ -392,8 +393,8 @@ interface LimitedKey {
 const changesLimits = ({ credits, rateLimit }: SettingsChange) => rateLimit !== undefined || credits !== undefined
 
 /**
- * In a transaction: changes the limits of a key's counter, and creates the counter when there is none. Without a change, it
- * only creates a counter that a limit of the key needs. Returns whether there is a counter.
+ * In a transaction: changes the limits of a key's counter, and creates the counter when there is none. Without a
+ * change, it only creates a counter that a limit of the key needs. Returns whether there is a counter.
  */
 const changeCounter = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -522,8 +523,8 @@ const toGrant = (row: GrantRow): KeyGrant => ({
 })
 
 /**
- * SQL: whether the org of a key exists, and its project if it has one. The keys of deleted ones have rows until a sweep has
- * removed them; every statement that finds keys has this condition.
+ * SQL: whether the org of a key exists, and its project if it has one. The keys of deleted ones have rows until a sweep
+ * has removed them; every statement that finds keys has this condition.
  */
 const hasOwner = (sql: SqlClient.SqlClient, keys = "api_keys") =>
   sql.literal(`EXISTS (SELECT FROM orgs WHERE id = ${keys}.org_id)

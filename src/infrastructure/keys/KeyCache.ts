@@ -12,13 +12,15 @@ import { Notification, Notifications } from "../database/Notifications.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 
 /**
- * News of revoked keys. A key is revoked when it is deleted, or when its end moves closer. Between `Connected` and the next
- * `Disconnected` a replica receives every revocation.
+ * News of revoked keys. A key is revoked when it is deleted, or when its end moves closer. Between `Connected` and the
+ * next `Disconnected` a replica receives every revocation.
  */
 export type Revocation = Data.TaggedEnum<{
   Connected: {}
   Disconnected: {}
-  /** Every revocation from before this time of the monotonic clock, in milliseconds, has arrived before this element. */
+  /**
+   * Every revocation from before this time of the monotonic clock, in milliseconds, has arrived before this element.
+   */
   Proven: { readonly sentAt: number }
   Revoked: { readonly keyId: string }
   /** An org was deleted, or one of its projects: all its keys are revoked. */
@@ -35,16 +37,16 @@ export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>(
 )
 
 /**
- * Keys that a replica caches; 0 turns the cache off. A key with long settings counts as several. A full cache drops its oldest key, or the oldest key of an org that has
- * half of the cache and adds another.
+ * Keys that a replica caches; 0 turns the cache off. A key with long settings counts as several. A full cache drops its
+ * oldest key, or the oldest key of an org that has half of the cache and adds another.
  */
 export const KeyCacheSize = Context.Reference<number>("gatehouse/infrastructure/KeyCache/KeyCacheSize", {
   defaultValue: () => 100_000,
 })
 
 /**
- * How long a proof lets memory answer, counted from when the proof was sent. A replica that was paused or cut off accepts a
- * revoked key for at most this time after the revocation.
+ * How long a proof lets memory answer, counted from when the proof was sent. A replica that was paused or cut off
+ * accepts a revoked key for at most this time after the revocation.
  */
 const maxProofAgeMillis = 3_000
 
@@ -127,8 +129,9 @@ const makeMemory = (capacity: number) => {
 }
 
 /**
- * Makes the cache of valid keys. It answers only while this replica certainly receives every revocation: each answer compares
- * the age of the last proof with the monotonic clock, which also runs while the process is paused. It stops with its scope.
+ * Makes the cache of valid keys. It answers only while this replica certainly receives every revocation: each answer
+ * compares the age of the last proof with the monotonic clock, which also runs while the process is paused. It stops
+ * with its scope.
  */
 export const make = Effect.gen(function* () {
   const memory = makeMemory(yield* KeyCacheSize)
@@ -208,8 +211,8 @@ export const make = Effect.gen(function* () {
 export const layer = Layer.effect(KeyLookup, make)
 
 /**
- * The channel of revocations. The payload is the key's id; or `org:<id>` or `project:<id of the org>:<id>`, when all keys of
- * one are revoked.
+ * The channel of revocations. The payload is the key's id; or `org:<id>` or `project:<id of the org>:<id>`, when all
+ * keys of one are revoked.
  */
 export const revocationChannel = "gatehouse_key_deleted"
 

@@ -68,8 +68,8 @@ export const layer = Layer.effect(
 )
 
 /**
- * Writes the uses of keys every five seconds, and returns portions of limits that are idle every second. Does both when the
- * process stops. No request waits for it.
+ * Writes the uses of keys every five seconds, and returns portions of limits that are idle every second. Does both when
+ * the process stops. No request waits for it.
  */
 export const usageWorker = Layer.effectDiscard(
   Effect.gen(function* () {

@@ -80,9 +80,9 @@ const fetchKeys = Effect.fn("PublishedKeys.fetch")(
  * The keys that somebody publishes, by their id. They are fetched on first use and kept in memory.
  *
  * `find` returns the key of an id, or none if it is not published. It fails with `KeysUnavailable` if that
- * is unknown. A known key keeps working while its publisher is down. A fetch runs in the scope of `make`, once for everyone
- * who waits, and continues when one of them is interrupted. jose's `createRemoteJWKSet` does less: with old keys and the
- * provider down it refuses every known key, and it fetches once per token.
+ * is unknown. A known key keeps working while its publisher is down. A fetch runs in the scope of `make`, once for
+ * everyone who waits, and continues when one of them is interrupted. jose's `createRemoteJWKSet` does less: with old
+ * keys and the provider down it refuses every known key, and it fetches once per token.
  */
 export const make = Effect.fnUntraced(function* <Key>(source: KeySource<Key>) {
   const client = yield* HttpClient.HttpClient

@@ -127,16 +127,16 @@ const exchange = (
   })
 
 /**
- * The only HTTP client for URLs that users choose (contract 8). For each connection it resolves the host once, checks every
- * address and connects to a checked address; or it connects through the egress proxy, which decides. It keeps connections
- * for further requests, by default for at most 60 s.
+ * The only HTTP client for URLs that users choose (contract 8). For each connection it resolves the host once, checks
+ * every address and connects to a checked address; or it connects through the egress proxy, which decides. It keeps
+ * connections for further requests, by default for at most 60 s.
  */
 export class SafeHttp extends Context.Service<
   SafeHttp,
   {
     /**
-     * Sends one request. Every status is an answer. Fails with `SafeHttpError` if there is no complete answer. Interruption
-     * closes the connection.
+     * Sends one request. Every status is an answer. Fails with `SafeHttpError` if there is no complete answer.
+     * Interruption closes the connection.
      */
     readonly request: (request: SafeRequest) => Effect.Effect<SafeAnswer, SafeHttpError>
     /** Why the host of a valid URL may not be called; `null` when it may, or an egress proxy decides. */
@@ -218,7 +218,9 @@ const makeIdleConnections = () => {
       if (siblings.length === 0) byOrigin.delete(connection.origin)
       count--
     },
-    /** Adds a connection. If there are more than `maxIdle`, returns the first of the origin that was used longest ago. */
+    /**
+     * Adds a connection. If there are more than `maxIdle`, returns the first of the origin that was used longest ago.
+     */
     add: (connection: Connection) => {
       const siblings = byOrigin.get(connection.origin) ?? []
       siblings.push(connection)
@@ -252,8 +254,9 @@ const openConnection = (
 /**
  * A pool of keep-alive connections. A request takes an idle connection of its origin or opens
  * one. It never waits for another request, so a slow path of a shared host delays nobody else. The caller bounds the
- * requests in flight; the pool bounds the number and the time of idle connections. undici's Agent does not: it keeps any
- * number of idle connections, and beyond `maxOrigins` it refuses a new origin instead of closing an idle connection.
+ * requests in flight; the pool bounds the number and the time of idle connections. undici's Agent does not: it keeps
+ * any number of idle connections, and beyond `maxOrigins` it refuses a new origin instead of closing an idle
+ * connection.
  */
 const makeConnectionPool = (options: ConnectionPoolOptions) => {
   const all = new Set<Connection>()
@@ -287,7 +290,9 @@ const makeConnectionPool = (options: ConnectionPoolOptions) => {
   }
 
   return {
-    /** Takes a connection to an origin (`https://example.com:8443`) for one request. Release or discard it afterwards. */
+    /**
+     * Takes a connection to an origin (`https://example.com:8443`) for one request. Release or discard it afterwards.
+     */
     take: (origin: string): Connection => {
       const connection = idle.newest(origin)
       if (connection === undefined) return open(origin)

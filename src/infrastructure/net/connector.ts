@@ -28,7 +28,8 @@ export type OpenConnection = (
 ) => void
 
 /**
- * An error of the operating system is a fault of the connection. Any other is a fault of TLS, such as a bad certificate.
+ * An error of the operating system is a fault of the connection. Any other is a fault of TLS, such as a bad
+ * certificate.
  */
 const tlsFault = (error: Error) => {
   const code = codeOf(error)
@@ -105,8 +106,8 @@ export const hostFault = (options: PinnedOptions) => async (url: string) => {
 }
 
 /**
- * Opens direct connections. For each it resolves the host once, checks all addresses and connects to those addresses, so a
- * name that resolves differently a moment later changes nothing (DNS rebinding).
+ * Opens direct connections. For each it resolves the host once, checks all addresses and connects to those addresses,
+ * so a name that resolves differently a moment later changes nothing (DNS rebinding).
  */
 export const pinnedConnection =
   (options: PinnedOptions): OpenConnection =>
@@ -148,8 +149,8 @@ const clientOf = (origin: string) => {
 }
 
 /**
- * Opens connections through a proxy, which resolves the host and decides whether it may be called. undici's ProxyAgent is
- * an Agent: see `ConnectionPool` for what that does not bound.
+ * Opens connections through a proxy, which resolves the host and decides whether it may be called. undici's ProxyAgent
+ * is an Agent: see `ConnectionPool` for what that does not bound.
  */
 export const proxiedConnection =
   ({ origin, authorization }: EgressProxy): OpenConnection =>
@@ -180,10 +181,11 @@ const unknownNameCodes = new Set(["ENOTFOUND", "ENODATA", "ECONNREFUSED"])
 const askSystem: ResolveHost = async (hostname) => (await lookup(hostname, { all: true })).map(({ address }) => address)
 
 /**
- * Resolves names by DNS, with two tries of two seconds for each name server. It avoids the system's `getaddrinfo`, which
- * blocks one of the process's four worker threads while a name server does not answer: a few receivers with a dead name
- * server would block all other look-ups and the verification of tokens. It asks the system for names without a dot
- * (`localhost`, containers) and, with `askSystemToo`, for names that DNS does not know (hosts file, search domains).
+ * Resolves names by DNS, with two tries of two seconds for each name server. It avoids the system's `getaddrinfo`,
+ * which blocks one of the process's four worker threads while a name server does not answer: a few receivers with a
+ * dead name server would block all other look-ups and the verification of tokens. It asks the system for names without
+ * a dot (`localhost`, containers) and, with `askSystemToo`, for names that DNS does not know (hosts file, search
+ * domains).
  */
 export const makeResolveHost =
   (options: {

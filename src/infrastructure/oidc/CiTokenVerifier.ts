@@ -58,8 +58,8 @@ const readHeader = Effect.fnUntraced(function* (
 })
 
 /**
- * The provider of a token, by its exact issuer, which is not verified yet. When there is one provider, its checks say what is
- * wrong with a token of another issuer.
+ * The provider of a token, by its exact issuer, which is not verified yet. When there is one provider, its checks say
+ * what is wrong with a token of another issuer.
  */
 const providerOf = <P extends CiProvider>(token: string, providers: ReadonlyArray<P>): P | undefined => {
   try {
@@ -118,10 +118,10 @@ const checkToken = Effect.fnUntraced(function* (
 })
 
 /**
- * Verifies OIDC tokens of CI providers with their published keys. A token belongs to the provider with its exact issuer, and
- * only the keys, audiences and algorithms of that provider count. `verify` takes a compact JWT and returns its run. It fails
- * with `Unauthorized` if the token is invalid, and with `Unavailable` if the token's key is unknown and the provider is down.
- * Source: RFC 7515, RFC 7519, RFC 8725; OpenID Connect Discovery 1.0.
+ * Verifies OIDC tokens of CI providers with their published keys. A token belongs to the provider with its exact
+ * issuer, and only the keys, audiences and algorithms of that provider count. `verify` takes a compact JWT and returns
+ * its run. It fails with `Unauthorized` if the token is invalid, and with `Unavailable` if the token's key is unknown
+ * and the provider is down. Source: RFC 7515, RFC 7519, RFC 8725; OpenID Connect Discovery 1.0.
  */
 export const layer = (trusted: ReadonlyArray<CiProvider>) =>
   Layer.effect(

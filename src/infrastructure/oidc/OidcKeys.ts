@@ -20,7 +20,9 @@ const SigningKey = Schema.Union([
   Schema.Struct({ ...common, kty: Schema.Literal("OKP"), crv: Schema.Literal("Ed25519"), x: Schema.String }),
 ])
 
-/** The kind of key of each algorithm that a provider may use (RFC 7518, section 3.1; RFC 8037). Symmetric ones never. */
+/**
+ * The kind of key of each algorithm that a provider may use (RFC 7518, section 3.1; RFC 8037). Symmetric ones never.
+ */
 export const keyTypes: ReadonlyMap<string, string> = new Map([
   ...["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"].map((alg) => [alg, "RSA"] as const),
   ...["ES256", "ES384", "ES512"].map((alg) => [alg, "EC"] as const),
@@ -63,8 +65,8 @@ const parseKeys = Effect.fnUntraced(function* (text: string, algorithms: Readonl
 const Discovery = Schema.fromJsonString(Schema.Struct({ issuer: Schema.String, jwks_uri: Schema.String }))
 
 /**
- * The address of the keys: the one that the issuer's discovery document names. The document must be the issuer's own, and
- * the address as safe as the issuer's. An issuer without a document (404) has its keys at the path of GitHub's.
+ * The address of the keys: the one that the issuer's discovery document names. The document must be the issuer's own,
+ * and the address as safe as the issuer's. An issuer without a document (404) has its keys at the path of GitHub's.
  */
 export const keysUrl = Effect.fnUntraced(function* (client: HttpClient.HttpClient, source: KeySource) {
   if ("jwks" in source) return source.jwks

@@ -5,8 +5,8 @@ import { LRUCache } from "lru-cache"
 const maxDeletedOrgs = 10_000
 
 /**
- * The orgs that this process has heard were deleted, so that it sends nothing that it has claimed before. The database does
- * not need it: no claim after a deletion returns anything of the org.
+ * The orgs that this process has heard were deleted, so that it sends nothing that it has claimed before. The database
+ * does not need it: no claim after a deletion returns anything of the org.
  */
 export class DeletedOrgs extends Context.Reference<{
   readonly add: (orgId: string) => void

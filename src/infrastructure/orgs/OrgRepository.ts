@@ -28,8 +28,8 @@ const readOwners = (sql: SqlClient.SqlClient, orgId: string) =>
     ORDER BY position`
 
 /**
- * Replaces the owners of an org, in a transaction that has locked the org. An owner that stays keeps the id that its runs have proved. Fails when
- * another org, also one that is being erased, has one of them.
+ * Replaces the owners of an org, in a transaction that has locked the org. An owner that stays keeps the id that its
+ * runs have proved. Fails when another org, also one that is being erased, has one of them.
  */
 const replaceOwners = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,

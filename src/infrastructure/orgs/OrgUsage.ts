@@ -89,8 +89,8 @@ const makeRoom = ({ counted, known: knownOf }: ReturnType<typeof makeCounts>) =>
 
   return {
     /**
-     * Takes room for one row if the org of an owner certainly has it. Other replicas add rows at the same time, so a replica
-     * uses a quarter of the room that a count leaves.
+     * Takes room for one row if the org of an owner certainly has it. Other replicas add rows at the same time, so a
+     * replica uses a quarter of the room that a count leaves.
      *
      * @param owner an org's id, or an owner that `owns` knows
      */

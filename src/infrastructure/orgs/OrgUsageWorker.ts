@@ -13,8 +13,8 @@ const logged = (problem: string, effect: Effect.Effect<void, Unavailable>) =>
   )
 
 /**
- * Every five seconds: writes and counts the usage of orgs, and enforces the limit of pending deliveries. Every minute: measures
- * the bytes of orgs that have changed.
+ * Every five seconds: writes and counts the usage of orgs, and enforces the limit of pending deliveries. Every minute:
+ * measures the bytes of orgs that have changed.
  */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {

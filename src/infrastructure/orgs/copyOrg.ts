@@ -9,8 +9,8 @@ interface OrgRow {
 }
 
 /**
- * In the transaction that changes an org of a distributed database: makes the copy in the org's bucket the same, so that
- * statements there find the org and its limits without the coordinator. Does nothing on one PostgreSQL.
+ * In the transaction that changes an org of a distributed database: makes the copy in the org's bucket the same, so
+ * that statements there find the org and its limits without the coordinator. Does nothing on one PostgreSQL.
  */
 export const copyOrg = (sql: SqlClient.SqlClient, orgId: string): Effect.Effect<void, SqlError.SqlError> => {
   if (bucketsOf(sql) === undefined) return Effect.void

@@ -66,8 +66,9 @@ const erasedRows = (deleted: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlE
   Effect.map(deleted, ({ length }): Erased => ({ rows: length, last: length === limit ? "" : null }))
 
 /**
- * Locks the next rows of a table in the order of their ids. Skips those that others have locked; the next pass takes them.
- * A range of the index by org and id, which the primary key has not: by that, a plan would read the rows of other orgs.
+ * Locks the next rows of a table in the order of their ids. Skips those that others have locked; the next pass takes
+ * them. A range of the index by org and id, which the primary key has not: by that, a plan would read the rows of other
+ * orgs.
  */
 const lockNext = (sql: Sql, table: string, { orgId }: Erasure, after: string, limit: number) =>
   Effect.map(
@@ -108,8 +109,8 @@ const unordered =
     )
 
 /**
- * Erases the counters of keys, which replacements share, and the answers of operations with an idempotency key, whose callers
- * keys are.
+ * Erases the counters of keys, which replacements share, and the answers of operations with an idempotency key, whose
+ * callers keys are.
  */
 const eraseOfKeys = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
   yield* sql`
@@ -170,9 +171,9 @@ const there =
     inOrg(sql, erasure.orgId)(step(sql, erasure, after, limit))
 
 /**
- * The steps of an org's erasure. Every table with a column `org_id` is here or goes with one that is, but for the audit log,
- * which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/erasure.ts` reads the catalog.
- * First what makes new rows, and what others want: names, then schedules, then the jobs before their events.
+ * The steps of an org's erasure. Every table with a column `org_id` is here or goes with one that is, but for the audit
+ * log, which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/erasure.ts` reads the
+ * catalog. First what makes new rows, and what others want: names, then schedules, then the jobs before their events.
  */
 const orgSteps: ReadonlyArray<NamedStep> = [
   ["projects", table("projects")],

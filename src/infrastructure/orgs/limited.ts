@@ -76,12 +76,12 @@ const makeRooms = Effect.fnUntraced(function* (name: CountedRows, limit: string,
  * The limit of one kind of rows.
  *
  * The INSERT has the condition `guard`. It counts up to 80 rows by an index, or none when the org certainly has room
- * (`OrgUsage.take`), so it needs no extra round trip. Near the limit it inserts nothing, and `admit` decides under a lock of
- * the org and the limit.
+ * (`OrgUsage.take`), so it needs no extra round trip. Near the limit it inserts nothing, and `admit` decides under a
+ * lock of the org and the limit.
  *
- * A limit of up to 20,000 is exact while an org has at most 256 creations in flight over all replicas. Each further creation
- * in flight may exceed it by one. Larger limits are counted in the background every few seconds. Rows that other replicas
- * insert between two counts may exceed them, and deleted rows count until the next count.
+ * A limit of up to 20,000 is exact while an org has at most 256 creations in flight over all replicas. Each further
+ * creation in flight may exceed it by one. Larger limits are counted in the background every few seconds. Rows that
+ * other replicas insert between two counts may exceed them, and deleted rows count until the next count.
  */
 export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const sql = yield* SqlClient.SqlClient
@@ -104,8 +104,8 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   })
 
   /**
-   * Inserts a row that the guard did not let through, if there is room. Each statement is an operation of its own, so that it
-   * holds no connection while it waits for others.
+   * Inserts a row that the guard did not let through, if there is room. Each statement is an operation of its own, so
+   * that it holds no connection while it waits for others.
    */
   const decide = Effect.fnUntraced(function* <Row, E, R>(owner: Owner, insert: Effect.Effect<Row | undefined, E, R>) {
     const [room] = yield* orUnavailable(find(owner))

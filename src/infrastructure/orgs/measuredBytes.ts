@@ -6,8 +6,9 @@ import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { writeUsage } from "./storedBytes.ts"
 
 /**
- * The tables whose bytes are measured: an org has few rows in them, or they come one by one. The bytes of jobs, schedules,
- * events, deliveries, attempts and documentation are counted as they change. Each table has an index by org and id.
+ * The tables whose bytes are measured: an org has few rows in them, or they come one by one. The bytes of jobs,
+ * schedules, events, deliveries, attempts and documentation are counted as they change. Each table has an index by org
+ * and id.
  */
 export const measuredTables = ["projects", "api_keys", "webhook_endpoints", "deployments", "audit_log"] as const
 /** The tables in which a new row says that its org has changed. */

@@ -35,7 +35,8 @@ const bounded = orUnavailableWithin("sweep")
 /**
  * Counts rows in the order of an index, batch by batch; each batch has the deadline of a sweep.
  *
- * @param count counts up to `countBatchSize` rows after a cursor (`undefined` is the start), and returns the last cursor
+ * @param count counts up to `countBatchSize` rows after a cursor (`undefined` is the start), and returns the last
+ * cursor
  * @param upTo the count at which it stops
  */
 export const countInBatches = Effect.fnUntraced(function* <Cursor, E, R>(

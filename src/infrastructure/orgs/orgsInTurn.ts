@@ -6,9 +6,10 @@ import { date } from "../database/fragments.ts"
 type DueBatch = TurnBatch & { readonly now: DateTime.Utc }
 
 /**
- * Rows that a sweep takes when they are due. They need a partial index on the time, and one on `((org_id || ''), time)`. The
- * conditions are true of the same rows, but neither implies the other, so that each statement fits one of the indexes: a plan
- * that expects few rows would otherwise read all of the other, and sort them (ADR 14).
+ * Rows that a sweep takes when they are due. They need a partial index on the time, and one on
+ * `((org_id || ''), time)`. The conditions are true of the same rows, but neither implies the other, so that each
+ * statement fits one of the indexes: a plan that expects few rows would otherwise read all of the other, and sort them
+ * (ADR 14).
  */
 interface DueRows {
   readonly table: string
@@ -21,8 +22,8 @@ interface DueRows {
 }
 
 /**
- * The CTEs that find the next orgs with due rows: `seen` has the next `limit` orgs with such rows, and `due` has those with a
- * due row. Reads one index entry for each org, however many rows it has.
+ * The CTEs that find the next orgs with due rows: `seen` has the next `limit` orgs with such rows, and `due` has those
+ * with a due row. Reads one index entry for each org, however many rows it has.
  */
 const orgsInTurn = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now }: DueBatch) => {
   const where = sql.literal(rows.byOrg)
@@ -44,8 +45,8 @@ const orgsInTurn = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now
 }
 
 /**
- * The beginning of the statement of a sweep's batch. `picked` is a WITH of the CTE `picked`, which locks the due rows of the
- * batch; `next` is SQL for the org after which the next batch begins, null after the last batch.
+ * The beginning of the statement of a sweep's batch. `picked` is a WITH of the CTE `picked`, which locks the due rows
+ * of the batch; `next` is SQL for the org after which the next batch begins, null after the last batch.
  *
  * @param hasMore SQL: whether due rows are left although fewer than the limit were picked
  */

@@ -73,8 +73,8 @@ export const writeUsage = (sql: SqlClient.SqlClient, column: keyof typeof writes
   )
 
 /**
- * Subtracts the bytes of removed rows, in the transaction that removes them. Call it once for a batch of rows, not for each
- * request.
+ * Subtracts the bytes of removed rows, in the transaction that removes them. Call it once for a batch of rows, not for
+ * each request.
  *
  * @param bytes by org: `bytesOf` the removed rows
  */
@@ -90,8 +90,8 @@ export const subtractStoredBytes = (sql: SqlClient.SqlClient, bytes: ReadonlyMap
       )
 
 /**
- * Writes the stored bytes that this replica has counted. Bytes that cannot be written stay for the next call, which begins
- * with others. Of several buckets, those that are available are written.
+ * Writes the stored bytes that this replica has counted. Bytes that cannot be written stay for the next call, which
+ * begins with others. Of several buckets, those that are available are written.
  */
 export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) {
   let written = writeBatchSize
@@ -122,8 +122,8 @@ export const usedBytes = `coalesce((SELECT stored_bytes + measured_bytes FROM or
 
 /**
  * The limit of stored bytes. The bytes of this replica count at once. The bytes of other replicas count when they have
- * written them, a few seconds later, so together they may exceed the limit by that much. A killed replica loses the count of
- * its last seconds.
+ * written them, a few seconds later, so together they may exceed the limit by that much. A killed replica loses the
+ * count of its last seconds.
  */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient

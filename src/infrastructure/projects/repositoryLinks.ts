@@ -10,8 +10,8 @@ import { date, inScope } from "../database/fragments.ts"
 import { copyOrg } from "../orgs/copyOrg.ts"
 
 /**
- * Returns the id of the default org, and creates the org when there is none. Runs in a transaction. Of concurrent calls the
- * unique index lets one insert the org, and the others wait for it.
+ * Returns the id of the default org, and creates the org when there is none. Runs in a transaction. Of concurrent calls
+ * the unique index lets one insert the org, and the others wait for it.
  */
 export const defaultOrg = (sql: SqlClient.SqlClient, newId: string, now: Date) =>
   Effect.gen(function* () {
@@ -27,8 +27,8 @@ export const defaultOrg = (sql: SqlClient.SqlClient, newId: string, now: Date) =
   })
 
 /**
- * Returns the id of the org of a project that names none: the default org, else the only org. Creates the default org when there
- * is no org, and fails when there are several. Runs in a transaction.
+ * Returns the id of the org of a project that names none: the default org, else the only org. Creates the default org
+ * when there is no org, and fails when there are several. Runs in a transaction.
  */
 export const orgOfUnnamed = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, newId: string, now: Date) {
   const [byDefault] = yield* sql<{ id: string }>`SELECT id FROM orgs WHERE is_default`
@@ -49,9 +49,9 @@ interface RepositoryName {
 const linkProvider = "coalesce(host_provider, 'github')"
 
 /**
- * SQL: whether the org of a project exists. The projects of a deleted org have rows until a sweep has removed them. Not an
- * EXISTS: PostgreSQL makes a join of it, and a page of all projects then reads all of them. It is never NULL, so that NOT can
- * stand before it.
+ * SQL: whether the org of a project exists. The projects of a deleted org have rows until a sweep has removed them. Not
+ * an EXISTS: PostgreSQL makes a join of it, and a page of all projects then reads all of them. It is never NULL, so
+ * that NOT can stand before it.
  */
 export const orgExists = (project = "projects") => `((SELECT true FROM orgs WHERE id = ${project}.org_id) IS NOT NULL)`
 
@@ -64,8 +64,8 @@ export const lockRepositoryName = (sql: SqlClient.SqlClient, { owner, provider, 
   lock(sql, `name:${provider === "github" ? "" : `${provider}:`}${owner}/${repo}`.toLowerCase())
 
 /**
- * Locks the id of a repository in the same way. To avoid deadlocks, take this lock before the lock of the name. Issuers share
- * the lock of an id, which costs nothing.
+ * Locks the id of a repository in the same way. To avoid deadlocks, take this lock before the lock of the name. Issuers
+ * share the lock of an id, which costs nothing.
  */
 export const lockRepositoryId = (sql: SqlClient.SqlClient, repositoryId: string) => lock(sql, `id:${repositoryId}`)
 

@@ -25,8 +25,8 @@ const sumByOrg = (freed: ReadonlyArray<Freed>) => {
 }
 
 /**
- * Reads the next events, with one row for each delivery, and one row for an event without deliveries. Both loops are nested
- * and follow the order of the events, so no more rows are read than returned.
+ * Reads the next events, with one row for each delivery, and one row for an event without deliveries. Both loops are
+ * nested and follow the order of the events, so no more rows are read than returned.
  */
 const readDeliveries = (sql: SqlClient.SqlClient, { after, limit }: RetentionBatch) => sql<EventRow>`
   SELECT e.id, e.job_id AS "jobId", e.created_at AS "createdAt"
@@ -38,9 +38,9 @@ const readDeliveries = (sql: SqlClient.SqlClient, { after, limit }: RetentionBat
   LIMIT ${limit + 1}`
 
 /**
- * Locks what can be removed of these events: those whose deliveries are all locked by this call and not pending. A delivery is
- * pending by its row, or by a recovery that has not reached the row. Skips deliveries that others have locked, and events
- * whose sweep still inserts deliveries.
+ * Locks what can be removed of these events: those whose deliveries are all locked by this call and not pending. A
+ * delivery is pending by its row, or by a recovery that has not reached the row. Skips deliveries that others have
+ * locked, and events whose sweep still inserts deliveries.
  */
 const lockRemovable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, old: ReadonlyArray<OldEvent>) {
   const jobs = texts(old.flatMap(({ jobId }) => jobId ?? []))
@@ -156,8 +156,8 @@ export const layer = Layer.effect(
 )
 
 /**
- * The retention of a distributed database: each batch has the oldest events of every bucket, and removes those of each bucket
- * in a transaction of its own.
+ * The retention of a distributed database: each batch has the oldest events of every bucket, and removes those of each
+ * bucket in a transaction of its own.
  */
 const retentionOverBuckets = (
   sql: SqlClient.SqlClient,

@@ -32,8 +32,9 @@ export const layer = Layer.effect(
       created_at AS "createdAt", expires_at AS "expiresAt"`)
 
     /**
-     * In a transaction: inserts a session beside the newest of its credential and kind, so that `keep` remain. Inserts none
-     * for an org that does not exist any more: the erasure of the org waits for the transaction, or has removed its row.
+     * In a transaction: inserts a session beside the newest of its credential and kind, so that `keep` remain. Inserts
+     * none for an org that does not exist any more: the erasure of the org waits for the transaction, or has removed
+     * its row.
      */
     const insertOneOf = Effect.fnUntraced(function* (
       { createdAt, credentialHash, expiresAt, hash, id, kind, orgId }: StoredSession,

@@ -114,7 +114,8 @@ export const layer = Layer.effect(
 
     const repository = SweepRepository.of({
       next: (afterOrg, setAside) => {
-        // A recovery waits for the cancel sweeps of its endpoint, which may still have to cancel deliveries that it covers.
+        // A recovery waits for the cancel sweeps of its endpoint, which may still have to cancel deliveries that it
+        // covers.
         const first = (orgs: Statement.Fragment) => sql`
           (SELECT id, org_id, kind FROM sweeps s
             WHERE ${orgs} AND id <> ALL(${texts(setAside)}) AND NOT (kind = 'recover' AND EXISTS (
@@ -151,7 +152,9 @@ export const layer = Layer.effect(
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
-/** How long the sweeps of a bucket that this process has not changed stay unread: another replica may have started some. */
+/**
+ * How long the sweeps of a bucket that this process has not changed stay unread: another replica may have started some.
+ */
 const pollMillis = Duration.toMillis("5 seconds")
 /** Sweeps whose bucket is remembered until they advance. */
 const maxRemembered = 1_000

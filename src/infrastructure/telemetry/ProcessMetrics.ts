@@ -88,8 +88,8 @@ const openFilesLimit = () => {
 }
 
 /**
- * Shares of the limit of open files (`ulimit -n`). Without them, clients could use all of it, and deliveries would fail as
- * if their receivers were down.
+ * Shares of the limit of open files (`ulimit -n`). Without them, clients could use all of it, and deliveries would fail
+ * as if their receivers were down.
  */
 export const openFiles = () => {
   const limit = openFilesLimit()

@@ -25,7 +25,8 @@ interface Exported {
 }
 
 /**
- * Logs to standard output, pretty or one JSON object per line. With `otlp` it also exports traces, metrics and logs there.
+ * Logs to standard output, pretty or one JSON object per line. With `otlp` it also exports traces, metrics and logs
+ * there.
  */
 export const layer = (options: {
   readonly level: string
@@ -62,8 +63,9 @@ const repeatIntervalMillis = 60_000
 const maxTrackedWarnings = 100
 
 /**
- * Logs a repeated warning at most once a minute, with the number of repetitions that were left out: while the database is
- * down, background work fails every second. Lines with annotations (about one request or delivery) are never left out.
+ * Logs a repeated warning at most once a minute, with the number of repetitions that were left out: while the database
+ * is down, background work fails every second. Lines with annotations (about one request or delivery) are never left
+ * out.
  */
 export const rateLimited = <Output>(
   logger: Logger.Logger<unknown, Output>,

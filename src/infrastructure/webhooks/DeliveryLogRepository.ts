@@ -93,8 +93,8 @@ const deliveryJoins = (sql: SqlClient.SqlClient) =>
 type Sql = SqlClient.SqlClient
 
 /**
- * Deliveries that one page reads at most. Matches may be rare among millions of deliveries, or about to be swept: the page
- * is then short, and its cursor continues after the last delivery that was read.
+ * Deliveries that one page reads at most. Matches may be rare among millions of deliveries, or about to be swept: the
+ * page is then short, and its cursor continues after the last delivery that was read.
  */
 const maxReadPerPage = 10_000
 /** Lanes or sweeps of an org that one page reads at most. */
@@ -120,8 +120,8 @@ const callbackLanes = (sql: Sql, orgId: string) => sql`
   ) SELECT lane FROM lanes LIMIT ${sql.literal(`${maxSources}`)}`
 
 /**
- * The ids that a list filters, newest first: the start of a SELECT without its LIMIT. Reads an index on the wanted state
- * where there is one.
+ * The ids that a list filters, newest first: the start of a SELECT without its LIMIT. Reads an index on the wanted
+ * state where there is one.
  */
 const candidates = (
   sql: Sql,
@@ -257,8 +257,8 @@ const lockEndpoint = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgI
 })
 
 /**
- * Queues a delivery whose row is locked, or makes its row in the queue due; returns no row while an attempt is in flight. Whoever
- * queues a delivery locks its row, so only a claim can change the queue meanwhile.
+ * Queues a delivery whose row is locked, or makes its row in the queue due; returns no row while an attempt is in
+ * flight. Whoever queues a delivery locks its row, so only a claim can change the queue meanwhile.
  */
 const queueAgain = (
   sql: SqlClient.SqlClient,
@@ -342,8 +342,8 @@ const maxSweepsPerEndpoint = 10
 const inlineRecoveries = 500
 
 /**
- * A SELECT of the first unsuccessful deliveries of a recovery after `doneTo`, in the order of their ids: the first of each
- * state, by an index. The bounds of the id keep the entries of other times unread.
+ * A SELECT of the first unsuccessful deliveries of a recovery after `doneTo`, in the order of their ids: the first of
+ * each state, by an index. The bounds of the id keep the entries of other times unread.
  */
 const firstCovered = (
   sql: SqlClient.SqlClient,
@@ -361,7 +361,9 @@ const firstCovered = (
     ) AS d ORDER BY d.id LIMIT ${limit}::int`
 }
 
-/** The parts `endpoint`, `head` and `held`: the active endpoint, and the next deliveries of a recovery, which it locks. */
+/**
+ * The parts `endpoint`, `head` and `held`: the active endpoint, and the next deliveries of a recovery, which it locks.
+ */
 const heldDeliveries = (
   sql: SqlClient.SqlClient,
   recovery: Recovery,
@@ -434,8 +436,8 @@ const queueHeld = (sql: SqlClient.SqlClient, recovery: Recovery, now: DateTime.U
 }
 
 /**
- * Makes the next deliveries of a recovery after `doneTo` due now. They are parked at once, so that a large backlog does not
- * delay other lanes. An attempt in flight continues, and its result is recorded.
+ * Makes the next deliveries of a recovery after `doneTo` due now. They are parked at once, so that a large backlog does
+ * not delay other lanes. An attempt in flight continues, and its result is recorded.
  *
  * @returns how many deliveries it read, the last of them, and how many are due now
  */
@@ -459,8 +461,8 @@ export const recoverBatch = (
 const maxCountedRecoveries = 10_000
 
 /**
- * Counts the deliveries of a recovery: the unsuccessful ones, and the canceled ones that a sweep has not reached; at most
- * `maxCountedRecoveries` of each.
+ * Counts the deliveries of a recovery: the unsuccessful ones, and the canceled ones that a sweep has not reached; at
+ * most `maxCountedRecoveries` of each.
  */
 export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
   sql<{ count: number; isAll: boolean }>`

@@ -19,7 +19,10 @@ import { type ClaimedRow, claimSql, hasDue, maxHeadSize, minHeadSize, toClaimed 
 import { isOrdered, parkedLane } from "./lanes.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
-/** Counts the bytes of attempts. The row of a delivery has the texts of its last one; each one before has a row of its own. */
+/**
+ * Counts the bytes of attempts. The row of a delivery has the texts of its last one; each one before has a row of its
+ * own.
+ */
 const countAttempts = (usage: OrgUsage["Service"], records: ReadonlyArray<AttemptRecord>) => {
   for (const { delivery, outcome } of records) {
     const texts = byteLength(outcome.failure?.message, outcome.body)
@@ -29,9 +32,9 @@ const countAttempts = (usage: OrgUsage["Service"], records: ReadonlyArray<Attemp
 
 /**
  * Releases claims. A delivery that was canceled in flight is not in the queue; its own row loses the claim. Locks the
- * deliveries first, in the order of their ids, like every statement that changes deliveries. Uses arrays in place of joins:
- * PostgreSQL may have planned a join when the table was small, and that plan reads the whole table. `commit` is evaluated in
- * the transaction.
+ * deliveries first, in the order of their ids, like every statement that changes deliveries. Uses arrays in place of
+ * joins: PostgreSQL may have planned a join when the table was small, and that plan reads the whole table. `commit` is
+ * evaluated in the transaction.
  */
 const releaseSql = (
   sql: SqlClient.SqlClient,
@@ -85,9 +88,9 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
     const { kind } = yield* Database
-    // A claim, record or release need not survive a crash of PostgreSQL: it is repeated, or its lease expires. So its commit
-    // does not wait for the disk. The embedded database crashes whenever the process ends, and only commits that wait reach
-    // its disk. A claim ends with the process anyway, but a record must survive.
+    // A claim, record or release need not survive a crash of PostgreSQL: it is repeated, or its lease expires. So its
+    // commit does not wait for the disk. The embedded database crashes whenever the process ends, and only commits that
+    // wait reach its disk. A claim ends with the process anyway, but a record must survive.
     const asyncCommit = sql`set_config('synchronous_commit', 'off', true)`
     const recordCommit = kind === "postgres" ? asyncCommit : sql`NULL`
 
@@ -137,8 +140,8 @@ export const layer = Layer.effect(
 const maxLanesPerBatch = 1_000
 
 /**
- * Makes overdue deliveries due again after the clock was set back. Reads the indexes of claims, and no more parked rows than
- * it moves. Skips rows that others have locked, as a claim does.
+ * Makes overdue deliveries due again after the clock was set back. Reads the indexes of claims, and no more parked rows
+ * than it moves. Skips rows that others have locked, as a claim does.
  */
 const correctTimes = (sql: SqlClient.SqlClient, { after, leaseUntil, limit, now }: TimesCorrection) =>
   sql<{ moved: number; org_id: string | null; lane: string }>`

@@ -59,7 +59,10 @@ export const DeliveryWorkerOptions = Context.Reference<DeliveryWorkerOptions>(
   { defaultValue: () => defaultOptions },
 )
 
-/** The lease of a claim: three times the deadline of an attempt and 5 s, so that a record can wait for an unreachable database. */
+/**
+ * The lease of a claim: three times the deadline of an attempt and 5 s, so that a record can wait for an unreachable
+ * database.
+ */
 export const leaseFor = (attemptTimeout: Duration.Duration) =>
   Duration.sum(Duration.times(attemptTimeout, 3), Duration.seconds(5))
 
@@ -149,8 +152,8 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
 })
 
 /**
- * The delivery worker: claims due deliveries, makes the attempts, records them in batches, and claims again. The backlog stays
- * in the database. When it stops, it claims no more, and finishes and records the attempts in flight.
+ * The delivery worker: claims due deliveries, makes the attempts, records them in batches, and claims again. The
+ * backlog stays in the database. When it stops, it claims no more, and finishes and records the attempts in flight.
  */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
@@ -235,8 +238,9 @@ const releaseClaims = (queue: DeliveryQueue["Service"], deliveries: ReadonlyArra
   )
 
 /**
- * Releases deliveries in batches until its scope closes. Calls `onReleased` for each batch. A batch has deliveries of many
- * lanes: when thousands of lanes fail together, a statement for each would keep the claims from the database for seconds.
+ * Releases deliveries in batches until its scope closes. Calls `onReleased` for each batch. A batch has deliveries of
+ * many lanes: when thousands of lanes fail together, a statement for each would keep the claims from the database for
+ * seconds.
  */
 const makeReleaser = Effect.fnUntraced(function* (
   onReleased: (deliveries: ReadonlyArray<ClaimedDelivery>) => Effect.Effect<void>,
@@ -254,8 +258,9 @@ const makeReleaser = Effect.fnUntraced(function* (
 })
 
 /**
- * Writes attempts, and tries again until the database answers. Calls `onUnreachable` while it does not. When a record fails
- * although the database answers, splits it until the failing attempt is alone; drops that attempt and releases its delivery.
+ * Writes attempts, and tries again until the database answers. Calls `onUnreachable` while it does not. When a record
+ * fails although the database answers, splits it until the failing attempt is alone; drops that attempt and releases
+ * its delivery.
  */
 const makeWrite = (queue: DeliveryQueue["Service"], onUnreachable: Effect.Effect<void>) => {
   /** Whether the database answers another statement. If it does, the record itself is the problem. */
@@ -340,9 +345,9 @@ const correctionMillis = 15_000
 const correctionBatchSize = 5_000
 
 /**
- * Checks every second whether the wall clock was set back. After a step, corrects the times of pending deliveries, which
- * would otherwise wait until the clock reaches them again. Corrects them at the start too: the clock may have stepped while
- * no process ran.
+ * Checks every second whether the wall clock was set back. After a step, corrects the times of pending deliveries,
+ * which would otherwise wait until the clock reaches them again. Corrects them at the start too: the clock may have
+ * stepped while no process ran.
  */
 export const clockStepWorker = Layer.effectDiscard(
   Effect.gen(function* () {

@@ -56,8 +56,8 @@ const findEvent = (sql: SqlClient.SqlClient, orgId: string, eventId: string) =>
   )
 
 /**
- * Lists the types of an org's events, from the index on them: two index entries are read for each type, however many events
- * it has. There is no table of types: it would be a row that every publish of a type writes.
+ * Lists the types of an org's events, from the index on them: two index entries are read for each type, however many
+ * events it has. There is no table of types: it would be a row that every publish of a type writes.
  */
 const listTypes = (sql: SqlClient.SqlClient, orgId: string, { cursor = "", limit }: Page) =>
   sql`
@@ -140,8 +140,8 @@ const insertAll = (
 }
 
 /**
- * Counts the bytes of events while their statement runs, and afterwards those of the inserted ones. Here, because a shared
- * statement goes on without the requests.
+ * Counts the bytes of events while their statement runs, and afterwards those of the inserted ones. Here, because a
+ * shared statement goes on without the requests.
  */
 const counted = (
   usage: OrgUsage["Service"],
@@ -174,9 +174,9 @@ const findEarlier = (sql: SqlClient.SqlClient, orgId: string, keys: ReadonlyArra
       )
 
 /**
- * Publishes the events of requests: those of one turn of the event loop share a statement and a commit (ADR 12). A request
- * inside a transaction, and a request with many events, has a statement of its own. When a shared statement fails, each of
- * its requests runs again alone.
+ * Publishes the events of requests: those of one turn of the event loop share a statement and a commit (ADR 12). A
+ * request inside a transaction, and a request with many events, has a statement of its own. When a shared statement
+ * fails, each of its requests runs again alone.
  */
 const make = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,

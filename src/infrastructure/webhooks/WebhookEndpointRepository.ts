@@ -294,8 +294,8 @@ const removeEndpoint = Effect.fnUntraced(function* (
 })
 
 /**
- * In the transaction that wrote an endpoint with a limit per second: lets it send from now on. Keeps the time of an endpoint
- * that has one, and does nothing when there is no such endpoint.
+ * In the transaction that wrote an endpoint with a limit per second: lets it send from now on. Keeps the time of an
+ * endpoint that has one, and does nothing when there is no such endpoint.
  */
 const setPace = (sql: SqlClient.SqlClient, orgId: string, endpointId: string) => (written: ReadonlyArray<unknown>) =>
   written.length === 0

@@ -18,8 +18,8 @@ const answered = (answer: SafeAnswer | undefined) => ({
 })
 
 /**
- * A 2xx is a success only when its body ended in time. A body that is longer than 64 KiB is not read to its end, so such a
- * 2xx is a `bad_response`. Any other status decides alone, 410 above all.
+ * A 2xx is a success only when its body ended in time. A body that is longer than 64 KiB is not read to its end, so
+ * such a 2xx is a `bad_response`. Any other status decides alone, 410 above all.
  */
 const failureOf = ({ status, truncated }: SafeAnswer): AttemptOutcome["failure"] =>
   truncated && status >= 200 && status < 300

@@ -8,7 +8,10 @@ import { parkedLane } from "./lanes.ts"
 
 type Queue = DeliveryQueue["Service"]
 
-/** How long a bucket may stay unread: another replica may have left deliveries in it. Less than the poll interval of the worker. */
+/**
+ * How long a bucket may stay unread: another replica may have left deliveries in it. Less than the poll interval of the
+ * worker.
+ */
 const pollMillis = Duration.toMillis("4 seconds")
 /** How long a bucket is left alone after a claim in it failed. */
 const unavailableMillis = Duration.toMillis("1 second")
@@ -36,7 +39,10 @@ type HasDue = (now: DateTime.Utc) => Effect.Effect<boolean, Unavailable>
 
 const nothing: Claimed = { deliveries: [], more: false, short: false, pacedUntil: null }
 
-/** Claims in one bucket after the other, in turn. Reads those that this process has changed, and those with due deliveries. */
+/**
+ * Claims in one bucket after the other, in turn. Reads those that this process has changed, and those with due
+ * deliveries.
+ */
 const makeClaim = (
   sql: SqlClient.SqlClient,
   { all, count, touched }: Buckets,
@@ -127,8 +133,9 @@ const makeClaim = (
 const recordAgain = Schedule.max([Schedule.spaced("1 second"), Schedule.recurs(50)])
 
 /**
- * Runs an operation of the queue on the deliveries of each bucket. A bucket that is unavailable must not hold up the others:
- * its part is tried again in the background. Until then its deliveries keep their lease, and are due again if that ends.
+ * Runs an operation of the queue on the deliveries of each bucket. A bucket that is unavailable must not hold up the
+ * others: its part is tried again in the background. Until then its deliveries keep their lease, and are due again if
+ * that ends.
  */
 const inParts = <Item>(
   sql: SqlClient.SqlClient,
@@ -230,8 +237,8 @@ export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue, hasDue:
 const maxLanesRead = 1_000
 
 /**
- * Counts the due deliveries, up to `limit`, and finds the oldest. Reads the indexes of claims. For the oldest parked delivery
- * it reads the first of each lane, up to `maxLanesRead` lanes. With an org, it counts that org's.
+ * Counts the due deliveries, up to `limit`, and finds the oldest. Reads the indexes of claims. For the oldest parked
+ * delivery it reads the first of each lane, up to `maxLanesRead` lanes. With an org, it counts that org's.
  */
 export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: number, orgId: string | null = null) => {
   const ofOrg = orgId === null ? sql.literal("true") : sql`p.org_id = ${orgId}`

@@ -14,7 +14,8 @@ type Sql = SqlClient.SqlClient
 const shares = (sql: Sql, claim: Claim) => {
   const { freeBytes, commonSlots, laneHas, laneSlots, laneWorks, orgSlots } = claimSlots(sql, claim)
   // lanes: the due lanes with their endpoints and free slots.
-  // in_orgs: the order within an org. Lanes that work, and the first delivery of lanes with nothing in flight, come first.
+  // in_orgs: the order within an org. Lanes that work, and the first delivery of lanes with nothing in flight, come
+  // first.
   //   The first delivery of each lane comes before the second of any.
   // shared: the deliveries within the org's share of slots and bytes.
   // ranked: the deliveries of all orgs within the free bytes; the first delivery of each org always fits.
@@ -86,7 +87,10 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
     ), ${paced(sql, at)}`
 
-/** The CTE `next_turns`: where the next claim continues. An org that used its share continues after the last lane that it used. */
+/**
+ * The CTE `next_turns`: where the next claim continues. An org that used its share continues after the last lane that
+ * it used.
+ */
 const nextTurns = (sql: Sql) => sql`
     next_turns AS (
       SELECT o.org_id, o.turn, b.gave >= o.share AND o.turn_share < o.slots AS is_full, l.lanes >= o.max_lanes AS is_cut,
@@ -99,12 +103,12 @@ const nextTurns = (sql: Sql) => sql`
     )`
 
 /**
- * Claims due deliveries for the free slots, at the head of the queue and in the backlog. Parks the rest of the head, so that no
- * claim reads it again and the backlog of one org costs the others nothing. `commit` is evaluated in the transaction of the
- * claim.
+ * Claims due deliveries for the free slots, at the head of the queue and in the backlog. Parks the rest of the head, so
+ * that no claim reads it again and the backlog of one org costs the others nothing. `commit` is evaluated in the
+ * transaction of the claim.
  *
- * PostgreSQL plans a statement once, perhaps while its tables are empty. So locked rows are found again by `ctid`, and others by
- * a lateral subquery that `OFFSET 0` keeps separate: no plan can then read a whole table.
+ * PostgreSQL plans a statement once, perhaps while its tables are empty. So locked rows are found again by `ctid`, and
+ * others by a lateral subquery that `OFFSET 0` keeps separate: no plan can then read a whole table.
  */
 export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement.Fragment) => {
   const at = date(claim.now)
@@ -155,8 +159,9 @@ export interface Turns {
 }
 
 /**
- * The recursive CTE `name`: the values of `column` that have a backlog, in the order of the index, from the first after `last`
- * around to `last`. `value` is the column as the index has it. Both ends are conditions of the index, so the last step does not read past `last`. `~` sorts after every id.
+ * The recursive CTE `name`: the values of `column` that have a backlog, in the order of the index, from the first after
+ * `last` around to `last`. `value` is the column as the index has it. Both ends are conditions of the index, so the
+ * last step does not read past `last`. `~` sorts after every id.
  */
 const valuesInTurn = (
   sql: Sql,
@@ -194,8 +199,8 @@ const endpointOfLane = (sql: Sql) => sql`
   LEFT JOIN LATERAL (SELECT failing_since AS since FROM failing_callbacks WHERE lane = l.lane) f ON w.id IS NULL`
 
 /**
- * The CTE `head`, the head of the queue. When it is full, also the CTE `tail`: the newest due deliveries of orgs that are not
- * in the head, so that these orgs do not wait until the rows between are parked.
+ * The CTE `head`, the head of the queue. When it is full, also the CTE `tail`: the newest due deliveries of orgs that
+ * are not in the head, so that these orgs do not wait until the rows between are parked.
  */
 const dueAtHead = (sql: Sql, at: Date, { headSize }: Turns) => {
   const columns = sql`ctid AS place, org_id, lane, delivery_id, due_at, bytes, false AS parked`
@@ -215,9 +220,9 @@ const dueAtHead = (sql: Sql, at: Date, { headSize }: Turns) => {
 }
 
 /**
- * The first deliveries of a lane `l` of the org `o` that sends in order, as many as are free without a gap. So the first of
- * the lane is always among them: while another claim has it, or it waits for its retry, none is free. `due_at` is only the
- * order.
+ * The first deliveries of a lane `l` of the org `o` that sends in order, as many as are free without a gap. So the
+ * first of the lane is always among them: while another claim has it, or it waits for its retry, none is free. `due_at`
+ * is only the order.
  */
 const headInOrder = (sql: Sql, at: Date) => sql`
   SELECT place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM (
@@ -316,7 +321,10 @@ export interface ClaimedRow {
   readonly ordered: boolean
   /** The place among the claimed deliveries of its lane, from 0. */
   readonly place_in_lane: number
-  /** Milliseconds from the beginning of the claim, by the database's clock, to the attempt; `null` without a limit per second. */
+  /**
+   * Milliseconds from the beginning of the claim, by the database's clock, to the attempt; `null` without a limit per
+   * second.
+   */
   readonly delay_ms: number | null
   /** When a lane may send again that waits for its limit per second. */
   readonly paced_until: Date | null
@@ -367,8 +375,8 @@ export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): Rea
 }
 
 /**
- * SQL: the free slots of lanes and orgs in a claim. The row `state` says what they have in flight in this process. A lane is the
- * row `l` with its endpoint `w` and its failing callback `f`. An org is the name of a column with its id.
+ * SQL: the free slots of lanes and orgs in a claim. The row `state` says what they have in flight in this process. A
+ * lane is the row `l` with its endpoint `w` and its failing callback `f`. An org is the name of a column with its id.
  */
 const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
   // A look-up by key, not a join: a join would read every lane with a backlog before the first delivery.
@@ -383,8 +391,8 @@ const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
     /** Whether the lane's last attempt in this process succeeded. */
     laneWorks: sql`coalesce((${laneState} ->> 2)::int, 0) = 1`,
     /**
-     * Free slots of the lane: none when its endpoint is deleted or inactive, and none in an ordered lane that has deliveries in
-     * flight in this process.
+     * Free slots of the lane: none when its endpoint is deleted or inactive, and none in an ordered lane that has
+     * deliveries in flight in this process.
      */
     laneSlots: sql`
       (CASE WHEN w.id IS NULL AND NOT ${isCallbackLane(sql)} THEN 0
@@ -392,7 +400,10 @@ const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
           ELSE greatest(${claim.laneCap}::int, ${orderedBatchSize}::int) END
         WHEN w.failing_since IS NULL AND f.since IS NULL THEN coalesce((${laneState} ->> 1)::int, ${claim.laneCap})
         ELSE 1 END - ${laneHas})`,
-    /** Slots that the org may take so that `reserve` times its new total stays free. Rounded up, so that the last slot is used. */
+    /**
+     * Slots that the org may take so that `reserve` times its new total stays free. Rounded up, so that the last slot
+     * is used.
+     */
     orgSlots: (org: string) => sql`ceil((${free} - ${reserve} * ${orgHas(org)}) / (1 + ${reserve}))::int`,
     /** Slots that the org may take until it has three quarters of its share. */
     commonSlots: (org: string) =>
@@ -404,10 +415,10 @@ const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
 }
 
 /**
- * SQL of the limit per second. `endpoint_paces` has the time of the next attempt of an endpoint, over all replicas. A claim
- * locks the row, assigns the times of the deliveries that it takes, one after the other, and writes the time of the next. The
- * times are those of the database's clock, which all replicas share; a replica gets each as a number of milliseconds from the
- * claim's answer on. The lane is `l`, its endpoint `w`.
+ * SQL of the limit per second. `endpoint_paces` has the time of the next attempt of an endpoint, over all replicas. A
+ * claim locks the row, assigns the times of the deliveries that it takes, one after the other, and writes the time of
+ * the next. The times are those of the database's clock, which all replicas share; a replica gets each as a number of
+ * milliseconds from the claim's answer on. The lane is `l`, its endpoint `w`.
  */
 
 const horizonSeconds = paceHorizonMillis / 1000
@@ -438,8 +449,8 @@ const paceDelay = (sql: Sql) => sql`
     THEN (1000 * (w.pace_offset + t.place_in_lane * ${paceMargin}::float8 / w.max_per_second))::float8 END`
 
 /**
- * The CTEs `paces` and `paced`, which write the times of the next attempts. `until` is when, by the replica's clock `at`, the next
- * claim can take deliveries of lanes that wait for their limit.
+ * The CTEs `paces` and `paced`, which write the times of the next attempts. `until` is when, by the replica's clock
+ * `at`, the next claim can take deliveries of lanes that wait for their limit.
  */
 const paced = (sql: Sql, at: Date) => sql`
   paces AS MATERIALIZED (
@@ -470,7 +481,10 @@ const create = `
     RETURN FOUND;
   END $$`
 
-/** Whether a claim in the bucket of the fiber may find something: a due delivery, or a backlog. A tenth of the cost of a claim. */
+/**
+ * Whether a claim in the bucket of the fiber may find something: a due delivery, or a backlog. A tenth of the cost of a
+ * claim.
+ */
 export const hasDue = (sql: SqlClient.SqlClient, now: DateTime.Utc) => {
   functionsOf(sql)?.add(call, create)
   return sql.unsafe<{ has: boolean }>(call, [date(now)]).pipe(

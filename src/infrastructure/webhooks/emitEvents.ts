@@ -10,9 +10,10 @@ import { deliverEvents } from "./insertEvents.ts"
 
 /**
  * The parts `subscribed`, `announced` and `announcing`, which write events of the service's own and a sweep for their
- * deliveries, in the statement of the change that they are about. They read the part `service_event` (id, org_id, type, body,
- * topics, subject, at). An event that no endpoint of its org names is not written. A sweep inserts the deliveries, so that
- * the change waits for no lock of another endpoint: two endpoints that end at the same time would wait for each other.
+ * deliveries, in the statement of the change that they are about. They read the part `service_event` (id, org_id, type,
+ * body, topics, subject, at). An event that no endpoint of its org names is not written. A sweep inserts the
+ * deliveries, so that the change waits for no lock of another endpoint: two endpoints that end at the same time would
+ * wait for each other.
  */
 export const announcementParts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
   {
@@ -96,7 +97,9 @@ export const eventRows = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEve
 
 const listeners = new WeakMap<SqlClient.SqlClient, Effect.Effect<void>>()
 
-/** Runs `listener` whenever a change of this client may have written events, which wait for a sweep, after its commit. */
+/**
+ * Runs `listener` whenever a change of this client may have written events, which wait for a sweep, after its commit.
+ */
 export const onEmitted = (sql: SqlClient.SqlClient, listener: Effect.Effect<void>) => void listeners.set(sql, listener)
 
 /** Says that events may have been written. */
@@ -118,9 +121,9 @@ const write = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) =>
   )
 
 /**
- * Makes a change and its events in one statement. In a distributed database the events are further statements of the same
- * transaction: Citus would send the rows between an INSERT and another one of the same statement to every node, and the events of
- * a change of the platform are in another schema.
+ * Makes a change and its events in one statement. In a distributed database the events are further statements of the
+ * same transaction: Citus would send the rows between an INSERT and another one of the same statement to every node,
+ * and the events of a change of the platform are in another schema.
  *
  * @param write makes the statement, with the events if the argument is defined
  * @param eventsOf the events of the rows that the statement has returned

@@ -14,20 +14,21 @@ import { runParts } from "../database/runParts.ts"
 import { endOfLane, isOrdered, lastOfLane, queueColumns } from "./lanes.ts"
 
 /**
- * Deliveries that are inserted together with their event. A sweep inserts the others, so that an event takes as long for an
- * org with hundreds of endpoints as for one with a few.
+ * Deliveries that are inserted together with their event. A sweep inserts the others, so that an event takes as long
+ * for an org with hundreds of endpoints as for one with a few.
  */
 export const inlineReceivers = 32
 
 /**
- * The parts that insert the deliveries of events without a job, and the sweeps for the other deliveries, in one statement. They
- * read the part `asked` (n, id, org_id, type, body, topics, subject, at): the events in their order; `subject` is the
- * endpoint that gets no delivery, or empty. They also read `event` (id): the events of `asked` that get deliveries. `swept`
- * has the events with a sweep.
+ * The parts that insert the deliveries of events without a job, and the sweeps for the other deliveries, in one
+ * statement. They read the part `asked` (n, id, org_id, type, body, topics, subject, at): the events in their order;
+ * `subject` is the endpoint that gets no delivery, or empty. They also read `event` (id): the events of `asked` that
+ * get deliveries. `swept` has the events with a sweep.
  *
- * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their lock is
- * shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted. All statements
- * lock endpoints in the order of their ids. receivers: the first deliveries; one is parked if its lane has a backlog.
+ * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their
+ * lock is shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
+ * All statements lock endpoints in the order of their ids. receivers: the first deliveries; one is parked if its lane
+ * has a backlog.
  */
 export const deliverEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => {
   // Those that send in order come first, and always with their event: a sweep could come after a later event.
@@ -115,8 +116,9 @@ export const deliverEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => 
 }
 
 /**
- * The parts that insert events without a job and their deliveries. They read the part `asked` of `deliverEvents`, with the
- * column `key`. `event` has the ids of the inserted events; an event whose idempotency key is taken is not inserted.
+ * The parts that insert events without a job and their deliveries. They read the part `asked` of `deliverEvents`, with
+ * the column `key`. `event` has the ids of the inserted events; an event whose idempotency key is taken is not
+ * inserted.
  */
 export const insertEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
   {
@@ -132,9 +134,9 @@ export const insertEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
 ]
 
 /**
- * The parts `lane_ends`, `made`, `places` and `queued`, which insert the deliveries of events and queue the pending ones. They
- * read the parts `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A receiver whose event is
- * not in `event` is not inserted.
+ * The parts `lane_ends`, `made`, `places` and `queued`, which insert the deliveries of events and queue the pending
+ * ones. They read the parts `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A
+ * receiver whose event is not in `event` is not inserted.
  *
  * @param parked `true` parks all of them; `false` parks those whose lane has a backlog
  */
@@ -194,8 +196,8 @@ interface FanOut {
 }
 
 /**
- * Inserts the deliveries of an event to endpoints, in a transaction. They are parked at once, so that many of them do not
- * delay other lanes. Returns how many.
+ * Inserts the deliveries of an event to endpoints, in a transaction. They are parked at once, so that many of them do
+ * not delay other lanes. Returns how many.
  */
 export const fanOut = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -230,9 +232,9 @@ export const fanOut = Effect.fnUntraced(function* (
 })
 
 /**
- * SQL: the id of a delivery that is inserted together with its event: the time of the event's ULID, the last 13 of its 16
- * random characters, and the receiver's number in three digits. So the database can number deliveries that the process
- * cannot count. Ids of one process stay in the order of their events.
+ * SQL: the id of a delivery that is inserted together with its event: the time of the event's ULID, the last 13 of its
+ * 16 random characters, and the receiver's number in three digits. So the database can number deliveries that the
+ * process cannot count. Ids of one process stay in the order of their events.
  *
  * @param event the event's id
  * @param number the receiver's number, below 32,768

@@ -19,9 +19,9 @@ export interface EndedLane {
 const inlineCancellations = 500
 
 /**
- * Cancels the next pending deliveries in ended lanes, after `doneTo`. Locks the deliveries first, in the order of their ids,
- * like every statement that changes deliveries. An attempt in flight is still recorded: its delivery keeps the claim and
- * the lease.
+ * Cancels the next pending deliveries in ended lanes, after `doneTo`. Locks the deliveries first, in the order of their
+ * ids, like every statement that changes deliveries. An attempt in flight is still recorded: its delivery keeps the
+ * claim and the lease.
  *
  * @returns how many deliveries it read, and the last of them
  */
@@ -56,9 +56,9 @@ export const cancelBatch = (
     SELECT count(*)::int AS rows, max(id) AS last FROM head`.pipe(Effect.map(([row]) => row!))
 
 /**
- * Cancels the pending deliveries of lanes that have just ended: the first ones now, the others by sweeps. From the commit on,
- * every reader and every claim takes all of them as canceled. Runs in the transaction that ends the lanes, after the change
- * of the endpoints: whoever inserts a delivery locks its endpoint first.
+ * Cancels the pending deliveries of lanes that have just ended: the first ones now, the others by sweeps. From the
+ * commit on, every reader and every claim takes all of them as canceled. Runs in the transaction that ends the lanes,
+ * after the change of the endpoints: whoever inserts a delivery locks its endpoint first.
  */
 export const cancelLanes = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -86,8 +86,8 @@ export const cancelLanes = Effect.fnUntraced(function* (
 })
 
 /**
- * SQL: the lane of a parked row `p`, as only the index of the backlog has it. By the column, a plan whose statistics are from an
- * empty queue would read the whole lane by the primary key, and sort it.
+ * SQL: the lane of a parked row `p`, as only the index of the backlog has it. By the column, a plan whose statistics
+ * are from an empty queue would read the whole lane by the primary key, and sort it.
  */
 export const parkedLane = (sql: SqlClient.SqlClient) => sql.literal("p.lane || ''")
 
@@ -98,8 +98,9 @@ interface Lane {
 }
 
 /**
- * SQL: the latest `due_at` of a lane's backlog; `NULL` without a backlog. Reads the index from its end: at its beginning are the
- * entries of deliveries that left the queue, until a vacuum. Even so, call it once for a lane and not for each row.
+ * SQL: the latest `due_at` of a lane's backlog; `NULL` without a backlog. Reads the index from its end: at its
+ * beginning are the entries of deliveries that left the queue, until a vacuum. Even so, call it once for a lane and not
+ * for each row.
  */
 export const lastOfLane = (sql: SqlClient.SqlClient, { orgId, lane }: Lane) =>
   sql.literal(`(
@@ -108,9 +109,9 @@ export const lastOfLane = (sql: SqlClient.SqlClient, { orgId, lane }: Lane) =>
   )`)
 
 /**
- * SQL: the `due_at` of a row at the end of a lane that sends in order. By the clock of the database, because replicas have
- * their own: an event that is published after another one has been answered comes after it. Rows of one statement are a
- * microsecond apart.
+ * SQL: the `due_at` of a row at the end of a lane that sends in order. By the clock of the database, because replicas
+ * have their own: an event that is published after another one has been answered comes after it. Rows of one statement
+ * are a microsecond apart.
  *
  * @param last `lastOfLane` of the lane
  * @param number the number of the new row among those of its statement and lane, from 1
@@ -126,8 +127,9 @@ export const isOrdered = (sql: SqlClient.SqlClient, endpoint: string) =>
   sql.literal(`EXISTS (SELECT FROM webhook_endpoints o WHERE o.id = ${endpoint} AND o.ordered)`)
 
 /**
- * A subquery: the endpoint of a lane `l`. No row for a callback lane, and none when the endpoint was deleted or deactivated
- * after its deliveries were queued. `OFFSET 0` keeps the subquery separate, so that no plan reads the whole table.
+ * A subquery: the endpoint of a lane `l`. No row for a callback lane, and none when the endpoint was deleted or
+ * deactivated after its deliveries were queued. `OFFSET 0` keeps the subquery separate, so that no plan reads the whole
+ * table.
  */
 export const liveEndpoint = (sql: SqlClient.SqlClient) => sql`
   (SELECT * FROM webhook_endpoints WHERE id = left(l.lane, 26) AND active AND coalesce(lane, id) = l.lane OFFSET 0)`
@@ -143,7 +145,10 @@ export const isCallbackLane = (sql: SqlClient.SqlClient) => sql.literal("(substr
 export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
   sql.literal(`${table}id || '.' || coalesce(nullif(split_part(${table}lane, '.', 2), '')::int, 0) + 1`)
 
-/** A table `s` of the states that a recovery covers. With one state, an index has the deliveries in the order of their ids. */
+/**
+ * A table `s` of the states that a recovery covers. With one state, an index has the deliveries in the order of their
+ * ids.
+ */
 export const unsuccessfulStates = (sql: SqlClient.SqlClient) =>
   sql.literal("(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)")
 

@@ -50,7 +50,10 @@ interface Failed {
   readonly event: ServiceEvent
 }
 
-/** The events for the deliveries that have no attempt left. A delivery of one of the service's own events makes no event. */
+/**
+ * The events for the deliveries that have no attempt left. A delivery of one of the service's own events makes no
+ * event.
+ */
 const failedOf = (
   random: SecureRandom.SecureRandom["Service"],
   records: ReadonlyArray<AttemptRecord>,
@@ -97,8 +100,8 @@ const attemptColumns = `delivery_id text, org_id text, number int, started_at ti
   failure text, error text, body text`
 
 /**
- * The parts that insert the previous attempts, which the rows of the deliveries kept until now. Most deliveries have one
- * attempt, and no row here.
+ * The parts that insert the previous attempts, which the rows of the deliveries kept until now. Most deliveries have
+ * one attempt, and no row here.
  */
 const writeAttempts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
   {
@@ -120,12 +123,13 @@ const writeAttempts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
 ]
 
 /**
- * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their ids, like
- * every statement that changes deliveries. The row in the queue says which worker claims a delivery. Returns the ids of the
- * deliveries that another worker claims now.
+ * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their
+ * ids, like every statement that changes deliveries. The row in the queue says which worker claims a delivery. Returns
+ * the ids of the deliveries that another worker claims now.
  *
- * made: the attempts. held: the attempts with the delivery's row and its place in the queue. ended: the rows that leave the
- * queue. retried: the rows that wait for a retry. ours: the deliveries that this worker still claims. moved: their new state.
+ * made: the attempts. held: the attempts with the delivery's row and its place in the queue. ended: the rows that leave
+ * the queue. retried: the rows that wait for a retry. ours: the deliveries that this worker still claims. moved: their
+ * new state.
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -197,7 +201,8 @@ export const recordAttempts = Effect.fnUntraced(function* (
   const failed = yield* failedOf(random, records, now)
   const move = Effect.gen(function* () {
     const others = new Set((yield* moveOn(sql, records, now, commit, failed)).map(({ id }) => id))
-    // A recovery that the statement waited for has moved the claim to the queue, where the statement could not see it yet.
+    // A recovery that the statement waited for has moved the claim to the queue, where the statement could not see it
+    // yet.
     if (others.size > 0) {
       yield* moveOn(
         sql,

@@ -17,7 +17,8 @@ const repositories = Layer.mergeAll(DocsQuestionsSql.layer, ProjectDocsSql.layer
 layer(Layer.provideMerge(repositories, databases.postgres), { excludeTestServices: true })(
   "locks of questions",
   (it) => {
-    // Seen failing without the lock on the documentation's row: the removal does not wait, and its erasure misses the questions.
+    // Seen failing without the lock on the documentation's row: the removal does not wait, and its erasure misses the
+    // questions.
     it.effect("a removal of documentation waits for questions that are being written, and they go with it", () =>
       Effect.gen(function* () {
         const [repository, questions] = [yield* ProjectDocsRepository, yield* DocsQuestionRepository]

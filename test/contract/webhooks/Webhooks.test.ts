@@ -59,7 +59,10 @@ const sql = Layer.mergeAll(
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
-/** An org's first entry in the log of its bucket too, so that its id is taken in both logs: `assertAudited` needs one that is. */
+/**
+ * An org's first entry in the log of its bucket too, so that its id is taken in both logs: `assertAudited` needs one
+ * that is.
+ */
 const takenIds = Layer.effect(
   OrgRepository,
   Effect.zipWith(OrgRepository, SqlClient.SqlClient, (orgs, sql) =>

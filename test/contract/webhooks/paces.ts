@@ -20,7 +20,10 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
-/** The times of the next attempts of endpoints with a limit per second, which no port returns, and the clock that decides them. */
+/**
+ * The times of the next attempts of endpoints with a limit per second, which no port returns, and the clock that
+ * decides them.
+ */
 export class Paces extends Context.Service<
   Paces,
   {
@@ -120,7 +123,8 @@ export const paces = (it: It<Paces>) => {
           assert.deepStrictEqual(yield* claim(now, { laneCap: 50 }), [])
           yield* deliver(first, now)
           yield* forward(orgId, paceHorizonMillis)
-          // The clock of another replica differs by minutes: it decides nothing. The last time was 540 ms after the first one's.
+          // The clock of another replica differs by minutes: it decides nothing. The last time was 540 ms after the
+          // first one's.
           const second = yield* claim(plus(now, 300), { laneCap: 50 })
           assert.deepStrictEqual(timesOf(second), steps.slice(0, timesOf(second).length))
           assert.strictEqual(timesOf(second).length, Math.floor((2 * paceHorizonMillis) / step(10)) + 1 - room)

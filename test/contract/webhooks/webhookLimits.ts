@@ -146,7 +146,8 @@ export const webhookLimits = (it: It) => {
     }),
   )
 
-  // Seen failing: publishes that shared a statement did not count, and one that was refused counted for another's event.
+  // Seen failing: publishes that shared a statement did not count, and one that was refused counted for another's
+  // event.
   it.effect("limits: each event counts, whatever is published at the same time", () =>
     Effect.gen(function* () {
       const [{ orgId }, full] = [yield* insertOrg(), yield* insertOrg()]

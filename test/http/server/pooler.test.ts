@@ -28,8 +28,8 @@ interface Session {
 }
 
 /**
- * A pooler in transaction mode in front of the server in the URL, as PgBouncer is one: after each transaction, the session goes to
- * the client that wants one next. Every client brings a session, with its own sign-in. Returns its URL.
+ * A pooler in transaction mode in front of the server in the URL, as PgBouncer is one: after each transaction, the
+ * session goes to the client that wants one next. Every client brings a session, with its own sign-in. Returns its URL.
  *
  * @param refuses a startup parameter that it does not know
  */

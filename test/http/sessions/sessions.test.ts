@@ -119,7 +119,8 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
           expect(sent["set-cookie"]).toEqual([expect.stringMatching(/^__Host-gatehouse_session=.*; Secure; /)])
           const cookie = sent["set-cookie"]![0]!.split(";", 1)[0]!
           expect(yield* status("GET", "/api/v0/sessions/current", { ...headers, cookie })).toBe(200)
-          // Seen failing: a neighbour of the domain can set the name without the prefix, and signed its visitors in as itself.
+          // Seen failing: a neighbour of the domain can set the name without the prefix, and signed its visitors in as
+          // itself.
           const planted = cookie.replace("__Host-", "")
           const foreign = `${cookie.slice(0, -1)}${cookie.endsWith("0") ? "1" : "0"}`
           expect(yield* status("GET", "/api/v0/sessions/current", { ...headers, cookie: planted })).toBe(401)

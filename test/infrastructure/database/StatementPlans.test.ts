@@ -162,7 +162,9 @@ const fill = Effect.fnUntraced(function* (place: Place, rows: number, states: St
   yield* moveTo(place, states)
 })
 
-/** Rows of `rowsEach` of a page, and of pages that look for rare rows among 10,000: entries alone, and with their rows. */
+/**
+ * Rows of `rowsEach` of a page, and of pages that look for rare rows among 10,000: entries alone, and with their rows.
+ */
 const [page20, rareEntries, rareRows] = [20, 700, 10_000 / 3]
 
 /** A call of a method, with how many rows it returns or changes at most. */
@@ -537,8 +539,8 @@ const stages: readonly [States, ...ReadonlyArray<States>] = [
 ]
 
 /**
- * Waits until no transaction of the server, also of other tests, is older than now: an index scan marks the entries of rows
- * that are gone only when nobody can see them.
+ * Waits until no transaction of the server, also of other tests, is older than now: an index scan marks the entries of
+ * rows that are gone only when nobody can see them.
  */
 const forgotten = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -549,7 +551,10 @@ const forgotten = Effect.gen(function* () {
   yield* until("older transactions", older, (rows) => rows.length === 0)
 })
 
-/** Runs acts in a large and in a small org while the rows of the large one go from stage to stage; returns what read too much. */
+/**
+ * Runs acts in a large and in a small org while the rows of the large one go from stage to stage; returns what read too
+ * much.
+ */
 const checkStages = Effect.fnUntraced(function* <Stage>(
   stages: readonly [Stage, ...ReadonlyArray<Stage>],
   actsOf: (place: Place) => Effect.Effect<ReadonlyArray<Act>, never, World>,

@@ -43,7 +43,9 @@ const jobs: typeof JobRepository.use = (use) => JobRepository.use(use)
 /** The number of rows of each kind. */
 const many = 20_000
 
-/** Other orgs, and jobs of the org in each state: with and without a key, of a hundred workflows, delayed, with a lease. */
+/**
+ * Other orgs, and jobs of the org in each state: with and without a key, of a hundred workflows, delayed, with a lease.
+ */
 const fill = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc) {
   const sql = yield* SqlClient.SqlClient
   const at = DateTime.toDateUtc(now)

@@ -18,7 +18,10 @@ interface DeliveryTableProps {
   readonly isLoadingMore?: boolean
 }
 
-/** When the next attempt comes. A time that has passed is due: the delivery waits for a free slot, or for an earlier one. */
+/**
+ * When the next attempt comes. A time that has passed is due: the delivery waits for a free slot, or for an earlier
+ * one.
+ */
 const NextAttempt = ({ at }: { readonly at: string | null }) =>
   at !== null && Date.parse(at) < useNow() ? <span title={at}>due</span> : <Time at={at} isRelative />
 

@@ -59,7 +59,8 @@ export const ActiveOrgs = ({ since }: { readonly since: string }) => {
     "activity.activeOrgs",
     { by, since, limit: 10 },
     ({ orgs }) => orgs,
-    // A ranking of thousands of orgs takes some hundred milliseconds: neither live events nor many open pages ask for it often.
+    // A ranking of thousands of orgs takes some hundred milliseconds: neither live events nor many open pages ask for
+    // it often.
     { isLive: false, refetchMillis: 60_000, keepsPrevious: true },
   )
   return (

@@ -104,7 +104,9 @@ const repositoryOf = ({ name, owner, repository }: Values) => {
   return repo === undefined ? undefined : { owner, repo }
 }
 
-/** Reads runs by a claim map of the operator. A tag, and a ref that is no branch, are previews whatever the map says. */
+/**
+ * Reads runs by a claim map of the operator. A tag, and a ref that is no branch, are previews whatever the map says.
+ */
 export const readByMap = (map: ClaimMap): ReadRun => {
   const needed: ReadonlyArray<ClaimField> = [
     "repositoryId",

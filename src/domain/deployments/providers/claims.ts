@@ -52,8 +52,8 @@ export const splitRepository = (repository: string): { readonly owner: string; r
 }
 
 /**
- * The file of a reference such as `owner/name/.github/workflows/deploy.yml@refs/heads/main`, without the part after `@`.
- * File names and refs may contain `@`, so the run's own ref and commit are tried first.
+ * The file of a reference such as `owner/name/.github/workflows/deploy.yml@refs/heads/main`, without the part after
+ * `@`. File names and refs may contain `@`, so the run's own ref and commit are tried first.
  */
 export const fileOfReference = (reference: string | undefined, ends: ReadonlyArray<string>): string | null => {
   if (reference === undefined || reference === "") return null
@@ -73,8 +73,8 @@ const describe = SchemaIssue.makeFormatterStandardSchemaV1({
 })
 
 /**
- * A reader of claims: a schema of the claims that a provider needs, and the run that they mean. It ignores other claims.
- * It names the first missing or malformed claim and its rule, without its value.
+ * A reader of claims: a schema of the claims that a provider needs, and the run that they mean. It ignores other
+ * claims. It names the first missing or malformed claim and its rule, without its value.
  */
 export const reader = <S extends Schema.ConstraintDecoder<unknown>>(
   schema: S,

@@ -24,8 +24,9 @@ const bare = (uuid: string) => uuid.replace(/[{}]/g, "").toLowerCase()
 const bitbucketIssuer = /\/workspaces\/([\w.-]{1,100})\/pipelines-config\/identity\/oidc$/
 
 /**
- * Reads the run of a Bitbucket token. The workspace's name comes from the issuer, and the repository is named by its UUID,
- * because the token has no name of it. A run on a branch counts as a push. A run without a branch (a tag) is refused.
+ * Reads the run of a Bitbucket token. The workspace's name comes from the issuer, and the repository is named by its
+ * UUID, because the token has no name of it. A run on a branch counts as a push. A run without a branch (a tag) is
+ * refused.
  */
 const readBitbucket = (issuer: string): ReadRun => {
   const workspace = bitbucketIssuer.exec(issuer)?.[1]
@@ -147,9 +148,9 @@ const repositoryForm = /^([\w.-]{1,100})\/([\w.-]{1,100})$/
 const pullRequestRef = /^refs\/pull\/([1-9][0-9]{0,8})\/(?:merge|head)$/
 
 /**
- * The run of a GitHub token. Fails when `repository` and `repository_owner` disagree, for `pull_request_target`, and for a
- * run without a branch or tag. Every run but a push to a branch is a preview: its ref can be chosen by a stranger, or is not
- * a branch.
+ * The run of a GitHub token. Fails when `repository` and `repository_owner` disagree, for `pull_request_target`, and
+ * for a run without a branch or tag. Every run but a push to a branch is a preview: its ref can be chosen by a
+ * stranger, or is not a branch.
  * Source of the claims' meaning: GitHub's "OpenID Connect reference" and "Events that trigger workflows".
  */
 export const runFromGitHub = (claims: GitHubClaims): Result.Result<ClaimedRun, Unauthorized> => {
@@ -290,9 +291,9 @@ const originForm = /^(?:https?:\/\/)?[\w.:-]+\/(.+?)(?:\.git)?$/
 const changeRequestRef = /^refs\/(?:pull|merge-requests)\/([1-9][0-9]{0,8})\//
 
 /**
- * The run of a CircleCI token. Builds of forks run in the same CircleCI project and differ by the repository, so both make
- * up the identity. A run on a branch counts as a push. A job that a person reran with SSH is refused: anyone with access to
- * the job's machine can use its token.
+ * The run of a CircleCI token. Builds of forks run in the same CircleCI project and differ by the repository, so both
+ * make up the identity. A run on a branch counts as a push. A job that a person reran with SSH is refused: anyone with
+ * access to the job's machine can use its token.
  */
 const runFromCircleCI = (claims: CircleCIClaims): Result.Result<ClaimedRun, Unauthorized> => {
   const origin = claims[claim("vcs-origin")]
@@ -356,8 +357,8 @@ type BuildkiteClaims = typeof BuildkiteClaims.Type
 const commitForm = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/
 
 /**
- * The run of a Buildkite token: a build. The pipeline is the repository, because the token names no other. Only a build that
- * a webhook started for a branch is no preview. A branch with a colon is a fork's (`stranger:main`).
+ * The run of a Buildkite token: a build. The pipeline is the repository, because the token names no other. Only a build
+ * that a webhook started for a branch is no preview. A branch with a colon is a fork's (`stranger:main`).
  */
 const runFromBuildkite = (claims: BuildkiteClaims): Result.Result<ClaimedRun, Unauthorized> => {
   const { build_branch: branch, build_source: eventName } = claims

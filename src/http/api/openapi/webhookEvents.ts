@@ -220,8 +220,8 @@ export const webhookItems = Object.fromEntries(
 )
 
 /**
- * The section `webhooks` of the document. It refers to path items: openapi-generator takes inline ones for operations of the
- * service, and its typescript-fetch imports their bodies without a name then.
+ * The section `webhooks` of the document. It refers to path items: openapi-generator takes inline ones for operations
+ * of the service, and its typescript-fetch imports their bodies without a name then.
  */
 export const webhooks = mapValues(events, (_, type) => ({ $ref: `#/components/pathItems/${nameOf(type)}` }))
 

@@ -106,9 +106,9 @@ const makePlaces = Effect.fnUntraced(function* (
 })
 
 /**
- * The client of a distributed database. Statements of a fiber with a bucket go to the node that holds it, on a connection
- * whose search_path is the bucket's schema, so that the statements are the same as on one PostgreSQL and their plans stay.
- * All others go to the coordinator.
+ * The client of a distributed database. Statements of a fiber with a bucket go to the node that holds it, on a
+ * connection whose search_path is the bucket's schema, so that the statements are the same as on one PostgreSQL and
+ * their plans stay. All others go to the coordinator.
  */
 export const make = Effect.fnUntraced(function* (
   url: Redacted.Redacted<string>,
@@ -151,8 +151,8 @@ export const make = Effect.fnUntraced(function* (
 /** The pause between two heartbeats of a node. */
 const heartbeatInterval = Duration.millis(500)
 /**
- * A node that answers nothing for twice this time is silent. Twice, because the first time may end late while the process itself
- * is busy and has not read the answer.
+ * A node that answers nothing for twice this time is silent. Twice, because the first time may end late while the
+ * process itself is busy and has not read the answer.
  */
 const halfSilence = Duration.millis(750)
 
@@ -165,8 +165,8 @@ interface NodeWatch {
 }
 
 /**
- * Watches a node until the scope closes. When the node does not answer, although it neither refuses nor closes connections, all
- * sockets to it are destroyed: what waits for the node fails then, and holds up nobody else.
+ * Watches a node until the scope closes. When the node does not answer, although it neither refuses nor closes
+ * connections, all sockets to it are destroyed: what waits for the node fails then, and holds up nobody else.
  *
  * @param url the URL of the database on the node
  */

@@ -129,8 +129,8 @@ const createBucket = Effect.fnUntraced(function* (bucket: number) {
 })
 
 /**
- * Distributes a migrated database: creates the buckets, and moves the tenants' rows into them. It can be interrupted at any
- * time and run again.
+ * Distributes a migrated database: creates the buckets, and moves the tenants' rows into them. It can be interrupted at
+ * any time and run again.
  *
  * @param onStep called with what was done
  */
@@ -153,8 +153,8 @@ export const distribute = Effect.fn("Distribute.distribute")(function* (
 })
 
 /**
- * Waits until no other run works on the database: PostgreSQL still executes the last statement of a run that was killed. The
- * lock ends with the connection.
+ * Waits until no other run works on the database: PostgreSQL still executes the last statement of a run that was
+ * killed. The lock ends with the connection.
  */
 const waitForOtherRun = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -192,7 +192,9 @@ export const run = (
     Effect.catchTag("SqlError", ({ reason }) => refuse(`The database cannot be distributed: ${String(reason.cause)}`)),
   )
 
-/** SQL: whether a row belongs in a bucket. Sweeps that erase an org or a project begin on the platform, and stay there. */
+/**
+ * SQL: whether a row belongs in a bucket. Sweeps that erase an org or a project begin on the platform, and stay there.
+ */
 export const ofTenants = (sql: SqlClient.SqlClient, table: string) =>
   table === "sweeps" ? sql`kind <> 'erase'` : sql`true`
 
@@ -207,9 +209,9 @@ const columnsOf = Effect.fnUntraced(function* (table: string) {
 })
 
 /**
- * Moves the rows of a table of the platform's schema into the buckets, each bucket in one transaction; copies those of `orgs`.
- * A row that an interrupted run has copied and not deleted is not copied again. A temporary index finds the rows of each bucket:
- * without it, the whole table is read for each of them.
+ * Moves the rows of a table of the platform's schema into the buckets, each bucket in one transaction; copies those of
+ * `orgs`. A row that an interrupted run has copied and not deleted is not copied again. A temporary index finds the
+ * rows of each bucket: without it, the whole table is read for each of them.
  */
 export const moveRows = Effect.fnUntraced(function* (table: string, buckets: number) {
   const sql = yield* SqlClient.SqlClient
@@ -231,8 +233,8 @@ export const moveRows = Effect.fnUntraced(function* (table: string, buckets: num
 })
 
 /**
- * The tables of tenants, which lie in buckets. `test/infrastructure/database/citus` compares both lists with the catalog, so
- * that a new table is in one of them.
+ * The tables of tenants, which lie in buckets. `test/infrastructure/database/citus` compares both lists with the
+ * catalog, so that a new table is in one of them.
  */
 export const tenantTables = [
   "webhook_endpoints",
@@ -250,9 +252,9 @@ export const tenantTables = [
 ] as const
 
 /**
- * The tables of the platform, which lie in the schema `public` of the coordinator. Their names in a bucket are empty tables,
- * so that a migration is the same everywhere; but for `orgs`, which has a copy of the orgs of the bucket with their limits, and
- * `audit_log`, which has the entries of changes in the bucket.
+ * The tables of the platform, which lie in the schema `public` of the coordinator. Their names in a bucket are empty
+ * tables, so that a migration is the same everywhere; but for `orgs`, which has a copy of the orgs of the bucket with
+ * their limits, and `audit_log`, which has the entries of changes in the bucket.
  */
 export const platformTables = [
   "gatehouse_migrations",

@@ -5,7 +5,9 @@ import { LRUCache } from "lru-cache"
 /** Functions that a process remembers. The program has fewer. */
 const maxFunctions = 200
 
-/** Functions that connections create when they first call them, in the schema pg_temp, which ends with the connection. */
+/**
+ * Functions that connections create when they first call them, in the schema pg_temp, which ends with the connection.
+ */
 export interface SessionFunctions {
   /** Remembers a function: the statement that calls it, and the one that creates it. */
   readonly add: (call: string, create: string) => void

@@ -13,9 +13,9 @@ export const unfinished = (folder: string) => `${folder}.new`
 const chooseFolder = "; set it to a folder that this user can write to, for example DATA_DIR=./data"
 
 /**
- * Locks DATA_DIR for this process until the scope closes, creates it if necessary, and checks its content. Returns the folder
- * of the database, and whether it exists. Fails if another process uses DATA_DIR, if it cannot be written, or if its
- * database has another version of PostgreSQL.
+ * Locks DATA_DIR for this process until the scope closes, creates it if necessary, and checks its content. Returns the
+ * folder of the database, and whether it exists. Fails if another process uses DATA_DIR, if it cannot be written, or if
+ * its database has another version of PostgreSQL.
  */
 export const acquire: (
   dataDir: string,
@@ -55,8 +55,8 @@ export const acquire: (
 })
 
 /**
- * Creates a folder and its missing parents. Node's own `recursive` never returns if a folder cannot be created in an existing
- * parent, as in /proc.
+ * Creates a folder and its missing parents. Node's own `recursive` never returns if a folder cannot be created in an
+ * existing parent, as in /proc.
  */
 const makeFolder = (path: string) => {
   if (existsSync(path)) return
@@ -70,8 +70,9 @@ const makeFolder = (path: string) => {
 }
 
 /**
- * Locks a folder with an exclusive SQLite transaction on the file `lock`, because Node has no flock. The operating system
- * releases the lock when the process ends, however it ends. Concurrent starts and reused process ids are no problem.
+ * Locks a folder with an exclusive SQLite transaction on the file `lock`, because Node has no flock. The operating
+ * system releases the lock when the process ends, however it ends. Concurrent starts and reused process ids are no
+ * problem.
  */
 const lock = (path: string) =>
   Effect.try({

@@ -9,10 +9,13 @@ import type { EmbeddedReply, EmbeddedTask } from "./EmbeddedWorker.ts"
 /** PostgreSQL inside this process, with byte streams instead of sockets. */
 export interface EmbeddedDatabase {
   /**
-   * Opens a stream of the PostgreSQL protocol. The engine has one session, so the next stream waits until this one ends.
+   * Opens a stream of the PostgreSQL protocol. The engine has one session, so the next stream waits until this one
+   * ends.
    */
   readonly connect: () => Duplex
-  /** Subscribes to notifications and to the loss of the engine with its LISTENs. Returns a function that unsubscribes. */
+  /**
+   * Subscribes to notifications and to the loss of the engine with its LISTENs. Returns a function that unsubscribes.
+   */
   readonly subscribe: (subscriber: Subscriber) => () => void
 }
 
@@ -22,8 +25,8 @@ interface Subscriber {
 }
 
 /**
- * Starts the embedded database until the scope closes. After a panic the engine is restarted with the committed data for the
- * next session. Fails with a `StartupError`.
+ * Starts the embedded database until the scope closes. After a panic the engine is restarted with the committed data
+ * for the next session. Fails with a `StartupError`.
  *
  * @param dataDir DATA_DIR, or `memory` for a database that ends with the process
  */
@@ -165,8 +168,8 @@ interface Options {
 }
 
 /**
- * The server side of one connection to the embedded engine; the driver uses it as a socket. The engine has a single session
- * and handles neither startup nor termination, so each connection resets the session first.
+ * The server side of one connection to the embedded engine; the driver uses it as a socket. The engine has a single
+ * session and handles neither startup nor termination, so each connection resets the session first.
  */
 class EmbeddedSession extends Duplex {
   readonly #options: Options
@@ -260,8 +263,8 @@ const notifications = function* (answer: Uint8Array): Generator<readonly [channe
 const maxLogBytes = 64 * 1024 * 1024
 
 /**
- * Runs once what autovacuum (with its thresholds) and the checkpointer do in a PostgreSQL server. The embedded engine has no
- * background processes, so its tables and its log would only grow.
+ * Runs once what autovacuum (with its thresholds) and the checkpointer do in a PostgreSQL server. The embedded engine
+ * has no background processes, so its tables and its log would only grow.
  *
  * @param maxLogBytes the log size that causes a checkpoint
  */

@@ -6,9 +6,9 @@ import { parentPort, workerData } from "node:worker_threads"
 import { DurableNodeFS, startParams, sync, syncTree } from "./EmbeddedStorage.ts"
 
 /**
- * The task of the thread that runs PostgreSQL and answers frontend messages with backend messages. It is a thread of its own
- * because the engine is synchronous: a slow query or disk must not block other requests. The thread also has a stack for
- * the deepest JSON, and ends if the engine panics.
+ * The task of the thread that runs PostgreSQL and answers frontend messages with backend messages. It is a thread of
+ * its own because the engine is synchronous: a slow query or disk must not block other requests. The thread also has a
+ * stack for the deepest JSON, and ends if the engine panics.
  */
 export interface EmbeddedTask {
   /** The folder of the database. Default: in memory. */
@@ -22,8 +22,8 @@ export type EmbeddedReply = "open" | { readonly fault: string } | Uint8Array
 
 const reply = (message: EmbeddedReply, transfer: Array<ArrayBuffer> = []) => parentPort!.postMessage(message, transfer)
 
-// V8 must not optimize the engine, nor other WebAssembly that the process loads later. For PostgreSQL's parser, a single
-// function of 100 kB, the optimizer needs 600 MiB at every start, more than a small machine has.
+// V8 must not optimize the engine, nor other WebAssembly that the process loads later. For PostgreSQL's parser, a
+// single function of 100 kB, the optimizer needs 600 MiB at every start, more than a small machine has.
 setFlagsFromString("--no-wasm-tier-up")
 setFlagsFromString("--no-wasm-dynamic-tiering")
 
@@ -38,7 +38,8 @@ const options = {
 /** Answers messages until `close`. */
 const serve = async (folder: string | undefined) => {
   const pglite = await PGlite.create(folder === undefined ? options : { ...options, fs: new DurableNodeFS(folder) })
-  // The engine ignores every exception. After any but PostgreSQL's own error jump its state is undefined, so the thread ends.
+  // The engine ignores every exception. After any but PostgreSQL's own error jump its state is undefined, so the thread
+  // ends.
   const engine = pglite.Module as unknown as { _PostgresMainLoopOnce: () => void }
   const once = engine._PostgresMainLoopOnce
   engine._PostgresMainLoopOnce = () => {

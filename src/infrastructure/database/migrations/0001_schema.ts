@@ -5,8 +5,9 @@ import { SqlClient } from "effect/sql"
  * The schema of release 1.0. It may change until 1.0 is released, and never afterwards.
  *
  * - Ids are ULIDs, sorted byte by byte.
- * - No table has a foreign key: its check locks the row of the org, which all writes of an org share, and a deletion would read
- *   through whole tables. The row of a deleted org or project goes at once, and what belongs to it follows in a sweep.
+ * - No table has a foreign key: its check locks the row of the org, which all writes of an org share, and a deletion
+ *   would read through whole tables. The row of a deleted org or project goes at once, and what belongs to it follows
+ *   in a sweep.
  * - The order of a table's indexes counts: without statistics several cost the same, and the planner takes the newest.
  */
 
@@ -83,7 +84,8 @@ const orgs = Effect.gen(function* () {
 const keys = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
 
-  // counter_id: the counter of the key's limits; null is the key's own id. A replacement has the counter of the old key.
+  // counter_id: the counter of the key's limits; null is the key's own id. A replacement has the counter of the old
+  // key.
   yield* sql`
     CREATE TABLE api_keys (
       id text COLLATE "C" PRIMARY KEY,
@@ -112,9 +114,9 @@ const keys = Effect.gen(function* () {
     WHERE external_id IS NOT NULL`
   yield* sql`CREATE INDEX api_keys_by_counter ON api_keys (org_id, counter_id) WHERE counter_id IS NOT NULL`
 
-  // Limits, and what is taken of them. Created with the first limit of a key; then rate_limit and rate_window count here.
-  // Times are milliseconds since 1970, as the arithmetic has them. By id first: a list of ids is a list of index entries,
-  // whatever the orgs. Updated often: there is space for updates in the same page.
+  // Limits, and what is taken of them. Created with the first limit of a key; then rate_limit and rate_window count
+  // here. Times are milliseconds since 1970, as the arithmetic has them. By id first: a list of ids is a list of index
+  // entries, whatever the orgs. Updated often: there is space for updates in the same page.
   yield* sql`
     CREATE TABLE key_counters (
       org_id text COLLATE "C" NOT NULL,
@@ -233,7 +235,8 @@ const projects = Effect.gen(function* () {
   // The run first: no plan can read a project's deployments through it.
   yield* sql`
     CREATE UNIQUE INDEX deployments_by_run ON deployments (run_id, run_attempt, provider, project_id)`
-  // By a digest, because a branch may be longer than an index entry. Each fits one filter, and no other statement (ADR 14).
+  // By a digest, because a branch may be longer than an index entry. Each fits one filter, and no other statement (ADR
+  // 14).
   yield* sql`CREATE INDEX deployments_by_branch ON deployments (md5(project_id || ' ' || branch), (id || ''))`
   yield* sql`CREATE INDEX deployments_by_preview ON deployments ((project_id || ''), preview, (id || ''))`
   yield* sql`CREATE INDEX deployments_by_org ON deployments (org_id, id)`
@@ -336,8 +339,8 @@ const jobs = Effect.gen(function* () {
       updated_at timestamptz NOT NULL,
       finished_at timestamptz
     )`
-  // By time for the head, and by org for the turns; each statement fits one of them (ADR 14). An entry for each row: jobs that
-  // are claimed together have one lease, and entries that they share stay until the last of them has gone.
+  // By time for the head, and by org for the turns; each statement fits one of them (ADR 14). An entry for each row:
+  // jobs that are claimed together have one lease, and entries that they share stay until the last of them has gone.
   yield* sql`
     CREATE INDEX jobs_leased ON jobs (lease_expires_at) WITH (deduplicate_items = off) WHERE status || '' = 'running'`
   yield* sql`
@@ -346,8 +349,9 @@ const jobs = Effect.gen(function* () {
   // Serves the lists of an org, one range for each status.
   yield* sql`CREATE INDEX jobs_by_status ON jobs (org_id, status, id)`
   yield* sql`CREATE INDEX jobs_by_workflow ON jobs (org_id, workflow, status, id)`
-  // The last conditions are true of every job. A claim repeats the one of its index, so that no plan can use the other index,
-  // which would read the whole queue of an org. The org is an expression, so that no index of other jobs fits a claim (ADR 14).
+  // The last conditions are true of every job. A claim repeats the one of its index, so that no plan can use the other
+  // index, which would read the whole queue of an org. The org is an expression, so that no index of other jobs fits a
+  // claim (ADR 14).
   yield* sql`
     CREATE INDEX jobs_queue ON jobs ((org_id || ''), priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND priority >= -100`
@@ -427,8 +431,8 @@ const endpoints = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX webhook_endpoints_with_patterns ON webhook_endpoints (org_id, id) WHERE event_types IS NOT NULL`
 
-  // When an endpoint with a limit per second may send its next delivery. A table of its own: an event locks the endpoint's
-  // row, and a claim must not wait for it.
+  // When an endpoint with a limit per second may send its next delivery. A table of its own: an event locks the
+  // endpoint's row, and a claim must not wait for it.
   yield* sql`
     CREATE TABLE endpoint_paces (
       org_id text COLLATE "C" NOT NULL,
@@ -467,10 +471,10 @@ const deliveries = Effect.gen(function* () {
   // Partial, so that an event without a job has no entry in it.
   yield* sql`CREATE UNIQUE INDEX events_by_job ON events (job_id) WHERE job_id IS NOT NULL`
 
-  // What became of its events outlives an endpoint. The last attempt stands in the row (ADR 11). claim_id and lease_until: the
-  // claim of an attempt that was in flight when its delivery was canceled, and how long it holds.
-  // unsuccessful is null while pending and once delivered, so that the update of a delivery that succeeds changes no index.
-  // Every row is changed at least once: with room for that on its page, its indexes stay as they are.
+  // What became of its events outlives an endpoint. The last attempt stands in the row (ADR 11). claim_id and
+  // lease_until: the claim of an attempt that was in flight when its delivery was canceled, and how long it holds.
+  // unsuccessful is null while pending and once delivered, so that the update of a delivery that succeeds changes no
+  // index. Every row is changed at least once: with room for that on its page, its indexes stay as they are.
   yield* sql`
     CREATE TABLE deliveries (
       id text COLLATE "C" PRIMARY KEY,
@@ -496,8 +500,9 @@ const deliveries = Effect.gen(function* () {
     ) WITH (fillfactor = 50)`
   yield* sql`CREATE INDEX deliveries_by_org ON deliveries (org_id, id)`
   yield* sql`CREATE INDEX deliveries_by_endpoint ON deliveries (endpoint_id, id)`
-  // Of expressions, so that the statements that read them fit no other index, and no other statement fits them (ADR 14). By
-  // columns, a plan whose statistics are old would read all deliveries of an org or of an endpoint, to find few of a state.
+  // Of expressions, so that the statements that read them fit no other index, and no other statement fits them (ADR
+  // 14). By columns, a plan whose statistics are old would read all deliveries of an org or of an endpoint, to find few
+  // of a state.
   yield* sql`
     CREATE INDEX deliveries_unsuccessful ON deliveries ((unsuccessful || org_id), id)
     WHERE (unsuccessful || org_id) IS NOT NULL`
@@ -523,8 +528,9 @@ const deliveries = Effect.gen(function* () {
       PRIMARY KEY (delivery_id, number)
     )`
 
-  // The queue: a row for each pending delivery, and none for any other. A claim has a column of its own, so that one of the
-  // backlog changes no index. Each row is changed by its claim: with room for that on its page, its indexes stay as they are.
+  // The queue: a row for each pending delivery, and none for any other. A claim has a column of its own, so that one of
+  // the backlog changes no index. Each row is changed by its claim: with room for that on its page, its indexes stay as
+  // they are.
   yield* sql`
     CREATE TABLE pending_deliveries (
       lane text COLLATE "C" NOT NULL,
@@ -540,15 +546,16 @@ const deliveries = Effect.gen(function* () {
       lease_until timestamptz,
       PRIMARY KEY (lane, delivery_id)
     ) WITH (fillfactor = 50)`
-  // Each row is in one of the two. A claim reads the head of the first; what a full lane cannot take yet is parked in the
-  // second, out of its way. An entry for each row: deliveries that are due at the same time (recover, a burst of jobs) would
-  // share one, and PostgreSQL drops that only when all of them are gone, so that a claim would read again what had long been
-  // delivered (ADR 11).
+  // Each row is in one of the two. A claim reads the head of the first; what a full lane cannot take yet is parked in
+  // the second, out of its way. An entry for each row: deliveries that are due at the same time (recover, a burst of
+  // jobs) would share one, and PostgreSQL drops that only when all of them are gone, so that a claim would read again
+  // what had long been delivered (ADR 11).
   yield* sql`
     CREATE INDEX pending_deliveries_due ON pending_deliveries (due_at) WITH (deduplicate_items = off)
     WHERE NOT parked`
-  // With the id, for lanes that send in order: their rows are read in this order, and no two of them have the same place.
-  // The lane is an expression, so that a statement that wants the first rows of a lane does not fit the primary key (ADR 14).
+  // With the id, for lanes that send in order: their rows are read in this order, and no two of them have the same
+  // place. The lane is an expression, so that a statement that wants the first rows of a lane does not fit the primary
+  // key (ADR 14).
   yield* sql`
     CREATE INDEX pending_deliveries_in_order ON pending_deliveries (org_id, (lane || ''), due_at, delivery_id)
     WITH (deduplicate_items = off) WHERE parked`
@@ -621,8 +628,9 @@ const activity = Effect.gen(function* () {
 })
 
 /**
- * Where one org has nearly all rows, statistics say that to read an org is to read the table, and a plan for every org would go
- * through the whole table for a small one. So each is planned as if it had a hundred rows, from the next ANALYZE on.
+ * Where one org has nearly all rows, statistics say that to read an org is to read the table, and a plan for every org
+ * would go through the whole table for a small one. So each is planned as if it had a hundred rows, from the next
+ * ANALYZE on.
  */
 const statistics = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient

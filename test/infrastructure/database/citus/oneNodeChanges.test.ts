@@ -51,8 +51,8 @@ const sweepAll = Effect.gen(function* () {
 })
 
 /**
- * A database with one bucket, an org, and one connection of the service: to the node of the bucket, and to no other; or also to the
- * coordinator.
+ * A database with one bucket, an org, and one connection of the service: to the node of the bucket, and to no other; or
+ * also to the coordinator.
  */
 const startOnOneNode = Effect.fnUntraced(function* (others: "none" | "coordinator" = "none") {
   const { context, nodes } = yield* start("one")
