@@ -72,6 +72,7 @@ describe("the audit log of the platform's operations", () => {
       yield* Effect.replicateEffect(asAdministrator(change), 700)
       yield* as(Principal.OrgAdministrator({ orgId, isAnonymous: false }))(change)
       yield* as(Principal.OrgKey({ keyId: orgKey.id, orgId: "another" }))(change)
+      yield* as(Principal.OrgKey({ keyId: orgKey.id, orgId }), true)(change)
       yield* TestClock.adjust("100 millis")
       yield* byKey
       assert.strictEqual((yield* Effect.flip(byKey))._tag, "TooManyRequests")
