@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
 import { graceBytes, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { OrgUsage } from "./OrgUsage.ts"
-import { byBucket } from "../database/buckets.ts"
+import { bucketsOf, byBucket } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
 import type { Part } from "../database/parts.ts"
@@ -39,7 +39,10 @@ const writes = {
 } as const
 
 /** Adds to the stored bytes of orgs, or sets the measured ones. Writes in the order of ids, to avoid deadlocks. */
-const writeHere = (sql: SqlClient.SqlClient, column: keyof typeof writes, all: ReadonlyArray<OrgBytes>) => {
+const writeHere = (sql: SqlClient.SqlClient, column: keyof typeof writes, unsorted: ReadonlyArray<OrgBytes>) => {
+  const all = unsorted.toSorted(([a], [b]) => (a < b ? -1 : 1))
+  // An erasure waits for the lock, and then finds the row. In a bucket, the orgs are those of another node.
+  const lock = sql.literal(bucketsOf(sql) === undefined ? "FOR KEY SHARE" : "")
   const [orgs, by] = [texts(all.map(([orgId]) => orgId)), texts(all.map(([, by]) => `${by}`))]
   const parts: ReadonlyArray<Part> = [
     {
@@ -49,7 +52,7 @@ const writeHere = (sql: SqlClient.SqlClient, column: keyof typeof writes, all: R
       columns: "id text, by bigint",
       rows: sql`
         SELECT org.id, by::bigint AS by FROM unnest(${orgs}, ${by}) AS changed (id, by)
-        CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0) AS org
+        CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0 ${lock}) AS org
         WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id)`,
     },
     {

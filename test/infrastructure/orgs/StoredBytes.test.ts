@@ -136,6 +136,26 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
     }),
   )
 
+  // Seen failing without the lock of the org: the row of bytes was written after the erasure, and stayed.
+  it.effect("are not written for an org that is being deleted", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const usage = yield* OrgUsage
+      const { orgId } = yield* insertOrg()
+      usage.addBytes(orgId, 7)
+      const deleted = yield* Deferred.make<void>()
+      const deletion = yield* Effect.gen(function* () {
+        yield* sql`DELETE FROM orgs WHERE id = ${orgId}`
+        yield* Deferred.succeed(deleted, undefined)
+        yield* untilWaiting(1)
+      }).pipe(sql.withTransaction, Effect.forkChild)
+      yield* Deferred.await(deleted)
+      yield* refresh
+      yield* Fiber.join(deletion)
+      assert.deepStrictEqual(yield* sql`SELECT 1 FROM org_usage WHERE org_id = ${orgId}`, [])
+    }),
+  )
+
   it.effect("shrink when retention removes rows", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
