@@ -1,5 +1,4 @@
 import { Effect } from "effect"
-import { LRUCache } from "lru-cache"
 import { TooManyRequests } from "./Errors.ts"
 import { monotonicMillis } from "./monotonicMillis.ts"
 
@@ -15,13 +14,18 @@ const maxRemembered = 10_000
  * @returns takes one use of a user, or fails with the seconds to wait
  */
 export const minuteRates = (what: string) => {
-  /** Until when the uses of each user last. */
-  const lastUntil = new LRUCache<string, number>({ max: maxRemembered })
+  /** Until when the uses of each user last, the most recent user last. No cache of a library: the SDK imports this. */
+  const lastUntil = new Map<string, number>()
+  const remember = (user: string, until: number) => {
+    lastUntil.delete(user)
+    lastUntil.set(user, until)
+    if (lastUntil.size > maxRemembered) lastUntil.delete(lastUntil.keys().next().value!)
+  }
   return (user: string, rate: number): Effect.Effect<void, TooManyRequests> =>
     Effect.flatMap(monotonicMillis, (now) => {
       const until = Math.max(now, lastUntil.get(user) ?? 0) + minuteMillis / rate
       const waitMillis = until - now - minuteMillis
-      if (waitMillis <= 0) return Effect.sync(() => void lastUntil.set(user, until))
+      if (waitMillis <= 0) return Effect.sync(() => remember(user, until))
       return new TooManyRequests({
         error: `The limit of ${what} per minute is reached; try again after the seconds in Retry-After.`,
         retryAfterSeconds: Math.max(1, Math.ceil(waitMillis / 1000)),
