@@ -53,7 +53,6 @@ import { MetricsToken } from "../http/server/metrics.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
 import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
-import * as LiveChannel from "../infrastructure/activity/observedRepositories.ts"
 import * as Live from "../infrastructure/activity/observedRepositories.ts"
 import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
@@ -65,13 +64,11 @@ import { Database } from "../infrastructure/database/Database.ts"
 import * as Readiness from "../infrastructure/database/Readiness.ts"
 import * as DeploymentsSql from "../infrastructure/deployments/DeploymentRepository.ts"
 import * as DocsIndexes from "../infrastructure/docs/DocsIndexes.ts"
-import * as DocsQuestionWorker from "../infrastructure/docs/DocsQuestionRepository.ts"
 import * as DocsQuestionsSql from "../infrastructure/docs/DocsQuestionRepository.ts"
 import * as DocsWorker from "../infrastructure/docs/DocsWorker.ts"
 import * as Documents from "../infrastructure/docs/Documents.ts"
 import * as ProjectDocsSql from "../infrastructure/docs/ProjectDocsRepository.ts"
 import { ZipReader } from "../infrastructure/docs/ZipReader.ts"
-import * as IdempotencyKeysWorker from "../infrastructure/idempotency/IdempotencyRepository.ts"
 import * as IdempotencySql from "../infrastructure/idempotency/IdempotencyRepository.ts"
 import * as JobsSql from "../infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "../infrastructure/jobs/JobScheduleRepository.ts"
@@ -81,21 +78,16 @@ import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
 import * as KeyCountersSql from "../infrastructure/keys/KeyCounterRepository.ts"
 import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
-import * as KeyUsageRetentionWorker from "../infrastructure/keys/KeyUsageRepository.ts"
 import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
 import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
 import * as Oidc from "../infrastructure/oidc/CiTokenVerifier.ts"
 import * as OrgsSql from "../infrastructure/orgs/OrgRepository.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
-import * as RetentionWorker from "../infrastructure/retention/RetentionRepository.ts"
 import * as RetentionSql from "../infrastructure/retention/RetentionRepository.ts"
-import * as SessionsWorker from "../infrastructure/sessions/SessionRepository.ts"
 import * as SessionsSql from "../infrastructure/sessions/SessionRepository.ts"
-import * as SweepsWorker from "../infrastructure/sweeps/SweepRepository.ts"
 import * as SweepsSql from "../infrastructure/sweeps/SweepRepository.ts"
 import * as ProcessMetrics from "../infrastructure/telemetry/ProcessMetrics.ts"
-import { openFiles } from "../infrastructure/telemetry/ProcessMetrics.ts"
 import * as DeliveryLogSql from "../infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "../infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as DeliveryMetrics from "../infrastructure/webhooks/DeliveryTelemetry.ts"
@@ -113,16 +105,16 @@ const workers = Layer.mergeAll(
   ActivityWorker.layer,
   DeliveryWorker.clockStepWorker,
   DeliveryWorker.layer,
-  DocsQuestionWorker.questionWorker,
+  DocsQuestionsSql.questionWorker,
   DocsWorker.layer,
-  IdempotencyKeysWorker.idempotencyWorker,
+  IdempotencySql.idempotencyWorker,
   JobsWorker.layer,
-  KeyUsageRetentionWorker.usageWorker,
-  KeyUsageRetentionWorker.usageRetentionWorker,
+  KeyUsageSql.usageWorker,
+  KeyUsageSql.usageRetentionWorker,
   OrgUsageWorker.layer,
-  RetentionWorker.retentionWorker,
-  SessionsWorker.sessionWorker,
-  SweepsWorker.sweepWorker,
+  RetentionSql.retentionWorker,
+  SessionsSql.sessionWorker,
+  SweepsSql.sweepWorker,
 ).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 
 /** The hot path; off when traces are exported, because it makes no spans. */
@@ -145,7 +137,11 @@ const cannotListen = ({ host, port }: Settings, cause: unknown) => {
 
 const listener = (settings: Settings) =>
   Effect.map(hotPath(settings), (hot) =>
-    NodeServer.layer(hot, { host: settings.host, port: settings.port, maxConnections: openFiles().clients }),
+    NodeServer.layer(hot, {
+      host: settings.host,
+      port: settings.port,
+      maxConnections: ProcessMetrics.openFiles().clients,
+    }),
   ).pipe(
     Layer.unwrap,
     Layer.catchTag("ServeError", ({ cause }) => Layer.effectContext(cannotListen(settings, cause))),
@@ -163,7 +159,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     // Deliveries and documents share one connection pool.
     Layer.provide(SafeHttp.layer(settings)),
-    Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(LiveChannel.layer))),
+    Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Live.layer))),
     Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
@@ -264,7 +260,7 @@ export const webhooks = (settings: Settings) => {
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
       laneCap: settings.endpointConcurrency,
-      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, openFiles().attempts),
+      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, ProcessMetrics.openFiles().attempts),
       attemptTimeout: settings.webhookTimeout,
     }),
   )

@@ -1,9 +1,13 @@
-import { Effect, Redacted, Schedule, Schema } from "effect"
+import { Data, Effect, Redacted, Schedule, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpClientResponse } from "effect/http"
 import { execFile } from "node:child_process"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { withoutRedirects, redirectOf } from "./withoutRedirects.ts"
-import { failed, RegistrationFailed } from "./RegistrationFailed.ts"
+
+/** The deployment is not registered. `message` is one line that says why and what to do. It contains no token. */
+export class RegistrationFailed extends Data.TaggedError("RegistrationFailed")<{ readonly message: string }> {}
+
+export const failed = (message: string) => Effect.fail(new RegistrationFailed({ message }))
 
 /** Environment variables, such as `process.env`. */
 export type Environment = Readonly<Record<string, string | undefined>>

@@ -7,7 +7,7 @@ import { readable } from "#src/domain/docs/DocsPassages.ts"
 import { makeAnswerReader } from "#src/domain/docs/verifyAnswer.ts"
 import { isPermission } from "#src/domain/keys/Permission.ts"
 import { EventPatterns, EventType } from "#src/domain/webhooks/EventPatterns.ts"
-import { definedIn, namesIn, wholeName, wordsOf } from "#src/domain/docs/docsWords.ts"
+import { definedIn, namesIn, wordsOf } from "#src/domain/docs/docsWords.ts"
 
 const repository = new URL("../../", import.meta.url).pathname
 
@@ -115,7 +115,6 @@ describe("regular expressions", () => {
     wordsOf,
     namesIn,
     definedIn,
-    wholeName,
     isPermission,
     eventType: Schema.is(EventType),
     eventPatterns: (text) => Schema.is(EventPatterns)([text]),

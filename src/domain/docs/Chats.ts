@@ -68,8 +68,7 @@ const questionsBefore = ({ messages }: ChatRequest) =>
 
 /** What is said when the model has written nothing. */
 const fallback = (asked: EmbeddedQuestion) =>
-  insteadOfModel(asked).pipe(
-    Effect.map(({ parts }) => parts),
+  quotes(noAnswer, asked).pipe(
     Effect.catchTag("Unavailable", ({ error }) =>
       Effect.succeed<ReadonlyArray<AnswerPart>>([{ type: "error", errorText: error }]),
     ),
@@ -140,7 +139,7 @@ export class Chats extends Context.Service<
         const { pageSlug } = request
         const asked = { docs, question, docsUrl, pageSlug, before: questionsBefore(request) }
         if (model.answer === undefined) {
-          return yield* keeping(stored, question, Stream.fromIterable((yield* embeddedAnswer(asked)).parts))
+          return yield* keeping(stored, question, Stream.fromIterable(yield* embeddedAnswer(asked)))
         }
         const said = model.answer({
           instructions: chatPrompt({ hasDocs: docs !== undefined, pageSlug, skills }),
@@ -357,7 +356,7 @@ const quotes = Effect.fnUntraced(function* (why: string, asked: EmbeddedQuestion
   const paragraphs = [opening(why), ...passages.map((passage) => quote(passage, docsUrl))]
   const id = "answer"
   const sources = passages.filter(({ slug }, at) => passages.findIndex((other) => other.slug === slug) === at)
-  const parts: ReadonlyArray<AnswerPart> = [
+  return [
     { type: "text-start", id },
     ...paragraphs.map((paragraph, at) => ({
       type: "text-delta",
@@ -366,25 +365,18 @@ const quotes = Effect.fnUntraced(function* (why: string, asked: EmbeddedQuestion
     })),
     { type: "text-end", id },
     ...sources.map(({ slug, title, text }, at) => sourcePart(at + 1, { slug, title, quotation: text }, docsUrl)),
-  ]
-  return { parts, found: passages.length }
+  ] satisfies ReadonlyArray<AnswerPart>
 })
-
-/** The parts of a quoting answer in the place of one that the model did not write. */
-const insteadOfModel = (asked: EmbeddedQuestion) => quotes(noAnswer, asked)
 
 /**
  * The answer without a model: quotes the best passages with their slugs. The same question about the same documentation
  * always gets the same answer.
  */
 const embeddedAnswer = (asked: EmbeddedQuestion) =>
-  Effect.map(quotes(noModel, asked), ({ parts, found }) => ({
-    found,
-    parts: [
-      { type: "start" },
-      { type: "start-step" },
-      ...parts,
-      { type: "finish-step" },
-      { type: "finish", finishReason: "stop" },
-    ] as ReadonlyArray<AnswerPart>,
-  }))
+  Effect.map(quotes(noModel, asked), (parts): ReadonlyArray<AnswerPart> => [
+    { type: "start" },
+    { type: "start-step" },
+    ...parts,
+    { type: "finish-step" },
+    { type: "finish", finishReason: "stop" },
+  ])

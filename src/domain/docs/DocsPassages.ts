@@ -186,7 +186,7 @@ export interface Stored extends Passage {
 }
 
 /** How much a passage is about a name. */
-export const nameStrength = { mentioned: 0, inRow: 1, inReference: 2, inHeading: 3, isHeading: 4, isPage: 5 }
+export const nameStrength = { mentioned: 0, inRow: 1, inReference: 2, inHeading: 3 }
 
 /** An index of passages. */
 export interface Indexed {

@@ -23,7 +23,6 @@ import {
   type ParsedQuestion,
   parseQuestion,
   stem,
-  wholeName,
   wordsOf,
 } from "./docsWords.ts"
 
@@ -140,7 +139,7 @@ const makeIndexed = () => {
   })
 
   /** Adds the names of a passage, with how much it is about each. */
-  const addNames = ({ id, slug, title, heading, text }: Stored) => {
+  const addNames = ({ id, heading, text }: Stored) => {
     const last = heading.slice(heading.lastIndexOf("›") + 1).trim()
     const defined = definedIn(text)
     const inRow = defined.size < minReference ? nameStrength.inRow : nameStrength.inReference
@@ -151,9 +150,6 @@ const makeIndexed = () => {
     add(namesIn(text), nameStrength.mentioned)
     add(defined, inRow)
     add(namesIn(last), nameStrength.inHeading)
-    add(wholeName(last), nameStrength.isHeading)
-    if (last === title)
-      add([...wholeName(title), ...wholeName(slug.slice(slug.lastIndexOf("/") + 1))], nameStrength.isPage)
     for (const [name, strength] of strengths) {
       const ids = names.get(name)
       if (ids === undefined && names.size >= maxIndexedNames) continue
@@ -447,23 +443,18 @@ const coverage = (terms: ReadonlyArray<Term>, has: (form: string) => boolean) =>
   return all === 0 ? 0 : found / all
 }
 
-/** The share of passages above which a possible name is a common word. */
-const commonName = 0.05
-
 /**
  * The passages with the names of a question, and how much each says about them: more for one that explains the name.
  */
-const byNames = ({ names, passages }: Indexed, asked: ParsedQuestion): ReadonlyMap<number, number> => {
+const byNames = ({ names }: Indexed, asked: ParsedQuestion): ReadonlyMap<number, number> => {
   const strengths = new Map<number, number>()
   for (const name of asked.names) {
     const found = names.get(nameKey(name)) ?? []
     const parts = new Set(wordsOf(name))
     // "How does the built-in fetch differ?" is about more than its name.
     const isSubject = isCertainName(name) || asked.words.filter((word) => !parts.has(word)).length <= 1
-    const isCommon = !isCertainName(name) && found.length > Math.max(3, passages.length * commonName)
     for (const entry of isSubject ? found : []) {
       const strength = entry % 8
-      if (isCommon && strength < nameStrength.inHeading) continue
       const id = (entry - strength) / 8
       strengths.set(id, (strengths.get(id) ?? 0) + 1 + strength)
     }

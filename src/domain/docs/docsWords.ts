@@ -114,15 +114,6 @@ export const definedIn = (text: string): ReadonlySet<string> => {
   return defined
 }
 
-/** The name that a heading consists of, also of a call: `useChat()`. */
-export const wholeName = (heading: string): ReadonlyArray<string> => {
-  const pieces = heading
-    .replace(/\([^()]*\)$/, "")
-    .split(around)
-    .filter((piece) => piece !== "")
-  return pieces.length === 1 ? [...namesIn(heading)].slice(0, 1) : []
-}
-
 /** The languages whose word forms are known: the stemmer of each, and its words without meaning for a search. */
 const languages = {
   english: { stemmer: stemEnglish.stemmer, stopWords: english },
@@ -245,9 +236,6 @@ const backReferences = set(
   "it its that this these those they them their there one ones same other else then too more er sie es ihn ihm ihr dort damit davon dann auch " +
     "il elle ils elles le la les leur leurs y en lui eso esto esta ese esa ello ellos lo los las su sus esso essa loro ele ela eles",
 )
-/** First words of a question that continues another. */
-const continuations = set("and but or so also und aber oder auch et mais ou y e pero ma mas o what about")
-
 const isMeaningful = (language: Language) => (word: string) =>
   !isStopWord(word, language) && !isStopWord(word, "english") && !isSmallTalk(word)
 
@@ -269,8 +257,7 @@ export const parseQuestion = (question: string, before: ReadonlyArray<string> = 
   const asksForPage =
     words.some((word) => pageWords.has(word)) && words.every((word) => pageWords.has(word) || tellWords.has(word))
   const isTalk = all.every(isSmallTalk) || (words.length === 0 && all.some(isSmallTalk))
-  const refersBack =
-    !isTalk && (words.length <= 2 || continuations.has(all[0]!) || all.some((word) => backReferences.has(word)))
+  const refersBack = !isTalk && (words.length <= 2 || all.some((word) => backReferences.has(word)))
   const earlier = refersBack && !names.some(isCertainName) ? before.slice(-2) : []
   const context = [...new Set(earlier.flatMap((text) => meaningOf(text).words))].filter((word) => !words.includes(word))
   return { language, all, words, names, context: context.slice(0, maxWords), asksForPage }
