@@ -1,6 +1,6 @@
 import { Clock, Config, Console, Effect, Layer, Option, Queue, Redacted } from "effect"
 import { Command, Flag } from "effect/cli"
-import { HttpClient, HttpClientRequest } from "effect/http"
+import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { Signer } from "../domain/webhooks/Signatures.ts"
@@ -76,7 +76,10 @@ const forwardedHeaders = /^(?:content-type|user-agent|x-event-type|x-webhook-sig
 /** Deadline of a request to the receiver, as for a delivery. */
 const forwardDeadline = "15 seconds"
 
-/** Posts a delivery to a URL. Returns the status; 502 and a line on standard error if there is no answer. */
+/**
+ * Posts a delivery to a URL. Returns the status; 502 and a line on standard error if there is no answer. A redirect is
+ * an answer like any other, as it is for a delivery of the service.
+ */
 const post = Effect.fnUntraced(function* (url: string, headers: Readonly<Record<string, string>>, body: Uint8Array) {
   const request = HttpClientRequest.post(url).pipe(
     HttpClientRequest.bodyUint8Array(body, headers["content-type"] ?? "application/json"),
@@ -90,6 +93,7 @@ const post = Effect.fnUntraced(function* (url: string, headers: Readonly<Record<
         Effect.as(Console.error(`${plain(url)} does not answer (${transportFault(error)})`), 502),
       TimeoutError: () => Effect.as(Console.error(`${plain(url)} did not answer within ${forwardDeadline}`), 502),
     }),
+    Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
   )
 })
 

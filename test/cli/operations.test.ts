@@ -135,6 +135,12 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect(receiver.received.at(-1)!.headers["webhook-id"]).toBe(delivery)
         receiver.behave({ status: 400 })
         expect((yield* cli([...forward, "--replay", delivery])).code).toBe(1)
+        // Seen failing: it followed the redirect, and reported the answer of another path.
+        receiver.behave({ status: 307, headers: { location: "/elsewhere" } }, { status: 204 })
+        expect(yield* cli([...forward, "--replay", delivery])).toMatchObject({
+          err: expect.stringContaining("answered with status 307"),
+          code: 1,
+        })
         for (const args of [
           ["--replay", delivery],
           ["--forward-to", "here"],

@@ -24,7 +24,7 @@ export const layer = HttpRouter.use(
     const measured = Effect.all([backlog, yield* Effect.cachedWithTTL(size, "1 minute")], { concurrency: 2 })
     const text = Effect.andThen(measured, PrometheusMetrics.format())
     const answer = Effect.zipWith(text, HttpServerRequest.HttpServerRequest, (body, { headers }) =>
-      headers["accept"]?.includes("application/openmetrics-text") === true
+      acceptsOpenMetrics(headers["accept"])
         ? HttpServerResponse.text(openMetrics(body), {
             contentType: "application/openmetrics-text; version=1.0.0; charset=utf-8",
           })
@@ -33,6 +33,15 @@ export const layer = HttpRouter.use(
     yield* router.add("GET", "/metrics", yield* guardedByToken(answer))
   }),
 )
+
+/** Whether a scraper takes OpenMetrics: it names the type, and not with the weight 0, which refuses it. */
+const acceptsOpenMetrics = (accept = "") =>
+  accept
+    .split(",")
+    .map((range) => range.split(";").map((part) => part.trim().toLowerCase()))
+    .some(
+      ([type, ...options]) => type === "application/openmetrics-text" && !options.some((_) => /^q=0(\.0*)?$/.test(_)),
+    )
 
 /**
  * The text format of Prometheus as OpenMetrics 1.0: the family of a counter has no `_total`, the buckets of traced

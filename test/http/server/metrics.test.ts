@@ -217,6 +217,11 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         const { headers, text } = yield* send("GET", "/metrics", { headers: { accept } })
         expect(headers["content-type"]).toBe("application/openmetrics-text; version=1.0.0; charset=utf-8")
         expect(text.endsWith("\n# EOF\n")).toBe(true)
+        // Seen failing: the type alone decided, and a weight of 0 refuses it.
+        const refused = yield* send("GET", "/metrics", {
+          headers: { accept: "application/openmetrics-text; q=0, text/plain" },
+        })
+        expect(refused.headers["content-type"]).toContain("text/plain")
         expect(text).not.toMatch(/^# TYPE \w+_total /m)
         expect(text).toMatch(/^# TYPE process_cpu_seconds counter\n(?:# .*\n)*process_cpu_seconds_total /m)
         const [, traceId, seconds] =
