@@ -136,7 +136,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         receiver.behave({ status: 400 })
         expect((yield* cli([...forward, "--replay", delivery])).code).toBe(1)
         // Seen failing: it followed the redirect, and reported the answer of another path.
-        receiver.behave({ status: 307, headers: { location: "/elsewhere" } }, { status: 204 })
+        receiver.behave({ status: 307, headers: { location: "/elsewhere" } })
         expect(yield* cli([...forward, "--replay", delivery])).toMatchObject({
           err: expect.stringContaining("answered with status 307"),
           code: 1,
