@@ -7,11 +7,11 @@ import { print } from "./output.ts"
 
 const number = new Intl.NumberFormat("en")
 
-const describe = ({ buckets, isDone, missing, nodes, rows }: Plan) => {
-  if (isDone) return `The database is distributed: ${buckets} buckets on ${nodes.join(", ")}. There is nothing to do.`
+const describe = ({ shards, isDone, missing, nodes, rows }: Plan) => {
+  if (isDone) return `The database is distributed: ${shards} shards on ${nodes.join(", ")}. There is nothing to do.`
   const filled = rows.filter((table) => table.rows > 0)
   return [
-    `${buckets} buckets on ${nodes.join(", ")}; ${missing.length} of them are to be created.`,
+    `${shards} shards on ${nodes.join(", ")}; ${missing.length} of them are to be created.`,
     ...filled.map((table) => `About ${number.format(table.rows)} rows of ${table.table} are to be moved.`),
   ].join("\n")
 }
@@ -20,8 +20,10 @@ const describe = ({ buckets, isDone, missing, nodes, rows }: Plan) => {
 export const distribute = Command.make(
   "distribute",
   {
-    buckets: Flag.Int("buckets").pipe(
-      Flag.withDescription("The number of buckets, which cannot change later: 1 to 1024"),
+    shards: Flag.Int("shards").pipe(
+      // The name of earlier versions.
+      Flag.withAlias("buckets"),
+      Flag.withDescription("The number of shards, which cannot change later: 1 to 1024"),
       Flag.withDefault(64),
     ),
     plan: Flag.Boolean("plan").pipe(
@@ -29,16 +31,16 @@ export const distribute = Command.make(
       Flag.withDefault(false),
     ),
   },
-  Effect.fnUntraced(function* ({ buckets, plan: isPlanOnly }) {
+  Effect.fnUntraced(function* ({ shards, plan: isPlanOnly }) {
     const { databaseUrl } = yield* Config.load
     if (databaseUrl === undefined) return yield* new StartupError({ message: "DATABASE_URL is not set" })
-    if (buckets < 1 || buckets > 1024) return yield* new StartupError({ message: "--buckets must be from 1 to 1024" })
+    if (shards < 1 || shards > 1024) return yield* new StartupError({ message: "--shards must be from 1 to 1024" })
     // Imported here: the other commands start faster without the service's modules.
     const { run } = yield* Effect.promise(() => import("../infrastructure/database/citus/distribute.ts"))
     const logger = Logger.layer([Logger.withConsoleError(Logger.formatSimple)])
     const services = yield* Effect.context<Effect.Services<ReturnType<typeof print>>>()
     const { isDone } = yield* run(databaseUrl, {
-      buckets,
+      shards,
       isPlanOnly,
       onPlan: (plan) => Effect.provide(print(JSON.stringify(plan), { out: describe(plan) }), services),
       onStep: (step) => Effect.logInfo(step),

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { placementChecks, sizeChecks } from "#src/infrastructure/checks/postgres.ts"
-import { citusUrl, closeDatabase, freshCitusNodes, nodeOfBucket } from "../support/citus.ts"
+import { citusUrl, closeDatabase, freshCitusNodes, nodeOfShard } from "../support/citus.ts"
 import { runCli } from "../support/cli.ts"
 import { adminClient } from "../support/databases.ts"
 import { encryptionKey } from "../support/server.ts"
@@ -22,8 +22,8 @@ const doctor = Effect.fnUntraced(function* (url: string) {
 
 const noOrg = () => Effect.succeed(undefined)
 
-describe("doctor about buckets", () => {
-  it("names a bucket whose tables are on several nodes, and the statement that brings them to one", () => {
+describe("doctor about shards", () => {
+  it("names a shard whose tables are on several nodes, and the statement that brings them to one", () => {
     const [check] = placementChecks(2, [
       { schema: "gatehouse_b00", plain: 0, nodes: ["db1:5432"] },
       { schema: "gatehouse_b01", plain: 0, nodes: ["db1:5432", "db2:5432"] },
@@ -33,7 +33,7 @@ describe("doctor about buckets", () => {
     assert.include(check!.remedy!, "citus_schema_move('gatehouse_b01', 'db1', 5432)")
   })
 
-  it.effect("warns of an org that fills its bucket and its node", () =>
+  it.effect("warns of an org that fills its shard and its node", () =>
     Effect.gen(function* () {
       const sizes = [
         { schema: "gatehouse_b00", node: "db1:5432", bytes: 40e9 },
@@ -50,7 +50,7 @@ describe("doctor about buckets", () => {
     }),
   )
 
-  it.effect("warns of a new node without buckets, and not of a small database", () =>
+  it.effect("warns of a new node without shards, and not of a small database", () =>
     Effect.gen(function* () {
       const on = (bytes: number) =>
         ["00", "01", "02", "03"].map((n) => ({ schema: `gatehouse_b${n}`, node: "db1:5432", bytes }))
@@ -64,12 +64,12 @@ describe("doctor about buckets", () => {
 })
 
 describe.skipIf(citusUrl === undefined)("doctor on Citus", () => {
-  it.live("finds nothing wrong, then a secret in a bucket that cannot be decrypted, then a missing bucket", () =>
+  it.live("finds nothing wrong, then a secret in a shard that cannot be decrypted, then a missing shard", () =>
     Effect.gen(function* () {
       const [url] = yield* freshCitusNodes("three")
       const healthy = yield* doctor(url!)
       assert.deepStrictEqual(
-        ["buckets", "nodes", "balance", "encryption", "storage"].map((name) =>
+        ["shards", "nodes", "balance", "encryption", "storage"].map((name) =>
           healthy.of(name).map(({ message, state }) => (state === "ok" ? state : message)),
         ),
         [["ok"], ["ok", "ok"], ["ok"], ["ok"], ["ok"]],
@@ -81,21 +81,21 @@ describe.skipIf(citusUrl === undefined)("doctor on Citus", () => {
       assert.include(secrets!.message, "1 of 1 stored secrets cannot be decrypted")
 
       yield* sql`DROP SCHEMA gatehouse_b01 CASCADE`
-      const [missing] = (yield* doctor(url!)).of("buckets")
+      const [missing] = (yield* doctor(url!)).of("shards")
       assert.strictEqual(missing!.state, "fail")
-      assert.include(missing!.message, "1 of 3 buckets are missing: gatehouse_b01")
+      assert.include(missing!.message, "1 of 3 shards are missing: gatehouse_b01")
     }).pipe(Effect.scoped),
   )
 
-  it.live("names a node that cannot be used, with its buckets", () =>
+  it.live("names a node that cannot be used, with its shards", () =>
     Effect.gen(function* () {
       const [url] = yield* freshCitusNodes("three")
-      const node = yield* nodeOfBucket(url!, 0)
+      const node = yield* nodeOfShard(url!, 0)
       yield* closeDatabase(node)
       const failed = (yield* doctor(url!)).of("nodes").filter(({ state }) => state === "fail")
       assert.strictEqual(failed.length, 1)
       assert.include(failed[0]!.message, new URL(node).host)
-      assert.include(failed[0]!.message, "buckets, cannot be used")
+      assert.include(failed[0]!.message, "shards, cannot be used")
     }).pipe(Effect.scoped),
   )
 })

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { bucketOf } from "#src/infrastructure/database/buckets.ts"
-import { citusUrl, freshCitus, moveBucket, moveNode, nodeOfBucket, startNode, stopNode } from "../support/citus.ts"
+import { shardOf } from "#src/infrastructure/database/shards.ts"
+import { citusUrl, freshCitus, moveShard, moveNode, nodeOfShard, startNode, stopNode } from "../support/citus.ts"
 import { proxied } from "../support/proxy.ts"
 import {
   assertDelivered,
@@ -21,7 +21,7 @@ const jobsOfOrg = 200
 /** How long a worker does not answer, in milliseconds: far longer than the service needs to notice it. */
 const silenceMillis = 16_000
 
-/** A tenant whose bucket is on a node, or is not. */
+/** A tenant whose shard is on a node, or is not. */
 const tenantOn = Effect.fnUntraced(function* (
   makeOne: Effect.Effect<Tenant, Error>,
   coordinator: string,
@@ -29,7 +29,7 @@ const tenantOn = Effect.fnUntraced(function* (
 ) {
   while (true) {
     const tenant = yield* makeOne
-    if (isWanted(yield* nodeOfBucket(coordinator, bucketOf(tenant.orgId, 3)))) return tenant
+    if (isWanted(yield* nodeOfShard(coordinator, shardOf(tenant.orgId, 3)))) return tenant
   }
 })
 
@@ -51,7 +51,7 @@ describe.skipIf(citusUrl === undefined)("Citus", () => {
       const url = yield* freshCitus("three")
       const service = yield* makeRestartable(onPostgres(url).environment)
       const verifier = yield* makeVerifier()
-      const stopped = yield* nodeOfBucket(url, 0)
+      const stopped = yield* nodeOfShard(url, 0)
       const makeOne = Effect.tap(makeTenant(service.current), ({ endpoint }) => endpoint(`${verifier.url}/a`))
       const here = yield* tenantOn(makeOne, url, (node) => node === stopped)
       const there = yield* tenantOn(makeOne, url, (node) => node !== stopped)
@@ -97,14 +97,14 @@ describe.skipIf(citusUrl === undefined)("Citus", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("a bucket moves to another worker and back while orgs work: nothing is lost or sent twice", () =>
+  it.live("a shard moves to another worker and back while orgs work: nothing is lost or sent twice", () =>
     Effect.gen(function* () {
       const url = yield* freshCitus("three")
       const service = yield* makeRestartable(onPostgres(url).environment)
       const verifier = yield* makeVerifier()
       const makeOne = Effect.tap(makeTenant(service.current), ({ endpoint }) => endpoint(`${verifier.url}/a`))
-      const tenants = yield* Effect.forEach([0, 1], (bucket) =>
-        Effect.repeat(makeOne, { until: ({ orgId }) => bucketOf(orgId, 3) === bucket }),
+      const tenants = yield* Effect.forEach([0, 1], (shard) =>
+        Effect.repeat(makeOne, { until: ({ orgId }) => shardOf(orgId, 3) === shard }),
       )
       const moves = { areDone: false }
       const workOf = Effect.fnUntraced(function* ({ finish }: Tenant) {
@@ -115,10 +115,10 @@ describe.skipIf(citusUrl === undefined)("Citus", () => {
 
       const work = yield* Effect.forkChild(Effect.forEach(tenants, workOf, { concurrency: 2 }))
       yield* verifier.arrived(40)
-      const [from, to] = yield* Effect.forEach([0, 1], (bucket) => nodeOfBucket(url, bucket))
+      const [from, to] = yield* Effect.forEach([0, 1], (shard) => nodeOfShard(url, shard))
       assert.notStrictEqual(from, to)
-      yield* moveBucket(url, 0, to!)
-      yield* moveBucket(url, 0, from!)
+      yield* moveShard(url, 0, to!)
+      yield* moveShard(url, 0, from!)
       moves.areDone = true
       const jobs = yield* Fiber.join(work)
       for (const [n, tenant] of tenants.entries()) {
@@ -133,7 +133,7 @@ describe.skipIf(citusUrl === undefined)("Citus", () => {
   it.live("a worker does not answer: other nodes' orgs get their deliveries, and nothing is lost", () =>
     Effect.gen(function* () {
       const url = yield* freshCitus("three")
-      const node = yield* nodeOfBucket(url, 0)
+      const node = yield* nodeOfShard(url, 0)
       const proxy = yield* proxied(node)
       yield* moveNode(url, node, proxy.url)
       const service = yield* makeRestartable(onPostgres(url).environment)

@@ -3,7 +3,7 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlError } from "effect/sql"
 import { execFile } from "node:child_process"
 import { promisify } from "node:util"
-import { schemaOf } from "../../src/infrastructure/database/buckets.ts"
+import { schemaOf } from "../../src/infrastructure/database/shards.ts"
 import * as Distribute from "../../src/infrastructure/database/citus/distribute.ts"
 import { placements } from "../../src/infrastructure/database/citus/placements.ts"
 import * as PostgresDatabase from "../../src/infrastructure/database/PostgresDatabase.ts"
@@ -18,11 +18,11 @@ import { adminClient, inDatabase } from "./databases.ts"
 export const citusUrl = process.env.CITUS_URL
 
 /**
- * The buckets of a test's database. Suites over one port have one: what they promise over all orgs holds of a bucket.
+ * The shards of a test's database. Suites over one port have one: what they promise over all orgs holds of a shard.
  * Servers have three.
  */
 type Kind = "one" | "three"
-const bucketCounts = { one: 1, three: 3 } as const
+const shardCounts = { one: 1, three: 3 } as const
 
 /** The URLs of the coordinator and of the workers, the coordinator first. */
 const nodeUrls = Effect.fnUntraced(function* (url: string) {
@@ -84,7 +84,7 @@ const createDatabase = Effect.fn("createDatabase")(function* (name: string) {
 
 const prepareTemplate = Effect.fn("prepareTemplate")(function* (kind: Kind) {
   const [coordinator] = yield* createDatabase(templateOf(kind))
-  yield* Effect.flatMap(Distribute.plan(bucketCounts[kind]), Distribute.distribute).pipe(
+  yield* Effect.flatMap(Distribute.plan(shardCounts[kind]), Distribute.distribute).pipe(
     Effect.provide(client(coordinator!)),
   )
 })
@@ -174,10 +174,10 @@ export const stopNode = (url: string) => (nodeCommand === undefined ? closeDatab
 /** Starts the node of a database that was stopped. */
 export const startNode = (url: string) => (nodeCommand === undefined ? openDatabase(url) : commandNode("start", url))
 
-/** The URL of the node that holds a bucket. */
-export const nodeOfBucket = Effect.fn("nodeOfBucket")(function* (coordinator: string, bucket: number) {
-  const nodes = yield* placements(bucket + 1).pipe(Effect.provide(client(coordinator)))
-  const node = nodes[bucket]!
+/** The URL of the node that holds a shard. */
+export const nodeOfShard = Effect.fn("nodeOfShard")(function* (coordinator: string, shard: number) {
+  const nodes = yield* placements(shard + 1).pipe(Effect.provide(client(coordinator)))
+  const node = nodes[shard]!
   if (node === "coordinator") return coordinator
   const url = new URL(coordinator)
   url.hostname = node.host
@@ -185,12 +185,12 @@ export const nodeOfBucket = Effect.fn("nodeOfBucket")(function* (coordinator: st
   return url.href
 })
 
-/** Moves a bucket to the node of a URL, while it is used. */
-export const moveBucket = Effect.fn("moveBucket")(function* (coordinator: string, bucket: number, node: string) {
+/** Moves a shard to the node of a URL, while it is used. */
+export const moveShard = Effect.fn("moveShard")(function* (coordinator: string, shard: number, node: string) {
   const { hostname, port } = new URL(node)
   yield* Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    yield* sql`SELECT citus_schema_move(${schemaOf(bucket)}::text::regnamespace, ${hostname}, ${Number(port)}::int)`
+    yield* sql`SELECT citus_schema_move(${schemaOf(shard)}::text::regnamespace, ${hostname}, ${Number(port)}::int)`
   }).pipe(Effect.provide(client(coordinator)))
 })
 

@@ -22,9 +22,9 @@ import {
   Time,
   times,
 } from "../database/fragments.ts"
-import { bucketsOf, byBucket, eachBucket, inOrg } from "../database/buckets.ts"
+import { shardsOf, byShard, eachShard, inOrg } from "../database/shards.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { countDue, earliest } from "../webhooks/bucketQueues.ts"
+import { countDue, earliest } from "../webhooks/shardQueues.ts"
 
 const decodeCounts = decodeRows(
   Schema.Struct({
@@ -52,15 +52,15 @@ const replicaSeconds = 60
 const countSweeps = (sql: SqlClient.SqlClient, scope: OrgScope) => sql`
   (SELECT count(*)::int FROM (SELECT FROM sweeps WHERE ${inScope(sql, scope)} LIMIT ${maxSweeps}) AS open)`
 
-/** The queue of a scope, and its open sweeps, in the buckets of a distributed database. */
-const stateOfBuckets = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, scope: OrgScope, now: DateTime.Utc) {
+/** The queue of a scope, and its open sweeps, in the shards of a distributed database. */
+const stateOfShards = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, scope: OrgScope, now: DateTime.Utc) {
   const state = Effect.gen(function* () {
     const due = yield* countDue(sql, now, maxBacklog, orgOf(scope))
     const [open] = yield* sql<{ sweeps: number }>`SELECT ${countSweeps(sql, scope)} AS sweeps`
     return { ...due, sweeps: open!.sweeps }
   }).pipe(orUnavailable)
   if (scope._tag !== "EveryOrg") return [yield* inOrg(sql, scope.orgId)(state)]
-  return yield* eachBucket(sql, state)
+  return yield* eachShard(sql, state)
 })
 
 const isPresent = (sql: SqlClient.SqlClient, now: DateTime.Utc) =>
@@ -126,14 +126,14 @@ export const layer = Layer.effect(
         ),
 
       queueState: (scope, now) =>
-        bucketsOf(sql) === undefined
+        shardsOf(sql) === undefined
           ? Effect.gen(function* () {
               const { count, oldestDueAt } = yield* countDue(sql, now, maxBacklog, orgOf(scope))
               return { backlog: count, oldestDueAt, ...(yield* countOpen(sql, scope, now)) }
             }).pipe(orUnavailable)
           : Effect.gen(function* () {
               const open = yield* orUnavailable(countOpen(sql, scope, now))
-              const parts = yield* stateOfBuckets(sql, scope, now)
+              const parts = yield* stateOfShards(sql, scope, now)
               return {
                 replicas: open.replicas,
                 backlog: Math.min(
@@ -282,9 +282,9 @@ const decodeEndpoints = decodeRows(
   }),
 )
 
-/** Adds to the rows of a distributed database the endpoints, which are in the buckets of their orgs. */
+/** Adds to the rows of a distributed database the endpoints, which are in the shards of their orgs. */
 const withEndpoints = (sql: SqlClient.SqlClient, rows: ReadonlyArray<Row>) => {
-  if (bucketsOf(sql) === undefined) return Effect.succeed(rows)
+  if (shardsOf(sql) === undefined) return Effect.succeed(rows)
   const read = (part: ReadonlyArray<Row>) =>
     decodeEndpoints(sql`
       SELECT id AS "endpointId", url, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
@@ -292,7 +292,7 @@ const withEndpoints = (sql: SqlClient.SqlClient, rows: ReadonlyArray<Row>) => {
       FROM webhook_endpoints
       WHERE id = ANY(${texts(part.map(({ endpointId }) => endpointId))}) AND org_id = ANY(${texts(part.map(({ orgId }) => orgId))})`)
   return Effect.map(
-    byBucket(sql, rows, ({ orgId }) => orgId, read),
+    byShard(sql, rows, ({ orgId }) => orgId, read),
     (parts) => {
       const endpoints = new Map(parts.flat().map((endpoint) => [endpoint.endpointId, endpoint]))
       return rows.map((row): Row => ({ ...row, ...endpoints.get(row.endpointId) }))

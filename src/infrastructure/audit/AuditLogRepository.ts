@@ -4,7 +4,7 @@ import { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { AuditRepository } from "../../domain/audit/AuditLog.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import type { Found, Page } from "../../domain/Page.ts"
-import { bucketsOf, inOrg } from "../database/buckets.ts"
+import { shardsOf, inOrg } from "../database/shards.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, decodePage, pageOf, Time } from "../database/fragments.ts"
 
@@ -17,7 +17,7 @@ const decode = decodePage(Row)
 
 type Entries = Found<typeof Row.Type>
 
-/** The newest entries of two logs: those of the platform, and those of the org's bucket. */
+/** The newest entries of two logs: those of the platform, and those of the org's shard. */
 const newestOf = (one: Entries, other: Entries, { limit }: Page): Entries => {
   // Where a log was cut, it has entries that come before older ones of the other log.
   const ends = [one, other].flatMap(({ hasMore, items }) => (hasMore ? [items.at(-1)!.id] : []))
@@ -42,7 +42,7 @@ export const layer = Layer.effect(
           const read = pageOf(sql, page, select, "id", ["target", "details"], "newest").pipe(decode)
           const ofPlatform = yield* read
           const entries =
-            bucketsOf(sql) === undefined ? ofPlatform : newestOf(ofPlatform, yield* inOrg(sql, orgId)(read), page)
+            shardsOf(sql) === undefined ? ofPlatform : newestOf(ofPlatform, yield* inOrg(sql, orgId)(read), page)
           if (entries.items.length > 0) return entries
           const org = yield* sql`SELECT id FROM orgs WHERE id = ${orgId}`
           return org.length === 0 ? yield* orgNotFound() : entries

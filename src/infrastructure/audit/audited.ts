@@ -3,7 +3,7 @@ import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import * as Batches from "../database/Batches.ts"
 import { date, texts } from "../database/fragments.ts"
-import { Bucket, bucketsOf } from "../database/buckets.ts"
+import { Shard, shardsOf } from "../database/shards.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import type { Part } from "../database/parts.ts"
@@ -25,7 +25,7 @@ const entryOf = (sql: SqlClient.SqlClient, entry: AuditEntry) => sql`
   FROM changed`
 
 /**
- * `audited` in a bucket: the change, its entry and its event are statements of one transaction, because Citus sends the
+ * `audited` in a shard: the change, its entry and its event are statements of one transaction, because Citus sends the
  * rows between the parts of one statement that inserts to every node. `also` is for changes of the platform.
  */
 const inSteps = (
@@ -80,9 +80,9 @@ export const audited = (
     event === undefined
       ? write(event)
       : withEvents(sql, write, event, (made) => made.map((row) => ({ event, orgId: row["orgId"] as string })))
-  if (bucketsOf(sql) === undefined) return whole
+  if (shardsOf(sql) === undefined) return whole
   return Effect.withFiber(({ context }) =>
-    Context.get(context, Bucket) === undefined ? whole : inSteps(sql, entry, change, rows),
+    Context.get(context, Shard) === undefined ? whole : inSteps(sql, entry, change, rows),
   )
 }
 

@@ -6,7 +6,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import * as Migrations from "../database/Migrations.ts"
 import * as PostgresDatabase from "../database/PostgresDatabase.ts"
 import { describeSqlError, poolConfig } from "../database/PostgresDatabase.ts"
-import { schemaOf } from "../database/buckets.ts"
+import { schemaOf } from "../database/shards.ts"
 import { urlOf } from "../database/citus/DistributedClient.ts"
 import { type Distribution, distributionOf } from "../database/citus/placements.ts"
 import { type Check, clockCheck, fail, ok, warn, inBytes } from "./Check.ts"
@@ -75,18 +75,18 @@ export const checkPostgres = (
     const migrations = yield* database(checkMigrations)
     const notifications = yield* checkNotifications(listenUrl, sql)
     const distribution = yield* database(distributionOf)
-    const buckets = distribution === null ? [] : yield* database(checkBuckets(url, distribution))
-    // The other checks need every bucket.
-    const isComplete = migrations.complete && buckets.every(({ state }) => state === "ok")
+    const shards = distribution === null ? [] : yield* database(checkShards(url, distribution))
+    // The other checks need every shard.
+    const isComplete = migrations.complete && shards.every(({ state }) => state === "ok")
     const isDistributed = distribution !== null
     const stored = isComplete
       ? [
           ...(isDistributed ? yield* database(checkSizes) : []),
-          yield* database(checkSecrets(keys, distribution?.buckets)),
+          yield* database(checkSecrets(keys, distribution?.shards)),
           yield* database(checkStorage(retentionDays, { isDistributed })),
         ]
       : []
-    return [...server, migrations.check, notifications, ...buckets, ...stored]
+    return [...server, migrations.check, notifications, ...shards, ...stored]
   }).pipe(
     Effect.scoped,
     Effect.timeout("20 seconds"),
@@ -97,46 +97,46 @@ export const checkPostgres = (
     Effect.provide(Reactivity.layer),
   )
 
-interface BucketSize {
+interface ShardSize {
   readonly schema: string
   readonly node: string
   readonly bytes: number
 }
 
-/** The org with the most stored bytes of a bucket. */
+/** The org with the most stored bytes of a shard. */
 interface LargestOrg {
   readonly orgId: string
-  /** Of the bucket's stored bytes, from 0 to 1. */
+  /** Of the shard's stored bytes, from 0 to 1. */
   readonly share: number
 }
 
 /** Below this size of a node, in bytes, nothing needs to move. */
 const smallNode = 10e9
-/** A node with more than this part of the average, or a bucket with more than this part of its node, is reported. */
-const [unevenNode, largeBucket] = [1.5, 0.5]
+/** A node with more than this part of the average, or a shard with more than this part of its node, is reported. */
+const [unevenNode, largeShard] = [1.5, 0.5]
 
-const sum = (sizes: ReadonlyArray<BucketSize>) => sizes.reduce((total, { bytes }) => total + bytes, 0)
+const sum = (sizes: ReadonlyArray<ShardSize>) => sizes.reduce((total, { bytes }) => total + bytes, 0)
 const inPercent = (share: number) => `${Math.round(share * 100)} %`
 
-/** The largest bucket of a node, if it is a large part of it. */
-const largeOf = (buckets: ReadonlyArray<BucketSize>) => {
-  const largest = buckets.reduce((a, b) => (b.bytes > a.bytes ? b : a))
-  return sum(buckets) > smallNode && largest.bytes > sum(buckets) * largeBucket ? largest : undefined
+/** The largest shard of a node, if it is a large part of it. */
+const largeOf = (shards: ReadonlyArray<ShardSize>) => {
+  const largest = shards.reduce((a, b) => (b.bytes > a.bytes ? b : a))
+  return sum(shards) > smallNode && largest.bytes > sum(shards) * largeShard ? largest : undefined
 }
 
 /**
- * Warns of nodes that have much more than others, and of a bucket that fills its node, with its largest org.
+ * Warns of nodes that have much more than others, and of a shard that fills its node, with its largest org.
  *
- * @param nodes all nodes that may have buckets
+ * @param nodes all nodes that may have shards
  */
 export const sizeChecks = <E, R>(
   nodes: ReadonlyArray<string>,
-  sizes: ReadonlyArray<BucketSize>,
+  sizes: ReadonlyArray<ShardSize>,
   largestOrg: (schema: string) => Effect.Effect<LargestOrg | undefined, E, R>,
 ): Effect.Effect<ReadonlyArray<Check>, E, R> =>
   Effect.gen(function* () {
     const byNode = Map.groupBy(sizes, ({ node }) => node)
-    const large = [...byNode.values()].flatMap((buckets) => largeOf(buckets) ?? [])
+    const large = [...byNode.values()].flatMap((shards) => largeOf(shards) ?? [])
     const checks: Array<Check> = []
     for (const { bytes, node, schema } of large) {
       const org = yield* largestOrg(schema)
@@ -144,18 +144,18 @@ export const sizeChecks = <E, R>(
       checks.push(
         warn(
           "balance",
-          `the bucket ${schema} has ${inBytes(bytes)} of the ${inBytes(sum(byNode.get(node)!))} on ${node}${of}`,
-          "one bucket cannot be divided: move the other buckets of the node with citus_schema_move, set limits for the org, " +
+          `the shard ${schema} has ${inBytes(bytes)} of the ${inBytes(sum(byNode.get(node)!))} on ${node}${of}`,
+          "one shard cannot be divided: move the other shards of the node with citus_schema_move, set limits for the org, " +
             "or use a larger server for the node",
         ),
       )
     }
     const total = sum(sizes)
     const uneven = nodes.find((node) => {
-      const buckets = byNode.get(node) ?? []
-      // Moving helps unless the bucket itself is the reason.
-      const isFilled = large.some((bucket) => bucket.node === node)
-      return !isFilled && sum(buckets) > smallNode && sum(buckets) > (total / nodes.length) * unevenNode
+      const shards = byNode.get(node) ?? []
+      // Moving helps unless the shard itself is the reason.
+      const isFilled = large.some((shard) => shard.node === node)
+      return !isFilled && sum(shards) > smallNode && sum(shards) > (total / nodes.length) * unevenNode
     })
     if (uneven !== undefined) {
       checks.push(
@@ -169,13 +169,13 @@ export const sizeChecks = <E, R>(
     return checks.length > 0 ? checks : [ok("balance", `${inBytes(total)} on ${nodes.length} nodes`)]
   })
 
-/** Reads the sizes of all buckets, which asks every node. */
+/** Reads the sizes of all shards, which asks every node. */
 export const checkSizes = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const nodes = yield* sql<{ node: string }>`
     SELECT nodename || ':' || nodeport AS node FROM pg_dist_node
     WHERE isactive AND shouldhaveshards AND noderole = 'primary'`
-  const sizes = yield* sql<BucketSize>`
+  const sizes = yield* sql<ShardSize>`
     SELECT n.nspname AS schema, s.nodename || ':' || s.nodeport AS node, sum(s.shard_size)::float8 AS bytes
     FROM citus_shards s
     JOIN pg_class c ON c.oid = s.table_name
@@ -195,7 +195,7 @@ export const checkSizes = Effect.gen(function* () {
   )
 })
 
-/** A bucket, as the coordinator knows it. */
+/** A shard, as the coordinator knows it. */
 interface Schema {
   readonly schema: string
   /** Tables without a place on a node. */
@@ -222,10 +222,10 @@ const readSchemas = Effect.flatMap(
     WHERE n.nspname LIKE 'gatehouse\\_b%' GROUP BY 1 ORDER BY 1`,
 )
 
-/** Compares the buckets that the service expects with those of the coordinator. */
+/** Compares the shards that the service expects with those of the coordinator. */
 export const placementChecks = (count: number, schemas: ReadonlyArray<Schema>): ReadonlyArray<Check> => {
   const found = new Map(schemas.map((schema) => [schema.schema, schema]))
-  const all = Array.from({ length: count }, (_, bucket) => schemaOf(bucket))
+  const all = Array.from({ length: count }, (_, shard) => schemaOf(shard))
   const missing = all.filter((name) => !found.has(name))
   const plain = all.filter((name) => (found.get(name)?.plain ?? 0) > 0)
   const split = all.filter((name) => (found.get(name)?.nodes.length ?? 0) > 1)
@@ -233,8 +233,8 @@ export const placementChecks = (count: number, schemas: ReadonlyArray<Schema>): 
   if (missing.length > 0) {
     checks.push(
       fail(
-        "buckets",
-        `${missing.length} of ${count} buckets are missing: ${some(missing)}`,
+        "shards",
+        `${missing.length} of ${count} shards are missing: ${some(missing)}`,
         "restore the backup; gatehouse distribute creates them again, but empty",
       ),
     )
@@ -242,7 +242,7 @@ export const placementChecks = (count: number, schemas: ReadonlyArray<Schema>): 
   if (plain.length > 0) {
     checks.push(
       fail(
-        "buckets",
+        "shards",
         `Citus does not know some tables of ${some(plain)}`,
         `run SELECT citus_schema_distribute('${plain[0]}') on the coordinator, for each of them`,
       ),
@@ -253,19 +253,19 @@ export const placementChecks = (count: number, schemas: ReadonlyArray<Schema>): 
     const [host, port] = node!.split(/:(?=\d+$)/)
     checks.push(
       fail(
-        "buckets",
+        "shards",
         `the tables of ${some(split)} are on several nodes`,
         `bring each to one node: SELECT citus_schema_move('${split[0]}', '${host}', ${port})`,
       ),
     )
   }
-  return checks.length > 0 ? checks : [ok("buckets", `all ${count} are there, each on one node`)]
+  return checks.length > 0 ? checks : [ok("shards", `all ${count} are there, each on one node`)]
 }
 
 interface Holder {
   readonly host: string
   readonly port: number
-  readonly buckets: number
+  readonly shards: number
   readonly isCoordinator: boolean
 }
 
@@ -273,7 +273,7 @@ const readHolders = Effect.flatMap(
   SqlClient.SqlClient,
   (sql) => sql<Holder>`
     SELECT node.nodename AS host, node.nodeport AS port, node.groupid = 0 AS "isCoordinator",
-      count(DISTINCT c.relnamespace)::int AS buckets
+      count(DISTINCT c.relnamespace)::int AS shards
     FROM pg_dist_node node
     JOIN pg_dist_placement p ON p.groupid = node.groupid
     JOIN pg_dist_shard shard ON shard.shardid = p.shardid
@@ -282,19 +282,19 @@ const readHolders = Effect.flatMap(
 )
 
 /** Whether this machine reaches a node with the user and the password of DATABASE_URL. */
-const checkNode = (url: Redacted.Redacted<string>, { buckets, host, isCoordinator, port }: Holder) => {
+const checkNode = (url: Redacted.Redacted<string>, { shards, host, isCoordinator, port }: Holder) => {
   const node = `${host}:${port}`
   const cannot = (reason: string) =>
     fail(
       "nodes",
-      `the node ${node}, which has ${buckets} buckets, cannot be used: ${reason}`,
+      `the node ${node}, which has ${shards} shards, cannot be used: ${reason}`,
       "check that PostgreSQL runs there, and that this machine reaches that address with the user and password of DATABASE_URL",
     )
   return poolConfig(isCoordinator ? url : urlOf(url, { host, port })).pipe(
     Effect.flatMap((config) => PgClient.make({ ...config, maxConnections: 1 })),
     Effect.flatMap((sql) => sql`SELECT 1`),
     Effect.scoped,
-    Effect.as(ok("nodes", `${node} answers; it has ${buckets} buckets`)),
+    Effect.as(ok("nodes", `${node} answers; it has ${shards} shards`)),
     Effect.timeout("5 seconds"),
     Effect.catchTags({
       SqlError: (error: SqlError.SqlError) => Effect.succeed(cannot(describeSqlError(error))),
@@ -303,12 +303,12 @@ const checkNode = (url: Redacted.Redacted<string>, { buckets, host, isCoordinato
   )
 }
 
-/** Checks where the buckets of a distributed database are, and that this machine reaches the nodes. */
-export const checkBuckets = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, distribution: Distribution) {
+/** Checks where the shards of a distributed database are, and that this machine reaches the nodes. */
+export const checkShards = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, distribution: Distribution) {
   if (!distribution.isDone) {
-    return [fail("buckets", "the database is distributed in part", "run gatehouse distribute again")]
+    return [fail("shards", "the database is distributed in part", "run gatehouse distribute again")]
   }
-  const placed = placementChecks(distribution.buckets, yield* readSchemas)
+  const placed = placementChecks(distribution.shards, yield* readSchemas)
   const nodes = yield* Effect.forEach(yield* readHolders, (holder) => checkNode(url, holder), { concurrency: 8 })
   return [...placed, ...nodes]
 })

@@ -1,7 +1,7 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { keyId } from "../crypto/Cipher.ts"
-import { schemaOf } from "../database/buckets.ts"
+import { schemaOf } from "../database/shards.ts"
 import { fail, ok, warn } from "./Check.ts"
 
 /** The number of secrets that may still be needed, by the id of the key that encrypted them. */
@@ -18,13 +18,13 @@ const secretsByKey = Effect.flatMap(
     WHERE secret IS NOT NULL GROUP BY 1 ORDER BY 1`,
 )
 
-/** Those of all buckets; on one connection, whose search_path names one after the other. */
-const secretsOfBuckets = Effect.fnUntraced(function* (buckets: number) {
+/** Those of all shards; on one connection, whose search_path names one after the other. */
+const secretsOfShards = Effect.fnUntraced(function* (shards: number) {
   const sql = yield* SqlClient.SqlClient
   const parts = yield* Effect.forEach(
-    Array.from({ length: buckets }, (_, bucket) => bucket),
-    (bucket) =>
-      sql`SELECT set_config('search_path', ${schemaOf(bucket)}, true)`.pipe(
+    Array.from({ length: shards }, (_, shard) => shard),
+    (shard) =>
+      sql`SELECT set_config('search_path', ${schemaOf(shard)}, true)`.pipe(
         Effect.andThen(secretsByKey),
         sql.withTransaction,
       ),
@@ -38,14 +38,14 @@ const count = (groups: ReadonlyArray<{ readonly secrets: number }>) =>
 /**
  * Checks that `keys` (the current key first) has the key of every stored secret.
  *
- * @param buckets the number of buckets of a distributed database
+ * @param shards the number of shards of a distributed database
  */
 export const checkSecrets = Effect.fnUntraced(function* (
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
-  buckets?: number,
+  shards?: number,
 ) {
   const ids = keys.map((key) => keyId(Redacted.value(key)))
-  const groups = yield* buckets === undefined ? secretsByKey : secretsOfBuckets(buckets)
+  const groups = yield* shards === undefined ? secretsByKey : secretsOfShards(shards)
   const total = count(groups)
   const unreadable = groups.filter(({ key }) => !ids.includes(key))
   if (unreadable.length > 0) {

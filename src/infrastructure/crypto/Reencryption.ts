@@ -1,7 +1,7 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { Cipher } from "../../domain/Cipher.ts"
-import { everywhere } from "../database/buckets.ts"
+import { everywhere } from "../database/shards.ts"
 import { answerOwner } from "../../domain/Idempotency.ts"
 import { keyId, prefixOf } from "./Cipher.ts"
 

@@ -5,9 +5,9 @@ import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import type { DatabaseState } from "../../domain/activity/ServiceStates.ts"
 import { parseDatabaseUrl } from "./DatabaseUrl.ts"
-import { sessionParameters } from "./buckets.ts"
+import { sessionParameters } from "./shards.ts"
 import * as DistributedClient from "./citus/DistributedClient.ts"
-import { migrateBuckets } from "./Migrations.ts"
+import { migrateShards } from "./Migrations.ts"
 import { distributionOf } from "./citus/placements.ts"
 import { connectionsMax, isTransient } from "./orUnavailable.ts"
 import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
@@ -110,7 +110,7 @@ const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
   return yield* provide("embedded", sql, Notifications.make(embeddedSubscriptions(database, sql)))
 })
 
-/** Migrates the platform, and each bucket of a distributed database; returns how many buckets there are. */
+/** Migrates the platform, and each shard of a distributed database; returns how many shards there are. */
 const migrateAll = Effect.gen(function* () {
   yield* Migrations.migrate
   const distribution = yield* distributionOf
@@ -118,15 +118,15 @@ const migrateAll = Effect.gen(function* () {
   if (!distribution.isDone) {
     return yield* new StartupError({ message: "The database is distributed in part. Run gatehouse distribute again" })
   }
-  yield* migrateBuckets(distribution)
-  return distribution.buckets
+  yield* migrateShards(distribution)
+  return distribution.shards
 })
 
 const postgres = Effect.fn("Database.postgres")(function* (
   url: Redacted.Redacted<string>,
   listenUrl: Redacted.Redacted<string>,
 ) {
-  const buckets = yield* PostgresDatabase.migrationClient(url).pipe(
+  const shards = yield* PostgresDatabase.migrationClient(url).pipe(
     Effect.flatMap((sql) => Effect.provideService(migrateAll, SqlClient.SqlClient, sql)),
     Effect.scoped,
     // If the service starts together with PostgreSQL, it is often ready first.
@@ -144,10 +144,10 @@ const postgres = Effect.fn("Database.postgres")(function* (
     }),
     cannotStart("DATABASE_URL"),
   )
-  const parameters = buckets === 0 ? {} : sessionParameters
+  const parameters = shards === 0 ? {} : sessionParameters
   const platform = yield* PostgresDatabase.client(url, parameters).pipe(cannotStart("DATABASE_URL"))
   const sql =
-    buckets === 0 ? platform : yield* DistributedClient.make(url, platform, buckets).pipe(cannotStart("DATABASE_URL"))
+    shards === 0 ? platform : yield* DistributedClient.make(url, platform, shards).pipe(cannotStart("DATABASE_URL"))
   const { faults, listening } = yield* watchPoolers(platform)
   const subscribe = yield* PostgresDatabase.subscriptions(listenUrl, sql, listening)
   return yield* provide("postgres", sql, Notifications.make(subscribe), faults)

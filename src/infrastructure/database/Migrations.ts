@@ -2,7 +2,7 @@ import { Context, Effect, Schedule } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { readdir } from "node:fs/promises"
 import { StartupError } from "../StartupError.ts"
-import { schemaOf } from "./buckets.ts"
+import { schemaOf } from "./shards.ts"
 import type { Distribution } from "./citus/placements.ts"
 
 const migrationsTable = "gatehouse_migrations"
@@ -255,12 +255,12 @@ const run = Effect.gen(function* () {
 })
 
 /**
- * Applies the missing migrations to the schema of a bucket, on a client with one connection. The tables of the platform
+ * Applies the missing migrations to the schema of a shard, on a client with one connection. The tables of the platform
  * are there too, and empty, so that a migration is the same for every schema.
  */
-export const migrateBucket = Effect.fnUntraced(function* (bucket: number) {
+export const migrateShard = Effect.fnUntraced(function* (shard: number) {
   const sql = yield* SqlClient.SqlClient
-  yield* sql`SELECT set_config('search_path', ${schemaOf(bucket)}, false)`
+  yield* sql`SELECT set_config('search_path', ${schemaOf(shard)}, false)`
   return yield* Effect.ensuring(run, Effect.orDie(sql`SELECT set_config('search_path', 'public', false)`))
 })
 
@@ -288,13 +288,13 @@ export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlC
 )
 
 /**
- * Applies the missing migrations to each bucket. Uses no bucket when all of them have every migration, so that the
+ * Applies the missing migrations to each shard. Uses no shard when all of them have every migration, so that the
  * service starts while a node is down.
  */
-export const migrateBuckets = Effect.fnUntraced(function* ({ buckets, migratedTo }: Distribution) {
+export const migrateShards = Effect.fnUntraced(function* ({ shards, migratedTo }: Distribution) {
   const sql = yield* SqlClient.SqlClient
   const known = yield* newest
   if (migratedTo >= known) return
-  for (let bucket = 0; bucket < buckets; bucket++) yield* migrateBucket(bucket)
+  for (let shard = 0; shard < shards; shard++) yield* migrateShard(shard)
   yield* sql`UPDATE public.gatehouse_distribution SET migrated_to = greatest(migrated_to, ${known}::int)`
 })

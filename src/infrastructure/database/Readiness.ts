@@ -2,7 +2,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DatabaseSize, Readiness } from "../../domain/activity/ServiceStates.ts"
 import { Database } from "./Database.ts"
-import { bucketsOf } from "./buckets.ts"
+import { shardsOf } from "./shards.ts"
 import { orUnavailable } from "./orUnavailable.ts"
 
 /** The service is ready if the database is. */
@@ -16,7 +16,7 @@ export const layer = Layer.effect(
  *
  * @param isDistributed whether it is on several nodes, whose sizes are added; of those that answer
  */
-export const databaseBytes = (sql: SqlClient.SqlClient, isDistributed = bucketsOf(sql) !== undefined) =>
+export const databaseBytes = (sql: SqlClient.SqlClient, isDistributed = shardsOf(sql) !== undefined) =>
   Effect.map(
     isDistributed
       ? sql<{ bytes: number }>`

@@ -33,7 +33,7 @@ export interface Insert extends Named {
 
 /**
  * A part of a statement that reads and inserts. On one PostgreSQL each part is a CTE. Citus sends the rows between a
- * CTE that inserts and the others to every node, so in a bucket the parts are the steps of a function (ADR 24).
+ * CTE that inserts and the others to every node, so in a shard the parts are the steps of a function (ADR 24).
  */
 export type Part = Derived | Read | Insert
 

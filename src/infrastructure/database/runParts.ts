@@ -3,11 +3,11 @@ import { Context, Effect } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import { createHash } from "node:crypto"
-import { Bucket, functionsOf } from "./buckets.ts"
+import { Shard, functionsOf } from "./shards.ts"
 import { conflictOf, ctes, headOf, type Insert, isInsert, isRead, namesOf, type Part, type Read } from "./parts.ts"
 
 /**
- * Runs the parts of a statement, and returns the rows of its SELECT. One round trip, and one transaction. In a bucket
+ * Runs the parts of a statement, and returns the rows of its SELECT. One round trip, and one transaction. In a shard
  * these rows pass through JSON.
  */
 export const runParts = <Row extends object>(
@@ -19,7 +19,7 @@ export const runParts = <Row extends object>(
   const functions = functionsOf(sql)
   if (functions === undefined) return whole()
   return Effect.withFiber(({ context }) => {
-    if (Context.get(context, Bucket) === undefined) return whole()
+    if (Context.get(context, Shard) === undefined) return whole()
     const { call, create, parameters } = partsFunction(sql, parts, select)
     functions.add(call, create)
     return Effect.map(sql.unsafe<{ rows: ReadonlyArray<Row> }>(call, parameters), ([found]) => found!.rows)
@@ -43,7 +43,7 @@ const typeOf = (parameter: unknown) => {
   if (typeof parameter === "number") return "numeric"
   if (parameter instanceof Date) return "timestamptz"
   const type = PgTypes.isParameter(parameter) ? arrayTypes.get(parameter.oid) : undefined
-  if (type === undefined) throw new Error("A function in a bucket takes no parameter of this type")
+  if (type === undefined) throw new Error("A function in a shard takes no parameter of this type")
   return type
 }
 

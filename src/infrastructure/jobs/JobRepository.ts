@@ -5,7 +5,7 @@ import { ClaimedJob, Job, JobStatus } from "../../domain/jobs/Job.ts"
 import { type JobState, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
 import { type Heartbeat, jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
 import type { DelayedBatch, ExhaustedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
-import { inOrgs } from "../database/buckets.ts"
+import { inOrgs } from "../database/shards.ts"
 import {
   afterCursor,
   date,
@@ -23,7 +23,7 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { mergeTurns, pickDue } from "../orgs/orgsInTurn.ts"
 import * as InsertJob from "./createJobs.ts"
-import { DueBuckets } from "./dueBuckets.ts"
+import { DueShards } from "./dueShards.ts"
 import * as ReportJob from "./finishJobs.ts"
 
 const Row = Schema.Struct({
@@ -49,7 +49,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const insert = yield* InsertJob.make
     const report = yield* ReportJob.make
-    const dueBuckets = yield* DueBuckets
+    const dueShards = yield* DueShards
 
     const repository = JobRepository.of({
       insert,
@@ -57,7 +57,7 @@ export const layer = Layer.effect(
       release: (orgId, jobs, now) => releaseJobs(sql, orgId, jobs, now).pipe(Effect.asVoid, orUnavailable),
       extendLease: (orgId, jobId, heartbeat) => orUnavailable(extendLease(sql, orgId, jobId, heartbeat)),
       expireLeases: (batch) =>
-        dueBuckets.run("leases", batch.now, expireLeases(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
+        dueShards.run("leases", batch.now, expireLeases(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
           Effect.map((parts) => ({
             queued: sum(parts.map(({ queued }) => queued)),
             exhausted: parts.flatMap(({ exhausted }) => exhausted),
@@ -65,7 +65,7 @@ export const layer = Layer.effect(
           })),
         ),
       queueDelayed: (batch) =>
-        dueBuckets.run("delays", batch.now, queueDelayed(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
+        dueShards.run("delays", batch.now, queueDelayed(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
           Effect.map((parts) => ({
             orgs: parts.flatMap(({ orgs }) => orgs),
             moved: sum(parts.map(({ moved }) => moved)),
@@ -85,7 +85,7 @@ export const layer = Layer.effect(
     })
     return inOrgs(sql, repository, ["insert", "claim", "release", "extendLease", "report", "find", "list"])
   }),
-).pipe(Layer.provide([OrgUsage.layer, DueBuckets.layer]))
+).pipe(Layer.provide([OrgUsage.layer, DueShards.layer]))
 
 type JobFilter = Parameters<JobRepository["Service"]["list"]>[1]
 

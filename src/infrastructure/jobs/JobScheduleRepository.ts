@@ -16,7 +16,7 @@ import {
 import { changedFiring } from "../../domain/jobs/firings.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { audited } from "../audit/audited.ts"
-import { inOrgs } from "../database/buckets.ts"
+import { inOrgs } from "../database/shards.ts"
 import {
   afterCursor,
   date,
@@ -37,7 +37,7 @@ import * as Limited from "../orgs/limited.ts"
 import { mergeTurns } from "../orgs/orgsInTurn.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { insertJobs, templateColumns, templateValues } from "./createJobs.ts"
-import { DueBuckets } from "./dueBuckets.ts"
+import { DueShards } from "./dueShards.ts"
 import { fireSchedules } from "./fireSchedules.ts"
 import * as JobRoom from "./fireSchedules.ts"
 
@@ -132,7 +132,7 @@ export const layer = Layer.effect(
     const jobLimit = yield* Limited.make("unfinishedJobs")
     const bytes = yield* StoredBytes.make
     const findRoom = yield* JobRoom.make
-    const dueBuckets = yield* DueBuckets
+    const dueShards = yield* DueShards
 
     const repository = JobScheduleRepository.of({
       insert: (schedule, entry) => insertSchedule(sql, limit, bytes, schedule, entry),
@@ -177,7 +177,7 @@ export const layer = Layer.effect(
             for (const { orgId, bytes } of stored) usage.addBytes(orgId, bytes)
             return fired
           }),
-          (fired) => dueBuckets.run("schedules", batch.now, fired),
+          (fired) => dueShards.run("schedules", batch.now, fired),
           Effect.map((parts) => ({
             orgs: parts.flatMap(({ orgs }) => orgs),
             moved: parts.reduce((sum, { moved }) => sum + moved, 0),
@@ -187,7 +187,7 @@ export const layer = Layer.effect(
     })
     return inOrgs(sql, repository, ["insert", "list", "find", "update", "run", "remove"])
   }),
-).pipe(Layer.provide([OrgUsage.layer, DueBuckets.layer]))
+).pipe(Layer.provide([OrgUsage.layer, DueShards.layer]))
 
 interface ChangedRow {
   readonly cron: string

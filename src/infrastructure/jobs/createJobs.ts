@@ -4,7 +4,7 @@ import type { NewJob } from "../../domain/jobs/JobRepository.ts"
 import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
-import { byBucket } from "../database/buckets.ts"
+import { byShard } from "../database/shards.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { date, dateOrNull, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -95,7 +95,7 @@ const insertTogether = (
   }
   return (all) =>
     Effect.map(
-      byBucket(sql, all, ({ job }) => job.orgId, run),
+      byShard(sql, all, ({ job }) => job.orgId, run),
       (parts) => new Map(parts.flat()),
     )
 }

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import { bucketsOf, inOrg } from "../database/buckets.ts"
+import { shardsOf, inOrg } from "../database/shards.ts"
 
 interface OrgRow {
   readonly name: string
@@ -9,11 +9,11 @@ interface OrgRow {
 }
 
 /**
- * In the transaction that changes an org of a distributed database: makes the copy in the org's bucket the same, so
+ * In the transaction that changes an org of a distributed database: makes the copy in the org's shard the same, so
  * that statements there find the org and its limits without the coordinator. Does nothing on one PostgreSQL.
  */
 export const copyOrg = (sql: SqlClient.SqlClient, orgId: string): Effect.Effect<void, SqlError.SqlError> => {
-  if (bucketsOf(sql) === undefined) return Effect.void
+  if (shardsOf(sql) === undefined) return Effect.void
   const there = inOrg(sql, orgId)
   return Effect.flatMap(
     sql<OrgRow>`SELECT name, created_at, limits::text AS limits FROM orgs WHERE id = ${orgId}`,
@@ -29,8 +29,8 @@ export const copyOrg = (sql: SqlClient.SqlClient, orgId: string): Effect.Effect<
   )
 }
 
-/** Makes a change of an org, and the copy in its bucket, in one transaction. */
+/** Makes a change of an org, and the copy in its shard, in one transaction. */
 export const copying = (sql: SqlClient.SqlClient, orgId: string) => {
-  if (bucketsOf(sql) === undefined) return <A, E, R>(change: Effect.Effect<A, E, R>) => change
+  if (shardsOf(sql) === undefined) return <A, E, R>(change: Effect.Effect<A, E, R>) => change
   return <A, E, R>(change: Effect.Effect<A, E, R>) => sql.withTransaction(Effect.tap(change, () => copyOrg(sql, orgId)))
 }

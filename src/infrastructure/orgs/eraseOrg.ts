@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { isOfOrg, texts } from "../database/fragments.ts"
-import { inOrg } from "../database/buckets.ts"
+import { inOrg } from "../database/shards.ts"
 import { eraseDocs } from "../docs/ProjectDocsRepository.ts"
 import { subtractStoredBytes } from "./storedBytes.ts"
 
@@ -164,7 +164,7 @@ const otherSweeps: Step = (sql, { orgId }, _, limit) =>
     limit,
   )
 
-/** A step on a table of tenants, which is in the bucket of the org. */
+/** A step on a table of tenants, which is in the shard of the org. */
 const there =
   (step: Step): Step =>
   (sql, erasure, after, limit) =>

@@ -1,6 +1,6 @@
 import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { bucketsOf, eachBucket, inOrg } from "../database/buckets.ts"
+import { shardsOf, eachShard, inOrg } from "../database/shards.ts"
 import { idAt } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { writeUsage } from "./storedBytes.ts"
@@ -50,7 +50,7 @@ const measureOrg = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId:
     Effect.forEach(measuredTables, (table) => measureTable(sql, table, orgId)),
     (sizes) => sizes.reduce((sum, bytes) => sum + bytes, 0),
   )
-  return bucketsOf(sql) === undefined ? yield* here : (yield* here) + (yield* inOrg(sql, orgId)(here))
+  return shardsOf(sql) === undefined ? yield* here : (yield* here) + (yield* inOrg(sql, orgId)(here))
 })
 
 /** The orgs that have changed since a time. */
@@ -62,7 +62,7 @@ const changedSince = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, mill
         SELECT org_id FROM ${sql(table)} WHERE id > ${idAt(millis)} ORDER BY id DESC LIMIT ${maxChanges}) AS changed`)
   for (const table of changes) {
     const here = Effect.map(read(table), (rows) => rows.map(({ id }) => id))
-    const parts = bucketsOf(sql) === undefined ? [yield* here] : [yield* here, ...(yield* eachBucket(sql, here))]
+    const parts = shardsOf(sql) === undefined ? [yield* here] : [yield* here, ...(yield* eachShard(sql, here))]
     for (const id of parts.flat()) found.add(id)
   }
   return found

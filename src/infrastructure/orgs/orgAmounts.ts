@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { DefaultLimits, type OrgAmounts, type OrgLimitOverrides, limitsOf } from "../../domain/orgs/OrgLimits.ts"
 import { type Counted, type CountedLimit, OrgUsage } from "./OrgUsage.ts"
-import { bucketsOf, inOrg } from "../database/buckets.ts"
+import { shardsOf, inOrg } from "../database/shards.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { countedRows, type CountedRows, countRows, countUpTo, limitOf } from "./orgCounts.ts"
 import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
@@ -20,7 +20,7 @@ export interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", n
   readonly overrides: OrgLimitOverrides | null
 }
 
-/** What the platform counts; the rest is in the bucket of the org. */
+/** What the platform counts; the rest is in the shard of the org. */
 const isOfPlatform = (name: CountedLimit) => name === "projects" || name === "keys"
 
 /** Runs the count of a limit where its rows are. */
@@ -85,7 +85,7 @@ export const make = Effect.gen(function* () {
   const sample = Effect.fnUntraced(function* (orgId: string, others: Statement.Fragment) {
     const read = sql<Sampled>`SELECT ${others}, ${columns} FROM orgs org WHERE id = ${orgId}`
     const [row] = yield* read
-    if (row === undefined || bucketsOf(sql) === undefined) return row
+    if (row === undefined || shardsOf(sql) === undefined) return row
     return sumOf(row, (yield* inOrg(sql, orgId)(read))[0])
   })
 

@@ -79,6 +79,6 @@ export const pickDue = (
   }
 }
 
-/** The org after which the next batch begins, when a batch was run in several buckets: the first of theirs. */
+/** The org after which the next batch begins, when a batch was run in several shards: the first of theirs. */
 export const mergeTurns = (parts: ReadonlyArray<{ readonly next: string | null }>) =>
   parts.map(({ next }) => next).reduce((a, b) => (a === null || (b !== null && b < a) ? b : a), null)

@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
 import { graceBytes, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { OrgUsage } from "./OrgUsage.ts"
-import { bucketsOf, byBucket } from "../database/buckets.ts"
+import { shardsOf, byShard } from "../database/shards.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
 import type { Part } from "../database/parts.ts"
@@ -41,8 +41,8 @@ const writes = {
 /** Adds to the stored bytes of orgs, or sets the measured ones. Writes in the order of ids, to avoid deadlocks. */
 const writeHere = (sql: SqlClient.SqlClient, column: keyof typeof writes, unsorted: ReadonlyArray<OrgBytes>) => {
   const all = unsorted.toSorted(([a], [b]) => (a < b ? -1 : 1))
-  // An erasure waits for the lock, and then finds the row. In a bucket, the orgs are those of another node.
-  const lock = sql.literal(bucketsOf(sql) === undefined ? "FOR KEY SHARE" : "")
+  // An erasure waits for the lock, and then finds the row. In a shard, the orgs are those of another node.
+  const lock = sql.literal(shardsOf(sql) === undefined ? "FOR KEY SHARE" : "")
   const [orgs, by] = [texts(all.map(([orgId]) => orgId)), texts(all.map(([, by]) => `${by}`))]
   const parts: ReadonlyArray<Part> = [
     {
@@ -68,7 +68,7 @@ const writeHere = (sql: SqlClient.SqlClient, column: keyof typeof writes, unsort
 
 /** `writeHere`, where the org's rows are. */
 export const writeUsage = (sql: SqlClient.SqlClient, column: keyof typeof writes, all: ReadonlyArray<OrgBytes>) =>
-  byBucket(
+  byShard(
     sql,
     all,
     ([orgId]) => orgId,
@@ -94,7 +94,7 @@ export const subtractStoredBytes = (sql: SqlClient.SqlClient, bytes: ReadonlyMap
 
 /**
  * Writes the stored bytes that this replica has counted. Bytes that cannot be written stay for the next call, which
- * begins with others. Of several buckets, those that are available are written.
+ * begins with others. Of several shards, those that are available are written.
  */
 export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) {
   let written = writeBatchSize
@@ -102,7 +102,7 @@ export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlC
     const batch = usage.unwritten(writeBatchSize)
     written = batch.length
     if (written === 0) return
-    const writes = yield* byBucket(
+    const writes = yield* byShard(
       sql,
       batch,
       ([orgId]) => orgId,

@@ -3,7 +3,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { type OldEvent, Retention, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
 import { serviceEventTypes } from "../../domain/webhooks/EventPatterns.ts"
 import { texts } from "../database/fragments.ts"
-import { Bucket, bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
+import { Shard, shardsOf, eachShard, inShard } from "../database/shards.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/storedBytes.ts"
 import { stateNow } from "../webhooks/lanes.ts"
@@ -151,35 +151,35 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
     })
-    return retentionOverBuckets(sql, repository)
+    return retentionOverShards(sql, repository)
   }),
 )
 
 /**
- * The retention of a distributed database: each batch has the oldest events of every bucket, and removes those of each
- * bucket in a transaction of its own.
+ * The retention of a distributed database: each batch has the oldest events of every shard, and removes those of each
+ * shard in a transaction of its own.
  */
-const retentionOverBuckets = (
+const retentionOverShards = (
   sql: SqlClient.SqlClient,
   repository: RetentionRepository["Service"],
 ): RetentionRepository["Service"] => {
-  const buckets = bucketsOf(sql)
-  if (buckets === undefined) return repository
-  /** The events of the last batch by bucket. */
+  const shards = shardsOf(sql)
+  if (shards === undefined) return repository
+  /** The events of the last batch by shard. */
   let found = new Map<number, ReadonlyArray<OldEvent>>()
 
   const findOld: RetentionRepository["Service"]["findOld"] = (batch) =>
     Effect.gen(function* () {
       const here = Effect.gen(function* () {
-        const bucket = yield* Bucket
-        return { bucket: bucket!, events: yield* repository.findOld(batch) }
+        const shard = yield* Shard
+        return { shard: shard!, events: yield* repository.findOld(batch) }
       })
-      const parts = (yield* eachBucket(sql, here)).filter(({ events }) => events.length > 0)
+      const parts = (yield* eachShard(sql, here)).filter(({ events }) => events.length > 0)
       if (parts.length === 0) return []
-      // The cursor of the next batch is the last event of this one, so no bucket may have an older one left.
+      // The cursor of the next batch is the last event of this one, so no shard may have an older one left.
       const last = parts.map(({ events }) => events.at(-1)!.id).reduce((a, b) => (a < b ? a : b))
       const upTo = (events: ReadonlyArray<OldEvent>) => events.filter(({ id }) => id <= last)
-      found = new Map(parts.map(({ bucket, events }) => [bucket, upTo(events)]))
+      found = new Map(parts.map(({ shard, events }) => [shard, upTo(events)]))
       return [...found.values()].flat().toSorted((a, b) => (a.id < b.id ? -1 : 1))
     })
 
@@ -187,13 +187,13 @@ const retentionOverBuckets = (
     Effect.gen(function* () {
       const wanted = new Set(events.map(({ id }) => id))
       let removed: number | null = 0
-      const parts = [...found].map(([bucket, own]) => [bucket, own.filter(({ id }) => wanted.has(id))] as const)
+      const parts = [...found].map(([shard, own]) => [shard, own.filter(({ id }) => wanted.has(id))] as const)
       const isKnown = parts.reduce((sum, [, own]) => sum + own.length, 0) === wanted.size
-      for (const [bucket, own] of isKnown ? parts : buckets.all.map((bucket) => [bucket, events] as const)) {
+      for (const [shard, own] of isKnown ? parts : shards.all.map((shard) => [shard, events] as const)) {
         if (own.length === 0) continue
-        const ofBucket: number | null = yield* inBucket(sql, bucket)(repository.remove(own))
-        if (ofBucket === null) return null
-        removed += ofBucket
+        const ofShard: number | null = yield* inShard(sql, shard)(repository.remove(own))
+        if (ofShard === null) return null
+        removed += ofShard
       }
       return removed
     })
@@ -211,12 +211,12 @@ const retentionOverBuckets = (
     findOld,
     remove,
     removeCanceled: (before, limit) =>
-      Effect.map(eachBucket(sql, repository.removeCanceled(before, limit)), (parts) => sumOf(parts, limit)),
+      Effect.map(eachShard(sql, repository.removeCanceled(before, limit)), (parts) => sumOf(parts, limit)),
     // The platform has a log, too.
     removeEntries: (before, limit) =>
       Effect.gen(function* () {
         const ofPlatform = yield* repository.removeEntries(before, limit)
-        return sumOf([ofPlatform, ...(yield* eachBucket(sql, repository.removeEntries(before, limit)))], limit)
+        return sumOf([ofPlatform, ...(yield* eachShard(sql, repository.removeEntries(before, limit)))], limit)
       }),
   }
 }

@@ -6,7 +6,7 @@ import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
 import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
-import { bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
+import { shardsOf, eachShard, inShard } from "../database/shards.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
@@ -148,29 +148,29 @@ export const layer = Layer.effect(
           orUnavailable,
         ),
     })
-    return sweepsOverBuckets(sql, repository)
+    return sweepsOverShards(sql, repository)
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
 /**
- * How long the sweeps of a bucket that this process has not changed stay unread: another replica may have started some.
+ * How long the sweeps of a shard that this process has not changed stay unread: another replica may have started some.
  */
 const pollMillis = Duration.toMillis("5 seconds")
-/** Sweeps whose bucket is remembered until they advance. */
+/** Sweeps whose shard is remembered until they advance. */
 const maxRemembered = 1_000
 
-/** A bucket, or the platform, which has the sweeps that erase orgs and projects. */
+/** A shard, or the platform, which has the sweeps that erase orgs and projects. */
 type Place = number | undefined
 
-/** The sweeps of a distributed database: those of the platform, and those of each bucket, in turn. */
-const sweepsOverBuckets = (
+/** The sweeps of a distributed database: those of the platform, and those of each shard, in turn. */
+const sweepsOverShards = (
   sql: SqlClient.SqlClient,
   repository: SweepRepository["Service"],
 ): SweepRepository["Service"] => {
-  const buckets = bucketsOf(sql)
-  if (buckets === undefined) return repository
-  const places: ReadonlyArray<Place> = [undefined, ...buckets.all]
-  const touched = buckets.touched.follow()
+  const shards = shardsOf(sql)
+  if (shards === undefined) return repository
+  const places: ReadonlyArray<Place> = [undefined, ...shards.all]
+  const dirty = shards.dirty.follow()
   const pollAt = new Map<Place, number>()
   const placeOf = new LRUCache<string, { readonly place: Place }>({ max: maxRemembered })
   let first = 0
@@ -187,16 +187,16 @@ const sweepsOverBuckets = (
         const at = (first + n) % places.length
         const place = places[at]
         // The platform is read always: it is one statement.
-        const isDue = place === undefined || touched.has(place) || (pollAt.get(place) ?? 0) <= now
+        const isDue = place === undefined || dirty.has(place) || (pollAt.get(place) ?? 0) <= now
         if (!isDue) continue
-        if (place !== undefined) touched.delete(place)
+        if (place !== undefined) dirty.delete(place)
         pollAt.set(place, now + pollMillis)
         const find = Effect.flatMap(isEmpty, (empty) =>
           empty ? Effect.succeed(null) : repository.next(afterOrg, setAside),
         )
-        const sweep = yield* Effect.catch(inBucket(sql, place)(find), () => Effect.succeed(null))
+        const sweep = yield* Effect.catch(inShard(sql, place)(find), () => Effect.succeed(null))
         if (sweep === null) continue
-        if (place !== undefined) touched.add(place)
+        if (place !== undefined) dirty.add(place)
         placeOf.set(sweep.sweepId, { place })
         first = (at + 1) % places.length
         return sweep
@@ -208,10 +208,10 @@ const sweepsOverBuckets = (
     Effect.gen(function* () {
       const known = placeOf.get(sweepId)
       for (const place of known === undefined ? places : [known.place]) {
-        const swept = yield* inBucket(sql, place)(repository.advance(sweepId, now, limit))
+        const swept = yield* inShard(sql, place)(repository.advance(sweepId, now, limit))
         if (swept === null) continue
         // What the sweep has made is due, and is claimed at once.
-        if (place !== undefined) buckets.touched.touch(place)
+        if (place !== undefined) shards.dirty.mark(place)
         return swept
       }
       return null
@@ -221,7 +221,7 @@ const sweepsOverBuckets = (
     next,
     advance,
     count: (limit) =>
-      Effect.zipWith(repository.count(limit), eachBucket(sql, repository.count(limit)), (one, others) =>
+      Effect.zipWith(repository.count(limit), eachShard(sql, repository.count(limit)), (one, others) =>
         Math.min(
           limit,
           others.reduce((sum, count) => sum + count, one),

@@ -15,7 +15,7 @@ import {
   type Recovery,
 } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
-import { inOrgs } from "../database/buckets.ts"
+import { inOrgs } from "../database/shards.ts"
 import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import type { Part } from "../database/parts.ts"

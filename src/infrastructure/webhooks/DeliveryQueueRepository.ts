@@ -14,7 +14,7 @@ import { Database } from "../database/Database.ts"
 import { date, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { countDue, overBuckets } from "./bucketQueues.ts"
+import { countDue, overShards } from "./shardQueues.ts"
 import { type ClaimedRow, claimSql, hasDue, maxHeadSize, minHeadSize, toClaimed } from "./claimDeliveries.ts"
 import { isOrdered, parkedLane } from "./lanes.ts"
 import { recordAttempts } from "./recordAttempts.ts"
@@ -132,7 +132,7 @@ export const layer = Layer.effect(
       countDue: (now: DateTime.Utc, limit: number) => orUnavailable(countDue(sql, now, limit)),
       correctTimes: (correction: TimesCorrection) => orUnavailable(correctTimes(sql, correction)),
     })
-    return DeliveryQueue.of(overBuckets(sql, make, (now) => hasDue(sql, now)))
+    return DeliveryQueue.of(overShards(sql, make, (now) => hasDue(sql, now)))
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 

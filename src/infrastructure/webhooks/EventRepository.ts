@@ -8,7 +8,7 @@ import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { afterCursor, decodeRows, isOfOrg, texts, Time, times } from "../database/fragments.ts"
-import { byBucket, inOrgs } from "../database/buckets.ts"
+import { byShard, inOrgs } from "../database/shards.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import type { Part } from "../database/parts.ts"
@@ -184,7 +184,7 @@ const make = Effect.fnUntraced(function* (
   usage: OrgUsage["Service"],
 ) {
   const insert: RunTogether<Wanted, Inserted> = (all) =>
-    byBucket(
+    byShard(
       sql,
       all,
       ({ orgId }) => orgId,

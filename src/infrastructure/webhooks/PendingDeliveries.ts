@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "../../domain/webhooks/PendingLimit.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { byBucket } from "../database/buckets.ts"
+import { byShard } from "../database/shards.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
 import { countBatchSize, countInBatches, limitOf } from "../orgs/orgCounts.ts"
@@ -108,7 +108,7 @@ export const layer = Layer.effect(
       const orgs = usage.takeWithPending(maxOrgsPerCheck)
       if (orgs.length === 0) return Effect.succeed([])
       return Effect.map(
-        byBucket(sql, orgs, (orgId) => orgId, findOver),
+        byShard(sql, orgs, (orgId) => orgId, findOver),
         (parts) => parts.flat(),
       )
     })

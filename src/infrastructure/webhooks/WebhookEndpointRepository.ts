@@ -24,7 +24,7 @@ import {
   textsOrNull,
   Time,
 } from "../database/fragments.ts"
-import { inOrgs } from "../database/buckets.ts"
+import { inOrgs } from "../database/shards.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"

@@ -2,7 +2,7 @@ import { DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, paceHorizonMillis, paceMargin } from "../../domain/webhooks/Slots.ts"
-import { functionsOf } from "../database/buckets.ts"
+import { functionsOf } from "../database/shards.ts"
 import { date } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { isCallbackLane, liveEndpoint, parkedLane } from "./lanes.ts"
@@ -482,7 +482,7 @@ const create = `
   END $$`
 
 /**
- * Whether a claim in the bucket of the fiber may find something: a due delivery, or a backlog. A tenth of the cost of a
+ * Whether a claim in the shard of the fiber may find something: a due delivery, or a backlog. A tenth of the cost of a
  * claim.
  */
 export const hasDue = (sql: SqlClient.SqlClient, now: DateTime.Utc) => {

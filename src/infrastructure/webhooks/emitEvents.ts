@@ -3,7 +3,7 @@ import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { date, isOfOrg, texts, times } from "../database/fragments.ts"
-import { bucketsOf, byBucket } from "../database/buckets.ts"
+import { shardsOf, byShard } from "../database/shards.ts"
 import { ctes, type Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
 import { deliverEvents } from "./insertEvents.ts"
@@ -110,7 +110,7 @@ export const writeEvents = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgE
   Effect.tap(write(sql, events), emitted(sql))
 
 const write = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) =>
-  byBucket(
+  byShard(
     sql,
     events,
     ({ orgId }) => orgId,
@@ -134,7 +134,7 @@ export const withEvents = <Events, Row>(
   events: Events,
   eventsOf: (rows: ReadonlyArray<Row>) => ReadonlyArray<OrgEvent>,
 ): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> =>
-  bucketsOf(sql) === undefined
+  shardsOf(sql) === undefined
     ? Effect.tap(write(events), (rows) => (eventsOf(rows).length === 0 ? Effect.void : emitted(sql)))
     : sql.withTransaction(Effect.tap(write(undefined), (rows) => writeEvents(sql, eventsOf(rows))))
 

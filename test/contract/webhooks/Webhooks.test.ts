@@ -2,7 +2,7 @@ import { layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
-import { inOrg } from "#src/infrastructure/database/buckets.ts"
+import { inOrg } from "#src/infrastructure/database/shards.ts"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
@@ -60,7 +60,7 @@ const sql = Layer.mergeAll(
 ).pipe(Layer.provide(crypto.layer))
 
 /**
- * An org's first entry in the log of its bucket too, so that its id is taken in both logs: `assertAudited` needs one
+ * An org's first entry in the log of its shard too, so that its id is taken in both logs: `assertAudited` needs one
  * that is.
  */
 const takenIds = Layer.effect(

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { everywhere } from "#src/infrastructure/database/buckets.ts"
+import { everywhere } from "#src/infrastructure/database/shards.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 
 /** The stored events, including those without a delivery, which no port returns. */

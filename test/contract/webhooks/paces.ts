@@ -3,7 +3,7 @@ import { Clock, Context, DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { paceHorizonMillis, paceMargin } from "#src/domain/webhooks/Slots.ts"
-import { inOrg } from "#src/infrastructure/database/buckets.ts"
+import { inOrg } from "#src/infrastructure/database/shards.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 import { insertOrg } from "../support.ts"
 import {

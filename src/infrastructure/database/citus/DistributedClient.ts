@@ -6,15 +6,15 @@ import { connect, type Socket } from "node:net"
 import { withBoundedTransactions } from "../boundedTransactions.ts"
 import { atNode } from "../DatabaseUrl.ts"
 import { keepAliveInitialDelay, poolConfig } from "../PostgresDatabase.ts"
-import { Bucket, bucketParameters, type DistributedClient, makeBuckets, schemaOf } from "../buckets.ts"
+import { Shard, shardParameters, type DistributedClient, makeShards, schemaOf } from "../shards.ts"
 import { type Node, placements } from "./placements.ts"
 import * as SessionFunctions from "./sessionFunctions.ts"
 
-/** Limit of the connections of one bucket. All buckets together use no more than the operations that run at a time. */
-const maxConnectionsOfBucket = 4
-/** How long a connection to a bucket stays open without use. */
+/** Limit of the connections of one shard. All shards together use no more than the operations that run at a time. */
+const maxConnectionsOfShard = 4
+/** How long a connection to a shard stays open without use. */
 const idleTimeout = "60 seconds"
-/** How often the process looks where the buckets are, which changes when an operator moves them. */
+/** How often the process looks where the shards are, which changes when an operator moves them. */
 const placementInterval = Schedule.spaced("5 seconds")
 /** How long statements that began before a move may use the connections of the node before. */
 const drainTime = "30 seconds"
@@ -33,7 +33,7 @@ export const urlOf = (url: Redacted.Redacted<string>, node: Node) =>
 
 const nameOf = (node: Node) => (node === "coordinator" ? node : `${node.host}:${node.port}`)
 
-/** The watches of the nodes that have buckets. */
+/** The watches of the nodes that have shards. */
 const makeWatches = Effect.fnUntraced(function* (url: Redacted.Redacted<string>) {
   const parent = yield* Effect.scope
   const watches = new Map<string, { readonly watch: NodeWatch; readonly scope: Scope.Closeable }>()
@@ -60,7 +60,7 @@ const makeWatches = Effect.fnUntraced(function* (url: Redacted.Redacted<string>)
   }
 })
 
-/** The pools of the buckets, each on the node that holds the bucket. They open connections when they are used. */
+/** The pools of the shards, each on the node that holds the shard. They open connections when they are used. */
 const makePlaces = Effect.fnUntraced(function* (
   url: Redacted.Redacted<string>,
   platform: PgClient.PgClient,
@@ -70,14 +70,14 @@ const makePlaces = Effect.fnUntraced(function* (
   const reactivity = yield* Reactivity.Reactivity
   const parent = yield* Effect.scope
   const watches = yield* makeWatches(url)
-  const open = Effect.fnUntraced(function* (bucket: number, node: Node) {
+  const open = Effect.fnUntraced(function* (shard: number, node: Node) {
     const scope = yield* Scope.fork(parent)
     const watch = node === "coordinator" ? undefined : yield* watches.of(node)
-    const parameters = { search_path: schemaOf(bucket), ...bucketParameters }
+    const parameters = { search_path: schemaOf(shard), ...shardParameters }
     const { reserve } = yield* PgClient.make({
       ...(yield* poolConfig(urlOf(url, node), parameters, watch?.open)),
       minConnections: 0,
-      maxConnections: maxConnectionsOfBucket,
+      maxConnections: maxConnectionsOfShard,
       idleTimeout,
     }).pipe(Scope.provide(scope), Effect.provideService(Reactivity.Reactivity, reactivity))
     return {
@@ -89,25 +89,25 @@ const makePlaces = Effect.fnUntraced(function* (
   const find = direct
     ? Effect.provideService(placements(count), SqlClient.SqlClient, platform)
     : Effect.succeed(Array.from({ length: count }, (): Node => "coordinator"))
-  const places = yield* Effect.flatMap(find, (nodes) => Effect.forEach(nodes, (node, bucket) => open(bucket, node)))
+  const places = yield* Effect.flatMap(find, (nodes) => Effect.forEach(nodes, (node, shard) => open(shard, node)))
 
   const follow = Effect.gen(function* () {
     const nodes = yield* find
-    for (const [bucket, node] of nodes.entries()) {
-      const before = places[bucket]!
+    for (const [shard, node] of nodes.entries()) {
+      const before = places[shard]!
       if (nameOf(node) === nameOf(before.node)) continue
-      places[bucket] = yield* open(bucket, node)
+      places[shard] = yield* open(shard, node)
       yield* Effect.forkIn(Effect.delay(Scope.close(before.scope, Exit.void), drainTime), parent)
     }
     yield* watches.keep(nodes)
-  }).pipe(Effect.catchCause((cause) => Effect.logDebug("Cannot look where the buckets are", cause)))
+  }).pipe(Effect.catchCause((cause) => Effect.logDebug("Cannot look where the shards are", cause)))
   if (direct) yield* Effect.forkScoped(Effect.repeat(follow, placementInterval))
   return places
 })
 
 /**
- * The client of a distributed database. Statements of a fiber with a bucket go to the node that holds it, on a
- * connection whose search_path is the bucket's schema, so that the statements are the same as on one PostgreSQL and
+ * The client of a distributed database. Statements of a fiber with a shard go to the node that holds it, on a
+ * connection whose search_path is the shard's schema, so that the statements are the same as on one PostgreSQL and
  * their plans stay. All others go to the coordinator.
  */
 export const make = Effect.fnUntraced(function* (
@@ -119,13 +119,13 @@ export const make = Effect.fnUntraced(function* (
   const places = yield* makePlaces(url, platform, count, direct)
   const functions = SessionFunctions.make()
   const reserve: Reserve = Effect.withFiber(({ context }) => {
-    const bucket = Context.get(context, Bucket)
-    return bucket === undefined ? platform.reserve : Effect.map(places[bucket]!.reserve, functions.connection)
+    const shard = Context.get(context, Shard)
+    return shard === undefined ? platform.reserve : Effect.map(places[shard]!.reserve, functions.connection)
   })
-  // A transaction of the platform may have statements in buckets, too.
+  // A transaction of the platform may have statements in shards, too.
   const reserveForTransaction: Reserve = Effect.withFiber(({ context }) => {
-    const bucket = Context.get(context, Bucket)
-    return functions.beforeTransaction(bucket === undefined ? platform.reserve : places[bucket]!.reserve)
+    const shard = Context.get(context, Shard)
+    return functions.beforeTransaction(shard === undefined ? platform.reserve : places[shard]!.reserve)
   })
   const client = yield* SqlClient.make({
     driver: "pg",
@@ -142,7 +142,7 @@ export const make = Effect.fnUntraced(function* (
     json,
     listen,
     notify,
-    buckets: makeBuckets(count),
+    shards: makeShards(count),
     functions,
   })
   return distributed
@@ -189,7 +189,7 @@ export const nodeWatch = Effect.fnUntraced(function* (
     const isNew = !isSilent
     isSilent = true
     for (const socket of sockets) socket.destroy(silence)
-    return isNew ? Effect.logWarning(`${silence.message}; its buckets are unavailable until it does`) : Effect.void
+    return isNew ? Effect.logWarning(`${silence.message}; its shards are unavailable until it does`) : Effect.void
   })
   const answered = Effect.suspend(() => {
     if (!isSilent) return Effect.void

@@ -4,17 +4,17 @@ import { SqlClient } from "effect/sql"
 import { StartupError } from "../../StartupError.ts"
 import * as Migrations from "../Migrations.ts"
 import * as PostgresDatabase from "../PostgresDatabase.ts"
-import { bucketSql, schemaOf } from "../buckets.ts"
+import { shardSql, schemaOf } from "../shards.ts"
 import { distributionOf } from "./placements.ts"
 
 /** What `distribute` is going to do, or has left to do. */
 export interface Plan {
-  readonly buckets: number
-  /** The nodes that buckets go to. */
+  readonly shards: number
+  /** The nodes that shards go to. */
   readonly nodes: ReadonlyArray<string>
-  /** Buckets without a distributed schema. */
+  /** Shards without a distributed schema. */
   readonly missing: ReadonlyArray<number>
-  /** The rows of each table that are not in a bucket, as PostgreSQL estimates them. */
+  /** The rows of each table that are not in a shard, as PostgreSQL estimates them. */
   readonly rows: ReadonlyArray<{ readonly table: string; readonly rows: number }>
   /** Whether nothing is left to do. */
   readonly isDone: boolean
@@ -45,7 +45,7 @@ const checkReplicas = Effect.gen(function* () {
   }
 })
 
-/** The nodes that Citus puts buckets on. */
+/** The nodes that Citus puts shards on. */
 const findNodes = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const nodes = yield* sql<{ node: string }>`
@@ -62,10 +62,10 @@ export const plan = Effect.fn("Distribute.plan")(function* (wanted: number) {
   yield* checkExtension
   const nodes = yield* findNodes
   const distribution = yield* distributionOf
-  const buckets = distribution?.buckets ?? wanted
-  if (buckets !== wanted) {
+  const shards = distribution?.shards ?? wanted
+  if (shards !== wanted) {
     return yield* refuse(
-      `The database has ${buckets} buckets, and their number cannot change. Run distribute --buckets ${buckets}`,
+      `The database has ${shards} shards, and their number cannot change. Run distribute --shards ${shards}`,
     )
   }
   const made = new Set(
@@ -74,7 +74,7 @@ export const plan = Effect.fn("Distribute.plan")(function* (wanted: number) {
       (row) => row.schema,
     ),
   )
-  const all = Array.from({ length: buckets }, (_, bucket) => bucket)
+  const all = Array.from({ length: shards }, (_, shard) => shard)
   const rows = yield* Effect.forEach(tenantTables, (table) =>
     Effect.map(
       sql<{ rows: number }>`
@@ -84,14 +84,14 @@ export const plan = Effect.fn("Distribute.plan")(function* (wanted: number) {
       ([row]) => ({ table, rows: row?.rows ?? 0 }),
     ),
   )
-  const missing = all.filter((bucket) => !made.has(schemaOf(bucket)))
+  const missing = all.filter((shard) => !made.has(schemaOf(shard)))
   const isDone = distribution?.isDone === true && missing.length === 0 && rows.every((table) => table.rows === 0)
   if (!isDone) yield* checkReplicas
-  return { buckets, nodes, missing, rows, isDone } satisfies Plan
+  return { shards, nodes, missing, rows, isDone } satisfies Plan
 })
 
-/** From here on, a replica that does not know the buckets fails instead of writing where nobody reads. */
-const begin = Effect.fnUntraced(function* (buckets: number) {
+/** From here on, a replica that does not know the shards fails instead of writing where nobody reads. */
+const begin = Effect.fnUntraced(function* (shards: number) {
   const sql = yield* SqlClient.SqlClient
   yield* sql`
     CREATE TABLE IF NOT EXISTS public.gatehouse_distribution (
@@ -102,11 +102,11 @@ const begin = Effect.fnUntraced(function* (buckets: number) {
     )`
   yield* sql`
     INSERT INTO public.gatehouse_distribution (buckets)
-    SELECT ${buckets} WHERE NOT EXISTS (SELECT FROM public.gatehouse_distribution)`
+    SELECT ${shards} WHERE NOT EXISTS (SELECT FROM public.gatehouse_distribution)`
   yield* sql`
     CREATE OR REPLACE FUNCTION public.gatehouse_is_distributed() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-      RAISE EXCEPTION 'The rows of % are in buckets; this program writes to the schema public', TG_TABLE_NAME;
+      RAISE EXCEPTION 'The rows of % are in shards; this program writes to the schema public', TG_TABLE_NAME;
     END $$`
   for (const table of tenantTables) {
     // Sweeps that erase an org or a project begin on the platform.
@@ -117,37 +117,37 @@ const begin = Effect.fnUntraced(function* (buckets: number) {
   }
 })
 
-/** Creates the schema of a bucket with all tables, and distributes it. */
-const createBucket = Effect.fnUntraced(function* (bucket: number) {
+/** Creates the schema of a shard with all tables, and distributes it. */
+const createShard = Effect.fnUntraced(function* (shard: number) {
   const sql = yield* SqlClient.SqlClient
-  const schema = schemaOf(bucket)
+  const schema = schemaOf(shard)
   yield* sql`CREATE SCHEMA IF NOT EXISTS ${sql(schema)}`
-  yield* Migrations.migrateBucket(bucket)
+  yield* Migrations.migrateShard(shard)
   // Citus has no triggers on distributed tables. Nothing in the service changes an entry.
   yield* sql`DROP TRIGGER IF EXISTS audit_log_stays ON ${sql(`${schema}.audit_log`)}`
   yield* sql`SELECT citus_schema_distribute(${schema}::text::regnamespace)`
 })
 
 /**
- * Distributes a migrated database: creates the buckets, and moves the tenants' rows into them. It can be interrupted at
+ * Distributes a migrated database: creates the shards, and moves the tenants' rows into them. It can be interrupted at
  * any time and run again.
  *
  * @param onStep called with what was done
  */
 export const distribute = Effect.fn("Distribute.distribute")(function* (
-  { buckets, missing, rows }: Plan,
+  { shards, missing, rows }: Plan,
   onStep: (step: string) => Effect.Effect<void> = () => Effect.void,
 ) {
   const sql = yield* SqlClient.SqlClient
-  yield* sql.withTransaction(begin(buckets))
-  for (const bucket of missing) {
-    yield* createBucket(bucket)
-    yield* onStep(`Bucket ${bucket + 1} of ${buckets} is created`)
+  yield* sql.withTransaction(begin(shards))
+  for (const shard of missing) {
+    yield* createShard(shard)
+    yield* onStep(`Shard ${shard + 1} of ${shards} is created`)
   }
   const filled = rows.filter((table) => table.rows > 0).map(({ table }) => table)
   for (const table of ["orgs", ...filled]) {
-    yield* moveRows(table, buckets)
-    yield* onStep(`The rows of ${table} are in their buckets`)
+    yield* moveRows(table, shards)
+    yield* onStep(`The rows of ${table} are in their shards`)
   }
   yield* sql`UPDATE public.gatehouse_distribution SET done_at = coalesce(done_at, now())`
 })
@@ -173,7 +173,7 @@ const waitForOtherRun = Effect.gen(function* () {
 export const run = (
   url: Redacted.Redacted<string>,
   options: {
-    readonly buckets: number
+    readonly shards: number
     readonly isPlanOnly: boolean
     readonly onPlan: (plan: Plan) => Effect.Effect<void>
     readonly onStep: (step: string) => Effect.Effect<void>
@@ -181,7 +181,7 @@ export const run = (
 ) =>
   Effect.gen(function* () {
     if (!options.isPlanOnly) yield* waitForOtherRun
-    const found = yield* plan(options.buckets)
+    const found = yield* plan(options.shards)
     yield* options.onPlan(found)
     if (!options.isPlanOnly && !found.isDone) yield* distribute(found, options.onStep)
     return found
@@ -193,7 +193,7 @@ export const run = (
   )
 
 /**
- * SQL: whether a row belongs in a bucket. Sweeps that erase an org or a project begin on the platform, and stay there.
+ * SQL: whether a row belongs in a shard. Sweeps that erase an org or a project begin on the platform, and stay there.
  */
 export const ofTenants = (sql: SqlClient.SqlClient, table: string) =>
   table === "sweeps" ? sql`kind <> 'erase'` : sql`true`
@@ -209,31 +209,31 @@ const columnsOf = Effect.fnUntraced(function* (table: string) {
 })
 
 /**
- * Moves the rows of a table of the platform's schema into the buckets, each bucket in one transaction; copies those of
+ * Moves the rows of a table of the platform's schema into the shards, each shard in one transaction; copies those of
  * `orgs`. A row that an interrupted run has copied and not deleted is not copied again. A temporary index finds the
- * rows of each bucket: without it, the whole table is read for each of them.
+ * rows of each shard: without it, the whole table is read for each of them.
  */
-export const moveRows = Effect.fnUntraced(function* (table: string, buckets: number) {
+export const moveRows = Effect.fnUntraced(function* (table: string, shards: number) {
   const sql = yield* SqlClient.SqlClient
   const columns = yield* columnsOf(table)
   const from = sql(`public.${table}`)
   const index = `gatehouse_bucket_of_${table}`
-  const bucketOfRow = sql.literal(bucketSql(table === "orgs" ? "id" : "org_id", buckets))
-  const move = Effect.fnUntraced(function* (bucket: number) {
-    const isOfBucket = sql`${bucketOfRow} = ${sql.literal(String(bucket))} AND ${ofTenants(sql, table)}`
+  const shardOfRow = sql.literal(shardSql(table === "orgs" ? "id" : "org_id", shards))
+  const move = Effect.fnUntraced(function* (shard: number) {
+    const isOfShard = sql`${shardOfRow} = ${sql.literal(String(shard))} AND ${ofTenants(sql, table)}`
     yield* sql`LOCK TABLE ${from} IN SHARE ROW EXCLUSIVE MODE`
     yield* sql`
-      INSERT INTO ${sql(`${schemaOf(bucket)}.${table}`)} (${columns}) SELECT ${columns} FROM ${from} WHERE ${isOfBucket}
+      INSERT INTO ${sql(`${schemaOf(shard)}.${table}`)} (${columns}) SELECT ${columns} FROM ${from} WHERE ${isOfShard}
       ON CONFLICT DO NOTHING`
-    if (table !== "orgs") yield* sql`DELETE FROM ${from} WHERE ${isOfBucket}`
+    if (table !== "orgs") yield* sql`DELETE FROM ${from} WHERE ${isOfShard}`
   })
-  yield* sql`CREATE INDEX IF NOT EXISTS ${sql(index)} ON ${from} (${bucketOfRow})`
-  for (let bucket = 0; bucket < buckets; bucket++) yield* sql.withTransaction(move(bucket))
+  yield* sql`CREATE INDEX IF NOT EXISTS ${sql(index)} ON ${from} (${shardOfRow})`
+  for (let shard = 0; shard < shards; shard++) yield* sql.withTransaction(move(shard))
   yield* sql`DROP INDEX ${sql(`public.${index}`)}`
 })
 
 /**
- * The tables of tenants, which lie in buckets. `test/infrastructure/database/citus` compares both lists with the
+ * The tables of tenants, which lie in shards. `test/infrastructure/database/citus` compares both lists with the
  * catalog, so that a new table is in one of them.
  */
 export const tenantTables = [
@@ -252,9 +252,9 @@ export const tenantTables = [
 ] as const
 
 /**
- * The tables of the platform, which lie in the schema `public` of the coordinator. Their names in a bucket are empty
- * tables, so that a migration is the same everywhere; but for `orgs`, which has a copy of the orgs of the bucket with
- * their limits, and `audit_log`, which has the entries of changes in the bucket.
+ * The tables of the platform, which lie in the schema `public` of the coordinator. Their names in a shard are empty
+ * tables, so that a migration is the same everywhere; but for `orgs`, which has a copy of the orgs of the shard with
+ * their limits, and `audit_log`, which has the entries of changes in the shard.
  */
 export const platformTables = [
   "gatehouse_migrations",

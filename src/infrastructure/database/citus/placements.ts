@@ -1,19 +1,19 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { schemaOf } from "../buckets.ts"
+import { schemaOf } from "../shards.ts"
 
-/** Where a bucket is: the address of a worker, or the coordinator, whose address is that of DATABASE_URL. */
+/** Where a shard is: the address of a worker, or the coordinator, whose address is that of DATABASE_URL. */
 export type Node = "coordinator" | { readonly host: string; readonly port: number }
 
-/** The number of buckets of a database, and whether all rows are in them. */
+/** The number of shards of a database, and whether all rows are in them. */
 export interface Distribution {
-  readonly buckets: number
+  readonly shards: number
   readonly isDone: boolean
-  /** The newest migration that every bucket has; 0 before the first start. */
+  /** The newest migration that every shard has; 0 before the first start. */
   readonly migratedTo: number
 }
 
-/** The buckets of the database, and whether all rows are in them; `null` for a database on one PostgreSQL. */
+/** The shards of the database, and whether all rows are in them; `null` for a database on one PostgreSQL. */
 export const distributionOf = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [table] = yield* sql<{
@@ -21,7 +21,7 @@ export const distributionOf = Effect.gen(function* () {
   }>`SELECT to_regclass('public.gatehouse_distribution') IS NOT NULL AS exists`
   if (!table!.exists) return null
   const [row] = yield* sql<Distribution>`
-    SELECT buckets, done_at IS NOT NULL AS "isDone", migrated_to AS "migratedTo" FROM public.gatehouse_distribution`
+    SELECT buckets AS shards, done_at IS NOT NULL AS "isDone", migrated_to AS "migratedTo" FROM public.gatehouse_distribution`
   return row ?? null
 })
 
@@ -32,7 +32,7 @@ interface Placement {
   readonly port: number
 }
 
-/** Where each bucket is, in the order of their numbers. Dies when a bucket is missing. */
+/** Where each shard is, in the order of their numbers. Dies when a shard is missing. */
 export const placements = Effect.fnUntraced(function* (count: number) {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<Placement>`
@@ -46,9 +46,9 @@ export const placements = Effect.fnUntraced(function* (count: number) {
   const nodes = new Map(
     rows.map(({ group, host, port, schema }): [string, Node] => [schema, group === 0 ? "coordinator" : { host, port }]),
   )
-  return Array.from({ length: count }, (_, bucket) => {
-    const node = nodes.get(schemaOf(bucket))
-    if (node === undefined) throw new Error(`The bucket ${schemaOf(bucket)} is missing`)
+  return Array.from({ length: count }, (_, shard) => {
+    const node = nodes.get(schemaOf(shard))
+    if (node === undefined) throw new Error(`The shard ${schemaOf(shard)} is missing`)
     return node
   })
 })

@@ -1,14 +1,14 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import type { SqlClient } from "effect/sql"
-import { bucketOf, schemaOf } from "#src/infrastructure/database/buckets.ts"
+import { shardOf, schemaOf } from "#src/infrastructure/database/shards.ts"
 import { citusUrl, freshUndistributed } from "../../../support/citus.ts"
 import { runCli, spawnCli } from "../../../support/cli.ts"
 import { adminClient } from "../../../support/databases.ts"
 import { encryptionKey } from "../../../support/server.ts"
 import { until } from "../../../support/wait.ts"
 
-const buckets = 3
+const shards = 3
 const orgs = 30
 const filled = [
   "webhook_endpoints",
@@ -72,16 +72,16 @@ describe.skipIf(citusUrl === undefined)("gatehouse distribute", () => {
       const url = yield* freshUndistributed()
       const env = { DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
       const sql = yield* adminClient(url)
-      const distribute = runCli(["distribute", "--buckets", `${buckets}`], { env })
+      const distribute = runCli(["distribute", "--shards", `${shards}`], { env })
       yield* fill(sql)
       const before = yield* contents(sql, ["public"])
 
-      const inSecond = Array.from({ length: orgs }, (_, n) => `org${n}`).find((id) => bucketOf(id, buckets) === 1)!
+      const inSecond = Array.from({ length: orgs }, (_, n) => `org${n}`).find((id) => shardOf(id, shards) === 1)!
       yield* Effect.gen(function* () {
         // The row can be copied, and not deleted.
         yield* sql`SELECT FROM deliveries WHERE org_id = ${inSecond} LIMIT 1 FOR UPDATE`
         const watcher = yield* adminClient(url)
-        const killed = yield* Effect.forkChild(spawnCli(["distribute", "--buckets", `${buckets}`], { env }))
+        const killed = yield* Effect.forkChild(spawnCli(["distribute", "--shards", `${shards}`], { env }))
         const waiting = watcher<{ query: string }>`
           SELECT query FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
             AND application_name = 'gatehouse migrations'`
@@ -95,7 +95,7 @@ describe.skipIf(citusUrl === undefined)("gatehouse distribute", () => {
       assert.strictEqual(half.find(({ table }) => table === "jobs")!.rows, 0)
       const again = yield* distribute
       assert.strictEqual(again.code, 0, again.err)
-      const schemas = Array.from({ length: buckets }, (_, bucket) => schemaOf(bucket))
+      const schemas = Array.from({ length: shards }, (_, shard) => schemaOf(shard))
       assert.deepStrictEqual(yield* contents(sql, ["public", ...schemas]), before)
       const left = (yield* contents(sql, ["public"])).filter(({ rows }) => rows > 0)
       assert.deepStrictEqual(

@@ -20,18 +20,18 @@ import {
   record,
   statesOf,
 } from "../../../contract/webhooks/webhookSupport.ts"
-import { citusUrl, closeDatabase, nodeOfBucket, refuseConnections } from "../../../support/citus.ts"
+import { citusUrl, closeDatabase, nodeOfShard, refuseConnections } from "../../../support/citus.ts"
 import { orgIn, start } from "./oneNodeSupport.ts"
 
 describe.skipIf(citusUrl === undefined)("Citus, with nodes that refuse every connection", () => {
-  it.live("claims, leases, reads and lists of a tenant need the node of its bucket, and no other", () =>
+  it.live("claims, leases, reads and lists of a tenant need the node of its shard, and no other", () =>
     Effect.gen(function* () {
       const { context, nodes } = yield* start("three")
       yield* Effect.gen(function* () {
         const orgId = yield* orgIn(0)
         const other = yield* orgIn(1)
-        const node = yield* nodeOfBucket(nodes[0]!, 0)
-        assert.notStrictEqual(node, yield* nodeOfBucket(nodes[0]!, 1))
+        const node = yield* nodeOfShard(nodes[0]!, 0)
+        assert.notStrictEqual(node, yield* nodeOfShard(nodes[0]!, 1))
         const jobId = yield* insertJob(orgId)
         for (const url of nodes) if (url !== node) yield* closeDatabase(url)
 
@@ -48,12 +48,12 @@ describe.skipIf(citusUrl === undefined)("Citus, with nodes that refuse every con
     }).pipe(Effect.scoped),
   )
 
-  it.live("a tenant's jobs, events and deliveries need one connection to the node of its bucket, and no other", () =>
+  it.live("a tenant's jobs, events and deliveries need one connection to the node of its shard, and no other", () =>
     Effect.gen(function* () {
       const { context, nodes } = yield* start("one")
       yield* Effect.gen(function* () {
         const { orgId } = yield* insertOrg()
-        const node = yield* nodeOfBucket(nodes[0]!, 0)
+        const node = yield* nodeOfShard(nodes[0]!, 0)
         const endpoint = yield* insertEndpoint(orgId, { eventTypes: ["*"] })
         yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed"] })
         for (const url of nodes) if (url !== node) yield* closeDatabase(url)

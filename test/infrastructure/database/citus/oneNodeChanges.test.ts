@@ -9,7 +9,7 @@ import { deactivated, type NewServiceEvent, type ServiceEvent } from "#src/domai
 import { SigningKeyRepository } from "#src/domain/webhooks/Signatures.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import { inOrg } from "#src/infrastructure/database/buckets.ts"
+import { inOrg } from "#src/infrastructure/database/shards.ts"
 import * as Usage from "#src/infrastructure/orgs/orgAmounts.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import { insertSchedule } from "../../../contract/jobs/schedules.ts"
@@ -29,7 +29,7 @@ import {
   statesOf,
   updateEndpoint,
 } from "../../../contract/webhooks/webhookSupport.ts"
-import { citusUrl, closeDatabase, nodeOfBucket, refuseConnections } from "../../../support/citus.ts"
+import { citusUrl, closeDatabase, nodeOfShard, refuseConnections } from "../../../support/citus.ts"
 import { orgIn, start } from "./oneNodeSupport.ts"
 
 const eventOf = (
@@ -51,13 +51,13 @@ const sweepAll = Effect.gen(function* () {
 })
 
 /**
- * A database with one bucket, an org, and one connection of the service: to the node of the bucket, and to no other; or
+ * A database with one shard, an org, and one connection of the service: to the node of the shard, and to no other; or
  * also to the coordinator.
  */
 const startOnOneNode = Effect.fnUntraced(function* (others: "none" | "coordinator" = "none") {
   const { context, nodes } = yield* start("one")
   const { orgId } = yield* Effect.provide(insertOrg(), context)
-  const node = yield* nodeOfBucket(nodes[0]!, 0)
+  const node = yield* nodeOfShard(nodes[0]!, 0)
   for (const url of others === "none" ? nodes : nodes.slice(1)) if (url !== node) yield* closeDatabase(url)
   yield* Effect.provide(insertJob(orgId), context)
   // Citus would open another connection to this node, too.
@@ -144,41 +144,39 @@ describe.skipIf(citusUrl === undefined)("Citus, with one connection to one node"
     }).pipe(Effect.scoped),
   )
 
-  it.live(
-    "changes of the platform need the coordinator and the node of the bucket; stored bytes are written once",
-    () =>
-      Effect.gen(function* () {
-        const { context, nodes } = yield* start("three")
-        yield* Effect.gen(function* () {
-          const sql = yield* SqlClient.SqlClient
-          const usage = yield* OrgUsage
-          const node = yield* nodeOfBucket(nodes[0]!, 0)
-          const others = nodes.slice(1).filter((url) => url !== node)
-          const [here, there] = [yield* orgIn(0), yield* orgIn(1)]
-          assert.include(others, yield* nodeOfBucket(nodes[0]!, 1))
-          yield* insertEndpoint(here, { eventTypes: ["key.created"] })
-          for (const url of others) yield* closeDatabase(url)
+  it.live("changes of the platform need the coordinator and the node of the shard; stored bytes are written once", () =>
+    Effect.gen(function* () {
+      const { context, nodes } = yield* start("three")
+      yield* Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const usage = yield* OrgUsage
+        const node = yield* nodeOfShard(nodes[0]!, 0)
+        const others = nodes.slice(1).filter((url) => url !== node)
+        const [here, there] = [yield* orgIn(0), yield* orgIn(1)]
+        assert.include(others, yield* nodeOfShard(nodes[0]!, 1))
+        yield* insertEndpoint(here, { eventTypes: ["key.created"] })
+        for (const url of others) yield* closeDatabase(url)
 
-          const keyed = { caller: "caller", operation: "create", key: "k" }
-          const create = Effect.map(insertJob(here), (id) => ({ answer: id, record: id }))
-          const once = IdempotencyRepository.use((keys) => keys.once(keyed, { now: at(0), expiresAt: at(60) }, create))
-          assert.deepStrictEqual([(yield* once)._tag, (yield* once)._tag], ["Ran", "Found"])
-          assert.strictEqual((yield* jobsOf(here)).length, 1)
-          const event = yield* eventOf({ type: "key.created", data: {} }, at(1))
-          yield* ApiKeyRepository.use((keys) =>
-            Effect.flatMap(newKey(), (key) => keys.insertForOrg(here, key, newEntry({ event }))),
-          )
-          const events = EventRepository.use((events) => events.list(here, "key.created", { limit: 10 }))
-          assert.strictEqual((yield* events).length, 1)
+        const keyed = { caller: "caller", operation: "create", key: "k" }
+        const create = Effect.map(insertJob(here), (id) => ({ answer: id, record: id }))
+        const once = IdempotencyRepository.use((keys) => keys.once(keyed, { now: at(0), expiresAt: at(60) }, create))
+        assert.deepStrictEqual([(yield* once)._tag, (yield* once)._tag], ["Ran", "Found"])
+        assert.strictEqual((yield* jobsOf(here)).length, 1)
+        const event = yield* eventOf({ type: "key.created", data: {} }, at(1))
+        yield* ApiKeyRepository.use((keys) =>
+          Effect.flatMap(newKey(), (key) => keys.insertForOrg(here, key, newEntry({ event }))),
+        )
+        const events = EventRepository.use((events) => events.list(here, "key.created", { limit: 10 }))
+        assert.strictEqual((yield* events).length, 1)
 
-          usage.addBytes(there, 5)
-          usage.addBytes(here, 7)
-          const refresh = yield* Usage.refresh
-          for (let n = 0; n < 2; n++) assert.strictEqual((yield* Effect.exit(refresh))._tag, "Failure")
-          const stored = sql<{ n: number }>`SELECT stored_bytes::int AS n FROM org_usage WHERE org_id = ${here}`
-          assert.deepStrictEqual(yield* inOrg(sql, here)(stored), [{ n: 7 }])
-          assert.strictEqual(usage.unwrittenBytes(there), 5)
-        }).pipe(Effect.provide(context))
-      }).pipe(Effect.scoped),
+        usage.addBytes(there, 5)
+        usage.addBytes(here, 7)
+        const refresh = yield* Usage.refresh
+        for (let n = 0; n < 2; n++) assert.strictEqual((yield* Effect.exit(refresh))._tag, "Failure")
+        const stored = sql<{ n: number }>`SELECT stored_bytes::int AS n FROM org_usage WHERE org_id = ${here}`
+        assert.deepStrictEqual(yield* inOrg(sql, here)(stored), [{ n: 7 }])
+        assert.strictEqual(usage.unwrittenBytes(there), 5)
+      }).pipe(Effect.provide(context))
+    }).pipe(Effect.scoped),
   )
 })

@@ -1,5 +1,5 @@
 import { Effect, Layer, Redacted } from "effect"
-import { bucketOf } from "#src/infrastructure/database/buckets.ts"
+import { shardOf } from "#src/infrastructure/database/shards.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
 import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
@@ -32,18 +32,18 @@ const repositories = Layer.mergeAll(
 ).pipe(Layer.provideMerge(OrgUsage.layer), Layer.provide(crypto.layer))
 
 /** The repositories on a fresh distributed database, and the URLs of its nodes, the coordinator first. */
-export const start = Effect.fnUntraced(function* (buckets: "one" | "three") {
-  const nodes = yield* freshCitusNodes(buckets)
+export const start = Effect.fnUntraced(function* (shards: "one" | "three") {
+  const nodes = yield* freshCitusNodes(shards)
   const database = Database.layer({ databaseUrl: Redacted.make(nodes[0]!), dataDir: "unused" })
   const context = yield* Layer.build(Layer.provideMerge(repositories, database))
   return { nodes, context }
 })
 
-/** A new org in one of three buckets. */
-export const orgIn = (bucket: number) =>
+/** A new org in one of three shards. */
+export const orgIn = (shard: number) =>
   Effect.gen(function* () {
     while (true) {
       const { orgId } = yield* insertOrg()
-      if (bucketOf(orgId, 3) === bucket) return orgId
+      if (shardOf(orgId, 3) === shard) return orgId
     }
   })

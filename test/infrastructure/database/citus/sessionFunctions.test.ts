@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
-import { inOrg } from "#src/infrastructure/database/buckets.ts"
+import { inOrg } from "#src/infrastructure/database/shards.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
@@ -13,7 +13,7 @@ import { citusUrl, freshCitus } from "../../../support/citus.ts"
 
 const repositories = Layer.mergeAll(EventsSql.layer, OrgsSql.layer).pipe(Layer.provide(crypto.layer))
 
-describe.skipIf(citusUrl === undefined)("Functions of connections to buckets", () => {
+describe.skipIf(citusUrl === undefined)("Functions of connections to shards", () => {
   it.live("work after the transaction that created them was rolled back", () =>
     Effect.gen(function* () {
       const database = Database.layer({ databaseUrl: Redacted.make(yield* freshCitus("one")), dataDir: "unused" })

@@ -1,11 +1,11 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { bucketOf, bucketSql } from "#src/infrastructure/database/buckets.ts"
+import { shardOf, shardSql } from "#src/infrastructure/database/shards.ts"
 import { platformTables, tenantTables } from "#src/infrastructure/database/citus/distribute.ts"
 import { databases } from "../../../support/databases.ts"
 
-layer(databases.postgres, { excludeTestServices: true })("buckets", (it) => {
+layer(databases.postgres, { excludeTestServices: true })("shards", (it) => {
   it.effect("every table is of the platform or of tenants", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
@@ -28,15 +28,15 @@ layer(databases.postgres, { excludeTestServices: true })("buckets", (it) => {
     }),
   )
 
-  it.effect("the program and the database find the same bucket of an org, and use all buckets", () =>
+  it.effect("the program and the database find the same shard of an org, and use all shards", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const rows = yield* sql<{ id: string; bucket: number }>`
-        SELECT id, ${sql.literal(bucketSql("id", 64))}::int AS bucket FROM (
+      const rows = yield* sql<{ id: string; shard: number }>`
+        SELECT id, ${sql.literal(shardSql("id", 64))}::int AS shard FROM (
           SELECT md5(n::text) AS id FROM generate_series(1, 2000) AS n
         ) AS orgs`
-      for (const { bucket, id } of rows) assert.strictEqual(bucketOf(id, 64), bucket)
-      assert.strictEqual(new Set(rows.map(({ bucket }) => bucket)).size, 64)
+      for (const { shard, id } of rows) assert.strictEqual(shardOf(id, 64), shard)
+      assert.strictEqual(new Set(rows.map(({ shard }) => shard)).size, 64)
     }),
   )
 })

@@ -1,16 +1,16 @@
 import { Clock, Context, DateTime, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Unavailable } from "../../domain/Errors.ts"
-import { type Buckets, bucketsOf, eachBucket, functionsOf, inBucket } from "../database/buckets.ts"
+import { type Shards, shardsOf, eachShard, functionsOf, inShard } from "../database/shards.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 
 /**
- * How long a bucket that this process does not use stays unread: another replica may have stopped before it did what is
+ * How long a shard that this process does not use stays unread: another replica may have stopped before it did what is
  * due there.
  */
 const pollMillis = Duration.toMillis("4 seconds")
-/** Buckets that are read at the same time. */
-const maxConcurrentBuckets = 4
+/** Shards that are read at the same time. */
+const maxConcurrentShards = 4
 
 /** What becomes due: leases expire, delayed jobs may run, schedules fire. */
 type Due = "leases" | "delays" | "schedules"
@@ -40,55 +40,55 @@ const firstTimes = (sql: SqlClient.SqlClient) => {
   )
 }
 
-/** Reads the first times of buckets: of those that this process has changed, and of each after a poll interval. */
-const makeTimes = (sql: SqlClient.SqlClient, { all, touched }: Buckets) => {
-  const changed = touched.follow()
+/** Reads the first times of shards: of those that this process has changed, and of each after a poll interval. */
+const makeTimes = (sql: SqlClient.SqlClient, { all, dirty }: Shards) => {
+  const changed = dirty.follow()
   const times = all.map(() => nothing)
   const readAt = all.map(() => -Infinity)
 
-  const read = Effect.fnUntraced(function* (bucket: number, now: number) {
+  const read = Effect.fnUntraced(function* (shard: number, now: number) {
     // Before the statement, so that a change during it is not lost.
-    changed.delete(bucket)
-    readAt[bucket] = now
-    times[bucket] = yield* Effect.catch(inBucket(sql, bucket)(firstTimes(sql)), ({ error }) =>
-      Effect.as(Effect.logDebug(`A bucket cannot be read: ${error}`), nothing),
+    changed.delete(shard)
+    readAt[shard] = now
+    times[shard] = yield* Effect.catch(inShard(sql, shard)(firstTimes(sql)), ({ error }) =>
+      Effect.as(Effect.logDebug(`A shard cannot be read: ${error}`), nothing),
     )
   })
 
-  /** The buckets in which something of the kind is due. Those that cannot be read are read at the next poll. */
+  /** The shards in which something of the kind is due. Those that cannot be read are read at the next poll. */
   return Effect.fnUntraced(function* (kind: Due, time: DateTime.Utc) {
     const now = Number(yield* Clock.monotonicTimeNanos) / 1e6
-    const stale = all.filter((bucket) => changed.has(bucket) || readAt[bucket]! + pollMillis <= now)
-    yield* Effect.forEach(stale, (bucket) => read(bucket, now), { concurrency: maxConcurrentBuckets, discard: true })
-    const due = all.filter((bucket) => {
-      const first = times[bucket]![kind]
+    const stale = all.filter((shard) => changed.has(shard) || readAt[shard]! + pollMillis <= now)
+    yield* Effect.forEach(stale, (shard) => read(shard, now), { concurrency: maxConcurrentShards, discard: true })
+    const due = all.filter((shard) => {
+      const first = times[shard]![kind]
       return first !== null && first <= DateTime.toDateUtc(time)
     })
-    due.forEach((bucket) => changed.add(bucket))
+    due.forEach((shard) => changed.add(shard))
     return due
   })
 }
 
-/** Runs the sweeps of jobs and schedules in the buckets in which something is due, and everywhere on one PostgreSQL. */
-export class DueBuckets extends Context.Service<
-  DueBuckets,
+/** Runs the sweeps of jobs and schedules in the shards in which something is due, and everywhere on one PostgreSQL. */
+export class DueShards extends Context.Service<
+  DueShards,
   {
-    /** Runs a batch of a sweep for what is due at a time; returns the results of the available buckets. */
+    /** Runs a batch of a sweep for what is due at a time; returns the results of the available shards. */
     readonly run: <A, R>(
       kind: Due,
       time: DateTime.Utc,
       batch: Effect.Effect<A, Unavailable, R>,
     ) => Effect.Effect<ReadonlyArray<A>, Unavailable, R>
   }
->()("gatehouse/infrastructure/jobs/DueBuckets") {
+>()("gatehouse/infrastructure/jobs/DueShards") {
   static readonly layer = Layer.effect(
-    DueBuckets,
+    DueShards,
     Effect.map(SqlClient.SqlClient, (sql) => {
-      const buckets = bucketsOf(sql)
-      if (buckets === undefined) return DueBuckets.of({ run: (_kind, _time, batch) => eachBucket(sql, batch) })
-      const dueOf = makeTimes(sql, buckets)
-      return DueBuckets.of({
-        run: (kind, time, batch) => Effect.flatMap(dueOf(kind, time), (due) => eachBucket(sql, batch, due)),
+      const shards = shardsOf(sql)
+      if (shards === undefined) return DueShards.of({ run: (_kind, _time, batch) => eachShard(sql, batch) })
+      const dueOf = makeTimes(sql, shards)
+      return DueShards.of({
+        run: (kind, time, batch) => Effect.flatMap(dueOf(kind, time), (due) => eachShard(sql, batch, due)),
       })
     }),
   )

@@ -3,25 +3,25 @@ import { Context, DateTime, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { Claim, DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { Bucket, makeBuckets } from "#src/infrastructure/database/buckets.ts"
-import { overBuckets } from "#src/infrastructure/webhooks/bucketQueues.ts"
+import { Shard, makeShards } from "#src/infrastructure/database/shards.ts"
+import { overShards } from "#src/infrastructure/webhooks/shardQueues.ts"
 
-/** A queue over two empty buckets, and what it asks them. */
+/** A queue over two empty shards, and what it asks them. */
 const makeQueue = () => {
   const asked: Array<string> = []
   const ask = <A>(what: string, answer: A) =>
     Effect.gen(function* () {
-      asked.push(`${what} ${yield* Bucket}`)
+      asked.push(`${what} ${yield* Shard}`)
       return answer
     })
-  const sql = { buckets: makeBuckets(2), transactionService: Context.Service<never>("none") }
+  const sql = { shards: makeShards(2), transactionService: Context.Service<never>("none") }
   let nextDueAt: DateTime.Utc | null = null
   let hasDue = false
   const queues = {
     claim: () => ask("claim", { deliveries: [], more: false, short: false, pacedUntil: null }),
     nextDueAt: Effect.suspend(() => ask("nextDueAt", nextDueAt)),
   }
-  const queue = overBuckets(
+  const queue = overShards(
     sql as unknown as SqlClient.SqlClient,
     () => queues as unknown as DeliveryQueue["Service"],
     () => Effect.suspend(() => ask("hasDue", hasDue)),
@@ -37,7 +37,7 @@ const makeQueue = () => {
   const setHasDue = () => {
     hasDue = true
   }
-  return { claim, queue, setHasDue, setNextDueAt, touch: sql.buckets.touched.touch }
+  return { claim, queue, setHasDue, setNextDueAt, touch: sql.shards.dirty.mark }
 }
 
 const [claims, polls, times] = [
@@ -46,8 +46,8 @@ const [claims, polls, times] = [
   ["nextDueAt 0", "nextDueAt 1"],
 ]
 
-describe("the queue over buckets", () => {
-  it.effect("a poll only asks whether an empty bucket has something due; a changed bucket is claimed", () =>
+describe("the queue over shards", () => {
+  it.effect("a poll only asks whether an empty shard has something due; a changed shard is claimed", () =>
     Effect.gen(function* () {
       const { claim, setHasDue, touch } = makeQueue()
       assert.deepStrictEqual(yield* claim, [...claims, ...times])

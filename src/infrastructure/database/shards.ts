@@ -6,37 +6,37 @@ import type { SessionFunctions } from "./citus/sessionFunctions.ts"
 import { planSettings } from "./planSettings.ts"
 
 /**
- * The bucket whose schema the statements of this fiber use; `undefined`: the schema of the platform, which on one
+ * The shard whose schema the statements of this fiber use; `undefined`: the schema of the platform, which on one
  * PostgreSQL holds the tenants' tables too (ADR 24).
  */
-export const Bucket = Context.Reference<number | undefined>("gatehouse/infrastructure/database/Bucket", {
+export const Shard = Context.Reference<number | undefined>("gatehouse/infrastructure/database/Shard", {
   defaultValue: () => undefined,
 })
 
-/** The buckets of a distributed database. Each is a schema with the tables of its orgs. */
-export interface Buckets {
+/** The shards of a distributed database. Each is a schema with the tables of its orgs. */
+export interface Shards {
   readonly count: number
   /** Their numbers, from 0. */
   readonly all: ReadonlyArray<number>
-  /** Buckets in which this process has changed something since `takeTouched`; workers look there first. */
-  readonly touched: Touched
+  /** Shards in which this process has changed something since each reader looked; workers look there first. */
+  readonly dirty: Dirty
 }
 
-/** The buckets that each reader has yet to look at. */
-export interface Touched {
-  readonly touch: (bucket: number) => void
-  /** Starts a set of touched buckets, of which all are in it at first. */
+/** The shards that each reader has yet to look at. */
+export interface Dirty {
+  readonly mark: (shard: number) => void
+  /** Starts a set of dirty shards, of which all are in it at first. */
   readonly follow: () => Set<number>
 }
 
-export const makeBuckets = (count: number): Buckets => {
-  const all = Array.from({ length: count }, (_, bucket) => bucket)
+export const makeShards = (count: number): Shards => {
+  const all = Array.from({ length: count }, (_, shard) => shard)
   const followers: Array<Set<number>> = []
   return {
     count,
     all,
-    touched: {
-      touch: (bucket) => followers.forEach((set) => set.add(bucket)),
+    dirty: {
+      mark: (shard) => followers.forEach((set) => set.add(shard)),
       follow: () => {
         const set = new Set(all)
         followers.push(set)
@@ -46,28 +46,28 @@ export const makeBuckets = (count: number): Buckets => {
   }
 }
 
-/** The name of a bucket's schema. */
-export const schemaOf = (bucket: number) => `gatehouse_b${String(bucket).padStart(2, "0")}`
+/** The name of a shard's schema. */
+export const schemaOf = (shard: number) => `gatehouse_b${String(shard).padStart(2, "0")}`
 
-/** The bucket of an org: `bucketSql` in JavaScript. */
-export const bucketOf = (orgId: string, count: number) =>
+/** The shard of an org: `shardSql` in JavaScript. */
+export const shardOf = (orgId: string, count: number) =>
   createHash("md5").update(orgId).digest().readUInt32BE(0) % count
 
-/** SQL: the bucket of an org. */
-export const bucketSql = (column: string, count: number) =>
+/** SQL: the shard of an org. */
+export const shardSql = (column: string, count: number) =>
   `((('x' || left(md5(${column}), 8))::bit(32)::bigint & 4294967295) % ${count})`
 
-/** A client of a distributed database. It sends each statement to the bucket of its fiber. */
+/** A client of a distributed database. It sends each statement to the shard of its fiber. */
 export interface DistributedClient extends SqlClient.SqlClient {
-  readonly buckets: Buckets
+  readonly shards: Shards
   readonly functions: SessionFunctions
 }
 
-/** The buckets of a distributed database; `undefined` on one PostgreSQL. */
-export const bucketsOf = (sql: SqlClient.SqlClient): Buckets | undefined =>
-  "buckets" in sql ? (sql as DistributedClient).buckets : undefined
+/** The shards of a distributed database; `undefined` on one PostgreSQL. */
+export const shardsOf = (sql: SqlClient.SqlClient): Shards | undefined =>
+  "shards" in sql ? (sql as DistributedClient).shards : undefined
 
-/** The functions of the connections to buckets; `undefined` on one PostgreSQL. */
+/** The functions of the connections to shards; `undefined` on one PostgreSQL. */
 export const functionsOf = (sql: SqlClient.SqlClient): SessionFunctions | undefined =>
   "functions" in sql ? (sql as DistributedClient).functions : undefined
 
@@ -75,36 +75,36 @@ export const functionsOf = (sql: SqlClient.SqlClient): SessionFunctions | undefi
  * Citus plans some statements only with the values of their parameters; it tells PostgreSQL which by their cost. It
  * sends the last step of a statement with several steps to the workers in turn, unless the policy is another one.
  */
-export const bucketPlanSettings = { plan_cache_mode: "auto", "citus.task_assignment_policy": "greedy" }
+export const shardPlanSettings = { plan_cache_mode: "auto", "citus.task_assignment_policy": "greedy" }
 
 /**
  * The parameters of connections of a distributed database. Citus would copy the functions of a session to the other
  * nodes.
  */
 export const sessionParameters = { "citus.enable_ddl_propagation": "off" }
-/** The parameters of connections to buckets. */
-export const bucketParameters = { ...bucketPlanSettings, ...sessionParameters }
+/** The parameters of connections to shards. */
+export const shardParameters = { ...shardPlanSettings, ...sessionParameters }
 
-const setPath = (sql: SqlClient.SqlClient, bucket: number | undefined) => {
-  const { plan_cache_mode: mode } = bucket === undefined ? planSettings : bucketPlanSettings
+const setPath = (sql: SqlClient.SqlClient, shard: number | undefined) => {
+  const { plan_cache_mode: mode } = shard === undefined ? planSettings : shardPlanSettings
   return sql`
-    SELECT set_config('search_path', ${bucket === undefined ? "public" : schemaOf(bucket)}, true),
+    SELECT set_config('search_path', ${shard === undefined ? "public" : schemaOf(shard)}, true),
       set_config('plan_cache_mode', ${mode}, true), set_config('citus.task_assignment_policy', 'greedy', true)`
 }
 
 /**
- * Runs the statements of an effect in a bucket. In a transaction of the platform they are part of that transaction, and
+ * Runs the statements of an effect in a shard. In a transaction of the platform they are part of that transaction, and
  * Citus commits both places together.
  */
-export const inBucket =
-  (sql: SqlClient.SqlClient, bucket: number | undefined) =>
+export const inShard =
+  (sql: SqlClient.SqlClient, shard: number | undefined) =>
   <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     Effect.withFiber<A, E, R>(({ context }) => {
-      const from = Context.get(context, Bucket)
-      if (from === bucket) return effect
-      const placed = Effect.provideService(effect, Bucket, bucket)
+      const from = Context.get(context, Shard)
+      if (from === shard) return effect
+      const placed = Effect.provideService(effect, Shard, shard)
       if (Option.isNone(Context.getOption(context, sql.transactionService))) return placed
-      return Effect.andThen(Effect.orDie(setPath(sql, bucket)), placed).pipe(
+      return Effect.andThen(Effect.orDie(setPath(sql, shard)), placed).pipe(
         // Ignored, because a transaction that has failed takes no other statement.
         Effect.ensuring(Effect.ignoreCause(setPath(sql, from))),
       )
@@ -112,42 +112,42 @@ export const inBucket =
 
 /** Runs the statements of an effect where the tables of an org are. */
 export const inOrg = (sql: SqlClient.SqlClient, orgId: string) => {
-  const buckets = bucketsOf(sql)
-  if (buckets === undefined) return <A, E, R>(effect: Effect.Effect<A, E, R>) => effect
-  const bucket = bucketOf(orgId, buckets.count)
-  buckets.touched.touch(bucket)
-  return inBucket(sql, bucket)
+  const shards = shardsOf(sql)
+  if (shards === undefined) return <A, E, R>(effect: Effect.Effect<A, E, R>) => effect
+  const shard = shardOf(orgId, shards.count)
+  shards.dirty.mark(shard)
+  return inShard(sql, shard)
 }
 
-/** Buckets that an operation uses at the same time. */
-const maxConcurrentBuckets = 4
+/** Shards that an operation uses at the same time. */
+const maxConcurrentShards = 4
 
 /** In a transaction there is one connection. */
 const concurrencyIn = (sql: SqlClient.SqlClient) =>
   Effect.map(Effect.serviceOption(sql.transactionService), (transaction) =>
-    Option.isSome(transaction) ? 1 : maxConcurrentBuckets,
+    Option.isSome(transaction) ? 1 : maxConcurrentShards,
   )
 
 /**
- * Splits items by the bucket of their org, and runs each part in its bucket. On one PostgreSQL all items are one part.
+ * Splits items by the shard of their org, and runs each part in its shard. On one PostgreSQL all items are one part.
  *
  * @returns the result of each part
  */
-export const byBucket = <Item, A, E, R>(
+export const byShard = <Item, A, E, R>(
   sql: SqlClient.SqlClient,
   items: ReadonlyArray<Item>,
   orgOf: (item: Item) => string,
   run: (items: ReadonlyArray<Item>) => Effect.Effect<A, E, R>,
 ): Effect.Effect<ReadonlyArray<A>, E, R> => {
-  const buckets = bucketsOf(sql)
-  if (buckets === undefined) return Effect.map(run(items), (result) => [result])
-  const parts = Map.groupBy(items, (item) => bucketOf(orgOf(item), buckets.count))
+  const shards = shardsOf(sql)
+  if (shards === undefined) return Effect.map(run(items), (result) => [result])
+  const parts = Map.groupBy(items, (item) => shardOf(orgOf(item), shards.count))
   return Effect.flatMap(concurrencyIn(sql), (concurrency) =>
     Effect.forEach(
       parts,
-      ([bucket, part]) => {
-        buckets.touched.touch(bucket)
-        return inBucket(sql, bucket)(run(part))
+      ([shard, part]) => {
+        shards.dirty.mark(shard)
+        return inShard(sql, shard)(run(part))
       },
       { concurrency },
     ),
@@ -155,24 +155,24 @@ export const byBucket = <Item, A, E, R>(
 }
 
 /**
- * Runs background work in every bucket, or in the one of the fiber. A bucket that is unavailable does not stop the
+ * Runs background work in every shard, or in the one of the fiber. A shard that is unavailable does not stop the
  * others; it fails when none is available.
  *
- * @returns the results of the buckets that are available
+ * @returns the results of the shards that are available
  */
-export const eachBucket = <A, R>(
+export const eachShard = <A, R>(
   sql: SqlClient.SqlClient,
   effect: Effect.Effect<A, Unavailable, R>,
   only?: ReadonlyArray<number>,
 ): Effect.Effect<ReadonlyArray<A>, Unavailable, R> => {
-  const buckets = bucketsOf(sql)
+  const shards = shardsOf(sql)
   const one = Effect.map(effect, (result) => [result])
-  if (buckets === undefined) return one
+  if (shards === undefined) return one
   return Effect.withFiber<ReadonlyArray<A>, Unavailable, R>(({ context }) => {
-    if (Context.get(context, Bucket) !== undefined) return one
+    if (Context.get(context, Shard) !== undefined) return one
     return Effect.flatMap(
-      Effect.forEach(only ?? buckets.all, (bucket) => Effect.exit(inBucket(sql, bucket)(effect)), {
-        concurrency: maxConcurrentBuckets,
+      Effect.forEach(only ?? shards.all, (shard) => Effect.exit(inShard(sql, shard)(effect)), {
+        concurrency: maxConcurrentShards,
       }),
       (exits) => {
         const failed = exits.find(Exit.isFailure)
@@ -185,9 +185,9 @@ export const eachBucket = <A, R>(
   })
 }
 
-/** Runs an effect on the platform and in every bucket, one after the other; once on one PostgreSQL. */
+/** Runs an effect on the platform and in every shard, one after the other; once on one PostgreSQL. */
 export const everywhere = <A, E, R>(sql: SqlClient.SqlClient, effect: Effect.Effect<A, E, R>) =>
-  Effect.forEach([undefined, ...(bucketsOf(sql)?.all ?? [])], (bucket) => inBucket(sql, bucket)(effect))
+  Effect.forEach([undefined, ...(shardsOf(sql)?.all ?? [])], (shard) => inShard(sql, shard)(effect))
 
 /** The names of the methods whose first argument is an org's id, or has one. */
 type OrgMethod<Repository> = {
@@ -206,7 +206,7 @@ export const inOrgs = <Repository extends object>(
   repository: Repository,
   methods: ReadonlyArray<OrgMethod<Repository>>,
 ): Repository => {
-  if (bucketsOf(sql) === undefined) return repository
+  if (shardsOf(sql) === undefined) return repository
   const routed = { ...repository } as Record<PropertyKey, unknown>
   for (const name of methods) {
     const method = repository[name] as (...args: ReadonlyArray<unknown>) => Effect.Effect<unknown, unknown, unknown>

@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { type DateTime, Effect, Layer, Redacted } from "effect"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import { Bucket, bucketOf } from "#src/infrastructure/database/buckets.ts"
+import { Shard, shardOf } from "#src/infrastructure/database/shards.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
-import { DueBuckets } from "#src/infrastructure/jobs/dueBuckets.ts"
+import { DueShards } from "#src/infrastructure/jobs/dueShards.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import { at, insertOrg } from "../../contract/support.ts"
@@ -13,26 +13,26 @@ import { citusUrl, freshCitus } from "../../support/citus.ts"
 import { until } from "../../support/wait.ts"
 import { statementsOf } from "../orgs/orgLimitsSupport.ts"
 
-/** A replica on a distributed database with three buckets. */
+/** A replica on a distributed database with three shards. */
 const replica = (url: string) =>
-  Layer.mergeAll(DueBuckets.layer, JobsSql.layer, OrgsSql.layer).pipe(
+  Layer.mergeAll(DueShards.layer, JobsSql.layer, OrgsSql.layer).pipe(
     Layer.provide(crypto.layer),
     Layer.provideMerge(Layer.fresh(Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" }))),
   )
 
-/** The buckets in which a sweep of expired leases runs. */
+/** The shards in which a sweep of expired leases runs. */
 const swept = (time: DateTime.Utc) =>
-  DueBuckets.use(({ run }) =>
+  DueShards.use(({ run }) =>
     run(
       "leases",
       time,
       Effect.gen(function* () {
-        return yield* Bucket
+        return yield* Shard
       }),
     ),
   )
 
-describe.skipIf(citusUrl === undefined)("buckets in which something is due", () => {
+describe.skipIf(citusUrl === undefined)("shards in which something is due", () => {
   it.live("are swept when it is due, and cost nothing between two polls", () =>
     Effect.gen(function* () {
       const url = yield* freshCitus("three")
@@ -43,17 +43,17 @@ describe.skipIf(citusUrl === undefined)("buckets in which something is due", () 
           const { orgId } = yield* insertOrg()
           yield* insertJob(orgId)
           yield* (yield* JobRepository).claim(orgId, { workflows: undefined, limit: 1, leaseUntil: at(60), now: at(0) })
-          return bucketOf(orgId, 3)
+          return shardOf(orgId, 3)
         })
         const counts = [yield* statementsOf(swept(at(60))), yield* statementsOf(swept(at(60)))]
         assert.deepStrictEqual(counts, [3, 0])
-        const bucket = yield* lease
+        const shard = yield* lease
         assert.deepStrictEqual(yield* swept(at(59)), [])
-        assert.deepStrictEqual(yield* swept(at(60)), [bucket])
+        assert.deepStrictEqual(yield* swept(at(60)), [shard])
 
         // What another replica leaves is found by a poll.
-        let there = bucket
-        while (there === bucket) there = yield* Effect.provide(lease, other)
+        let there = shard
+        while (there === shard) there = yield* Effect.provide(lease, other)
         yield* until("the other replica's lease", swept(at(60)), (found) => found.includes(there))
       }).pipe(Effect.provide(context))
     }).pipe(Effect.scoped),

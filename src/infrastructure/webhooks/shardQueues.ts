@@ -2,21 +2,21 @@ import { Clock, DateTime, Duration, Effect, Exit, Schedule } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { Unavailable } from "../../domain/Errors.ts"
 import type { Claim, Claimed, DeliveryQueue, QueuePlace } from "../../domain/webhooks/DeliveryQueue.ts"
-import { bucketOf, type Buckets, bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
+import { shardOf, type Shards, shardsOf, eachShard, inShard } from "../database/shards.ts"
 import { date } from "../database/fragments.ts"
 import { parkedLane } from "./lanes.ts"
 
 type Queue = DeliveryQueue["Service"]
 
 /**
- * How long a bucket may stay unread: another replica may have left deliveries in it. Less than the poll interval of the
+ * How long a shard may stay unread: another replica may have left deliveries in it. Less than the poll interval of the
  * worker.
  */
 const pollMillis = Duration.toMillis("4 seconds")
-/** How long a bucket is left alone after a claim in it failed. */
+/** How long a shard is left alone after a claim in it failed. */
 const unavailableMillis = Duration.toMillis("1 second")
-/** Buckets that an operation uses at the same time. */
-const maxConcurrentBuckets = 4
+/** Shards that an operation uses at the same time. */
+const maxConcurrentShards = 4
 
 /** The first of some times; `null` when there is none. */
 export const earliest = (times: ReadonlyArray<DateTime.Utc | null>) =>
@@ -25,7 +25,7 @@ export const earliest = (times: ReadonlyArray<DateTime.Utc | null>) =>
 const isBefore = (one: QueuePlace, other: QueuePlace) =>
   one.orgId < other.orgId || (one.orgId === other.orgId && one.lane < other.lane)
 
-/** When a bucket is read next: its deliveries by the wall clock, and the rest by the monotonic one, in milliseconds. */
+/** When a shard is read next: its deliveries by the wall clock, and the rest by the monotonic one, in milliseconds. */
 interface Place {
   dueAt: number
   pollAt: number
@@ -34,61 +34,61 @@ interface Place {
   isShort: boolean
 }
 
-/** Whether a claim in the bucket of the fiber may find something. */
+/** Whether a claim in the shard of the fiber may find something. */
 type HasDue = (now: DateTime.Utc) => Effect.Effect<boolean, Unavailable>
 
 const nothing: Claimed = { deliveries: [], more: false, short: false, pacedUntil: null }
 
 /**
- * Claims in one bucket after the other, in turn. Reads those that this process has changed, and those with due
+ * Claims in one shard after the other, in turn. Reads those that this process has changed, and those with due
  * deliveries.
  */
 const makeClaim = (
   sql: SqlClient.SqlClient,
-  { all, count, touched }: Buckets,
+  { all, count, dirty }: Shards,
   queues: ReadonlyArray<Queue>,
   hasDue: HasDue,
 ) => {
-  const hot = touched.follow()
+  const hot = dirty.follow()
   const places = all.map((): Place => ({ dueAt: 0, pollAt: -Infinity, unavailableUntil: -Infinity, isShort: false }))
   let first = 0
 
-  /** The buckets to read, in turn: all of them when the worker knows of work that this process does not. */
+  /** The shards to read, in turn: all of them when the worker knows of work that this process does not. */
   const candidates = (claim: Claim, now: number) => {
     const claimedAt = DateTime.toEpochMillis(claim.now)
-    const inTurn = all.map((n) => (first + n) % count).filter((bucket) => places[bucket]!.unavailableUntil <= now)
-    const open = inTurn.filter((bucket) => {
-      const { dueAt, isShort, pollAt } = places[bucket]!
-      return hot.has(bucket) || isShort || dueAt <= claimedAt || pollAt <= now
+    const inTurn = all.map((n) => (first + n) % count).filter((shard) => places[shard]!.unavailableUntil <= now)
+    const open = inTurn.filter((shard) => {
+      const { dueAt, isShort, pollAt } = places[shard]!
+      return hot.has(shard) || isShort || dueAt <= claimedAt || pollAt <= now
     })
     return open.length > 0 ? open : inTurn
   }
 
-  /** Claims in one bucket; `undefined` when it is unavailable. */
-  const claimIn = Effect.fnUntraced(function* (bucket: number, claim: Claim, now: number) {
-    const place = places[bucket]!
-    const queue = queues[bucket]!
+  /** Claims in one shard; `undefined` when it is unavailable. */
+  const claimIn = Effect.fnUntraced(function* (shard: number, claim: Claim, now: number) {
+    const place = places[shard]!
+    const queue = queues[shard]!
     const { dueAt } = place
     // A poll for what other replicas left says nothing about the due times that this process knows.
-    const isPoll = !hot.has(bucket) && dueAt > DateTime.toEpochMillis(claim.now)
+    const isPoll = !hot.has(shard) && dueAt > DateTime.toEpochMillis(claim.now)
     // Before the claim, so that a change during it is not lost.
-    hot.delete(bucket)
+    hot.delete(shard)
     const found = isPoll && !place.isShort ? hasDue(claim.now) : Effect.succeed(true)
     const claiming = Effect.flatMap(found, (has) => (has ? queue.claim(claim) : Effect.succeed(nothing)))
-    const exit = yield* Effect.exit(inBucket(sql, bucket)(claiming))
+    const exit = yield* Effect.exit(inShard(sql, shard)(claiming))
     if (Exit.isFailure(exit)) {
       place.unavailableUntil = now + unavailableMillis
-      hot.add(bucket)
+      hot.add(shard)
       return Exit.hasFails(exit) ? undefined : yield* exit
     }
     const { deliveries, more, pacedUntil, short } = exit.value
     place.pollAt = now + pollMillis
     place.isShort = short
     place.dueAt = pacedUntil === null ? Infinity : DateTime.toEpochMillis(pacedUntil)
-    if (deliveries.length > 0 || more) hot.add(bucket)
+    if (deliveries.length > 0 || more) hot.add(shard)
     else if (isPoll) place.dueAt = Math.min(place.dueAt, dueAt)
     else {
-      const next = yield* Effect.catch(inBucket(sql, bucket)(queue.nextDueAt), () => Effect.succeed(null))
+      const next = yield* Effect.catch(inShard(sql, shard)(queue.nextDueAt), () => Effect.succeed(null))
       if (next !== null) place.dueAt = Math.min(place.dueAt, DateTime.toEpochMillis(next))
     }
     return exit.value
@@ -98,8 +98,8 @@ const makeClaim = (
     const now = Number(yield* Clock.monotonicTimeNanos) / 1e6
     let found = nothing
     const open = candidates(claim, now)
-    for (const [n, bucket] of open.entries()) {
-      const claimed = yield* claimIn(bucket, claim, now)
+    for (const [n, shard] of open.entries()) {
+      const claimed = yield* claimIn(shard, claim, now)
       if (claimed === undefined) continue
       found = {
         deliveries: claimed.deliveries,
@@ -108,75 +108,75 @@ const makeClaim = (
         pacedUntil: earliest([found.pacedUntil, claimed.pacedUntil]),
       }
       if (claimed.deliveries.length === 0) continue
-      first = (bucket + 1) % count
+      first = (shard + 1) % count
       return { ...found, more: found.more || n + 1 < open.length }
     }
     return found
   })
 
-  /** The next due time of all buckets: of those that changed since their last claim, by the database. */
+  /** The next due time of all shards: of those that changed since their last claim, by the database. */
   const nextDueAt = Effect.gen(function* () {
-    const read = yield* eachBucket(sql, queues[0]!.nextDueAt, [...hot])
-    const known = places.flatMap(({ dueAt }, bucket) =>
-      hot.has(bucket) || dueAt === Infinity ? [] : [DateTime.makeUnsafe(dueAt)],
+    const read = yield* eachShard(sql, queues[0]!.nextDueAt, [...hot])
+    const known = places.flatMap(({ dueAt }, shard) =>
+      hot.has(shard) || dueAt === Infinity ? [] : [DateTime.makeUnsafe(dueAt)],
     )
     return earliest([...read, ...known])
   })
   /** A retry in a lane that sends in order is not among the due times of the database. */
-  const retryAt = (bucket: number, time: DateTime.Utc | null) => {
-    if (time !== null) places[bucket]!.dueAt = Math.min(places[bucket]!.dueAt, DateTime.toEpochMillis(time))
+  const retryAt = (shard: number, time: DateTime.Utc | null) => {
+    if (time !== null) places[shard]!.dueAt = Math.min(places[shard]!.dueAt, DateTime.toEpochMillis(time))
   }
   return { claim, nextDueAt, retryAt }
 }
 
-/** How often a record in an unavailable bucket is tried again: until the lease of its deliveries ends. */
+/** How often a record in an unavailable shard is tried again: until the lease of its deliveries ends. */
 const recordAgain = Schedule.max([Schedule.spaced("1 second"), Schedule.recurs(50)])
 
 /**
- * Runs an operation of the queue on the deliveries of each bucket. A bucket that is unavailable must not hold up the
+ * Runs an operation of the queue on the deliveries of each shard. A shard that is unavailable must not hold up the
  * others: its part is tried again in the background. Until then its deliveries keep their lease, and are due again if
  * that ends.
  */
 const inParts = <Item>(
   sql: SqlClient.SqlClient,
-  { count, touched }: Buckets,
+  { count, dirty }: Shards,
   queues: ReadonlyArray<Queue>,
   items: ReadonlyArray<Item>,
   orgOf: (item: Item) => string,
   run: (queue: Queue, part: ReadonlyArray<Item>) => Effect.Effect<void, Unavailable>,
 ) =>
   Effect.forEach(
-    Map.groupBy(items, (item) => bucketOf(orgOf(item), count)),
-    ([bucket, part]) => {
-      const operation = inBucket(sql, bucket)(run(queues[bucket]!, part))
+    Map.groupBy(items, (item) => shardOf(orgOf(item), count)),
+    ([shard, part]) => {
+      const operation = inShard(sql, shard)(run(queues[shard]!, part))
       const later = Effect.retry(operation, recordAgain).pipe(
         Effect.catchCause((cause) =>
-          Effect.logWarning("Deliveries in an unavailable bucket are due again when their lease expires", cause),
+          Effect.logWarning("Deliveries in an unavailable shard are due again when their lease expires", cause),
         ),
-        Effect.andThen(Effect.sync(() => touched.touch(bucket))),
+        Effect.andThen(Effect.sync(() => dirty.mark(shard))),
       )
       return operation.pipe(
         Effect.catch((error) =>
-          Effect.andThen(Effect.logDebug(`A bucket is unavailable: ${error.error}`), Effect.forkDetach(later)),
+          Effect.andThen(Effect.logDebug(`A shard is unavailable: ${error.error}`), Effect.forkDetach(later)),
         ),
-        // Afterwards, because slots of the bucket are free then.
-        Effect.andThen(Effect.sync(() => touched.touch(bucket))),
+        // Afterwards, because slots of the shard are free then.
+        Effect.andThen(Effect.sync(() => dirty.mark(shard))),
       )
     },
-    { concurrency: maxConcurrentBuckets, discard: true },
+    { concurrency: maxConcurrentShards, discard: true },
   )
 
 /**
- * The queue of a distributed database: each bucket has one. On one PostgreSQL there is one queue.
+ * The queue of a distributed database: each shard has one. On one PostgreSQL there is one queue.
  *
- * @param make makes the queue of a bucket, whose statements run in the bucket of the fiber
+ * @param make makes the queue of a shard, whose statements run in the shard of the fiber
  * @param hasDue asked before a claim that looks for what other replicas left
  */
-export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue, hasDue: HasDue): Queue => {
-  const buckets = bucketsOf(sql)
-  if (buckets === undefined) return make()
-  const queues = buckets.all.map(() => make())
-  const { claim, nextDueAt, retryAt } = makeClaim(sql, buckets, queues, hasDue)
+export const overShards = (sql: SqlClient.SqlClient, make: () => Queue, hasDue: HasDue): Queue => {
+  const shards = shardsOf(sql)
+  if (shards === undefined) return make()
+  const queues = shards.all.map(() => make())
+  const { claim, nextDueAt, retryAt } = makeClaim(sql, shards, queues, hasDue)
   const [queue] = queues as [Queue, ...Array<Queue>]
   return {
     claim,
@@ -185,7 +185,7 @@ export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue, hasDue:
     record: (records, now) =>
       inParts(
         sql,
-        buckets,
+        shards,
         queues,
         records,
         ({ delivery }) => delivery.orgId,
@@ -194,7 +194,7 @@ export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue, hasDue:
         Effect.andThen(
           Effect.sync(() =>
             records.forEach(({ delivery, nextAttemptAt }) =>
-              retryAt(bucketOf(delivery.orgId, buckets.count), nextAttemptAt),
+              retryAt(shardOf(delivery.orgId, shards.count), nextAttemptAt),
             ),
           ),
         ),
@@ -203,7 +203,7 @@ export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue, hasDue:
     release: (deliveries, now) =>
       inParts(
         sql,
-        buckets,
+        shards,
         queues,
         deliveries,
         ({ orgId }) => orgId,
@@ -211,7 +211,7 @@ export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue, hasDue:
       ),
 
     countDue: (now, limit) =>
-      Effect.map(eachBucket(sql, queue.countDue(now, limit)), (parts) => ({
+      Effect.map(eachShard(sql, queue.countDue(now, limit)), (parts) => ({
         count: Math.min(
           limit,
           parts.reduce((sum, { count }) => sum + count, 0),
@@ -220,11 +220,11 @@ export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue, hasDue:
       })),
 
     correctTimes: (correction) =>
-      Effect.map(eachBucket(sql, queue.correctTimes(correction)), (parts) => {
-        buckets.all.forEach(buckets.touched.touch)
+      Effect.map(eachShard(sql, queue.correctTimes(correction)), (parts) => {
+        shards.all.forEach(shards.dirty.mark)
         return {
           moved: parts.reduce((sum, { moved }) => sum + moved, 0),
-          // The first of their places: a bucket whose place is later reads some lanes again.
+          // The first of their places: a shard whose place is later reads some lanes again.
           next: parts
             .map(({ next }) => next)
             .reduce((a, b) => (a === null || (b !== null && isBefore(b, a)) ? b : a), null),
