@@ -53,7 +53,7 @@ import { MetricsToken } from "../http/server/metrics.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
 import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
-import * as Live from "../infrastructure/activity/observedRepositories.ts"
+import * as Observed from "../infrastructure/activity/observedRepositories.ts"
 import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
@@ -159,7 +159,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     // Deliveries and documents share one connection pool.
     Layer.provide(SafeHttp.layer(settings)),
-    Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Live.layer))),
+    Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Observed.layer))),
     Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
@@ -175,7 +175,7 @@ export const app = (settings: Settings) =>
 
 /** The services of the platform interface: keys, orgs, projects, deployments. */
 export const platform = (settings: Settings) => {
-  const deployments = Live.deployments.pipe(Layer.provide([DeploymentsSql.layer, ProjectsSql.layer]))
+  const deployments = Observed.deployments.pipe(Layer.provide(DeploymentsSql.layer))
   const repositories = Layer.mergeAll(
     ApiKeysSql.layer,
     deployments,
@@ -191,7 +191,7 @@ export const platform = (settings: Settings) => {
     issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
   })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))
-  const validations = Live.validations.pipe(Layer.provide(KeyCache.validationMetrics))
+  const validations = Observed.validations.pipe(Layer.provide(KeyCache.validationMetrics))
   const tokens = Oidc.layer(settings.ciProviders)
   const signatures = GithubKeys.layer(settings.githubKeysUrl)
   return Layer.mergeAll(
@@ -217,20 +217,16 @@ export const isTraced = ({ otlp }: Settings) => otlp !== undefined
 
 const repositories = Layer.mergeAll(
   DeliveryLogSql.layer,
-  Live.liveDeliveries.pipe(
-    Layer.provide(Live.countedDeliveries),
-    Layer.provide(DeliveryMetrics.layer),
-    Layer.provide(DeliveryQueueSql.layer),
-  ),
+  Observed.deliveries.pipe(Layer.provide(DeliveryMetrics.layer), Layer.provide(DeliveryQueueSql.layer)),
   EventsSql.layer,
   IdempotencySql.layer,
-  Live.liveJobs.pipe(Layer.provide(Live.countedJobs), Layer.provide(JobsSql.layer)),
+  Observed.jobs.pipe(Layer.provide(JobsSql.layer)),
   JobSchedulesSql.layer,
   PendingDeliveriesSql.layer,
   RetentionSql.layer,
   SigningKeysSql.layer,
   SweepsSql.layer,
-  Live.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
+  Observed.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
 )
 
 /**

@@ -149,7 +149,8 @@ export const layer = Layer.effect(
       }
       if (owningOrg?.ownerId === null) owners.set(ownerKey(run), { ...owningOrg, ownerId: run.ownerId })
       const preview = recordRun(deployment, stored!)
-      return { _tag: "Registered", projectId: stored!.row.projectId, preview }
+      const { orgId, projectId } = stored!.row
+      return { _tag: "Registered", orgId, projectId, preview }
     })
 
     return DeploymentRepository.of({

@@ -27,7 +27,7 @@ export interface NewDeployment {
 
 /** The result of a registration. */
 export type Registered =
-  | { readonly _tag: "Registered"; readonly projectId: string; readonly preview: boolean }
+  | { readonly _tag: "Registered"; readonly orgId: string; readonly projectId: string; readonly preview: boolean }
   | { readonly _tag: "Refused"; readonly reason: Refusal }
 
 /** Which deployments a list has; an absent field means all. */

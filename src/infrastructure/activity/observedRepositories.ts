@@ -1,13 +1,11 @@
 import { Context, Effect, Layer, Stream } from "effect"
 import { SqlClient } from "effect/sql"
-import { OrgScope } from "../../domain/Principal.ts"
 import { ActivityRecorder } from "../../domain/activity/ActivityRecorder.ts"
 import { LiveChannel, LiveFeed } from "../../domain/activity/LiveFeed.ts"
 import { DeploymentRepository } from "../../domain/deployments/DeploymentRepository.ts"
 import type { JobStatus } from "../../domain/jobs/Job.ts"
 import { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { ValidationCounter } from "../../domain/keys/KeyLookup.ts"
-import { ProjectRepository } from "../../domain/projects/Projects.ts"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { stateAfter } from "../../domain/webhooks/RetryDecision.ts"
 import { WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
@@ -15,7 +13,7 @@ import { Notifications } from "../database/Notifications.ts"
 import { texts } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 
-const deliveryOf = ({ delivery, outcome, decision }: AttemptRecord) => ({
+const toChange = ({ delivery, outcome, decision }: AttemptRecord) => ({
   topic: "delivery" as const,
   orgId: delivery.orgId,
   data: {
@@ -28,45 +26,59 @@ const deliveryOf = ({ delivery, outcome, decision }: AttemptRecord) => ({
   },
 })
 
-/** Decorates the delivery queue: publishes recorded attempts to the live feed. */
-export const liveDeliveries = Layer.effect(
+/** Decorates the delivery queue: counts recorded attempts, and publishes them to the live feed. */
+export const deliveries = Layer.effect(
   DeliveryQueue,
   Effect.gen(function* () {
     const queue = yield* DeliveryQueue
-    const feed = yield* LiveFeed
-    const publish = (records: ReadonlyArray<AttemptRecord>) => {
-      if (feed.isWatched()) feed.publish(records.map(deliveryOf))
+    const { isWatched, publish } = yield* LiveFeed
+    const recorder = yield* ActivityRecorder
+    const count = ({ delivery: { endpointId, orgId }, outcome, decision }: AttemptRecord) => {
+      const state = stateAfter[decision._tag]
+      recorder.count(orgId, "deliveries", state === "pending" ? "retried" : state)
+      if (decision._tag === "Delivered" || endpointId === null) return
+      recorder.attemptFailed({ orgId, endpointId, status: outcome.status, failure: outcome.failure?.kind ?? null })
+    }
+    const recorded = (records: ReadonlyArray<AttemptRecord>) => {
+      records.forEach(count)
+      if (isWatched()) publish(records.map(toChange))
     }
     return DeliveryQueue.of({
       ...queue,
-      record: (records, now) => Effect.tap(queue.record(records, now), () => Effect.sync(() => publish(records))),
+      record: (records, now) => Effect.tap(queue.record(records, now), () => Effect.sync(() => recorded(records))),
     })
   }),
 )
 
-/** Decorates the jobs: publishes changes of their state to the live feed. */
-export const liveJobs = Layer.effect(
+/**
+ * Decorates the jobs: publishes changes of their state to the live feed, and counts those that end. A retry, and a
+ * report that changes nothing, are not counted.
+ */
+export const jobs = Layer.effect(
   JobRepository,
   Effect.gen(function* () {
     const repository = yield* JobRepository
     const { isWatched, publish } = yield* LiveFeed
-    const changed = (orgId: string, jobId: string, status: string) =>
-      Effect.sync(() => isWatched() && publish([{ topic: "job", orgId, data: { jobId, status } }]))
+    const recorder = yield* ActivityRecorder
+    const changed = (orgId: string, jobIds: ReadonlyArray<string>, status: JobStatus) =>
+      Effect.sync(() => {
+        if (isWatched()) publish(jobIds.map((jobId) => ({ topic: "job", orgId, data: { jobId, status } })))
+      })
+    const reported = (orgId: string, jobId: string, status: JobStatus | null) => {
+      if (status === null) return Effect.void
+      if (status === "completed" || status === "failed" || status === "canceled") recorder.count(orgId, "jobs", status)
+      return changed(orgId, [jobId], status)
+    }
+    const idsOf = (jobs: ReadonlyArray<{ readonly job_id: string }>) => jobs.map(({ job_id }) => job_id)
     return JobRepository.of({
       ...repository,
-      insert: (job) => Effect.tap(repository.insert(job), (id) => changed(job.orgId, id, "queued")),
+      insert: (job) => Effect.tap(repository.insert(job), (id) => changed(job.orgId, [id], "queued")),
       claim: (orgId, claim) =>
-        Effect.tap(repository.claim(orgId, claim), (claimed) =>
-          Effect.forEach(claimed, ({ job_id }) => changed(orgId, job_id, "running"), { discard: true }),
-        ),
-      release: (orgId, liveJobs, now) =>
-        Effect.tap(repository.release(orgId, liveJobs, now), () =>
-          Effect.forEach(liveJobs, ({ job_id }) => changed(orgId, job_id, "queued"), { discard: true }),
-        ),
+        Effect.tap(repository.claim(orgId, claim), (claimed) => changed(orgId, idsOf(claimed), "running")),
+      release: (orgId, claimed, now) =>
+        Effect.tap(repository.release(orgId, claimed, now), () => changed(orgId, idsOf(claimed), "queued")),
       report: (end, report) =>
-        Effect.tap(repository.report(end, report), ({ status }) =>
-          status === null ? Effect.void : changed(end.orgId, end.jobId, status),
-        ),
+        Effect.tap(repository.report(end, report), ({ status }) => reported(end.orgId, end.jobId, status)),
     })
   }),
 )
@@ -98,26 +110,20 @@ export const deployments = Layer.effect(
   DeploymentRepository,
   Effect.gen(function* () {
     const repository = yield* DeploymentRepository
-    const projects = yield* ProjectRepository
     const { isWatched, publish } = yield* LiveFeed
     const changed = (orgId: string, projectId: string, deploymentId: string) =>
-      publish([{ topic: "deployment", orgId, data: { projectId, deploymentId } }])
-    const registered = (projectId: string, deploymentId: string) =>
-      projects.find(OrgScope.EveryOrg(), projectId).pipe(
-        Effect.map(({ orgId }) => changed(orgId, projectId, deploymentId)),
-        Effect.ignore,
-      )
+      Effect.sync(() => isWatched() && publish([{ topic: "deployment", orgId, data: { projectId, deploymentId } }]))
     return DeploymentRepository.of({
       ...repository,
       register: (deployment) =>
         Effect.tap(repository.register(deployment), (outcome) =>
-          outcome._tag === "Registered" && isWatched()
-            ? registered(outcome.projectId, deployment.deploymentId)
+          outcome._tag === "Registered"
+            ? changed(outcome.orgId, outcome.projectId, deployment.deploymentId)
             : Effect.void,
         ),
       promote: (scope, projectId, deploymentId, now, entry) =>
         Effect.tap(repository.promote(scope, projectId, deploymentId, now, entry), ({ orgId }) =>
-          Effect.sync(() => isWatched() && changed(orgId, projectId, deploymentId)),
+          changed(orgId, projectId, deploymentId),
         ),
     })
   }),
@@ -138,42 +144,6 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
       news: Stream.filter(notifications.listen(channel), (news) => news._tag !== "Proof"),
-    })
-  }),
-)
-
-/** Decorates the delivery queue: counts recorded attempts. */
-export const countedDeliveries = Layer.effect(
-  DeliveryQueue,
-  Effect.gen(function* () {
-    const queue = yield* DeliveryQueue
-    const recorder = yield* ActivityRecorder
-    const count = ({ delivery: { endpointId, orgId }, outcome, decision }: AttemptRecord) => {
-      const state = stateAfter[decision._tag]
-      recorder.count(orgId, "deliveries", state === "pending" ? "retried" : state)
-      if (decision._tag === "Delivered" || endpointId === null) return
-      recorder.attemptFailed({ orgId, endpointId, status: outcome.status, failure: outcome.failure?.kind ?? null })
-    }
-    return DeliveryQueue.of({
-      ...queue,
-      record: (records, now) => Effect.tap(queue.record(records, now), () => Effect.sync(() => records.forEach(count))),
-    })
-  }),
-)
-
-/** Decorates the jobs: counts those that end. A retry, and a report that changes nothing, are not counted. */
-export const countedJobs = Layer.effect(
-  JobRepository,
-  Effect.gen(function* () {
-    const repository = yield* JobRepository
-    const recorder = yield* ActivityRecorder
-    const count = (orgId: string, status: JobStatus | null) => {
-      if (status === "completed" || status === "failed" || status === "canceled") recorder.count(orgId, "jobs", status)
-    }
-    return JobRepository.of({
-      ...repository,
-      report: (end, report) =>
-        Effect.tap(repository.report(end, report), ({ status }) => Effect.sync(() => count(end.orgId, status))),
     })
   }),
 )

@@ -109,8 +109,12 @@ const proveOwner = (sql: Sql, { run }: NewDeployment, owningOrg: OwningOrg | und
 
 const noLink = { defaultBranch: null, newest: null, pins: { workflow: null, environment: null } }
 
-const registered = ({ id }: { readonly id: string }, { preview }: Pick<RunEffects, "preview">): Registered => ({
+const registered = (
+  { id, orgId }: Pick<LinkedProject, "id" | "orgId">,
+  { preview }: Pick<RunEffects, "preview">,
+): Registered => ({
   _tag: "Registered",
+  orgId,
   projectId: id,
   preview,
 })
