@@ -44,7 +44,7 @@ const compare = Effect.fnUntraced(function* (
 })
 
 const route = { path: "/api/v0/projects/:projectId" } as unknown as HttpRouter.Route<never, never>
-const answer = { status: 200 }
+const response = { status: 200 }
 const record: AttemptRecord = {
   delivery: { orgId: "o", deliveryId: "d", endpointId: "w" } as ClaimedDelivery,
   startedAt: DateTime.makeUnsafe(0),
@@ -65,7 +65,7 @@ const program = Effect.gen(function* () {
   })
   yield* compare("a validation by the hot path", Effect.void, hot)
 
-  const request = Effect.succeed(answer)
+  const request = Effect.succeed(response)
   const about = () => ({ requestId: "r", method: "GET", path: "/" })
   yield* compare(
     "a request by the router",

@@ -7,7 +7,7 @@ import { Pool } from "pg"
 
 /**
  * better-auth's API keys behind Fastify, as documented (`auth.api.verifyApiKey`), with the rate limit of keys off. With
- * TUNED, uses of a key are written after the answer (`deferUpdates`). Creates COUNT keys and writes them to the file
+ * TUNED, uses of a key are written after the response (`deferUpdates`). Creates COUNT keys and writes them to the file
  * KEYS.
  */
 const { COUNT, DATABASE_URL, KEYS = "", PORT, TUNED } = process.env

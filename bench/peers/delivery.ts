@@ -22,7 +22,7 @@ const { PORT, SECRET = "", URL: receiver = "" } = process.env
 export const atOnce = 128
 const pool = new Pool(receiver, { connections: atOnce, pipelining: 1, headersTimeout: 15_000, bodyTimeout: 15_000 })
 
-/** Signs like Gatehouse (both signatures), posts, and returns the outcome; throws unless the answer is a 2xx. */
+/** Signs like Gatehouse (both signatures), posts, and returns the outcome; throws unless the response is a 2xx. */
 export const deliver = (id: string, { body, secret, url }: Webhook): Promise<Outcome> => {
   const timestamp = String(Math.floor(Date.now() / 1000))
   const standard = createHmac("sha256", secret).update(`${id}.${timestamp}.${body}`).digest("base64")

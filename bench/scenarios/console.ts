@@ -26,11 +26,11 @@ const timed = async (service: Service, path: string) => {
 
 /** Follows what changes, and counts the bytes. */
 const openReader = (service: Service) =>
-  new Promise<{ readonly answer: IncomingMessage; readonly bytes: () => number }>((resolve, reject) => {
-    get(`${service.url}/api/v0/live`, { headers: asAdministrator }, (answer) => {
+  new Promise<{ readonly response: IncomingMessage; readonly bytes: () => number }>((resolve, reject) => {
+    get(`${service.url}/api/v0/live`, { headers: asAdministrator }, (response) => {
       let bytes = 0
-      answer.on("data", (piece: Buffer) => void (bytes += piece.length)).on("error", () => {})
-      resolve({ answer, bytes: () => bytes })
+      response.on("data", (piece: Buffer) => void (bytes += piece.length)).on("error", () => {})
+      resolve({ response, bytes: () => bytes })
     }).on("error", reject)
   })
 
@@ -91,7 +91,7 @@ export const console: Scenario = {
     const memoryOpen = memoryOf(live.pid).now
     const bytes = opened.map((one) => one.bytes())
     if (Math.min(...bytes) < 1_000) throw new Error("A reader did not get what changes")
-    for (const { answer } of opened) answer.destroy()
+    for (const { response } of opened) response.destroy()
     // Other replicas believe for 30 seconds that somebody watches.
     await sleep(31_000)
     const closed = await cpuShare(live, span, change)

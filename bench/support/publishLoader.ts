@@ -4,7 +4,7 @@ import { connect } from "node:net"
 /**
  * Sends requests over CONNECTIONS connections for MILLIS milliseconds, each connection one after the other, and prints
  * what it counted as JSON. FILE has the steps of one round as requests in full; `{id}` in a step is the `job_id` of the
- * answer before. It reads HTTP by itself, as a client of Node would take more CPU than what is measured.
+ * response before. It reads HTTP by itself, as a client of Node would take more CPU than what is measured.
  */
 const { CONNECTIONS, FILE = "", MILLIS, PORT } = process.env
 
@@ -35,12 +35,12 @@ const open = (): Promise<Send> =>
       const end = text.indexOf("\r\n\r\n")
       if (end === -1) return
       const length = Number(/\r\ncontent-length: *(\d+)/i.exec(text)?.[1])
-      if (Number.isNaN(length)) return fail(new Error(`An answer without a length: ${text}`))
+      if (Number.isNaN(length)) return fail(new Error(`A response without a length: ${text}`))
       if (text.length < end + 4 + length) return
-      const [answer, body] = [text, text.slice(end + 4, end + 4 + length)]
+      const [response, body] = [text, text.slice(end + 4, end + 4 + length)]
       text = text.slice(end + 4 + length)
-      if (answer.startsWith("HTTP/1.1 200 ")) settle?.done(body)
-      else fail(new Error(answer))
+      if (response.startsWith("HTTP/1.1 200 ")) settle?.done(body)
+      else fail(new Error(response))
     })
     socket.once("error", fail).once("close", () => fail(new Error("The connection was closed")))
     const send: Send = (request) =>

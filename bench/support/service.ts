@@ -23,16 +23,16 @@ const noLimits = {
   LIMIT_STORED_BYTES: "1000TiB",
 }
 
-/** Posts JSON; returns the JSON of the answer. Any status but 200 is an error. */
+/** Posts JSON; returns the JSON of the response. Any status but 200 is an error. */
 export const post = async (url: string, headers: Readonly<Record<string, string>>, json: Json): Promise<Json> => {
   const body = JSON.stringify(json)
-  const answer = await request(url, {
+  const response = await request(url, {
     method: "POST",
     headers: { "content-type": "application/json", ...headers },
     body,
   })
-  const text = await answer.body.text()
-  if (answer.statusCode !== 200) throw new Error(`${url} answered ${answer.statusCode}: ${text}`)
+  const text = await response.body.text()
+  if (response.statusCode !== 200) throw new Error(`${url} answered ${response.statusCode}: ${text}`)
   return JSON.parse(text) as Json
 }
 

@@ -1,4 +1,4 @@
-// First: it compiles the schemas made after it, which halves the time to decode a request and encode its answer.
+// First: it compiles the schemas made after it, which halves the time to decode a request and encode its response.
 // oxlint-disable-next-line import/no-unassigned-import -- imported for its side effect
 import "effect/schema/SchemaJITCompiler/enable"
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"

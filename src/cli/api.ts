@@ -15,7 +15,7 @@ const bodyOf = Effect.fnUntraced(function* (data: string) {
   return data === "-" ? yield* Effect.orDie(Stream.mkString(Stream.decodeText(stdin))) : data
 })
 
-/** Sends any request to the service, with the credential, and prints the body of the answer. */
+/** Sends any request to the service, with the credential, and prints the body of the response. */
 export const api = Command.make(
   "api",
   {
@@ -37,7 +37,7 @@ export const api = Command.make(
     )
     const http = withoutRedirects(yield* HttpClient.HttpClient)
     const { status, text } = yield* http.execute(request).pipe(
-      Effect.flatMap((answer) => Effect.map(answer.text, (text) => ({ status: answer.status, text }))),
+      Effect.flatMap((response) => Effect.map(response.text, (text) => ({ status: response.status, text }))),
       Effect.timeout(requestDeadline),
       Effect.catchTags({
         HttpClientError: (error) =>
@@ -53,11 +53,11 @@ export const api = Command.make(
     yield* print(text, { out: text })
     if (status >= 400)
       return yield* new CommandFailed({
-        message: `${method} ${path} failed with status ${status}; the answer is above`,
+        message: `${method} ${path} failed with status ${status}; the response is above`,
       })
   }),
 ).pipe(
-  Command.withDescription("Send any request to the service, and print the answer"),
+  Command.withDescription("Send any request to the service, and print the response"),
   Command.withExamples([
     { command: "gatehouse api GET '/api/v0/projects?limit=5'" },
     { command: `gatehouse api POST /v1/jobs/create --data '{"workflow":"nightly-report"}'` },

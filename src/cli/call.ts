@@ -145,7 +145,7 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
   if (redirect !== undefined) return new CommandFailed({ message: `${baseUrl}: ${plain(redirect)}` })
   if (status !== undefined) {
     return new CommandFailed({
-      message: `${baseUrl} answered with status ${status}, but the answer is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service`,
+      message: `${baseUrl} answered with status ${status}, but the response is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service`,
     })
   }
   if (Schema.isSchemaError(error)) return usage(requestFaults(error))

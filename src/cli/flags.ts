@@ -19,7 +19,7 @@ export const root = Command.make("gatehouse").pipe(
       Flag.optional,
     ),
     json: Flag.Boolean("json").pipe(
-      Flag.withDescription("Print the exact answer of the service as one JSON document"),
+      Flag.withDescription("Print the exact response of the service as one JSON document"),
       Flag.withDefault(false),
     ),
   }),

@@ -110,7 +110,7 @@ const delivery = Command.make(
         note: `${event} is ${state} after ${attempts} ${attempts === 1 ? "attempt" : "attempts"}. Body: ${plain(payload)}`,
       }),
     ),
-).pipe(Command.withDescription("Show a delivery: its body, and every attempt with the receiver's answer"))
+).pipe(Command.withDescription("Show a delivery: its body, and every attempt with the receiver's response"))
 
 /** Resends what an endpoint missed. */
 const recover = Command.make(
@@ -260,9 +260,9 @@ const test = Command.make(
       }),
     )
     if (!delivered)
-      return yield* new CommandFailed({ message: "The endpoint did not accept the test event. Its answer is above" })
+      return yield* new CommandFailed({ message: "The endpoint did not accept the test event. Its response is above" })
   }),
-).pipe(Command.withDescription("Send a signed test event to an endpoint, and print its answer"))
+).pipe(Command.withDescription("Send a signed test event to an endpoint, and print its response"))
 
 /** Creates, lists, changes, deletes and tests webhook endpoints; lists and retries deliveries. */
 export const webhooks = Command.make("webhooks").pipe(

@@ -39,7 +39,7 @@ const useReader = () => {
   useEffect(() => {
     if (state === undefined) void read()
   }, [])
-  // Whichever answer says first that the session has ended.
+  // Whichever response says first that the session has ended.
   useEffect(
     () =>
       queries.getQueryCache().subscribe(({ query }) => {

@@ -27,7 +27,7 @@ const IdempotencyKey = Context.Reference<string | undefined>("gatehouse/client/I
 
 /**
  * Sends an `Idempotency-Key` with a call that creates something, which makes the call safe to repeat. A call with the
- * same key within 24 hours gets the same answer and creates nothing. Fails with `IdempotencyKeyReused` if the key was
+ * same key within 24 hours gets the same response and creates nothing. Fails with `IdempotencyKeyReused` if the key was
  * used for another request, and with `Conflict` while the first call is in flight.
  *
  * @param key 1 to 255 visible ASCII characters; use a new key for each thing to create
@@ -48,8 +48,8 @@ export const withIdempotencyKey =
  * Makes the typed client. It requires only an `HttpClient`.
  *
  * A method fails with the errors of its operation (`NotFound`, `Forbidden`, …; `_tag` distinguishes them, and each has
- * the `error` sentence and the `code` of the answer), with `HttpClientError` if there is no answer or it is a redirect,
- * and with `SchemaError` if the request or the answer does not match the definition.
+ * the `error` sentence and the `code` of the response), with `HttpClientError` if there is no response or it is a redirect,
+ * and with `SchemaError` if the request or the response does not match the definition.
  *
  * @example
  * ```ts

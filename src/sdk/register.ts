@@ -42,15 +42,15 @@ export const register: (
               ? `${url} is not the address of the service. ${redirectOf(error)}`
               : error.response === undefined
                 ? `${url} does not answer (${transportFault(error)})`
-                : `${url} answered with status ${error.response.status}, but the answer is not Gatehouse's. Check the address`,
+                : `${url} answered with status ${error.response.status}, but the response is not Gatehouse's. Check the address`,
           ),
-        SchemaError: () => failed(`${url} answers, but the answer is not Gatehouse's. Check the address`),
+        SchemaError: () => failed(`${url} answers, but the response is not Gatehouse's. Check the address`),
       }),
       Effect.mapError((error) => new RegistrationFailed({ message: "error" in error ? error.error : error.message })),
     )
   },
   Effect.timeoutOrElse({
     duration: registrationDeadline,
-    orElse: () => failed(`no answer within ${registrationDeadline}`),
+    orElse: () => failed(`no response within ${registrationDeadline}`),
   }),
 )

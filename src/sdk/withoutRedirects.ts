@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { FetchHttpClient, HttpClient, HttpClientError } from "effect/http"
 
-/** What a redirect says, for the people who set the address; `undefined` for any other answer. */
+/** What a redirect says, for the people who set the address; `undefined` for any other response. */
 const redirectFault = (status: number, location: string | undefined) =>
   status >= 300 && status < 400
     ? `It redirects to ${location ?? "another address"}, and a redirect is not followed, because it would take the credential there. Use that address if you trust it`
@@ -12,8 +12,8 @@ const redirectFault = (status: number, location: string | undefined) =>
  * that nobody chose. It fails with an `HttpClientError` that names the address.
  */
 export const withoutRedirects = (client: HttpClient.HttpClient): HttpClient.HttpClient =>
-  HttpClient.transform(client, (answer, request) =>
-    Effect.flatMap(Effect.provideService(answer, FetchHttpClient.RequestInit, { redirect: "manual" }), (response) => {
+  HttpClient.transform(client, (sent, request) =>
+    Effect.flatMap(Effect.provideService(sent, FetchHttpClient.RequestInit, { redirect: "manual" }), (response) => {
       const description = redirectFault(response.status, response.headers["location"])
       return description === undefined
         ? Effect.succeed(response)

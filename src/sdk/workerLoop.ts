@@ -184,7 +184,7 @@ export const loop = Effect.fnUntraced(function* (options: LoopOptions, stop: Def
   let free = concurrency
   const payload = { workflows: Object.keys(handlers), lease_seconds: leaseSeconds, wait_seconds: waitSeconds }
   const claim = Effect.suspend(() => client.jobs.claim({ payload: { ...payload, limit: Math.min(free, 100) } })).pipe(
-    Effect.map((answer) => answer.jobs),
+    Effect.map((response) => response.jobs),
     Effect.tapError((error) => Effect.sync(() => onError(toError(error), undefined))),
     Effect.retry({ schedule: backoff, while: isTransient }),
   )
@@ -203,7 +203,7 @@ export const loop = Effect.fnUntraced(function* (options: LoopOptions, stop: Def
     while (true) {
       changed.closeUnsafe()
       if (free === 0) yield* changed.await
-      // Not interrupted between the answer and the start of the jobs.
+      // Not interrupted between the response and the start of the jobs.
       yield* Effect.uninterruptibleMask((restore) =>
         Effect.gen(function* () {
           const claimed = yield* restore(claim)

@@ -30,7 +30,7 @@ it.effect("reports another service at the address", () =>
       const ended = yield* runCli(["projects", "list", "--url", url])
       expect(ended, JSON.stringify(reply)).toMatchObject({ out: "", code: 1 })
       expect(ended.err).toBe(
-        `gatehouse: ${url} answered with status ${reply.status}, but the answer is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service\n`,
+        `gatehouse: ${url} answered with status ${reply.status}, but the response is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service\n`,
       )
     }
   }),

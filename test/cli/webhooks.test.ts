@@ -128,7 +128,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         const test = yield* cli(["webhooks", "test", other])
         expect(test).toMatchObject({ out: "", code: 1 })
         expect(test.err).toMatch(
-          /^The endpoint answered with status 400: No signature matches.*\ngatehouse: The endpoint did not accept the test event. Its answer is above\n$/,
+          /^The endpoint answered with status 400: No signature matches.*\ngatehouse: The endpoint did not accept the test event. Its response is above\n$/,
         )
         expect(JSON.parse(yield* Queue.take(lines))).toEqual({
           verified: false,

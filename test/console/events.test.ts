@@ -88,7 +88,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
           await page.goto(at(world.path("/deliveries")))
           await page.getByRole("link", { name: "invoice.paid" }).click()
           await page.getByRole("button", { name: "Resend" }).click()
-          await page.getByText("Answer to attempt 2").waitFor()
+          await page.getByText("Response to attempt 2").waitFor()
           await expectAccessible(page)
         })
       }).pipe(Effect.scoped),

@@ -138,7 +138,7 @@ layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
           reply: answer({ value: yield* provider.sign({ aud: "another" }) }),
         },
         { says: "The token's signature", reply: answer({ value: `${secrets[1]!.slice(0, -8)}AAAAAAAA` }) },
-        { says: "the answer is not Gatehouse's", options: { url: `${endpoint.url}/elsewhere` } },
+        { says: "the response is not Gatehouse's", options: { url: `${endpoint.url}/elsewhere` } },
       ]
       for (const { environment: given = environment, options = {}, reply = good, says } of cases) {
         endpoint.behave(reply)

@@ -4,7 +4,7 @@ import { parentPort, workerData } from "node:worker_threads"
 import { type Attack, type AttackName, attacks } from "./attacks.ts"
 import { makeClient, type Target } from "./client.ts"
 
-/** The attacker in a thread: sends waves of an attack until a message comes, then posts the statuses of the answers. */
+/** The attacker in a thread: sends waves of an attack until a message comes, then posts the statuses that came. */
 const { attack, target } = workerData as { readonly attack: AttackName; readonly target: Target }
 const client = makeClient(target)
 // A real attacker uses another machine, so this thread must not take the CPU of the measured service. Linux only.

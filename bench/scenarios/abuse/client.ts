@@ -9,7 +9,7 @@ export interface Target {
   readonly endpoints: ReadonlyArray<string>
 }
 
-/** The number of answers by status. */
+/** The number of responses by status. */
 export type Statuses = Record<string, number>
 
 const count = (statuses: Statuses, status: string) => {
@@ -20,24 +20,24 @@ const count = (statuses: Statuses, status: string) => {
 export const named = (status: number, retryAfter: unknown): string =>
   status === 503 && retryAfter === undefined ? "503 without Retry-After" : String(status)
 
-/** The functions with which attacks send requests, and the count of the answers. */
+/** The functions with which attacks send requests, and the count of the responses. */
 export const makeClient = ({ key, url }: Target) => {
   const statuses: Statuses = {}
   const { hostname, port } = new URL(url)
   const pool = new Pool(url, { connections: 3_000, pipelining: 1, headersTimeout: 120_000, bodyTimeout: 120_000 })
   const sockets = new Set<Socket>()
 
-  /** Sends a POST and reads its answer to the end, without parsing it. */
+  /** Sends a POST and reads its response to the end, without parsing it. */
   const ask = async (path: string, body: string | Buffer, headers: Record<string, string> = { "x-api-key": key }) => {
     try {
-      const answer = await pool.request({
+      const response = await pool.request({
         method: "POST",
         path,
         headers: { "content-type": "application/json", ...headers },
         body,
       })
-      for await (const _ of answer.body);
-      count(statuses, named(answer.statusCode, answer.headers["retry-after"]))
+      for await (const _ of response.body);
+      count(statuses, named(response.statusCode, response.headers["retry-after"]))
     } catch {
       count(statuses, "connection ended")
     }

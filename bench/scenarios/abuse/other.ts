@@ -31,14 +31,15 @@ export const startOther = async (scope: Scope, service: Service) => {
     const took = { validate: [] as Array<number>, create: [] as Array<number>, health: [] as Array<number> }
     const completed = new Map<string, number>()
     const ask = async (path: string, json?: object) => {
-      const answer = await request(service.url + path, {
+      const response = await request(service.url + path, {
         method: json === undefined ? "GET" : "POST",
         headers: { "content-type": "application/json", "x-api-key": key },
         ...(json === undefined ? {} : { body: JSON.stringify(json) }),
       }).catch(() => undefined)
-      const status = answer === undefined ? "connection ended" : named(answer.statusCode, answer.headers["retry-after"])
+      const status =
+        response === undefined ? "connection ended" : named(response.statusCode, response.headers["retry-after"])
       statuses[status] = (statuses[status] ?? 0) + 1
-      const text = await answer?.body.text().catch(() => undefined)
+      const text = await response?.body.text().catch(() => undefined)
       return status === "200" ? text : undefined
     }
     const timed = async (name: keyof typeof took, asking: () => Promise<string | undefined>) => {

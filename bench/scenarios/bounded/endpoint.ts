@@ -23,7 +23,7 @@ const startReceiver = async (scope: Scope) => {
 }
 
 interface Change {
-  /** Milliseconds until the answer, or until the change is visible. */
+  /** Milliseconds until the response, or until the change is visible. */
   readonly answered: number
   /** Seconds until all rows are up to date. */
   readonly settled: number
@@ -133,6 +133,6 @@ export const endpoint = (_: Scope, { quick, rounds, say }: RunOptions): Promise<
         atMost(`${what}: rows settled`, 180, settled, " s"),
         atMost(`${what}: another org's p99 ÷ alone`, 3, p99 / alone.p99),
       ]),
-      notes: ["410 is counted from the answer of the receiver to when the endpoint is seen as inactive."],
+      notes: ["410 is counted from the response of the receiver to when the endpoint is seen as inactive."],
     }
   })

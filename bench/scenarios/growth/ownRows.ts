@@ -35,9 +35,9 @@ const makeSubject = async (
   await settle(query)
   const call = (path: string, json: Json = {}) => service.call(key, `/v1/${path}`, json)
   const get = async (path: string): Promise<Json> => {
-    const answer = await request(service.url + path)
-    const text = await answer.body.text()
-    if (answer.statusCode !== 200) throw new Error(`${path} answered ${answer.statusCode}: ${text}`)
+    const response = await request(service.url + path)
+    const text = await response.body.text()
+    if (response.statusCode !== 200) throw new Error(`${path} answered ${response.statusCode}: ${text}`)
     return JSON.parse(text) as Json
   }
   return { size, service, key, orgId, projectId, endpointId: endpoint!["id"] as string, call, get }

@@ -16,7 +16,7 @@ export interface CallOptions {
   readonly signal?: AbortSignal | undefined
 }
 
-/** An answer that is not 2xx. `code` is for programs, `message` is a sentence for people. */
+/** A response that is not 2xx. `code` is for programs, `message` is a sentence for people. */
 export class GatehouseError extends Error {
   override readonly name = "GatehouseError"
   readonly status: number

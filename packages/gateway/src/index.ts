@@ -122,16 +122,16 @@ const keyIn = (keyHeader: string | undefined) => {
   return { read, said: `${name}: <key>` }
 }
 
-interface Answer {
+interface KeyResponse {
   readonly status: number
   readonly retryAfter: string | null
   readonly body: Partial<KeyOwner> & { readonly error?: string; readonly code?: string }
 }
 
-/** Gatehouse's answer to a key that is not valid. Any other 401 is about the gateway's own credential. */
+/** Gatehouse's response to a key that is not valid. Any other 401 is about the gateway's own credential. */
 const invalidKey = "The key is not valid."
 
-const toDecision = ({ body, retryAfter, status }: Answer): Decision | undefined => {
+const toDecision = ({ body, retryAfter, status }: KeyResponse): Decision | undefined => {
   const { code = "", error = "", keyId, orgId, projectId } = body
   if (status === 200 && keyId !== undefined && orgId !== undefined && projectId !== undefined) {
     return { owner: { keyId, orgId, projectId } }
@@ -162,14 +162,14 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
 
   const ask = async (asked: string, mayKeep: boolean): Promise<Decision> => {
     const signal = AbortSignal.timeout(timeoutMillis)
-    const answer = await send(address, { method: "POST", headers, body: asked, redirect: "manual", signal })
+    const response = await send(address, { method: "POST", headers, body: asked, redirect: "manual", signal })
     // It would take the credential and the key to an address that nobody chose.
-    const location = answer.headers.get("location")
+    const location = response.headers.get("location")
     if (location !== null) throw new Error(`it redirects to ${location}, and a redirect is not followed`)
-    const body = (await answer.json()) as Answer["body"]
-    const decision = toDecision({ status: answer.status, retryAfter: answer.headers.get("retry-after"), body })
+    const body = (await response.json()) as KeyResponse["body"]
+    const decision = toDecision({ status: response.status, retryAfter: response.headers.get("retry-after"), body })
     if (decision === undefined)
-      throw new Error(`status ${answer.status}: ${body.error ?? "not an answer of Gatehouse"}`)
+      throw new Error(`status ${response.status}: ${body.error ?? "not a response of Gatehouse"}`)
     if (decision.owner !== undefined && mayKeep) keep(asked, decision)
     return decision
   }

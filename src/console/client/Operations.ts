@@ -30,5 +30,5 @@ export type Args<Id extends OperationId> =
     ? Wire<HttpApiEndpoint.Params<E>> & Wire<HttpApiEndpoint.Query<E>> & Wire<HttpApiEndpoint.Payload<E>>
     : never
 
-/** The body of the answer. */
-export type Answer<Id extends OperationId> = Wire<HttpApiEndpoint.Success<Operation<Id>>>
+/** The body of the response. */
+export type ResponseBody<Id extends OperationId> = Wire<HttpApiEndpoint.Success<Operation<Id>>>

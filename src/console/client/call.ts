@@ -1,6 +1,6 @@
 import table from "virtual:operation-table"
 import { bind, GatehouseError } from "../../../packages/client/src/runtime.ts"
-import type { Answer, Args, OperationId } from "./Operations.ts"
+import type { ResponseBody, Args, OperationId } from "./Operations.ts"
 
 export { GatehouseError }
 
@@ -47,5 +47,5 @@ export const actsForOrg = (id: OperationId) => {
 export const call = <Id extends OperationId>(id: Id, args: Args<Id>, options: CallOptions = {}) => {
   const [group, name] = id.split(".") as [string, string]
   const { idempotencyKey, signal } = options
-  return clientFor(options)[group]![name]!(args as object, { idempotencyKey, signal }) as Promise<Answer<Id>>
+  return clientFor(options)[group]![name]!(args as object, { idempotencyKey, signal }) as Promise<ResponseBody<Id>>
 }

@@ -4,7 +4,7 @@ import { queries } from "./queries.ts"
 
 type LiveTopic = "delivery" | "job" | "deployment" | "endpoint"
 
-/** The operations whose answers a topic changes, by the beginning of their ids. */
+/** The operations whose responses a topic changes, by the beginning of their ids. */
 const changed: Record<LiveTopic, ReadonlyArray<string>> = {
   delivery: ["deliveries.", "events.", "webhooks.get", "activity."],
   endpoint: ["webhooks.", "activity.failing"],

@@ -12,17 +12,17 @@ import {
 import { useEffect, useMemo, useRef, useState } from "preact/hooks"
 import { useOrgId } from "../navigation/org.ts"
 import { actsForOrg, call, GatehouseError } from "./call.ts"
-import type { Answer, Args, OperationId } from "./Operations.ts"
+import type { ResponseBody, Args, OperationId } from "./Operations.ts"
 
 const isWorthARetry = (count: number, error: Error) =>
   count < 2 && (!(error instanceof GatehouseError) || error.status >= 500)
 
-/** The answers that pages show. What nobody shows is forgotten after five minutes. */
+/** The responses that pages show. What nobody shows is forgotten after five minutes. */
 export const queries = new QueryClient({
   defaultOptions: { queries: { retry: isWorthARetry, staleTime: 5_000, gcTime: 300_000, networkMode: "always" } },
 })
 
-/** Begins with the id of the operation, so that live events find the answers that they change. */
+/** Begins with the id of the operation, so that live events find the responses that they change. */
 const keyOf = (id: OperationId, args: object, orgId: string | undefined) => [id, args, orgId]
 
 interface DataOptions {
@@ -32,7 +32,7 @@ interface DataOptions {
   readonly refetchMillis?: number
   /** false: live events do not ask again, for what may be some time old. */
   readonly isLive?: boolean
-  /** Shows the earlier answer while another one is on its way: for filters and ranges. */
+  /** Shows the earlier response while another one is on its way: for filters and ranges. */
   readonly keepsPrevious?: boolean
 }
 
@@ -59,44 +59,44 @@ const useOrgOf = (id: OperationId) => {
   return actsForOrg(id) ? orgId : undefined
 }
 
-/** The answer of an operation, asked again when a live event says that it may have changed. */
+/** The response of an operation, asked again when a live event says that it may have changed. */
 export const useData = <Id extends OperationId>(id: Id, args: Args<Id>, options: DataOptions = {}) => {
   const orgId = useOrgOf(id)
-  const all: QueryObserverOptions<Answer<Id>> = {
+  const all: QueryObserverOptions<ResponseBody<Id>> = {
     ...(optionsOf(options) as object),
     queryKey: keyOf(id, args as object, orgId),
     queryFn: ({ signal }) => call(id, args, { orgId, signal }),
   }
-  const [observer] = useState(() => new QueryObserver<Answer<Id>>(queries, all))
+  const [observer] = useState(() => new QueryObserver<ResponseBody<Id>>(queries, all))
   useEffect(() => observer.setOptions(all))
   const result = useResult(observer, () => observer.getOptimisticResult(queries.defaultQueryOptions(all) as never))
   const error = useKeptError(result, JSON.stringify(all.queryKey))
-  return { data: result.data as Answer<Id> | undefined, error, refetch: () => void observer.refetch() }
+  return { data: result.data as ResponseBody<Id> | undefined, error, refetch: () => void observer.refetch() }
 }
 
-/** The error of an answer, also while it is asked for again: a page that shows a 404 keeps what was typed into it. */
+/** The error of a response, also while it is asked for again: a page that shows a 404 keeps what was typed into it. */
 const useKeptError = ({ error, status }: QueryObserverResult, key: string) => {
   const last = useRef<{ readonly key: string; readonly error: Error | null }>({ key, error: null })
   if (status !== "pending" || last.current.key !== key) last.current = { key, error }
   return last.current.error
 }
 
-const nextOf = (answer: unknown) => {
-  const page = answer as { readonly nextCursor?: string | null; readonly next_cursor?: string | null }
+const nextOf = (response: unknown) => {
+  const page = response as { readonly nextCursor?: string | null; readonly next_cursor?: string | null }
   return page.nextCursor ?? page.next_cursor ?? undefined
 }
 
-/** The rows of a list, page by page. `rows` takes them out of an answer. */
+/** The rows of a list, page by page. `rows` takes them out of a response. */
 export const usePages = <Id extends OperationId, Row>(
   id: Id,
   args: Omit<Args<Id>, "cursor">,
-  rows: (answer: Answer<Id>) => ReadonlyArray<Row>,
+  rows: (response: ResponseBody<Id>) => ReadonlyArray<Row>,
   options: DataOptions = {},
 ) => {
   const orgId = useOrgOf(id)
-  type Data = InfiniteData<Answer<Id>, string | undefined>
+  type Data = InfiniteData<ResponseBody<Id>, string | undefined>
   const all: InfiniteQueryObserverOptions<
-    Answer<Id>,
+    ResponseBody<Id>,
     DefaultError,
     Data,
     ReadonlyArray<unknown>,
@@ -135,9 +135,9 @@ export const useCall = (leave?: () => void) => {
   const orgId = useOrgId()
   return async <Id extends OperationId>(id: Id, args: Args<Id>, idempotencyKey?: string) => {
     try {
-      const answer = await call(id, args, { orgId, idempotencyKey })
+      const response = await call(id, args, { orgId, idempotencyKey })
       leave?.()
-      return answer
+      return response
     } finally {
       // Also after a failure: a conflict says that something has changed, a 401 that the session has ended.
       void queries.invalidateQueries()

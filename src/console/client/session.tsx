@@ -1,10 +1,10 @@
 import { type ComponentChildren, createContext } from "preact"
 import { useContext } from "preact/hooks"
 import { call, setCsrfToken } from "./call.ts"
-import type { Answer, OperationId } from "./Operations.ts"
+import type { ResponseBody, OperationId } from "./Operations.ts"
 
 /** Who uses the console, and which operations they may call. */
-export type Me = Answer<"sessions.current">
+export type Me = ResponseBody<"sessions.current">
 
 const remember = (me: Me): Me => {
   setCsrfToken(me.csrfToken)

@@ -17,7 +17,7 @@ interface CodeProps {
   readonly copied?: string
 }
 
-/** A text to read and to copy: a payload, an answer, a command. */
+/** A text to read and to copy: a payload, a response, a command. */
 export const Code = ({ copied, text, title }: CodeProps) => {
   const id = useId()
   return (

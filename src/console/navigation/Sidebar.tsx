@@ -191,10 +191,10 @@ const isMissing = (error: unknown) => error instanceof GatehouseError && error.s
 
 /** The page of what has the id. Fails when a place could not be asked and no other has the id. */
 const findOne = async (asked: ReadonlyArray<Place>, orgId: string, id: string) => {
-  const answers = await Promise.allSettled(asked.map(({ get }) => get(orgId, id)))
-  const found = asked.find((_, i) => answers[i]!.status === "fulfilled")
+  const results = await Promise.allSettled(asked.map(({ get }) => get(orgId, id)))
+  const found = asked.find((_, i) => results[i]!.status === "fulfilled")
   if (found !== undefined) return orgPath(orgId, `/${found.page}/${id}`)
-  const failed = answers.find((answer) => answer.status === "rejected" && !isMissing(answer.reason))
+  const failed = results.find((result) => result.status === "rejected" && !isMissing(result.reason))
   if (failed?.status === "rejected") throw failed.reason
   return undefined
 }

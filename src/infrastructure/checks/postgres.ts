@@ -92,7 +92,7 @@ export const checkPostgres = (
     Effect.timeout("20 seconds"),
     Effect.catchTags({
       SqlError: (error) => Effect.succeed([cannotBeUsed(describeSqlError(error))]),
-      TimeoutError: () => Effect.succeed([cannotBeUsed("no answer within 20 seconds")]),
+      TimeoutError: () => Effect.succeed([cannotBeUsed("no response within 20 seconds")]),
     }),
     Effect.provide(Reactivity.layer),
   )
@@ -298,7 +298,7 @@ const checkNode = (url: Redacted.Redacted<string>, { shards, host, isCoordinator
     Effect.timeout("5 seconds"),
     Effect.catchTags({
       SqlError: (error: SqlError.SqlError) => Effect.succeed(cannot(describeSqlError(error))),
-      TimeoutError: () => Effect.succeed(cannot("no answer within 5 seconds")),
+      TimeoutError: () => Effect.succeed(cannot("no response within 5 seconds")),
     }),
   )
 }

@@ -7,7 +7,7 @@ import { splitFrontMatter } from "../../domain/docs/DocsPassages.ts"
 import { type Archive, Documents, type Skill, type Source } from "../../domain/docs/Documents.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { type ZipFault, ZipReader } from "./ZipReader.ts"
-import { type SafeAnswer, SafeHttp, type SafeRequest } from "../net/SafeHttp.ts"
+import { type SafeResponse, SafeHttp, type SafeRequest } from "../net/SafeHttp.ts"
 
 const maxRedirects = 5
 const redirects = [301, 302, 303, 307, 308]
@@ -35,7 +35,7 @@ const redirectTarget = (from: string, location: string | undefined) => {
   return to === undefined || (base.protocol === "https:" && to.protocol === "http:") ? undefined : to.href
 }
 
-const read = (answer: SafeAnswer, maxBytes: number) => {
+const read = (answer: SafeResponse, maxBytes: number) => {
   const { status, headers, truncated, body } = answer
   if (status !== 200)
     return Effect.fail(fault(`was answered with the status ${status}`, status === 429 || status >= 500))

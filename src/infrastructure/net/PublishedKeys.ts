@@ -14,10 +14,10 @@ const minRefetchMillis = Duration.toMillis("30 seconds")
 /** Minimum time between two fetches while no keys are known; shorter, because no token can be verified until then. */
 const minFirstFetchMillis = Duration.toMillis("5 seconds")
 
-/** The keys cannot be fetched: the provider is down, or its answer is not a key set. */
+/** The keys cannot be fetched: the provider is down, or its response is not a key set. */
 export class KeysUnavailable extends Data.TaggedError("KeysUnavailable")<{
   readonly reason: string
-  /** The status of the answer, if that is the reason. */
+  /** The status of the response, if that is the reason. */
   readonly status?: number
 }> {
   override get message() {
@@ -61,8 +61,8 @@ const reasonOf = (cause: Cause.Cause<Fault>): string => {
   const fault = Cause.squash(cause) as Partial<Fault>
   if (fault._tag === "KeysUnavailable") return fault.reason ?? ""
   if (fault._tag === "SchemaError") return "what is published there is no key set"
-  if (fault._tag === "TimeoutError") return `no answer in ${Duration.toSeconds(fetchDeadline)} seconds`
-  return `no answer: ${transportFault(fault)}`
+  if (fault._tag === "TimeoutError") return `no response in ${Duration.toSeconds(fetchDeadline)} seconds`
+  return `no response: ${transportFault(fault)}`
 }
 
 const fetchKeys = Effect.fn("PublishedKeys.fetch")(

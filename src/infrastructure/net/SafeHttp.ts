@@ -26,14 +26,14 @@ export interface SafeRequest {
   readonly body?: string | Uint8Array
   /** Deadline of the whole request: name resolution, connection, TLS, sending, headers and body. */
   readonly timeout: Duration.Input
-  /** Limit of the answer's body in bytes. After that the connection is closed and the answer is `truncated`. */
+  /** Limit of the response's body in bytes. After that the connection is closed and the response is `truncated`. */
   readonly maxRead: number
   /** Limit of the returned body in bytes. Default: `maxRead`. */
   readonly keep?: number
 }
 
-/** An answer with any status. Redirects are not followed, and the body is not decompressed. */
-export interface SafeAnswer {
+/** A response with any status. Redirects are not followed, and the body is not decompressed. */
+export interface SafeResponse {
   readonly status: number
   /** By lower-case name; repeated headers are joined with ", ". */
   readonly headers: Readonly<Record<string, string>>
@@ -45,12 +45,12 @@ export interface SafeAnswer {
   readonly truncated: boolean
 }
 
-/** There is no complete answer. `message` is a sentence for the user who chose the URL. */
+/** There is no complete response. `message` is a sentence for the user who chose the URL. */
 export class SafeHttpError extends Data.TaggedError("SafeHttpError")<{
   readonly kind: FailureKind
   readonly message: string
-  /** The part of the answer that arrived; `undefined` if the headers did not arrive. */
-  readonly partial: SafeAnswer | undefined
+  /** The part of the response that arrived; `undefined` if the headers did not arrive. */
+  readonly partial: SafeResponse | undefined
 }> {}
 
 export interface SafeHttpOptions extends AddressRules {
@@ -75,12 +75,12 @@ const targetOf = (url: string, rules: AddressRules): Target => {
 /** Limit of cached targets. To parse a URL costs a tenth of a request, and most URLs repeat. */
 const maxCachedTargets = 1_000
 
-/** Sends a request on a connection of the pool and reads the answer. Interruption closes the connection. */
+/** Sends a request on a connection of the pool and reads the response. Interruption closes the connection. */
 const exchange = (
   pool: ConnectionPool,
   { origin, path }: Exclude<Target, { readonly fault: string }>,
   request: SafeRequest,
-): Effect.Effect<SafeAnswer, SafeHttpError> =>
+): Effect.Effect<SafeResponse, SafeHttpError> =>
   Effect.callback((resume) => {
     const { method, headers = {}, body = null } = request
     const connection = pool.take(origin)
@@ -102,7 +102,7 @@ const exchange = (
     // A platform timer: `Effect.timeout` would cost as much as the request itself.
     const timeout = Duration.fromInputUnsafe(request.timeout)
     const timer = setTimeout(
-      () => fail({ kind: "timeout", message: `No complete answer within ${Duration.format(timeout)}.` }),
+      () => fail({ kind: "timeout", message: `No complete response within ${Duration.format(timeout)}.` }),
       Duration.toMillis(timeout),
     )
     connection.client.dispatch(
@@ -111,14 +111,14 @@ const exchange = (
         onRequestStart: () => {},
         onResponseStart: (_, status, headers) => {
           if (reader.onHead(status, headers)) return
-          fail({ kind: "bad_response", message: "Too many informational (1xx) answers came before the answer." })
+          fail({ kind: "bad_response", message: "Too many informational (1xx) responses came before the response." })
         },
         onResponseData: (_, chunk) => {
           if (isSettled || reader.onData(chunk)) return
-          if (settle(pool.discard)) resume(Effect.succeed(reader.answer(true)))
+          if (settle(pool.discard)) resume(Effect.succeed(reader.response(true)))
         },
         onResponseEnd: () => {
-          if (settle(pool.release)) resume(Effect.succeed(reader.answer(false)))
+          if (settle(pool.release)) resume(Effect.succeed(reader.response(false)))
         },
         onResponseError: (_, error) => fail(connectionFault(error)),
       },
@@ -135,10 +135,10 @@ export class SafeHttp extends Context.Service<
   SafeHttp,
   {
     /**
-     * Sends one request. Every status is an answer. Fails with `SafeHttpError` if there is no complete answer.
+     * Sends one request. Every status is a response. Fails with `SafeHttpError` if there is no complete response.
      * Interruption closes the connection.
      */
-    readonly request: (request: SafeRequest) => Effect.Effect<SafeAnswer, SafeHttpError>
+    readonly request: (request: SafeRequest) => Effect.Effect<SafeResponse, SafeHttpError>
     /** Why the host of a valid URL may not be called; `null` when it may, or an egress proxy decides. */
     readonly hostFault: (url: string) => Effect.Effect<string | null>
   }
@@ -301,7 +301,7 @@ const makeConnectionPool = (options: ConnectionPoolOptions) => {
       return connection
     },
 
-    /** Returns a connection to the pool after a complete answer. */
+    /** Returns a connection to the pool after a complete response. */
     release: (connection: Connection) => {
       if (connection.state !== "busy") return
       if (connection.isTooOld) return retire(connection)
@@ -316,7 +316,7 @@ const makeConnectionPool = (options: ConnectionPoolOptions) => {
 }
 type ConnectionPool = ReturnType<typeof makeConnectionPool>
 
-/** Limit of informational answers (1xx) before the final one: without it a server could send them without end. */
+/** Limit of informational responses (1xx) before the final one: without it a server could send them without end. */
 const maxInformational = 10
 
 const emptyBody = new Uint8Array()
@@ -331,20 +331,20 @@ const joinHeaders = (headers: Headers): Record<string, string> => {
   return joined
 }
 
-/** Collects an answer within the limits of the request. */
+/** Collects a response within the limits of the request. */
 const makeAnswerReader = ({ maxRead, keep = maxRead }: SafeRequest) => {
   const chunks: Array<Uint8Array> = []
   let head: { readonly status: number; readonly headers: Headers } | undefined
   let informational = 0
   let bytesRead = 0
 
-  const answer = (truncated: boolean): SafeAnswer => {
+  const response = (truncated: boolean): SafeResponse => {
     const read = chunks.length === 0 ? emptyBody : Buffer.concat(chunks)
     const body = read.length > keep ? read.subarray(0, keep) : read
     return { status: head!.status, headers: joinHeaders(head!.headers), body, bytesRead, truncated }
   }
   return {
-    /** Takes a status and headers. Returns whether the informational answers are within their limit. */
+    /** Takes a status and headers. Returns whether the informational responses are within their limit. */
     onHead: (status: number, headers: Headers) => {
       if (status < 200) return ++informational <= maxInformational
       head = { status, headers }
@@ -356,9 +356,9 @@ const makeAnswerReader = ({ maxRead, keep = maxRead }: SafeRequest) => {
       bytesRead += chunk.length
       return bytesRead <= maxRead
     },
-    /** The answer; call it only after the headers have arrived. */
-    answer,
+    /** The response; call it only after the headers have arrived. */
+    response,
     /** What has arrived so far; `undefined` before the headers. */
-    partial: () => (head === undefined ? undefined : answer(false)),
+    partial: () => (head === undefined ? undefined : response(false)),
   }
 }

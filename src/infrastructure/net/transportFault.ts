@@ -1,4 +1,4 @@
-/** Why a request had no answer: the code of the innermost cause (such as `ECONNREFUSED`), or its message. */
+/** Why a request had no response: the code of the innermost cause (such as `ECONNREFUSED`), or its message. */
 export const transportFault = (error: unknown): string => {
   const { cause, code, message } = error as {
     readonly cause?: unknown

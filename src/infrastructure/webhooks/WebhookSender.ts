@@ -1,6 +1,6 @@
 import { Duration, Effect, Layer } from "effect"
 import { type AttemptOutcome, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
-import { type SafeAnswer, SafeHttp } from "../net/SafeHttp.ts"
+import { type SafeResponse, SafeHttp } from "../net/SafeHttp.ts"
 
 /** Bytes of an answer's body that are read (contract 7). */
 const maxReadBytes = 64 * 1024
@@ -8,10 +8,10 @@ const maxReadBytes = 64 * 1024
 const maxKeptBytes = 4 * 1024
 
 /** The kept bytes as text that PostgreSQL can store, without a character that the end cuts in two. */
-const bodyText = ({ body, bytesRead }: SafeAnswer) =>
+const bodyText = ({ body, bytesRead }: SafeResponse) =>
   bytesRead === 0 ? "" : new TextDecoder().decode(body, { stream: bytesRead > body.length }).replaceAll("\0", "\uFFFD")
 
-const answered = (answer: SafeAnswer | undefined) => ({
+const answered = (answer: SafeResponse | undefined) => ({
   status: answer?.status ?? null,
   body: answer === undefined ? null : bodyText(answer),
   retryAfter: answer?.headers["retry-after"] ?? null,
@@ -21,7 +21,7 @@ const answered = (answer: SafeAnswer | undefined) => ({
  * A 2xx is a success only when its body ended in time. A body that is longer than 64 KiB is not read to its end, so
  * such a 2xx is a `bad_response`. Any other status decides alone, 410 above all.
  */
-const failureOf = ({ status, truncated }: SafeAnswer): AttemptOutcome["failure"] =>
+const failureOf = ({ status, truncated }: SafeResponse): AttemptOutcome["failure"] =>
   truncated && status >= 200 && status < 300
     ? { kind: "bad_response", message: "The answer is longer than 64 KiB." }
     : null

@@ -3,7 +3,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { fetchDocument } from "#src/infrastructure/docs/Documents.ts"
-import { type SafeAnswer, SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
+import { type SafeResponse, SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
 
 type Headers = Readonly<Record<string, string>>
 
@@ -15,7 +15,13 @@ const fetched = (url: string, answers: Readonly<Record<string, readonly [status:
     request: ({ url }) => {
       called.push(url)
       const [status, headers] = answers[url] ?? [200, {}]
-      return Effect.succeed<SafeAnswer>({ status, headers, body: new Uint8Array([1]), bytesRead: 1, truncated: false })
+      return Effect.succeed<SafeResponse>({
+        status,
+        headers,
+        body: new Uint8Array([1]),
+        bytesRead: 1,
+        truncated: false,
+      })
     },
   })
   return fetchDocument(url, { maxBytes: 10, timeout: "1 second" }, undefined).pipe(
@@ -63,7 +69,7 @@ it.effect("all redirects together have the deadline of one document", () =>
       hostFault: () => Effect.succeed(null),
       request: ({ url }) =>
         Effect.sleep("4 seconds").pipe(
-          Effect.as<SafeAnswer>({
+          Effect.as<SafeResponse>({
             status: 302,
             headers: { location: `${url}${++hops}` },
             body: new Uint8Array(),

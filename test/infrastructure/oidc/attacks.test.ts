@@ -198,7 +198,7 @@ describe("tokens of five providers", () => {
 
 describe("discovery", () => {
   const faults: ReadonlyArray<readonly [string, string, Behaviour, object?]> = [
-    ["down", "no answer: UND_ERR_SOCKET", "down"],
+    ["down", "no response: UND_ERR_SOCKET", "down"],
     ["an error", "openid-configuration answers with status 500", "error"],
     ["a redirect", "openid-configuration answers with status 302", "redirect"],
     ["too large", "more than 262144 bytes", "oversized"],

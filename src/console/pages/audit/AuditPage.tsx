@@ -1,4 +1,4 @@
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
 import { Copyable } from "../../components/Button.tsx"
@@ -23,8 +23,8 @@ const shownId = 8
 
 /** The names of resources: of those that are still there, and of those that the shown entries created. */
 const useNames = (orgId: string, entries: ReadonlyArray<Entry>): NameOf => {
-  const { rows: keys = [] } = usePages("keys.list", { orgId, limit: 100 }, (answer) => answer.keys)
-  const { rows: projects = [] } = usePages("projects.list", { orgId, limit: 100 }, (answer) => answer.projects)
+  const { rows: keys = [] } = usePages("keys.list", { orgId, limit: 100 }, (response) => response.keys)
+  const { rows: projects = [] } = usePages("projects.list", { orgId, limit: 100 }, (response) => response.projects)
   const names = new Map([
     ...entries.flatMap(({ details, target }) =>
       typeof details["name"] === "string" ? [[target, details["name"]] as const] : [],
@@ -123,7 +123,7 @@ export default () => {
   )
 }
 
-export type Entry = Answer<"audit.list">["entries"][number]
+export type Entry = ResponseBody<"audit.list">["entries"][number]
 type EntryDetails = Entry["details"]
 
 /** The name of a resource, or a shortened id. */

@@ -109,7 +109,7 @@ const requestHeaders = ({ delivery_id, event }: DeliveryDetail, { started_at }: 
     "webhook-signature: v1,(base64 HMAC-SHA256 of id, timestamp and body)",
   ].join("\n")
 
-const Answer = ({ attempt, delivery }: { readonly attempt: Attempt; readonly delivery: DeliveryDetail }) => (
+const AttemptResponse = ({ attempt, delivery }: { readonly attempt: Attempt; readonly delivery: DeliveryDetail }) => (
   <>
     <Facts
       of={{
@@ -121,9 +121,9 @@ const Answer = ({ attempt, delivery }: { readonly attempt: Attempt; readonly del
       }}
     />
     {attempt.body === null || attempt.body === "" ? (
-      <p class="quiet">{attempt.status === null ? "There was no answer." : "The answer has no body."}</p>
+      <p class="quiet">{attempt.status === null ? "There was no response." : "The response has no body."}</p>
     ) : (
-      <Code title="Body of the answer" text={pretty(attempt.body)} copied={attempt.body} />
+      <Code title="Body of the response" text={pretty(attempt.body)} copied={attempt.body} />
     )}
   </>
 )
@@ -140,11 +140,11 @@ const Exchange = ({
       {attempt !== undefined && <Code title="Headers" text={requestHeaders(delivery, attempt)} />}
       <Code title="Payload" text={pretty(delivery.payload)} copied={delivery.payload} />
     </Card>
-    <Card title={attempt === undefined ? "Answer" : `Answer to attempt ${attempt.number}`}>
+    <Card title={attempt === undefined ? "Response" : `Response to attempt ${attempt.number}`}>
       {attempt === undefined ? (
         <p class="quiet">There was no attempt yet.</p>
       ) : (
-        <Answer attempt={attempt} delivery={delivery} />
+        <AttemptResponse attempt={attempt} delivery={delivery} />
       )}
     </Card>
   </div>

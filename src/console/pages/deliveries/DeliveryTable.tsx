@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { State } from "../../components/Badge.tsx"
 import { type Column, Table } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
@@ -57,8 +57,8 @@ export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableP
   return <Table caption="Deliveries" {...table} rowKey={({ delivery_id }) => delivery_id} columns={columns} />
 }
 
-export type Delivery = Answer<"deliveries.list">["deliveries"][number]
-export type DeliveryDetail = Answer<"deliveries.get">
+export type Delivery = ResponseBody<"deliveries.list">["deliveries"][number]
+export type DeliveryDetail = ResponseBody<"deliveries.get">
 export type Attempt = DeliveryDetail["attempt_log"][number]
 
 export const deliveryStates = ["pending", "delivered", "failed", "canceled", "skipped"] as const
@@ -78,18 +78,18 @@ const stateTexts: Record<DeliveryState, string> = {
 export const stateText = ({ state }: Pick<Delivery, "state">) => stateTexts[state]
 
 const failureTexts: Readonly<Record<string, string>> = {
-  timeout: "no answer in time",
+  timeout: "no response in time",
   dns: "the host has no address",
   refused_address: "the address is not allowed",
   tls: "TLS failed",
   connection: "no connection",
-  bad_response: "no valid answer",
+  bad_response: "no valid response",
   secret: "the signing secret cannot be read",
 }
 
 /** What an attempt ended with, in a few words. */
 export const outcomeText = ({ failure, status }: Pick<Attempt, "failure" | "status">) =>
-  status === null ? (failureTexts[failure ?? ""] ?? failure ?? "no answer") : `HTTP ${status}`
+  status === null ? (failureTexts[failure ?? ""] ?? failure ?? "no response") : `HTTP ${status}`
 
 export const hasSucceeded = ({ failure, status }: Pick<Attempt, "failure" | "status">) =>
   failure === null && status !== null && status >= 200 && status < 300

@@ -1,5 +1,5 @@
 import { useMemo, useState } from "preact/hooks"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
@@ -107,8 +107,8 @@ const dayMillis = 86_400_000
 const topics = 50
 const refetchMillis = 15_000
 
-type Topic = Answer<"docs.mostAsked">["questions"][number]
-type Question = Answer<"docs.questions">["questions"][number]
+type Topic = ResponseBody<"docs.mostAsked">["questions"][number]
+type Question = ResponseBody<"docs.questions">["questions"][number]
 type Since = { readonly since?: string }
 
 const text = {

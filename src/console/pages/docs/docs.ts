@@ -1,8 +1,8 @@
-import type { Answer, Args } from "../../client/Operations.ts"
+import type { ResponseBody, Args } from "../../client/Operations.ts"
 import type { Project } from "../projects/ProjectFrame.tsx"
 
 /** The stored documentation of a project. */
-export type Docs = Answer<"docs.get">
+export type Docs = ResponseBody<"docs.get">
 
 /** What `docs.put` takes to leave everything as it is. */
 export const settingsOf = ({

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { Button, CopyButton } from "../../components/Button.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Notice } from "../../components/ErrorBox.tsx"
@@ -216,7 +216,7 @@ export const ShownOnce = ({ onClose, secret, title }: ShownOnceProps) => {
   )
 }
 
-export type Key = Answer<"keys.list">["keys"][number]
+export type Key = ResponseBody<"keys.list">["keys"][number]
 
 const weekMillis = 7 * 86_400_000
 

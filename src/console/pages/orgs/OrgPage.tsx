@@ -1,4 +1,4 @@
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
@@ -54,7 +54,7 @@ export default () => {
 }
 
 /** What an org uses of each limit. */
-export const LimitsUsed = ({ org: { limits, used } }: { readonly org: Answer<"orgs.get"> }) => (
+export const LimitsUsed = ({ org: { limits, used } }: { readonly org: ResponseBody<"orgs.get"> }) => (
   <ul class="limits">
     {limitNames.map((name) => (
       <li key={name} class="stack tight">

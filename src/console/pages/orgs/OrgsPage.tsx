@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
@@ -12,7 +12,7 @@ import { numberText, shortNumber } from "../../components/numbers.ts"
 import { Link, navigate, orgPath } from "../../navigation/router.tsx"
 import { limitLabels, limitNames, limitTone } from "./limits.ts"
 
-type Overview = Answer<"activity.overview">
+type Overview = ResponseBody<"activity.overview">
 const waiting = <span class="skeleton w-50" />
 
 const sums = ({ deliveries, jobs, validations }: Overview) => ({

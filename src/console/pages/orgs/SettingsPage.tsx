@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
@@ -13,7 +13,7 @@ import { useOrg } from "../../navigation/org.ts"
 import { navigate } from "../../navigation/router.tsx"
 import { type LimitName, limitLabels, limitNames, limitText } from "./limits.ts"
 
-type Org = Answer<"orgs.get">
+type Org = ResponseBody<"orgs.get">
 interface OrgProps {
   readonly org: Org
 }

@@ -1,7 +1,7 @@
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { bytesText, shortNumber } from "../../components/numbers.ts"
 
-type Org = Answer<"orgs.get">
+type Org = ResponseBody<"orgs.get">
 export type LimitName = keyof Org["limits"]
 
 /** The limits of an org, in words. */

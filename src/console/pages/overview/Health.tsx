@@ -1,4 +1,4 @@
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { GatehouseError } from "../../client/call.ts"
 import { useData } from "../../client/queries.ts"
 import { Notice } from "../../components/ErrorBox.tsx"
@@ -7,10 +7,10 @@ import { Table } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { bytesText, counted, numberText, shortNumber } from "../../components/numbers.ts"
 
-type Overview = Answer<"activity.overview">
+type Overview = ResponseBody<"activity.overview">
 const none = "–"
 
-/** What the last answer of /readyz says: whether it may write, or why there is none. */
+/** What the last response of /readyz says: whether it may write, or why there is none. */
 const databaseStateOf = (writable: boolean | undefined, error: Error | null): DatabaseState => {
   if (error !== null) return error instanceof GatehouseError ? "silent" : "unknown"
   return writable === false ? "readOnly" : "writable"
@@ -155,7 +155,7 @@ export const Replicas = () => {
   )
 }
 
-type Replica = Answer<"activity.replicas">["replicas"][number]
+type Replica = ResponseBody<"activity.replicas">["replicas"][number]
 type Figures = NonNullable<Replica["figures"]>
 type Measured = "requests" | "validations" | "attempts" | "database"
 
@@ -217,7 +217,7 @@ const Speed = () => {
   )
 }
 
-type Failing = Answer<"activity.failing">["endpoints"][number]
+type Failing = ResponseBody<"activity.failing">["endpoints"][number]
 
 interface Problem {
   readonly tone: "warn" | "bad"
@@ -308,7 +308,7 @@ const problemsOf = (
       ? undefined
       : {
           tone: "bad",
-          text: `${counted(unavailable, "validation")} had no answer in the last ${recentMinutes} minutes.`,
+          text: `${counted(unavailable, "validation")} had no response in the last ${recentMinutes} minutes.`,
           remedy: "The database did not answer in time. The log and /readyz say why.",
         },
     databaseTone && {

@@ -1,5 +1,5 @@
 import { useMemo } from "preact/hooks"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { Badge } from "../../components/Badge.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
@@ -34,7 +34,7 @@ export default () => {
   )
 }
 
-type Org = Answer<"activity.activeOrgs">["orgs"][number]
+type Org = ResponseBody<"activity.activeOrgs">["orgs"][number]
 type Measure = Exclude<keyof Org, "orgId" | "name">
 
 /** What orgs are ranked by, and the page of an org that has the cause. */
@@ -101,7 +101,7 @@ export const ActiveOrgs = ({ since }: { readonly since: string }) => {
   )
 }
 
-type Endpoint = Answer<"activity.failing">["endpoints"][number]
+type Endpoint = ResponseBody<"activity.failing">["endpoints"][number]
 
 const reasons: Readonly<Record<string, string>> = {
   gone: "The receiver said that it is gone (410)",

@@ -5,7 +5,7 @@ import { Field, Form, Select } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Time } from "../../components/Time.tsx"
 import { useCall } from "../../client/queries.ts"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 
 const lifetimes = [
   { value: "3600", label: "1 hour" },
@@ -17,7 +17,7 @@ const lifetimes = [
 export default () => {
   const call = useCall()
   const [seconds, setSeconds] = useState("86400")
-  const [link, setLink] = useState<Answer<"portal.link">>()
+  const [link, setLink] = useState<ResponseBody<"portal.link">>()
   return (
     <Page
       title="Portal link"

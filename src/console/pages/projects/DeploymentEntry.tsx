@@ -1,9 +1,9 @@
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { Badge } from "../../components/Badge.tsx"
 import { Button, CopyButton, Icon } from "../../components/Button.tsx"
 import { Time } from "../../components/Time.tsx"
 
-export type Deployment = Answer<"deployments.list">["deployments"][number]
+export type Deployment = ResponseBody<"deployments.list">["deployments"][number]
 
 const shownSha = 7
 /** The short form of a commit; providers that do not name it have the run in its place. */

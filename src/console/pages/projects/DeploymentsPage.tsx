@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
@@ -74,7 +74,7 @@ const Timeline = ({ project }: { readonly project: Project }) => {
   const { error, isLoadingMore, more, refetch, rows } = usePages(
     "deployments.list",
     { projectId, limit: 50, ...filterOf(kind, branch) },
-    (answer: Answer<"deployments.list">) => answer.deployments,
+    (response: ResponseBody<"deployments.list">) => response.deployments,
     { keepsPrevious: true },
   )
   const isFiltered = kind !== undefined || branch !== undefined

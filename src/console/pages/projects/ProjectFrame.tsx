@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Copyable } from "../../components/Button.tsx"
@@ -9,7 +9,7 @@ import { Skeleton } from "../../components/Table.tsx"
 import { Tabs } from "../../components/Tabs.tsx"
 import { orgPath, useParam } from "../../navigation/router.tsx"
 
-export type Project = Answer<"projects.get">
+export type Project = ResponseBody<"projects.get">
 
 /** The heading and the tabs of the pages of a project, around one of them. */
 export const ProjectFrame = ({ children }: { readonly children: (project: Project) => ComponentChildren }) => {

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { GatehouseError } from "../../client/call.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
@@ -99,7 +99,7 @@ const Settings = ({ project }: ProjectProps) => {
 
 export default () => <ProjectFrame>{(project) => <Settings project={project} />}</ProjectFrame>
 
-type Link = Answer<"projects.getLink">
+type Link = ResponseBody<"projects.getLink">
 const none: Link = { provider: "github", hostOwner: "", hostRepo: "", workflow: null, environment: null }
 
 const LinkForm = ({ link, projectId }: { readonly projectId: string; readonly link: Link | undefined }) => {

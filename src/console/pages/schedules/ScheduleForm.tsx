@@ -5,9 +5,9 @@ import { Check, Field, Form, Input, TextArea } from "../../components/Form.tsx"
 import { parseJson } from "../../components/Code.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useCall } from "../../client/queries.ts"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 
-export type Schedule = Answer<"schedules.get">
+export type Schedule = ResponseBody<"schedules.get">
 
 interface Fields {
   readonly workflow: string

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
@@ -255,7 +255,7 @@ export const DeleteEndpoint = ({
   )
 }
 
-type Result = Answer<"webhooks.test">
+type Result = ResponseBody<"webhooks.test">
 
 const Found = ({ result }: { readonly result: Result }) => (
   <>
@@ -268,7 +268,7 @@ const Found = ({ result }: { readonly result: Result }) => (
       {!result.delivered && result.status !== null && <span>Only a 2xx status counts as delivered.</span>}
     </Notice>
     <Code title="What was sent" text={pretty(result.payload)} />
-    {result.body !== null && result.body !== "" && <Code title="Its answer" text={pretty(result.body)} />}
+    {result.body !== null && result.body !== "" && <Code title="Response" text={pretty(result.body)} />}
   </>
 )
 
@@ -289,7 +289,7 @@ export const SendTest = ({ id, onClose }: { readonly id: string; readonly onClos
       {isRunning ? <Skeleton lines={2} /> : result !== undefined && <Found result={result} />}
       <div class="actions">
         <Button onClick={send} disabled={isRunning}>
-          {isRunning ? "Waiting for the answer…" : "Send again"}
+          {isRunning ? "Waiting for the response…" : "Send again"}
         </Button>
       </div>
     </Dialog>

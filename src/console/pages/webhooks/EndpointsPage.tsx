@@ -85,7 +85,7 @@ export default () => {
               <NoMatch noun="endpoint" more={pages.more} />
             ) : (
               <Empty icon="hook" title="No endpoint receives events yet">
-                <p>Add the URL of a receiver. Its page shows each delivery with the answer, and can send a test.</p>
+                <p>Add the URL of a receiver. Its page shows each delivery with the response, and can send a test.</p>
                 {create}
               </Empty>
             )

@@ -5,7 +5,7 @@ import { Form } from "../../components/Form.tsx"
 import { counted, numberText } from "../../components/numbers.ts"
 import { toast } from "../../components/Toasts.tsx"
 import { call as callOperation } from "../../client/call.ts"
-import type { Answer, Args } from "../../client/Operations.ts"
+import type { ResponseBody, Args } from "../../client/Operations.ts"
 import { useCall } from "../../client/queries.ts"
 import { useOrg } from "../../navigation/org.ts"
 import type { EndpointDetail } from "./endpoints.ts"
@@ -40,9 +40,9 @@ const countState = async (
   let cursor: string | null = null
   for (let page = 0; page < maxPages; page++) {
     const args: Args<"deliveries.list"> = { ...filters, ...(cursor === null ? {} : { cursor }) }
-    const answer: Answer<"deliveries.list"> = await callOperation("deliveries.list", args, { orgId, signal })
-    count += answer.deliveries.length
-    cursor = answer.next_cursor
+    const response: ResponseBody<"deliveries.list"> = await callOperation("deliveries.list", args, { orgId, signal })
+    count += response.deliveries.length
+    cursor = response.next_cursor
     if (cursor === null) break
   }
   return { count, isMore: cursor !== null }

@@ -1,9 +1,9 @@
 import { useMemo } from "preact/hooks"
 import { useData } from "../../client/queries.ts"
-import type { Answer } from "../../client/Operations.ts"
+import type { ResponseBody } from "../../client/Operations.ts"
 
-export type Endpoint = Answer<"webhooks.list">["webhook_endpoints"][number]
-export type EndpointDetail = Answer<"webhooks.get">
+export type Endpoint = ResponseBody<"webhooks.list">["webhook_endpoints"][number]
+export type EndpointDetail = ResponseBody<"webhooks.get">
 
 /** All endpoints of the org, up to 1,000, by their ids. */
 export const useEndpoints = () => {
