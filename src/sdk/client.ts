@@ -48,8 +48,8 @@ export const withIdempotencyKey =
  * Makes the typed client. It requires only an `HttpClient`.
  *
  * A method fails with the errors of its operation (`NotFound`, `Forbidden`, …; `_tag` distinguishes them, and each has
- * the `error` sentence and the `code` of the response), with `HttpClientError` if there is no response or it is a redirect,
- * and with `SchemaError` if the request or the response does not match the definition.
+ * the `error` sentence and the `code` of the response), with `HttpClientError` if there is no response or it is a
+ * redirect, and with `SchemaError` if the request or the response does not match the definition.
  *
  * @example
  * ```ts
