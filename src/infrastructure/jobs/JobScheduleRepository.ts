@@ -97,7 +97,7 @@ const insertSchedule = (
   const { orgId } = schedule
   const input = toJsonText(schedule.input)
   const size = rowCost.schedule + byteLength(input, schedule.callbackUrl)
-  const insert = (hasRoom: boolean) =>
+  const insert = (rowsAtMost: number | null) =>
     audited(
       sql,
       entry,
@@ -110,7 +110,7 @@ const insertSchedule = (
       undefined,
       sql`
         SELECT id FROM orgs org
-        WHERE id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)} AND ${bytes.fits(orgId)}`,
+        WHERE id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)} AND ${bytes.fits(orgId)}`,
     ).pipe(
       orUnavailable,
       Effect.map(([made]) => made),

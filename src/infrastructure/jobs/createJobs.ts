@@ -23,8 +23,8 @@ const maxSharedLength = 32 * 1024
 interface Insert {
   readonly job: NewJob
   readonly input: string | null
-  /** Whether the org certainly has room for another unfinished job. */
-  readonly hasRoom: boolean
+  /** The most unfinished jobs that the org has; `null` when not known. */
+  readonly rowsAtMost: number | null
   /** The bytes that the org has stored and that the database does not count yet, with this job. */
   readonly unwrittenBytes: number
 }
@@ -34,14 +34,14 @@ const insertAlone = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   limit: Limited.Limited,
   bytes: StoredBytes.StoredBytes,
-  { hasRoom, input, job }: Insert,
+  { input, job, rowsAtMost }: Insert,
 ) {
   const { idempotencyKey, jobId, orgId } = job
   const row = sql`
     SELECT ${jobId}, org.id, ${idempotencyKey}, ${dateOrNull(job.runAt)}::timestamptz, ${jobId},
       ${date(job.now)}::timestamptz, ${templateValues(sql, job, input)}
     FROM orgs org
-    WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}
+    WHERE org.id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)}
       AND ${bytes.fits(orgId)}`
   const parts = insertJobs(sql, row, { unlessExists: idempotencyKey !== null })
   const [inserted] = yield* runParts<{ id: string }>(sql, parts, sql`SELECT id FROM made`)
@@ -58,15 +58,15 @@ const insertTogether = (
   bytes: StoredBytes.StoredBytes,
 ): RunTogether<Insert, string> => {
   const columns = sql.literal(`
-    id text, "orgId" text, "runAt" timestamptz, now timestamptz, room boolean, unwritten bigint, workflow text, input text,
+    id text, "orgId" text, "runAt" timestamptz, now timestamptz, "rowsAtMost" bigint, unwritten bigint, workflow text, input text,
     deployment_id text, callback_url text, callback_secret text, skip_callbacks boolean, priority smallint,
     max_attempts smallint, retry_delay_seconds int`)
-  const toRow = ({ hasRoom, input, job, unwrittenBytes }: Insert) => ({
+  const toRow = ({ input, job, rowsAtMost, unwrittenBytes }: Insert) => ({
     id: job.jobId,
     orgId: job.orgId,
     runAt: job.runAt && DateTime.formatIso(job.runAt),
     now: DateTime.formatIso(job.now),
-    room: hasRoom,
+    rowsAtMost,
     unwritten: unwrittenBytes,
     workflow: job.workflow,
     input,
@@ -84,7 +84,7 @@ const insertTogether = (
       FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${columns})
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
       CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" OFFSET 0) AS org
-      WHERE ${limit.guard(sql`asked.room`)} AND asked.unwritten <= ${bytes.left}`
+      WHERE ${limit.guard(sql`asked."rowsAtMost"`)} AND asked.unwritten <= ${bytes.left}`
     return runParts<{ id: string }>(sql, insertJobs(sql, rows), sql`SELECT id FROM made`).pipe(
       orUnavailable,
       Effect.map((inserted) => {
@@ -116,8 +116,8 @@ export const make = Effect.gen(function* () {
     const { idempotencyKey, jobId, orgId } = job
     const input = toJsonText(job.input)
     const isShared = idempotencyKey === null && (input === null || input.length <= maxSharedLength)
-    const insert = (hasRoom: boolean) => {
-      const wanted = { job, input, hasRoom, unwrittenBytes: usage.unwrittenBytes(orgId) }
+    const insert = (rowsAtMost: number | null) => {
+      const wanted = { job, input, rowsAtMost, unwrittenBytes: usage.unwrittenBytes(orgId) }
       return isShared ? inBatch(sql, together, batch, wanted) : orUnavailable(insertAlone(sql, limit, bytes, wanted))
     }
     const isInserted = (id: string | undefined) => id === jobId

@@ -44,13 +44,13 @@ import { type Limited as LimitedResult, orgOwner } from "../orgs/limited.ts"
 import { revocationChannel } from "./KeyCache.ts"
 import { lockCounters, nowMillis, writeCounters } from "./KeyCounterRepository.ts"
 
-/** What `makeInsert` asks for: a key, its owner, and whether the org certainly has room. */
+/** What `makeInsert` asks for: a key, its owner, and how many keys the org has. */
 interface WantedKey extends Omit<NewApiKey, "metadata"> {
   /** As text: json_to_recordset refuses some strings that JSON allows. */
   readonly metadata: string | null
   readonly orgId: string | null
   readonly projectId: string | null
-  readonly room: boolean
+  readonly rowsAtMost: number | null
 }
 
 /** Inserts the counters of new keys that have limits. */
@@ -79,7 +79,7 @@ const makeInsert = (sql: SqlClient.SqlClient, limit: Limited.Limited, owner: Sta
     sql,
     `id text, name text, prefix text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
       enabled boolean, permissions json, "externalId" text, metadata text, credits json, "orgId" text, "projectId" text,
-      room boolean`,
+      "rowsAtMost" bigint`,
     sql`
       INSERT INTO api_keys (
         id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, external_id, metadata,
@@ -88,7 +88,7 @@ const makeInsert = (sql: SqlClient.SqlClient, limit: Limited.Limited, owner: Sta
       SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
         ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions, "externalId",
         metadata::json, ${owner}
-      WHERE ${limit.guard(sql`asked.room`)}
+      WHERE ${limit.guard(sql`"rowsAtMost"`)}
       RETURNING id, org_id AS "orgId"`,
     insertCounters(sql),
   )
@@ -122,12 +122,12 @@ const makeInserts = Effect.gen(function* () {
   return {
     limit,
     forProject: (orgId: string | null, projectId: string, key: NewApiKey, entry: AuditEntry) =>
-      limit.admit(projectOwner(orgId, projectId), (hasRoom) =>
-        insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, room: hasRoom }, entry),
+      limit.admit(projectOwner(orgId, projectId), (rowsAtMost) =>
+        insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, rowsAtMost }, entry),
       ),
     forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry) =>
-      limit.admit(Limited.orgOwner(sql, orgId), (hasRoom) =>
-        insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, room: hasRoom }, entry),
+      limit.admit(Limited.orgOwner(sql, orgId), (rowsAtMost) =>
+        insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, rowsAtMost }, entry),
       ),
   }
 })
@@ -337,7 +337,7 @@ interface RotatedKey {
   readonly expiresAt: Date | null
   readonly replacedBy: string | null
   /** Whether the org certainly has room for another key. */
-  readonly room: boolean
+  readonly room: boolean | null
 }
 
 /** Replaces a key of an org. Commits the end of the old key and its notification together. */
@@ -354,7 +354,7 @@ const rotateKey = (
     const [old] = yield* sql<RotatedKey>`
       SELECT key.name, expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
         CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit",
-        ${limit.guard(sql.literal("false"))} AS room
+        ${limit.guard(sql.literal("NULL"))} AS room
       FROM api_keys key JOIN orgs org ON org.id = key.org_id
       WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${hasOwner(sql, "key")} FOR UPDATE OF key`
     if (old === undefined) return yield* keyNotFound()

@@ -1,17 +1,21 @@
 import { Effect, Layer, Schema } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { formatOwner, type RepositoryOwner } from "../../domain/deployments/CiRun.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import { Org } from "../../domain/orgs/Org.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
-import { OrgUsage } from "./OrgUsage.ts"
+import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "../../domain/orgs/OrgLimits.ts"
+import { type CountedLimit, OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { copying } from "./copyOrg.ts"
 import { audited } from "../audit/audited.ts"
 import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, texts, Time } from "../database/fragments.ts"
-import * as OrgAmounts from "./orgAmounts.ts"
+import { inOrg, shardsOf } from "../database/shards.ts"
+import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
+import { countedRows, type CountedRows, countRows, countUpTo } from "./orgCounts.ts"
+import { usedBytes } from "./storedBytes.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })
 const decode = decodeRows(Row)
@@ -63,8 +67,7 @@ export const layer = Layer.effect(
   OrgRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const usage = yield* OrgUsage
-    const { sample, used } = yield* OrgAmounts.make
+    const { sample, used } = yield* makeAmounts
     const columns = sql.literal(`id AS "orgId", name, created_at AS "createdAt"`)
 
     return OrgRepository.of({
@@ -107,7 +110,7 @@ export const layer = Layer.effect(
         )
         return (
           owners === undefined ? update : sql.withTransaction(Effect.andThen(update, replaceOwners(sql, orgId, owners)))
-        ).pipe(copying(sql, orgId), orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId))))
+        ).pipe(copying(sql, orgId), orUnavailable)
       },
 
       remove: (orgId, now, entry) =>
@@ -119,12 +122,7 @@ export const layer = Layer.effect(
           yield* sql`
             INSERT INTO sweeps (id, org_id, kind, created_at)
             VALUES (${entry.id}, ${orgId}, 'erase', ${date(now)})`
-        }).pipe(
-          copying(sql, orgId),
-          sql.withTransaction,
-          orUnavailable,
-          Effect.tap(Effect.sync(() => usage.forget(orgId))),
-        ),
+        }).pipe(copying(sql, orgId), sql.withTransaction, orUnavailable),
 
       list: (scope, page) =>
         pageOf(
@@ -137,3 +135,73 @@ export const layer = Layer.effect(
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+const countedNames = Object.keys(countedRows) as ReadonlyArray<CountedRows>
+/** Rows of a kind that one statement counts for display; past that, a recent count or a count in batches is shown. */
+const maxInlineCount = 10_000
+/** Rows of a kind that are counted for display in all. */
+const maxShownCount = 10_000_000
+
+/** The amounts that the statement that reads an org counts, each up to `sampleLimit`. */
+interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>> {
+  readonly orgId: string
+  readonly overrides: OrgLimitOverrides | null
+}
+
+/** The sums of two samples: each counts nothing of what is in the other place. */
+const sumOf = (one: Sampled, other: Sampled | undefined): Sampled => {
+  if (other === undefined) return one
+  const names = [...countedNames, "pendingDeliveries", "storedBytes"] as const
+  return { ...one, ...Object.fromEntries(names.map((name) => [name, one[name] + other[name]])) }
+}
+
+/** Counts what an org has, for display. */
+const makeAmounts = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const usage = yield* OrgUsage
+  const defaults = yield* DefaultLimits
+
+  const counts = countedNames.map((name) => `${countUpTo(name, `${maxInlineCount}`)}::int AS "${name}"`)
+
+  /** The columns of a SELECT … FROM orgs org that `used` needs. */
+  const columns = sql`
+    org.limits AS overrides, ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
+    ${sql.literal(usedBytes)}::float8 AS "storedBytes"`
+
+  const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)
+  const count = (name: CountedLimit, orgId: string) =>
+    name === "pendingDeliveries"
+      ? Effect.map(inOrg(sql, orgId)(countPending(sql, orgId, maxShownCount)), ({ pending }) => pending)
+      : countRows(sql, name, orgId, maxShownCount)
+
+  const exactCount = Effect.fnUntraced(function* (name: CountedLimit, { orgId, overrides, ...sampled }: Sampled) {
+    if (sampled[name] < sampleLimit(name)) return sampled[name]
+    const known = usage.known(name, orgId)
+    // A count that reached its limit stopped there, so the org may have more.
+    const limit = limitsOf(defaults, overrides ?? {})[name]
+    if (known !== undefined && known.count > sampleLimit(name) && known.count < limit) return known.count + known.added
+    const counted = yield* count(name, orgId)
+    usage.counted(name, orgId, counted)
+    return counted
+  })
+
+  /** The amounts of an org, from its row with `columns`. */
+  const used = Effect.fnUntraced(function* (sampled: Sampled) {
+    const names: ReadonlyArray<CountedLimit> = [...countedNames, "pendingDeliveries"]
+    const counted = yield* Effect.forEach(names, (name) =>
+      Effect.map(exactCount(name, sampled), (n) => [name, n] as const),
+    )
+    const storedBytes = Math.max(0, sampled.storedBytes + usage.unwrittenBytes(sampled.orgId))
+    return { ...Object.fromEntries(counted), storedBytes } as unknown as OrgAmounts
+  })
+
+  /** Reads the row of an org with `columns`, and any other columns; `undefined` without such an org. */
+  const sample = Effect.fnUntraced(function* (orgId: string, others: Statement.Fragment) {
+    const read = sql<Sampled>`SELECT ${others}, ${columns} FROM orgs org WHERE id = ${orgId}`
+    const [row] = yield* read
+    if (row === undefined || shardsOf(sql) === undefined) return row
+    return sumOf(row, (yield* inOrg(sql, orgId)(read))[0])
+  })
+
+  return { sample, used }
+})

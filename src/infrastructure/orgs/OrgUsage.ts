@@ -9,12 +9,9 @@ export type CountedLimit = Exclude<OrgLimitName, "storedBytes">
 export interface Counted {
   readonly name: CountedLimit
   readonly orgId: string
-  readonly limit: number
   readonly count: number
-  /** When the rows were counted, in monotonic milliseconds. */
+  /** In monotonic milliseconds. */
   readonly countedAt: number
-  /** When the count was last counted or confirmed, in monotonic milliseconds. */
-  confirmedAt: number
   added: number
   /** Whether it was read since the last `takeUsed`. */
   used: boolean
@@ -27,92 +24,73 @@ export interface Counted {
  */
 export const lockFreeMargin = 256
 
-/** How long a count is valid, in milliseconds. */
-const maxAgeMillis = 10_000
-/** `confirm` renews a count below half of its limit only until the count is this old, in milliseconds. */
-const maxConfirmedMillis = 60_000
+/** How long a count is valid, in milliseconds. The background renews one that is above half of its limit sooner. */
+const maxAgeMillis = 60_000
 /** Entries of each cache. */
 const maxCacheEntries = 10_000
 
-/** Counts of the last seconds, by limit and org. */
+/** Whether a count is so far below the limit that it needs no new one. */
+export const isFarBelow = ({ added, count }: Counted, limit: number) => count + added < limit / 2
+
+/**
+ * The most rows that an org has, with those in flight. Other replicas add rows at the same time, so what this replica
+ * has added counts four times.
+ */
+export const mostRows = ({ added, count }: Counted) => count + 4 * added + lockFreeMargin
+
+/** Counts of the last minute, by limit and org. */
 const makeCounts = (clock: Clock.Clock) => {
   const counts = new LRUCache<string, Counted>({ max: maxCacheEntries })
+  const orgOfOwner = new LRUCache<string, string>({ max: maxCacheEntries })
   const keyOf = (name: CountedLimit, orgId: string) => `${name} ${orgId}`
   const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
-  return {
-    /** Stores a new count. */
-    counted: (name: CountedLimit, orgId: string, limit: number, count: number) => {
-      const key = keyOf(name, orgId)
-      const used = counts.get(key)?.used ?? true
-      const now = nowMillis()
-      counts.set(key, { name, orgId, limit, count, countedAt: now, confirmedAt: now, added: 0, used })
-    },
-
-    /** Returns a count that is still valid. */
-    known: (name: CountedLimit, orgId: string) => {
-      const known = counts.get(keyOf(name, orgId))
-      if (known === undefined || nowMillis() - known.confirmedAt > maxAgeMillis) return undefined
-      known.used = true
-      return known
-    },
-
-    /** Renews a count that is below half of its limit; returns whether it did. */
-    confirm: (known: Counted, limit: number) => {
-      const isFarBelow = known.count + known.added < limit / 2
-      const isConfirmed = isFarBelow && limit === known.limit && nowMillis() - known.countedAt < maxConfirmedMillis
-      if (isConfirmed) known.confirmedAt = nowMillis()
-      return isConfirmed
-    },
-
-    /** Deletes the counts of an org, whose limits have changed. */
-    forget: (orgId: string) => {
-      for (const [key, known] of [...counts]) if (known.orgId === orgId) counts.delete(key)
-    },
-
-    /** Returns the counts that were read since the last call, and deletes the others. */
-    takeUsed: (): ReadonlyArray<Counted> => {
-      const used: Array<Counted> = []
-      for (const [key, known] of [...counts]) {
-        if (known.used) used.push(known)
-        else counts.delete(key)
-        known.used = false
-      }
-      return used
-    },
+  /** Stores a new count. */
+  const counted = (name: CountedLimit, orgId: string, count: number) => {
+    const key = keyOf(name, orgId)
+    const used = counts.get(key)?.used ?? true
+    counts.set(key, { name, orgId, count, countedAt: nowMillis(), added: 0, used })
   }
-}
 
-/** Decides from counts whether an org has room for one more row. */
-const makeRoom = ({ counted, known: knownOf }: ReturnType<typeof makeCounts>) => {
-  const orgOfOwner = new LRUCache<string, string>({ max: maxCacheEntries })
+  /**
+   * Returns a count that is still valid.
+   *
+   * @param owner an org's id, or an owner that `owns` knows
+   */
+  const known = (name: CountedLimit, owner: string) => {
+    const found = counts.get(keyOf(name, orgOfOwner.get(owner) ?? owner))
+    if (found === undefined || nowMillis() - found.countedAt > maxAgeMillis) return undefined
+    found.used = true
+    return found
+  }
 
   return {
-    /**
-     * Takes room for one row if the org of an owner certainly has it. Other replicas add rows at the same time, so a
-     * replica uses a quarter of the room that a count leaves.
-     *
-     * @param owner an org's id, or an owner that `owns` knows
-     */
-    take: (name: CountedLimit, owner: string) => {
-      const known = knownOf(name, orgOfOwner.get(owner) ?? owner)
-      if (known === undefined || known.added >= (known.limit - lockFreeMargin - known.count) / 4) return false
-      known.added++
-      return true
-    },
+    counted,
+    known,
 
     /** Remembers the org of an owner. */
     owns: (owner: string, orgId: string) => {
       if (owner !== orgId) orgOfOwner.set(owner, orgId)
     },
 
-    /** Takes room for one row of a limit that the background counts; returns `false` when the limit is reached. */
+    /** Adds a row that the background counts; returns `false` when the limit is reached. */
     addWatched: (name: CountedLimit, orgId: string, limit: number) => {
-      if (knownOf(name, orgId) === undefined) counted(name, orgId, limit, 0)
-      const known = knownOf(name, orgId)!
-      if (known.count + known.added >= known.limit) return false
-      known.added++
+      if (known(name, orgId) === undefined) counted(name, orgId, 0)
+      const found = known(name, orgId)!
+      if (found.count + found.added >= limit) return false
+      found.added++
       return true
+    },
+
+    /** Returns the counts that were read since the last call, and deletes the others. */
+    takeUsed: (): ReadonlyArray<Counted> => {
+      const used: Array<Counted> = []
+      for (const [key, found] of [...counts]) {
+        if (found.used) used.push(found)
+        else counts.delete(key)
+        found.used = false
+      }
+      return used
     },
   }
 }
@@ -160,12 +138,13 @@ const makePendingNotes = () => {
   }
 }
 
-const make = Effect.map(Clock.Clock, (clock) => {
-  const counts = makeCounts(clock)
-  return { ...counts, ...makeRoom(counts), ...makeUnwrittenBytes(), ...makePendingNotes() }
-})
+const make = Effect.map(Clock.Clock, (clock) => ({
+  ...makeCounts(clock),
+  ...makeUnwrittenBytes(),
+  ...makePendingNotes(),
+}))
 
-/** How much each org has, as far as this replica has it in memory: counts of the last seconds, and unwritten bytes. */
+/** How much each org has, as far as this replica has it in memory: counts of the last minute, and unwritten bytes. */
 export class OrgUsage extends Context.Service<OrgUsage, Effect.Success<typeof make>>()(
   "gatehouse/infrastructure/OrgUsage",
 ) {

@@ -1,10 +1,16 @@
-import { Effect, Layer, Schedule } from "effect"
+import { Clock, Effect, Layer, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
 import type { Unavailable } from "../../domain/Errors.ts"
-import { startCounting } from "../../domain/orgs/OrgLimits.ts"
+import { DefaultLimits, startCounting } from "../../domain/orgs/OrgLimits.ts"
 import { PendingLimit } from "../../domain/webhooks/PendingLimit.ts"
-import { OrgUsage } from "./OrgUsage.ts"
-import * as MeasuredBytes from "./measuredBytes.ts"
-import * as OrgAmounts from "./orgAmounts.ts"
+import { idAt } from "../database/fragments.ts"
+import { orUnavailableWithin } from "../database/orUnavailable.ts"
+import { eachShard, inOrg, shardsOf } from "../database/shards.ts"
+import { countedRows, type CountedRows, countRows, limitOf } from "./orgCounts.ts"
+import { type Counted, type CountedLimit, isFarBelow, OrgUsage } from "./OrgUsage.ts"
+import { writeStoredBytes, writeUsage } from "./storedBytes.ts"
+
+const bounded = orUnavailableWithin("sweep")
 
 const logged = (problem: string, effect: Effect.Effect<void, Unavailable>) =>
   effect.pipe(
@@ -19,10 +25,10 @@ const logged = (problem: string, effect: Effect.Effect<void, Unavailable>) =>
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     yield* startCounting
-    const refresh = logged("Usage of orgs is not counted", yield* OrgAmounts.refresh)
+    const refresh = logged("Usage of orgs is not counted", yield* refreshUsage)
     const { enforce } = yield* PendingLimit
     yield* Effect.addFinalizer(() => refresh)
-    const measure = logged("The bytes of orgs are not measured", yield* MeasuredBytes.measure)
+    const measure = logged("The bytes of orgs are not measured", yield* measureBytes)
     yield* Effect.forkScoped(Effect.repeat(measure, Schedule.jittered(Schedule.spaced("1 minute"))))
     yield* Effect.andThen(refresh, logged("Pending deliveries are not counted", enforce)).pipe(
       Effect.repeat(Schedule.spaced("5 seconds")),
@@ -30,3 +36,111 @@ export const layer = Layer.effectDiscard(
     )
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+/**
+ * Writes the bytes that this replica has stored, and counts again the rows whose counts were read since the last
+ * call.
+ */
+export const refreshUsage = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const usage = yield* OrgUsage
+  const defaults = yield* DefaultLimits
+  const isRows = (name: CountedLimit): name is CountedRows => name in countedRows
+
+  const recount = Effect.fnUntraced(function* (known: Counted, name: CountedRows) {
+    const { orgId } = known
+    const [org] = yield* bounded(sql<{ limit: number }>`
+      SELECT ${sql.literal(limitOf(name, defaults[name]))}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`)
+    if (org === undefined || isFarBelow(known, org.limit)) return
+    usage.counted(name, orgId, yield* countRows(sql, name, orgId, org.limit))
+  })
+
+  return Effect.gen(function* () {
+    yield* writeStoredBytes(sql, usage)
+    for (const known of usage.takeUsed()) {
+      const { name } = known
+      if (isRows(name)) yield* recount(known, name)
+    }
+  })
+})
+
+/**
+ * The tables whose bytes are measured: an org has few rows in them, or they come one by one. The bytes of jobs,
+ * schedules, events, deliveries, attempts and documentation are counted as they change. Each table has an index by org
+ * and id.
+ */
+export const measuredTables = ["projects", "api_keys", "webhook_endpoints", "deployments", "audit_log"] as const
+/** The tables in which a new row says that its org has changed. */
+const changes = ["audit_log", "deployments"] as const
+
+/** What a row takes in indexes, in bytes. */
+const indexBytes = 300
+/** Rows that one statement measures. */
+const batchSize = 5_000
+/** Changed orgs that are measured at a time; the others are the first of the next time. */
+const maxOrgs = 500
+/** Changes that are looked at. */
+const maxChanges = 20_000
+/** How far back the first look goes, and how long a transaction may take until its rows are seen. */
+const overlapMillis = 300_000
+
+/** Measures the rows of a table that an org has, where they are. */
+const measureTable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, table: string, orgId: string) {
+  let [total, after, more] = [0, "", true]
+  while (more) {
+    const [batch] = yield* bounded(sql<{ rows: number; bytes: number; last: string | null }>`
+      SELECT count(*)::int AS rows, coalesce(sum(bytes), 0)::float8 AS bytes, max(id) AS last FROM (
+        SELECT id, pg_column_size(t.*) AS bytes FROM ${sql(table)} t WHERE org_id = ${orgId} AND id > ${after}
+        ORDER BY id LIMIT ${batchSize}
+      ) AS measured`)
+    const { bytes, last, rows } = batch!
+    total += bytes + rows * indexBytes
+    more = rows === batchSize
+    after = last ?? ""
+  }
+  return total
+})
+
+/** Measures what an org has in all of the tables. */
+const measureOrg = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string) {
+  const here = Effect.map(
+    Effect.forEach(measuredTables, (table) => measureTable(sql, table, orgId)),
+    (sizes) => sizes.reduce((sum, bytes) => sum + bytes, 0),
+  )
+  return shardsOf(sql) === undefined ? yield* here : (yield* here) + (yield* inOrg(sql, orgId)(here))
+})
+
+/** The orgs that have changed since a time. */
+const changedSince = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, millis: number) {
+  const found = new Set<string>()
+  const read = (table: string) =>
+    bounded(sql<{ id: string }>`
+      SELECT DISTINCT org_id AS id FROM (
+        SELECT org_id FROM ${sql(table)} WHERE id > ${idAt(millis)} ORDER BY id DESC LIMIT ${maxChanges}) AS changed`)
+  for (const table of changes) {
+    const here = Effect.map(read(table), (rows) => rows.map(({ id }) => id))
+    const parts = shardsOf(sql) === undefined ? [yield* here] : [yield* here, ...(yield* eachShard(sql, here))]
+    for (const id of parts.flat()) found.add(id)
+  }
+  return found
+})
+
+/** Measures the orgs that have changed since the last call, and writes the bytes. */
+export const measureBytes = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  let since = (yield* Clock.currentTimeMillis) - overlapMillis
+  /** Orgs to measure. */
+  const waiting = new Set<string>()
+
+  return Effect.gen(function* () {
+    const now = yield* Clock.currentTimeMillis
+    for (const orgId of yield* changedSince(sql, since)) waiting.add(orgId)
+    since = now - overlapMillis
+    const orgs = [...waiting].slice(0, maxOrgs)
+    const measured = yield* Effect.forEach(orgs, (orgId) =>
+      Effect.map(measureOrg(sql, orgId), (bytes) => [orgId, bytes] as const),
+    )
+    if (orgs.length > 0) yield* bounded(writeUsage(sql, "measured_bytes", measured))
+    for (const orgId of orgs) waiting.delete(orgId)
+  })
+})

@@ -2,7 +2,7 @@ import { Effect, Option, PartitionedSemaphore } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
-import { lockFreeMargin, OrgUsage } from "./OrgUsage.ts"
+import { lockFreeMargin, mostRows, OrgUsage } from "./OrgUsage.ts"
 import { deadlines, orUnavailable } from "../database/orUnavailable.ts"
 import { type CountedRows, countUpTo, limitOf } from "./orgCounts.ts"
 import { usedBytes } from "./storedBytes.ts"
@@ -27,6 +27,9 @@ const maxGuardCount = 80
 const maxExactLimit = 20_000
 /** Creations of an org that use a connection to wait for the lock of a limit; the others wait without a connection. */
 const maxLockingPerOrg = 3
+
+/** Passed to an insert that needs no condition: below every limit. */
+const isDecided = -1
 
 interface Room {
   readonly orgId: string
@@ -75,8 +78,8 @@ const makeRooms = Effect.fnUntraced(function* (name: CountedRows, limit: string,
 /**
  * The limit of one kind of rows.
  *
- * The INSERT has the condition `guard`. It counts up to 80 rows by an index, or none when the org certainly has room
- * (`OrgUsage.take`), so it needs no extra round trip. Near the limit it inserts nothing, and `admit` decides under a
+ * The INSERT has the condition `guard`. It counts up to 80 rows by an index, or none when a count of the last minute is
+ * far below the limit (`mostRows`), so it needs no extra round trip. Near the limit it inserts nothing, and `admit` decides under a
  * lock of the org and the limit.
  *
  * A limit of up to 20,000 is exact while an org has at most 256 creations in flight over all replicas. Each further
@@ -90,6 +93,7 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const limit = limitOf(name, (yield* DefaultLimits)[name])
   const guarded = `least(${limit} - ${lockFreeMargin}, ${maxGuardCount})`
   const isFarBelow = sql.literal(`${countUpTo(name, `greatest(${guarded}, 0)`)} < ${guarded}`)
+  const limitSql = sql.literal(limit)
   const byteLimit = limitOf("storedBytes", (yield* DefaultLimits).storedBytes)
   const isFull = measured.has(name) ? `${usedBytes} >= ${byteLimit}` : "false"
   const hasBytes = sql.literal(`NOT (${isFull})`)
@@ -115,7 +119,7 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     if (count === null) return yield* Effect.andThen(takeWatched(room), insert)
     if (count >= limit) return yield* limitReached(name, limit)
     if (limit - count > lockFreeMargin) {
-      usage.counted(name, orgId, limit, count)
+      usage.counted(name, orgId, count)
       return yield* insert
     }
     const locked = orUnavailable(sql.withTransaction(Effect.andThen(takeLocked(owner, room), insert)))
@@ -132,16 +136,24 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     /**
      * The condition of an INSERT … SELECT … FROM orgs org.
      *
-     * @param hasRoom whether the org certainly has room
+     * @param rowsAtMost the most rows that the org has, as `admit` passes it to the insert; SQL NULL when not known
      */
-    guard: (hasRoom: Statement.Fragment) => sql`(${hasRoom} OR ${isFarBelow}) AND ${hasBytes}`,
+    guard: (rowsAtMost: Statement.Fragment) =>
+      sql`(${rowsAtMost}::bigint < ${limitSql} OR ${isFarBelow}) AND ${hasBytes}`,
 
     /** Inserts a row, or fails with `LimitReached`; returns `undefined` when there is no such owner. */
-    admit: <Row, E, R>(owner: Owner, insert: (hasRoom: boolean) => Effect.Effect<Row | undefined, E, R>) =>
-      Effect.flatMap(
-        Effect.suspend(() => insert(usage.take(name, owner.key))),
-        (made) => (made === undefined ? decide(owner, insert(true)) : Effect.succeed(made)),
-      ),
+    admit: <Row, E, R>(owner: Owner, insert: (rowsAtMost: number | null) => Effect.Effect<Row | undefined, E, R>) =>
+      Effect.suspend(() => {
+        const known = usage.known(name, owner.key)
+        const rowsAtMost = known === undefined ? null : mostRows(known)
+        // Before the row is inserted, so that others count it while it is in flight.
+        if (known !== undefined) known.added++
+        return Effect.flatMap(insert(rowsAtMost), (made) => {
+          if (made !== undefined) return Effect.succeed(made)
+          if (known !== undefined) known.added--
+          return decide(owner, insert(isDecided))
+        })
+      }),
 
     take,
   }

@@ -34,8 +34,8 @@ const oneOr = <E>(missing: () => E) =>
 interface WantedProject extends Pick<NewProject, "name" | "now"> {
   readonly id: string
   readonly orgId: string | null
-  /** Whether the org certainly has room. */
-  readonly room: boolean
+  /** The most projects that the org has; `null` when not known. */
+  readonly rowsAtMost: number | null
 }
 
 /** Inserts projects within the limit of their org. Creates the default org when there is no org. */
@@ -44,13 +44,13 @@ const makeInsert = Effect.gen(function* () {
   const limit = yield* Limited.make("projects")
   const insertInBatch = yield* auditedTogether<WantedProject, typeof ProjectRow.Encoded & { readonly id: string }>(
     sql,
-    `id text, name text, "orgId" text, now timestamptz, room boolean`,
+    `id text, name text, "orgId" text, now timestamptz, "rowsAtMost" bigint`,
     sql`
       INSERT INTO projects (id, org_id, name, created_at, updated_at)
       SELECT asked.id, org.id, asked.name, now, now FROM asked CROSS JOIN LATERAL (
         SELECT id, limits FROM orgs WHERE id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default)) OFFSET 0
       ) AS org
-      WHERE ${limit.guard(sql`asked.room`)}
+      WHERE ${limit.guard(sql`asked."rowsAtMost"`)}
       RETURNING id, ${projectColumns(sql)}`,
   )
 
@@ -60,8 +60,8 @@ const makeInsert = Effect.gen(function* () {
         key: org ?? "the default org",
         from: () => sql`orgs org WHERE id = coalesce(${org}, (SELECT id FROM orgs WHERE is_default))`,
       }
-      return limit.admit(owner, (hasRoom) =>
-        insertInBatch({ id: projectId, name, orgId: org, now, room: hasRoom }, entry),
+      return limit.admit(owner, (rowsAtMost) =>
+        insertInBatch({ id: projectId, name, orgId: org, now, rowsAtMost }, entry),
       )
     }
     const findOrg = orgOfUnnamed(sql, defaultOrgId, date(now))

@@ -2,7 +2,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "../../domain/webhooks/PendingLimit.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { isFarBelow, OrgUsage } from "../orgs/OrgUsage.ts"
 import { byShard } from "../database/shards.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
@@ -80,12 +80,6 @@ export const layer = Layer.effect(
     const usage = yield* OrgUsage
     const limit = sql.literal(limitOf("pendingDeliveries", (yield* DefaultLimits).pendingDeliveries))
 
-    /** Whether a count of the last minute is below half of the limit, so that a large backlog is not counted again. */
-    const isFarBelow = (orgId: string, limit: number) => {
-      const known = usage.known("pendingDeliveries", orgId)
-      return known !== undefined && usage.confirm(known, limit)
-    }
-
     const findOver = Effect.fnUntraced(function* (orgs: ReadonlyArray<string>) {
       const suspects = yield* bounded(sql<{ orgId: string; limit: number }>`
         SELECT org.id AS "orgId", ${limit}::float8 AS "limit" FROM orgs org
@@ -93,9 +87,11 @@ export const layer = Layer.effect(
       const counted = yield* Effect.forEach(
         suspects,
         Effect.fnUntraced(function* ({ orgId, limit }) {
-          const isFar = isFarBelow(orgId, limit)
+          const known = usage.known("pendingDeliveries", orgId)
+          // A large backlog that is far below the limit is counted once a minute.
+          const isFar = known !== undefined && isFarBelow(known, limit)
           const found = isFar ? undefined : yield* countPending(sql, orgId, limit + 1)
-          if (found !== undefined) usage.counted("pendingDeliveries", orgId, limit, found.pending)
+          if (found !== undefined) usage.counted("pendingDeliveries", orgId, found.pending)
           const isOver = found !== undefined && found.pending > limit
           // The next check repeats until a count is below the limit, even without new deliveries.
           if (isFar || isOver) usage.notePending(orgId)

@@ -76,7 +76,7 @@ const insertEndpoint = (
   const withPace = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
     settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setPace(sql, orgId, id)))
   return limit
-    .admit(Limited.orgOwner(sql, orgId), (hasRoom) =>
+    .admit(Limited.orgOwner(sql, orgId), (rowsAtMost) =>
       audited(
         sql,
         entry,
@@ -91,7 +91,7 @@ const insertEndpoint = (
           FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
           RETURNING org_id AS "orgId"`,
         undefined,
-        sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}`,
+        sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)}`,
       ).pipe(
         withPace,
         orUnavailable,

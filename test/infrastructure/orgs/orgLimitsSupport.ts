@@ -13,7 +13,7 @@ import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
 import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
-import * as Usage from "#src/infrastructure/orgs/orgAmounts.ts"
+import * as Usage from "#src/infrastructure/orgs/OrgUsageWorker.ts"
 import { findWithUsage } from "../../contract/orgs/orgLimits.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { freshPostgres } from "../../support/databases.ts"
@@ -66,9 +66,9 @@ export const replicas = Layer.unwrap(
     return replica
   }),
 )
-/** Runs at the other replica. */
-export const atOther = Effect.provide(replica)
+/** Runs at a replica of its own. Not at the one of the tests, which the memo of layers would return. */
+export const atOther = Effect.provide(replica, { local: true })
 
-export const refresh = Effect.flatten(Usage.refresh)
+export const refresh = Effect.flatten(Usage.refreshUsage)
 
 export const usedBy = (orgId: string) => Effect.map(findWithUsage(orgId), ({ used }) => used)

@@ -10,7 +10,7 @@ import { SigningKeyRepository } from "#src/domain/webhooks/Signatures.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { inOrg } from "#src/infrastructure/database/shards.ts"
-import * as Usage from "#src/infrastructure/orgs/orgAmounts.ts"
+import * as Usage from "#src/infrastructure/orgs/OrgUsageWorker.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import { insertSchedule } from "../../../contract/jobs/schedules.ts"
 import { at, insertOrg, newEntry, newId, newKey } from "../../../contract/support.ts"
@@ -171,7 +171,7 @@ describe.skipIf(citusUrl === undefined)("Citus, with one connection to one node"
 
         usage.addBytes(there, 5)
         usage.addBytes(here, 7)
-        const refresh = yield* Usage.refresh
+        const refresh = yield* Usage.refreshUsage
         for (let n = 0; n < 2; n++) assert.strictEqual((yield* Effect.exit(refresh))._tag, "Failure")
         const stored = sql<{ n: number }>`SELECT stored_bytes::int AS n FROM org_usage WHERE org_id = ${here}`
         assert.deepStrictEqual(yield* inOrg(sql, here)(stored), [{ n: 7 }])
