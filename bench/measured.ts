@@ -1,4 +1,4 @@
-/** What answers every request and runs every statement. */
+/** The source that every request and every statement runs. */
 const served = ["src/http/server", "src/infrastructure/database"]
 const keys = ["src/domain/keys", "src/infrastructure/keys"]
 const webhooks = [

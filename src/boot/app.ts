@@ -187,7 +187,7 @@ export const platform = (settings: Settings) => {
   const policy = Layer.succeed(RegistrationPolicy, {
     allowedOwners: settings.allowedOwners ?? "linked",
     defaultBranches: settings.defaultBranches,
-    // The first entry of a name has it, so the entries are read from the last to the first.
+    // When several entries have one name, the first wins: a map keeps the last, so the list is reversed.
     issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
   })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))

@@ -13,10 +13,10 @@ const changed: Record<LiveTopic, ReadonlyArray<string>> = {
 }
 const topics = Object.keys(changed) as ReadonlyArray<LiveTopic>
 
-/** How long changes are collected before the page asks again, and how often it asks at most. */
+/** How long changes are collected before the page refreshes, and the shortest time between two refreshes. */
 const collectMillis = 150
 const minimumMillis = 1_000
-/** When a stream that was refused is asked for again. */
+/** How long the page waits before it opens a refused stream again. */
 const reopenMillis = 10_000
 
 /** Whether changes arrive. */
@@ -24,7 +24,7 @@ const LiveContext = createContext(false)
 
 const idOf = (key: ReadonlyArray<unknown>) => String(key[0] === "pages" ? key[1] : key[0])
 
-/** Asks again for what the topics change, soon for the first change and once a second for many. */
+/** Refreshes what the topics change: soon after the first change, and at most once a second. */
 const refetcher = () => {
   const waiting = new Set<LiveTopic>()
   let timer: ReturnType<typeof setTimeout> | undefined
@@ -67,7 +67,7 @@ const follow = (orgId: string | undefined, onState: (isLive: boolean) => void) =
     source.addEventListener("error", () => {
       onState(false)
       if (source?.readyState !== EventSource.CLOSED) return
-      // Without a stream the page asks for everything, as often as it asks for the stream.
+      // Without a stream, the page refreshes everything each time it tries to open the stream.
       void queries.invalidateQueries()
       timer = setTimeout(open, reopenMillis)
     })
@@ -83,7 +83,7 @@ const follow = (orgId: string | undefined, onState: (isLive: boolean) => void) =
   }
 }
 
-/** Keeps what the page shows up to date: one stream for a page, none for a tab that nobody sees. */
+/** Keeps the page up to date: one stream for a page, and none while the tab is hidden. */
 export const LiveProvider = ({
   children,
   isAllowed,

@@ -7,7 +7,7 @@ interface Pages<Row> {
   readonly isLoadingMore: boolean
 }
 
-/** Rows that are read for what a reader looks for; then the reader decides. */
+/** Limit of the rows that a search reads. After that, the reader decides whether it goes on. */
 const maxSearched = 1_000
 
 /**

@@ -28,9 +28,9 @@ const keyOf = (id: OperationId, args: object, orgId: string | undefined) => [id,
 interface DataOptions {
   /** false: does not ask yet. */
   readonly enabled?: boolean
-  /** Asks again after so many milliseconds, for what no live event announces. */
+  /** Refreshes after so many milliseconds: for what no live event reports. */
   readonly refetchMillis?: number
-  /** false: live events do not ask again, for what may be some time old. */
+  /** false: live events do not refresh it, because it may be some time old. */
   readonly isLive?: boolean
   /** Shows the earlier response while another one is on its way: for filters and ranges. */
   readonly keepsPrevious?: boolean
@@ -59,7 +59,7 @@ const useOrgOf = (id: OperationId) => {
   return actsForOrg(id) ? orgId : undefined
 }
 
-/** The response of an operation, asked again when a live event says that it may have changed. */
+/** The response of an operation, refreshed when a live event says that it may have changed. */
 export const useData = <Id extends OperationId>(id: Id, args: Args<Id>, options: DataOptions = {}) => {
   const orgId = useOrgOf(id)
   const all: QueryObserverOptions<ResponseBody<Id>> = {
@@ -74,7 +74,7 @@ export const useData = <Id extends OperationId>(id: Id, args: Args<Id>, options:
   return { data: result.data as ResponseBody<Id> | undefined, error, refetch: () => void observer.refetch() }
 }
 
-/** The error of a response, also while it is asked for again: a page that shows a 404 keeps what was typed into it. */
+/** The error of a response. It stays during a refresh, so that a page with a 404 keeps what was typed into it. */
 const useKeptError = ({ error, status }: QueryObserverResult, key: string) => {
   const last = useRef<{ readonly key: string; readonly error: Error | null }>({ key, error: null })
   if (status !== "pending" || last.current.key !== key) last.current = { key, error }
@@ -128,8 +128,8 @@ export const usePages = <Id extends OperationId, Row>(
 }
 
 /**
- * Calls operations that change something, then asks again for all that the page shows. `leave` goes to another page
- * before that, when the page shows what is deleted.
+ * Calls operations that change something, then refreshes the page. Before that, `leave` goes to another page when this
+ * one shows what was deleted.
  */
 export const useCall = (leave?: () => void) => {
   const orgId = useOrgId()

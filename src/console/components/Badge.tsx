@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact"
 
 export type Tone = "good" | "warn" | "bad" | "info" | "calm"
 
-/** The meaning of each state that an operation answers. */
+/** The meaning of each state in a response. */
 const tones: Readonly<Record<string, Tone>> = {
   active: "good",
   completed: "good",

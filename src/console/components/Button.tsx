@@ -3,7 +3,7 @@ import { useState } from "preact/hooks"
 
 interface Look {
   readonly icon?: IconName
-  /** primary: what a page is for, once on a page. danger: removes something. plain: beside others. */
+  /** primary: the main action, once on a page. danger: removes something. plain: any other action. */
   readonly look?: "primary" | "danger" | "plain" | "primary danger"
   readonly isSmall?: boolean
 }

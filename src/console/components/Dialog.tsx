@@ -19,7 +19,7 @@ export const Dialog = ({ children, isEasyToClose = true, isWide = false, onClose
   useEffect(() => {
     const opener = document.activeElement as HTMLElement | null
     ref.current?.showModal()
-    // The first thing to fill in or to press, and not the button that closes.
+    // Focuses the first control of the content, not the button that closes.
     ref.current?.querySelector<HTMLElement>(".dialog-body :is(input, select, textarea, button, a)")?.focus()
     return () => opener?.focus()
   }, [])

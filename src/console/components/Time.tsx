@@ -8,7 +8,7 @@ const hour = 60 * minute
 const day = 24 * hour
 
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" })
-// In numbers: "tomorrow" would also be said of what is 47 hours away.
+// Numbers only: in words, 47 hours from now would be "tomorrow".
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "always" })
 
 const steps = [

@@ -10,7 +10,7 @@ const maxShown = 3
 const said = new EventTarget()
 let count = 0
 
-/** Says shortly that something was done. Nothing that a reader must see is said here alone. */
+/** Says briefly that something was done. A reader may miss it, so nothing important is said only here. */
 export const toast = (text: string) => void said.dispatchEvent(new CustomEvent("toast", { detail: text }))
 
 export const Toasts = () => {

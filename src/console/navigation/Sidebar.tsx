@@ -137,7 +137,7 @@ export const Sidebar = ({ orgId }: { readonly orgId: string | undefined }) => (
 )
 
 interface Place {
-  /** Whoever may not call these is not asked for it. */
+  /** The operations that the look-up calls. It is skipped for readers who may not call them. */
   readonly needs: ReadonlyArray<OperationId>
   readonly noun: string
   /** The page of the org, before the id. */

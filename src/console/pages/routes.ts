@@ -78,7 +78,7 @@ export type NavSection = "operator" | "org" | "webhooks" | "jobs" | "chat" | "se
 export interface Route {
   /** The path below /console. A page of an org begins with /orgs/:orgId. */
   readonly path: string
-  /** Whoever may not call all of these does not see the page. */
+  /** The operations that the page needs. Readers who may not call all of them do not see it. */
   readonly needs: ReadonlyArray<OperationId>
   /** The entry of the navigation; a page without one is reached from another. */
   readonly nav?: { readonly section: NavSection; readonly label: string; readonly icon: IconName }

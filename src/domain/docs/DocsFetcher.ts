@@ -12,7 +12,7 @@ const leaseTime = Duration.minutes(3)
 const workTime = Duration.minutes(2)
 /** Rows of one read. */
 const scanBatchSize = 500
-/** Rows that one pass reads, and projects that it fetches, of all orgs and of one. */
+/** Limits of one pass: the rows that it reads, and the projects that it fetches, of all orgs and of one. */
 const maxScanned = 5_000
 const maxFetched = 20
 const maxFetchedOfOrg = 2
@@ -64,7 +64,7 @@ export class DocsFetcher extends Context.Service<
   DocsFetcher,
   {
     /**
-     * Goes on through the documentation of all orgs: fetches and stores what is due, and erases what was removed.
+     * Continues through the documentation of all orgs: fetches and stores what is due, and erases what was removed.
      * Returns whether it did anything.
      */
     readonly pass: Effect.Effect<boolean, Unavailable>
@@ -76,7 +76,7 @@ export class DocsFetcher extends Context.Service<
       const repository = yield* ProjectDocsRepository
       const documents = yield* Documents
       const random = yield* SecureRandom.SecureRandom
-      /** Where the next pass goes on. */
+      /** Where the next pass continues. */
       let last: DocsOf | undefined
 
       /** The next due documentation, of several orgs. */

@@ -386,8 +386,8 @@ const certainty = (form: string, word: string) =>
 const withEndings = (forms: Iterable<string>) => new Set([...forms].flatMap((form) => [form, form.replace(/y$/, "i")]))
 
 /**
- * The words of the index that a word which it does not have can mean: written otherwise, begun, or a part of a
- * compound.
+ * The words of the index that an unknown word can mean: a similar spelling, a longer word that begins with it, or a
+ * part of a compound.
  */
 const corrections = ({ vocabulary }: Indexed, forms: ReadonlySet<string>) => {
   const found: Array<readonly [word: string, weight: number, count: number]> = []

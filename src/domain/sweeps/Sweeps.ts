@@ -156,7 +156,7 @@ export class Sweeps extends Context.Service<
               ),
             ),
           )
-          // A lone event does not wait.
+          // Between events of different orgs there is no pause.
           const isOfEvents = sweep.kind === "deliver" || sweep.kind === "announce"
           if (isSameOrg || !isOfEvents) yield* Effect.sleep(Duration.min(took, maxBatchPause))
         }

@@ -53,7 +53,7 @@ export const layer = (
       const decrypt = Effect.fnUntraced(function* (text: string, owner: string) {
         const [, id = "", payload = ""] = storedPattern.exec(text) ?? []
         const sealed = Buffer.from(payload, "base64url")
-        // Only the canonical spelling: base64url with other unused bits was not stored by this cipher.
+        // Accepts canonical base64url only: this cipher never stores a text with other unused bits.
         if (sealed.length < nonceBytes + tagBytes || sealed.toString("base64url") !== payload) {
           return yield* dieUnreadable(owner, "does not have the format of a stored secret")
         }

@@ -209,7 +209,7 @@ export const reencrypt = Effect.fn("Reencryption.reencrypt")(function* (
       unreadable: parts.flatMap(({ unreadable }) => unreadable),
     })),
   )
-  // Counted at the end, because a replica with another first key, or a firing of a schedule, may have stored more.
+  // Counted at the end: a replica with another first key, or a run of a schedule, may have stored more meanwhile.
   return yield* Effect.forEach(results, (result, n) =>
     Effect.map(everywhere(sql, countLeft(secretColumns[n]!, prefix)), (parts) => ({
       ...result,

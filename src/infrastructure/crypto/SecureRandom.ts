@@ -1,7 +1,7 @@
 import { Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 
-/** Random bytes of the system; those from `next` on are unused. Used bytes are overwritten. */
+/** A pool of the system's random bytes. The bytes before `next` were used and are overwritten with zeros. */
 const pool = new Uint8Array(4096)
 let next = pool.length
 

@@ -16,8 +16,8 @@ export const keys = Layer.effect(
 )
 
 /**
- * Wake-ups are sent after the current transaction commits, and not at all if it fails: before, nobody would find the
- * work.
+ * Sends wake-ups after the current transaction commits: a worker that wakes earlier does not find the work. A
+ * transaction that fails sends none.
  */
 export const wakeups = Layer.effect(
   Wakeups,

@@ -73,7 +73,7 @@ export const make = <K, A, E>(
     }
   })
 
-/** Orgs with batches of their own in memory. */
+/** Limit of the orgs whose batches are in memory. */
 const maxOrgs = 1_000
 
 /**

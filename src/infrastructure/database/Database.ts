@@ -96,7 +96,7 @@ export const embeddedSubscriptions = (
     // If the engine was lost before the answer to LISTEN, a new engine may have answered: fail, so that the caller
     // retries.
     if (lost !== undefined) return yield* Effect.fail(lost)
-    // No other process changes this database: what this one has heard stays current.
+    // No other process changes this database, so what this process has heard is always current.
     if (proofs) Queue.offerUnsafe(notifications, Notifications.Notification.Proof({ sentAt: Infinity }))
     return Queue.take(notifications)
   })
@@ -129,7 +129,7 @@ const postgres = Effect.fn("Database.postgres")(function* (
   const shards = yield* PostgresDatabase.migrationClient(url).pipe(
     Effect.flatMap((sql) => Effect.provideService(migrateAll, SqlClient.SqlClient, sql)),
     Effect.scoped,
-    // If the service starts together with PostgreSQL, it is often ready first.
+    // A service that starts together with PostgreSQL is often ready before it.
     Effect.tapError((error) => {
       const fault = SqlError.isSqlError(error) ? describeSqlError(error) : error.message
       const at = Result.match(parseDatabaseUrl(Redacted.value(url)), {
@@ -193,7 +193,7 @@ const provide = Effect.fnUntraced(function* (
   const notReady = new Unavailable({
     error: "The database does not answer, or its migrations are not applied.",
   })
-  // Also on in every transaction of a standby.
+  // A standby sets this in every transaction, too.
   const writable = Effect.map(
     sql<{ writable: boolean }>`SELECT current_setting('transaction_read_only') = 'off' AS writable`,
     ([row]) => ({ writable: row!.writable }),

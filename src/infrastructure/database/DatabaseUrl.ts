@@ -27,7 +27,7 @@ const modeOf = (text: string) => modes.find((mode) => mode === text)
 
 const files = ["sslrootcert", "sslcert", "sslkey"] as const
 const understood = ["host", "port", "user", "password", "dbname", "options", "sslmode", ...files, "sslpassword"]
-/** Parameters of libpq that Gatehouse sets itself, or that promise nothing which it does not hold. */
+/** Parameters of libpq that are accepted and ignored: Gatehouse sets them itself, or already does what they ask for. */
 const overridden = [
   ...["application_name", "fallback_application_name", "client_encoding", "connect_timeout", "target_session_attrs"],
   ...["keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"],
@@ -35,8 +35,7 @@ const overridden = [
 
 /**
  * Reads a connection URI as libpq does, with the certificates that it names. Fails with what is wrong, without a value,
- * which may be a secret. A parameter that is not understood is refused: to ignore one could mean to connect with less
- * security.
+ * which may be a secret. Refuses a parameter that it does not know: ignoring one could make the connection less secure.
  */
 export const parseDatabaseUrl = (text: string): Result.Result<DatabaseAddress, string> => {
   const url = urlOf(text)
@@ -44,7 +43,7 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseAddress, s
   try {
     return read(url)
   } catch (fault) {
-    // decodeURIComponent
+    // decodeURIComponent throws it.
     if (fault instanceof URIError) return Result.fail("must have every % of its parts written as %25")
     throw fault
   }
@@ -104,7 +103,7 @@ const read = (url: URL): Result.Result<DatabaseAddress, string> => {
   }))
 }
 
-/** How libpq's modes check the server: `require` checks the chain too when it has a CA. */
+/** What each `sslmode` of libpq checks. With a CA, `require` also checks the chain of certificates. */
 const checks = (mode: Mode, hasCa: boolean): tls.ConnectionOptions => {
   if (mode === "verify-full") return { rejectUnauthorized: true }
   return mode === "verify-ca" || hasCa
@@ -125,7 +124,7 @@ const readTls = (parameters: ReadonlyMap<string, string>, isSocket: boolean): Re
   const mode = modeOf(parameters.get("sslmode") ?? (isSystem ? "verify-full" : "prefer"))
   if (mode === undefined) return Result.fail(`must have one of the values ${modes.join(", ")} as sslmode`)
   if (isSystem && mode !== "verify-full") return Result.fail("must have sslmode=verify-full with sslrootcert=system")
-  // libpq uses no TLS on a socket of the machine either, whatever the mode is.
+  // Like libpq: no TLS on a Unix socket, whatever the mode is.
   if (mode === "disable" || isSocket) return Result.succeed({ mode: "disable", options: {} })
   if (parameters.has("sslcert") !== parameters.has("sslkey")) {
     return Result.fail("must have sslcert and sslkey, or neither")
@@ -141,8 +140,8 @@ const readTls = (parameters: ReadonlyMap<string, string>, isSocket: boolean): Re
 }
 
 /**
- * Reads the files of the parameters. Returns what reads them again when a connection opens: certificates are replaced
- * while the service runs. Files that cannot be used leave the last ones in place.
+ * Reads the files of the parameters. Returns a function that reads them again for each new connection, because
+ * certificates are replaced while the service runs. When the new files cannot be used, it returns the last ones.
  */
 const certificates = (parameters: ReadonlyMap<string, string>): Result.Result<() => tls.SecureContext, string> => {
   const passphrase = parameters.get("sslpassword")
@@ -210,7 +209,7 @@ class PreferredTls extends Duplex {
     })
   }
 
-  /** A raw socket, whose end is the end of this stream, unless another has replaced it. */
+  /** Opens a raw socket. When it ends, this stream ends, unless another socket has replaced it. */
   #opened() {
     const raw = this.#open()
     raw.on("error", (error) => raw === this.#raw && this.destroy(error))

@@ -110,7 +110,7 @@ const remedies: Readonly<Record<string, string>> = {
 const failed = ({ id, name }: Migration) =>
   Effect.mapError((error: unknown) => {
     const state = stateOf(error)
-    // Without an answer of the database, the start tries again.
+    // While the database does not respond, the start tries again.
     if (SqlError.isSqlError(error) && (state === undefined || state.startsWith("08") || state.startsWith("57P"))) {
       return error
     }
@@ -188,7 +188,10 @@ const stateOfIndex = Effect.fnUntraced(function* ({ name, table }: Index) {
   return row!.state
 })
 
-/** Drops an index that a build has left invalid. Who builds it holds the lock on the table, and is waited for. */
+/**
+ * Drops an invalid index that an interrupted build left. First waits for a replica that still builds it, which holds
+ * the lock on the table.
+ */
 const dropInvalid = Effect.fnUntraced(function* (index: Index) {
   const sql = yield* SqlClient.SqlClient
   yield* Effect.gen(function* () {
@@ -204,7 +207,8 @@ const dropInvalid = Effect.fnUntraced(function* (index: Index) {
  */
 const buildIndex = Effect.fnUntraced(function* (index: Index) {
   const sql = yield* SqlClient.SqlClient
-  // Another replica builds it. A statement that waited here would be one that the build waits for.
+  // Another replica builds it. Waiting in a statement would be a deadlock, because the build waits for all running
+  // statements.
   const state = yield* Effect.repeat(stateOfIndex(index), {
     while: (state) => state === "building",
     schedule: Schedule.spaced("1 second"),

@@ -61,7 +61,7 @@ export const make = <E extends Error>(subscribe: Subscribe<E>) =>
           return yield* next.pipe(
             Effect.flatMap((notification) => Queue.offer(queue, notification)),
             Effect.forever,
-            // Before the scope closes, which may take long.
+            // Sent before the scope closes, because closing may take long.
             Effect.ensuring(Queue.offer(queue, Notification.Down())),
             Effect.tapError(({ message }) =>
               Effect.logWarning(`The connection that listens to ${channel} is lost; reconnecting: ${message}`),

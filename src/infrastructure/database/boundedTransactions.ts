@@ -3,12 +3,12 @@ import { Effect, Exit } from "effect"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 
 /**
- * Milliseconds that a statement may take that begins or ends a transaction: the deadline of a request, because its
- * interruption does not reach such a statement. A connection that does not answer its cancellation either is closed.
+ * Deadline of `BEGIN`, `COMMIT` and `ROLLBACK` in milliseconds: that of a request, because interrupting the request
+ * does not reach them. A connection that does not respond to their cancellation either is closed.
  */
 const limitMillis = 4_000
 
-/** A transaction that did not begin, or of which nobody knows whether it ended. */
+/** The error of a transaction that did not begin, or whose outcome is unknown. */
 const lost = (message: string) => {
   const cause = new Error(message)
   return new SqlError.SqlError({
@@ -16,7 +16,7 @@ const lost = (message: string) => {
   })
 }
 
-/** Runs a statement in a fiber of its own, which no interruption reaches but that of the limit. */
+/** Runs a statement in a fiber of its own. Only its deadline interrupts it. */
 const control = (connection: SqlConnection.Connection, statement: string, isPrepared = true) =>
   Effect.callback<unknown, SqlError.SqlError>((resume) => {
     const running = Effect.runFork(
@@ -49,7 +49,7 @@ export const withBoundedTransactions = <A extends SqlClient.SqlClient>(sql: A): 
       spanAttributes: [["db.system.name", "postgresql"]],
       acquireConnection: (restore) => restore(sql.reserve),
       begin: (connection, statement) =>
-        // What was canceled may have begun nevertheless.
+        // A canceled `BEGIN` may have begun the transaction nevertheless.
         Effect.onError(control(connection, statement ?? "BEGIN", statement === undefined), () =>
           Effect.ignore(rollback(connection)),
         ),

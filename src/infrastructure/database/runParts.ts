@@ -26,9 +26,12 @@ export const runParts = <Row extends object>(
   })
 }
 
-/** Rows that are inserted one by one: a plan for one row is kept, while Citus makes one for many rows each time. */
+/**
+ * Up to so many rows are inserted one by one. The plan for one row is kept; Citus plans a statement for many rows each
+ * time.
+ */
 const maxSingleRows = 4
-/** Functions whose SQL the process keeps. The program has fewer. */
+/** Limit of the functions whose SQL is kept. The program has fewer. */
 const maxFunctions = 200
 
 const arrayTypes: ReadonlyMap<number, string> = new Map([
@@ -54,7 +57,7 @@ type Written<P = Part> = P & { readonly text: string }
 const rowsOf = (name: string) => `gatehouse_${name}`
 const idsOf = (name: string) => `gatehouse_${name}_ids`
 
-/** Whether other parts use what an insert that skips rows has inserted. */
+/** Whether other parts use the rows of an insert that skips existing rows. */
 const keepsIds = ({ returning, unlessExists }: Insert) => unlessExists === true && returning !== undefined
 
 const usesPart = (text: string, { name }: Part) => new RegExp(`\\b(FROM|JOIN)\\s+${name}\\b`).test(text)

@@ -18,14 +18,14 @@ export interface Shards {
   readonly count: number
   /** Their numbers, from 0. */
   readonly all: ReadonlyArray<number>
-  /** Shards in which this process has changed something since each reader looked; workers look there first. */
+  /** The shards that this process has changed and a worker has not looked at since. Workers look there first. */
   readonly dirty: Dirty
 }
 
-/** The shards that each reader has yet to look at. */
+/** A set of dirty shards for each worker. */
 export interface Dirty {
   readonly mark: (shard: number) => void
-  /** Starts a set of dirty shards, of which all are in it at first. */
+  /** Makes the set of a worker. At first, all shards are dirty. */
   readonly follow: () => Set<number>
 }
 
@@ -78,8 +78,8 @@ export const functionsOf = (sql: SqlClient.SqlClient): SessionFunctions | undefi
 export const shardPlanSettings = { plan_cache_mode: "auto", "citus.task_assignment_policy": "greedy" }
 
 /**
- * The parameters of connections of a distributed database. Citus would copy the functions of a session to the other
- * nodes.
+ * The parameters of all connections of a distributed database. Without them, Citus copies the functions of a session to
+ * the other nodes.
  */
 export const sessionParameters = { "citus.enable_ddl_propagation": "off" }
 /** The parameters of connections to shards. */

@@ -91,7 +91,7 @@ export const layer = (maxBytes: number) =>
         const reservation = reservationOf(source)
         const lease = yield* budget.take(entry.owner, reservation)
         const { thread } = entry
-        // While large documentation is indexed, a small chat does not wait for its thread, too.
+        // Started now, so that a small chat does not wait for its thread to start while a large index is built.
         small.start()
         const id = ids++
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.drop(id)))
@@ -102,8 +102,8 @@ export const layer = (maxBytes: number) =>
           (sum, batch) => Effect.as(Effect.andThen(thread.addPages(id, batch), Effect.yieldNow), sum + batch.length),
         )
         const limit = Math.min(reservation + maxOvershoot, maxIndexBytes)
-        // One after the other: nothing of the next one is in the thread before, so that it loses nothing when the
-        // thread ends.
+        // One index at a time: the pages of the next one are not in the thread yet, so it loses nothing when the thread
+        // ends.
         const { bytes, isWhole } = yield* thread.inTurn(
           Effect.flatMap(addPages, (count) =>
             thread.ask<IndexSize>(id, { op: "index", pages: count, maxBytes: limit }),
@@ -168,9 +168,8 @@ const MiB = 1024 * 1024
 /** Heap of the thread besides its indexes: code, and garbage of indexing. */
 const heapOverheadBytes = 24 * MiB
 /**
- * Heap of the thread of small indexes for each byte that they are counted with: there are many, and text in which every
- * word differs takes a sixth more, besides what one takes beyond its reservation. A large one is within its
- * reservation.
+ * Heap of the thread of small indexes, for each byte that is counted. Text in which every word differs takes a sixth
+ * more than is counted, and an index may exceed its reservation. Large indexes stay within theirs.
  */
 const smallHeapFactor = 1.35
 

@@ -9,11 +9,11 @@ import { lowerPriority, type ThreadCall, type ThreadReply } from "./workerThread
  * heap limit of its own.
  */
 export interface IndexThreadData {
-  /** Whether its indexes are large: what takes seconds waits for what takes milliseconds. */
+  /** Whether its indexes are large. They take seconds, so their thread gives way to others. */
   readonly isBackground: boolean
 }
 
-/** A task for the index of an id. `add`, which adds pages to those that will be indexed, and `drop` have no answer. */
+/** A task for the index of an id. `add` (pages that will be indexed) and `drop` have no reply. */
 export type IndexTask =
   | { readonly op: "add"; readonly pages: ReadonlyArray<Page> }
   // With the number of pages that were added, because a thread that ended in between has lost some; and with the limit

@@ -60,7 +60,7 @@ const codeOf = (fault: unknown): string | undefined => {
 }
 
 /**
- * The loggable part of a fault: its kind, the status of the answer, and the system's error code. Never its message,
+ * The loggable part of a fault: its kind, the status of the response, and the system's error code. Never its message,
  * which can contain words of the conversation or of the model.
  */
 const faultText = (fault: unknown) => {

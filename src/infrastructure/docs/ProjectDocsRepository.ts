@@ -23,7 +23,7 @@ import { orgExists, projectCondition } from "../projects/repositoryLinks.ts"
 /** Pages of one read; it also ends at 4 MiB. */
 const maxReadPages = 500
 
-/** The documentation of a project of the scope. */
+/** The documentation of a project in the scope. */
 const findDocs = (sql: SqlClient.SqlClient, scope: OrgScope, projectId: string) =>
   sql`
     ${selectDocs(sql)}
@@ -33,7 +33,7 @@ const findDocs = (sql: SqlClient.SqlClient, scope: OrgScope, projectId: string) 
     Effect.flatMap(([row]) => (row === undefined ? Effect.fail(docsNotFound()) : Effect.succeed(toRecord(row)))),
   )
 
-/** What the owner does. */
+/** The operations of owners. */
 const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) =>
   ({
     find: (scope, projectId) => findDocs(sql, scope, projectId).pipe(orUnavailable),
@@ -86,7 +86,7 @@ const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) =>
       ),
   }) satisfies Partial<ProjectDocsRepository["Service"]>
 
-/** What workers do. */
+/** The operations of workers. */
 const workers = (sql: SqlClient.SqlClient, stored: StoredBytes.StoredBytes) =>
   ({
     scan: (after, limit) =>
@@ -193,8 +193,8 @@ const storeEdition = Effect.fnUntraced(function* (
   )
   if (before === undefined) return
   const more = edition.bytes - before.bytes
-  // With the bytes from before, because the owner may remove the documentation meanwhile. `fits` needs the counted
-  // bytes.
+  // Only if the bytes are still those that were read: the owner may remove the documentation meanwhile. Suspended,
+  // because `fits` reads the counted bytes.
   const replace = Effect.suspend(
     () => sql`
     UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},

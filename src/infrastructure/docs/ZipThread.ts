@@ -13,13 +13,13 @@ export interface ZipThreadData {
   readonly maxPages: number
 }
 
-/** A task for the zip of an id. `close` has no answer. */
+/** A task for the zip of an id. `close` has no reply. */
 export type ZipTask =
   | { readonly op: "open"; readonly bytes: Uint8Array }
   | { readonly op: "next" }
   | { readonly op: "close" }
 
-/** The next pages of a zip, none at its end; or what is wrong with it. */
+/** The next pages of a zip (none at its end), or what is wrong with the zip. */
 export type ZipBatch =
   | { readonly pages: ReadonlyArray<ZippedPage>; readonly fault?: never }
   | { readonly fault: string; readonly pages?: never }
@@ -119,7 +119,7 @@ async function* entriesOf(zip: ZipFile) {
   }
 }
 
-/** Zips without the flag for UTF-8 often have it nevertheless. */
+/** The flag for UTF-8. Many zips have UTF-8 paths without it. */
 const utf8Flag = 0x800
 /** The path of an entry, in UTF-8 or the encoding of DOS. */
 const pathOf = ({ extraFields, fileName, generalPurposeBitFlag: flags }: Entry) => {
@@ -148,8 +148,8 @@ const inflate = (packed: Buffer, maxBytes: number) => {
 }
 
 /**
- * Unpacks a file. Counts the bytes and checks them, because the sizes in a zip can be wrong. Does it in this thread:
- * the threads for Node's asynchronous work have other work.
+ * Unpacks a file. Counts the bytes and checks them, because the sizes in a zip can be wrong. It is synchronous, because
+ * the whole process shares Node's few threads for asynchronous work.
  */
 const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number) => {
   if ((entry.generalPurposeBitFlag & 1) !== 0 || ![0, 8].includes(entry.compressionMethod))

@@ -3,14 +3,14 @@ import { getPriority, setPriority } from "node:os"
 import { type ResourceLimits, Worker } from "node:worker_threads"
 import { Unavailable } from "../../domain/Errors.ts"
 
-/** A call of a task. A task without an answer has the call -1. */
+/** A task, and the number of its call; -1 for a task without a reply. */
 export interface ThreadCall<Task> {
   readonly call: number
   /** What the task is for. */
   readonly id: number
   readonly task: Task
 }
-/** The answer to a call; `lost` if the thread has nothing with the id, `fault` if the task threw: where it did. */
+/** The reply to a call. `lost`: the thread has nothing with the id. `fault`: where the task threw. */
 export type ThreadReply =
   | { readonly call: number; readonly value: unknown }
   | { readonly call: number; readonly lost: true }
@@ -21,7 +21,7 @@ interface ThreadOptions {
   readonly module: string
   readonly workerData?: unknown
   readonly resourceLimits: ResourceLimits
-  /** The error of the calls that a thread did not answer. */
+  /** The error of calls whose thread ended. */
   readonly lost: string
   /** Called after a thread has ended. */
   readonly onEnd?: () => void
@@ -67,9 +67,9 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
   yield* Effect.addFinalizer(() => Effect.promise(async () => thread?.terminate()))
 
   return {
-    /** Starts the thread if it does not run. Its first task need not wait for that. */
+    /** Starts the thread if it does not run, so that the first task does not wait for the start. */
     start: () => void running(),
-    /** Sends a task to the thread and waits for its answer. */
+    /** Sends a task to the thread and waits for the reply. */
     ask: <A>(id: number, task: Task): Effect.Effect<A, Unavailable> =>
       Effect.suspend(() => {
         const call = calls++
@@ -86,16 +86,16 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
           }),
         )
       }),
-    /** Sends a task that has no answer. */
+    /** Sends a task without a reply. */
     send: (id: number, task: Task) => post({ call: -1, id, task }),
-    /** Sends a task that has no answer and that a thread without anything need not get. */
+    /** Sends a task without a reply, unless the thread has not started. */
     sendIfRunning: (id: number, task: Task) => thread?.postMessage({ call: -1, id, task } satisfies ThreadCall<Task>),
   }
 })
 
 /**
- * How much nicer a thread of background work is. Ten steps leave it a tenth of the CPU time that a busy other thread
- * has.
+ * How far the niceness of a background thread is raised. At ten steps it gets a tenth of the CPU time of another busy
+ * thread.
  */
 const steps = 10
 /** The lowest priority that Linux has. */
@@ -103,8 +103,8 @@ const nicest = 19
 
 /**
  * Lowers the priority of this thread, so that it uses only CPU time that others leave. Without it, a process with one
- * core answers late while it unpacks or indexes: each such thread counts as much as the one that answers. Only Linux
- * has priorities of threads; elsewhere they would be those of the process.
+ * core responds late while it unpacks or indexes, because each such thread gets as much CPU time as the main thread.
+ * Only Linux has priorities of threads; elsewhere this would change the whole process.
  */
 export const lowerPriority = () => {
   if (process.platform !== "linux") return

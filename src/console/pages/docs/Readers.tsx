@@ -20,7 +20,7 @@ interface ReadersProps {
   readonly docs: Docs
 }
 
-/** What readers ask, once the owner wants to know. */
+/** What readers ask, if the owner keeps questions. */
 export const Readers = ({ docs, project }: ReadersProps) => {
   const call = useCall()
   const may = useMay()

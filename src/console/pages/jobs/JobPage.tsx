@@ -121,7 +121,7 @@ interface StepProps {
   readonly tone: Tone
   readonly title: ComponentChildren
   readonly at?: string | null
-  /** How long it took to come here. */
+  /** The time since the step before, in milliseconds. */
   readonly after?: number | undefined
   readonly children?: ComponentChildren
 }

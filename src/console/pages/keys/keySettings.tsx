@@ -106,9 +106,7 @@ const fieldsOf: Record<keyof Settings, ReadonlyArray<keyof SettingTexts>> = {
   metadata: ["metadata"],
 }
 
-/**
- * The settings whose fields differ from before. A field that was not touched is not sent: credits are used meanwhile.
- */
+/** The settings whose fields have changed. An unchanged field is not sent, because credits may be used meanwhile. */
 export const changedSettings = (before: SettingTexts, texts: SettingTexts): ChangedSettings => {
   const names = (Object.keys(fieldsOf) as ReadonlyArray<keyof Settings>).filter((name) =>
     fieldsOf[name].some((field) => before[field] !== texts[field]),

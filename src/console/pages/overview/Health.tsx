@@ -254,7 +254,7 @@ const shares = { warn: 0.05, bad: 0.25 }
 const waits = { warn: 60_000, bad: 300_000 }
 /** The median of the database's operations from which on everything is slow, in milliseconds. */
 const slowDatabase = { warn: 100, bad: 1_000 }
-/** Fewer attempts say nothing about a share. */
+/** With fewer attempts, a share means nothing. */
 const minimumAttempts = 10
 
 const sum = (numbers: ReadonlyArray<number>) => numbers.reduce((all, one) => all + one, 0)

@@ -309,7 +309,9 @@ const listOf = (text: string) => {
   return list.length === 0 ? null : list
 }
 
-/** "none" is no retries; a number that is none is sent as it is typed, and the service says what is wrong with it. */
+/**
+ * "none" means no retries. What is not a number is sent as it was typed, and the service says what is wrong with it.
+ */
 const delaysOf = (text: string) => {
   if (text.trim().toLowerCase() === "none") return []
   return listOf(text)?.map((part) => (Number.isNaN(Number(part)) ? part : Number(part))) ?? null

@@ -12,7 +12,7 @@ import type { EndpointDetail } from "./endpoints.ts"
 
 const hour = 3_600_000
 const recoverable = ["failed", "canceled", "skipped"] as const
-/** Counted up to here for each state: ten pages. */
+/** Limit of the deliveries that are counted for each state: ten pages. */
 const maxPages = 10
 const pageSize = 100
 
@@ -80,7 +80,7 @@ const CountText = ({ count }: { readonly count: Count | Error | undefined }) => 
   )
 }
 
-/** The delivery that failed first was created before its attempt. */
+/** How long before `failing_since` a recovery begins: a delivery is created before its first attempt. */
 const marginMillis = 60_000
 
 /** Since when an endpoint has missed deliveries: since it fails, or since it is inactive. */

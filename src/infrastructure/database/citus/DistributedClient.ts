@@ -10,13 +10,13 @@ import { Shard, shardParameters, type DistributedClient, makeShards, schemaOf } 
 import { type Node, placements } from "./placements.ts"
 import * as SessionFunctions from "./sessionFunctions.ts"
 
-/** Limit of the connections of one shard. All shards together use no more than the operations that run at a time. */
+/** Limit of the connections to one shard. All shards together use one for each operation in flight. */
 const maxConnectionsOfShard = 4
 /** How long a connection to a shard stays open without use. */
 const idleTimeout = "60 seconds"
-/** How often the process looks where the shards are, which changes when an operator moves them. */
+/** How often the process reads on which node each shard is. It changes when an operator moves a shard. */
 const placementInterval = Schedule.spaced("5 seconds")
-/** How long statements that began before a move may use the connections of the node before. */
+/** How long statements that began before a move may still use the connections to the former node. */
 const drainTime = "30 seconds"
 
 type Reserve = Effect.Effect<SqlConnection.Connection, SqlError.SqlError, Scope.Scope>
@@ -151,14 +151,14 @@ export const make = Effect.fnUntraced(function* (
 /** The pause between two heartbeats of a node. */
 const heartbeatInterval = Duration.millis(500)
 /**
- * A node that answers nothing for twice this time is silent. Twice, because the first time may end late while the
- * process itself is busy and has not read the answer.
+ * A node that sends nothing for twice this time is silent. Once is not enough: a busy process may not have read the
+ * response to its heartbeat yet.
  */
 const halfSilence = Duration.millis(750)
 
 /** A worker node, watched by a heartbeat on a connection of its own. */
 interface NodeWatch {
-  /** Opens a socket to the node, which breaks when the node falls silent. Throws while it is silent. */
+  /** Opens a socket to the node. It is destroyed when the node falls silent. Throws while the node is silent. */
   readonly open: () => Socket
   /** Fails at once while the node is silent, so that nobody waits for it. */
   readonly check: Effect.Effect<void, SqlError.SqlError>
@@ -196,7 +196,7 @@ export const nodeWatch = Effect.fnUntraced(function* (
     isSilent = false
     return Effect.logInfo(`The node ${name} answers again`)
   })
-  /** Asks the node. Any answer will do, and so will a refused connection: statements fail at once then. */
+  /** Sends a heartbeat. Any response counts, and so does a refused connection: statements fail at once then. */
   const ask = <A, E, R>(question: Effect.Effect<A, E, R>) =>
     Effect.gen(function* () {
       let isLate = false

@@ -22,7 +22,7 @@ export interface Plan {
 
 const refuse = (message: string) => Effect.fail(new StartupError({ message }))
 
-/** How lately a replica was seen that still runs, in seconds. */
+/** A replica that was seen within so many seconds counts as running. */
 const replicaSeconds = 60
 
 const checkExtension = Effect.gen(function* () {
@@ -33,7 +33,7 @@ const checkExtension = Effect.gen(function* () {
   }
 })
 
-/** Fails when a replica still runs, whose changes would be lost. */
+/** Fails while a replica runs, because its changes would be lost. */
 const checkReplicas = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [running] = yield* sql<{ count: number }>`
@@ -90,7 +90,7 @@ export const plan = Effect.fn("Distribute.plan")(function* (wanted: number) {
   return { shards, nodes, missing, rows, isDone } satisfies Plan
 })
 
-/** From here on, a replica that does not know the shards fails instead of writing where nobody reads. */
+/** From here on, a replica that does not know the shards fails. Otherwise it would write where nobody reads. */
 const begin = Effect.fnUntraced(function* (shards: number) {
   const sql = yield* SqlClient.SqlClient
   yield* sql`
@@ -252,9 +252,9 @@ export const tenantTables = [
 ] as const
 
 /**
- * The tables of the platform, which lie in the schema `public` of the coordinator. Their names in a shard are empty
- * tables, so that a migration is the same everywhere; but for `orgs`, which has a copy of the orgs of the shard with
- * their limits, and `audit_log`, which has the entries of changes in the shard.
+ * The tables of the platform, in the schema `public` of the coordinator. Every shard has them too, so that a migration
+ * is the same everywhere. They are empty there, except `orgs` (a copy of the shard's orgs with their limits) and
+ * `audit_log` (the entries of changes in the shard).
  */
 export const platformTables = [
   "gatehouse_migrations",

@@ -204,7 +204,7 @@ const projects = Effect.gen(function* () {
     )`
   yield* sql`CREATE INDEX projects_by_org ON projects (org_id, id)`
   yield* sql`CREATE UNIQUE INDEX projects_subdomain ON projects (subdomain)`
-  // Not unique: after a rename, a name can stand on the project of the repository that gave it up, too.
+  // Not unique: after a rename, the project of the repository that had the name before may still have it.
   yield* sql`CREATE INDEX projects_by_host ON projects (lower(host_owner), lower(host_repo)) WHERE host_owner IS NOT NULL`
   // Two issuers may use the same id for different repositories.
   yield* sql`CREATE UNIQUE INDEX projects_repository ON projects (repository_id, issuer)`
@@ -245,7 +245,8 @@ const projects = Effect.gen(function* () {
 const documentation = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
 
-  // Without docs_zip_url it is removed, and its rows are being erased. edition: the id of the pages that are read.
+  // docs_zip_url is null: the documentation was removed, and its rows are being erased. edition: the id of the pages
+  // that are read.
   yield* sql`
     CREATE TABLE project_docs (
       org_id text COLLATE "C" NOT NULL,
@@ -628,9 +629,8 @@ const activity = Effect.gen(function* () {
 })
 
 /**
- * Where one org has nearly all rows, statistics say that to read an org is to read the table, and a plan for every org
- * would go through the whole table for a small one. So each is planned as if it had a hundred rows, from the next
- * ANALYZE on.
+ * When one org has nearly all rows, the statistics say that reading an org means reading the whole table, and the plan
+ * for a small org would do that too. So the planner assumes a hundred rows for each org, from the next ANALYZE on.
  */
 const statistics = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -640,7 +640,8 @@ const statistics = Effect.gen(function* () {
   yield* sql`ALTER TABLE deployments ALTER COLUMN project_id SET (n_distinct = -0.01)`
   yield* sql`ALTER TABLE jobs ALTER COLUMN workflow SET (n_distinct = 100)`
   yield* sql`ALTER TABLE events ALTER COLUMN type SET (n_distinct = 100)`
-  // The same for an expression: without statistics, an org or a project is planned as a two-hundredth of all.
+  // The same for an expression: without statistics, the planner assumes that an org or a project has a two-hundredth of
+  // all rows.
   for (const index of ["api_keys_by_external_id", "deployments_by_branch", "deployments_by_preview"]) {
     yield* sql`ALTER INDEX ${sql(index)} ALTER COLUMN 1 SET STATISTICS 0`
   }
