@@ -1,12 +1,12 @@
 import { Effect, Redacted } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyUsageReport } from "../../domain/keys/KeyUsage.ts"
 import { LeakedKeys } from "../../domain/keys/LeakedKeys.ts"
 import { Api } from "../api/Api.ts"
 import { clientAddress } from "../clientAddress.ts"
 
-export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
+export const layer = group(Api, "keys", (handlers) =>
   Effect.zipWith(ApiKeys, KeyUsageReport, (keys, usages) =>
     handlers.handleAll({
       createForProject: ({ payload }) => keys.createForProject(payload),
@@ -23,6 +23,6 @@ export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
   ),
 )
 
-export const secretScanning = HttpApiBuilder.group(Api, "secretScanning", (handlers) =>
+export const secretScanning = group(Api, "secretScanning", (handlers) =>
   Effect.map(LeakedKeys, (leaked) => handlers.handleAll({ github: ({ payload }) => leaked.report(payload) })),
 )

@@ -1,9 +1,9 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import { AuditLog } from "../../domain/audit/AuditLog.ts"
 import { Api } from "../api/Api.ts"
 
-export const layer = HttpApiBuilder.group(Api, "audit", (handlers) =>
+export const layer = group(Api, "audit", (handlers) =>
   Effect.map(AuditLog, (audit) =>
     handlers.handleAll({
       list: ({ params, query }) => audit.list(params.orgId, query),

@@ -1,5 +1,6 @@
 import { Effect, Stream } from "effect"
-import { HttpApiBuilder, HttpApiSchema } from "effect/http-api"
+import { HttpApiSchema } from "effect/http-api"
+import { group } from "./group.ts"
 import type { AnswerPart } from "../../domain/docs/Chat.ts"
 import { Chats } from "../../domain/docs/Chats.ts"
 import { DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
@@ -18,7 +19,7 @@ const uiMessageStream = (parts: Stream.Stream<AnswerPart>) =>
     headers: { "x-vercel-ai-ui-message-stream": "v1" as const, "x-accel-buffering": "no" as const },
   })
 
-export const layer = HttpApiBuilder.group(Api, "chat", (handlers) =>
+export const layer = group(Api, "chat", (handlers) =>
   Effect.zipWith(Chats, DocsQuestions, (chats, questions) =>
     handlers.handleAll({
       answer: ({ payload }) =>

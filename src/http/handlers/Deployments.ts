@@ -1,10 +1,10 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { currentRun } from "../../domain/Principal.ts"
 import { Api } from "../api/Api.ts"
 
-export const layer = HttpApiBuilder.group(Api, "deployments", (handlers) =>
+export const layer = group(Api, "deployments", (handlers) =>
   Effect.map(Deployments, (deployments) =>
     handlers.handleAll({
       register: () => Effect.flatMap(currentRun, deployments.register),

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import { wholeListPage } from "../../domain/Page.ts"
 import { Events } from "../../domain/webhooks/Events.ts"
 import { Api } from "../api/Api.ts"
@@ -15,7 +15,7 @@ const allPublished = (repeated: number, count: number) =>
     ? "The events are published."
     : `${count - repeated} of ${count} events are published; the others have the idempotency_key of an earlier event, which stays as it is.`
 
-export const layer = HttpApiBuilder.group(Api, "events", (handlers) =>
+export const layer = group(Api, "events", (handlers) =>
   Effect.map(Events, (events) =>
     handlers.handleAll({
       publish: ({ payload }) =>

@@ -1,7 +1,7 @@
 import { NodeHttpServerRequest } from "@effect/platform-node"
 import { Effect, Layer, Schema } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import type { ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { Unavailable } from "../../domain/Errors.ts"
@@ -119,7 +119,7 @@ const jobPageAnswer = jsonAnswer(JobPage)
 const scheduleAnswer = jsonAnswer(JobScheduleDetail)
 const schedulePageAnswer = jsonAnswer(JobSchedulePage)
 
-const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
+const jobs = group(Api, "jobs", (handlers) =>
   Effect.map(Jobs, (jobs) =>
     handlers.handleAll({
       create: ({ payload }) => Effect.map(jobs.create(payload), (job_id) => ({ ...done(created(payload)), job_id })),
@@ -134,7 +134,7 @@ const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
   ),
 )
 
-const schedules = HttpApiBuilder.group(Api, "schedules", (handlers) =>
+const schedules = group(Api, "schedules", (handlers) =>
   Effect.map(JobSchedules, (schedules) =>
     handlers.handleAll({
       create: ({ payload }) =>

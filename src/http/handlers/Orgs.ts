@@ -1,9 +1,9 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import { Orgs } from "../../domain/orgs/Orgs.ts"
 import { Api } from "../api/Api.ts"
 
-export const layer = HttpApiBuilder.group(Api, "orgs", (handlers) =>
+export const layer = group(Api, "orgs", (handlers) =>
   Effect.map(Orgs, (orgs) =>
     handlers.handleAll({
       create: ({ payload }) => orgs.create(payload),

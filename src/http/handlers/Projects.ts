@@ -1,9 +1,9 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import { Projects } from "../../domain/projects/Projects.ts"
 import { Api } from "../api/Api.ts"
 
-export const layer = HttpApiBuilder.group(Api, "projects", (handlers) =>
+export const layer = group(Api, "projects", (handlers) =>
   Effect.map(Projects, (projects) =>
     handlers.handleAll({
       create: ({ payload }) => projects.create(payload),

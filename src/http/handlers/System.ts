@@ -1,9 +1,9 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import { Readiness } from "../../domain/activity/ServiceStates.ts"
 import { Api } from "../api/Api.ts"
 
-export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
+export const layer = group(Api, "system", (handlers) =>
   Effect.map(Readiness, (readiness) =>
     handlers.handleAll({
       healthz: () => Effect.succeed({ ok: true }),

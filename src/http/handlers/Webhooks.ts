@@ -1,12 +1,12 @@
 import { Effect, Layer } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { group } from "./group.ts"
 import { DeliveryLog } from "../../domain/webhooks/DeliveryLog.ts"
 import { SigningKeys } from "../../domain/webhooks/Signatures.ts"
 import { WebhookEndpoints } from "../../domain/webhooks/WebhookEndpoints.ts"
 import { Api } from "../api/Api.ts"
 import { done } from "../api/responses.ts"
 
-const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
+const endpoints = group(Api, "webhooks", (handlers) =>
   Effect.zipWith(WebhookEndpoints, SigningKeys, (endpoints, keys) =>
     handlers.handleAll({
       create: ({ payload }) =>
@@ -26,7 +26,7 @@ const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
   ),
 )
 
-const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
+const deliveries = group(Api, "deliveries", (handlers) =>
   Effect.map(DeliveryLog, (log) =>
     handlers.handleAll({
       list: ({ payload }) => log.list(payload),
