@@ -232,8 +232,20 @@ class PreferredTls extends Duplex {
 
   #use(transport: Socket) {
     this.#transport = transport
-    transport.on("data", (chunk) => this.push(chunk) || transport.pause())
+    transport.on("data", (chunk: Buffer) => {
+      if (this.readableFlowing === true && this.readableLength === 0 && this.listenerCount("data") > 0) {
+        this.emit("data", chunk)
+      } else if (!this.push(chunk)) transport.pause()
+    })
     this.#waiting?.()
+  }
+
+  /** Passes on what nothing waits in front of: through two streams, a statement costs 5 µs more CPU time. */
+  override write(chunk: Buffer, ...rest: ReadonlyArray<never>) {
+    const transport = this.#transport
+    return transport === undefined || this.writableLength > 0
+      ? super.write(chunk, ...rest)
+      : transport.write(chunk, ...rest)
   }
 
   override _write(chunk: Buffer, _encoding: string, done: () => void) {
