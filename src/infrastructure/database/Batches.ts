@@ -1,4 +1,4 @@
-import { Cause, Effect, Exit, Request, RequestResolver, Semaphore } from "effect"
+import { Cause, Effect, Exit } from "effect"
 import { LRUCache } from "lru-cache"
 import { RequestOrg } from "../../domain/Principal.ts"
 
@@ -8,21 +8,33 @@ const maxStatements = 2
 /** The result of a question: `undefined` if it has no answer. */
 export type Found<A, E> = Exit.Exit<A | undefined, E>
 
-interface Question<K, A, E> extends Request.Request<A | undefined, E> {
+/** One caller's question. */
+interface Asked<K, A, E> {
   readonly question: K
+  readonly done: (found: Found<A, E>) => void
 }
 
-/** Logs one line for a batch, however many of its callbacks threw. */
-const logFaults = (faults: ReadonlyArray<unknown>) =>
-  faults.length === 0
+/** Calls each callback; logs one line for a batch, however many of them threw. */
+const answer = <K, A, E>(batch: ReadonlyArray<Asked<K, A, E>>, exit: Exit.Exit<ReadonlyMap<K, A>, E>) => {
+  const faults: Array<unknown> = []
+  for (const { done, question } of batch) {
+    try {
+      done(Exit.map(exit, (answers) => answers.get(question)))
+    } catch (fault) {
+      faults.push(fault)
+    }
+  }
+  return faults.length === 0
     ? Effect.void
     : Effect.logError(`Callbacks of a batch threw: ${faults.length}`, Cause.die(faults[0]))
+}
 
 /**
  * Combines questions to the database into batches. The questions of one turn of the event loop are one statement,
  * without duplicates. A question never joins a statement that was sent before, so its answer is not older than the
- * question. While two statements run, questions wait for the next one: RequestResolver alone runs any number at once,
- * which would take all connections and exceed the margin of an org's limit.
+ * question. While two statements run, questions wait for the next one: any number at once would take all connections
+ * and exceed the margin of an org's limit. Not by RequestResolver, whose sets are used again and again: what was in
+ * them grows old with them, and garbage collection takes 4 µs more of a validation.
  *
  * @param ask finds the answers; a question without an answer is absent from the map
  * @param maxSize the maximum number of questions in a statement
@@ -31,44 +43,52 @@ export const make = <K, A, E>(
   ask: (questions: ReadonlyArray<K>) => Effect.Effect<ReadonlyMap<K, A>, E>,
   maxSize: number,
 ) =>
-  Effect.gen(function* () {
-    const context = yield* Effect.context<never>()
-    const statements = yield* Semaphore.make(maxStatements)
-    const questionOf = Request.of<Question<K, A, E>>()
-    const resolver = RequestResolver.make<Question<K, A, E>>((entries) =>
+  Effect.map(Effect.context<never>(), (context) => {
+    const run = Effect.runForkWith(context)
+    let waiting = new Set<Asked<K, A, E>>()
+    let statements = 0
+    let isStarting = false
+
+    const take = () => {
+      const all = [...waiting]
+      waiting = new Set(all.slice(maxSize))
+      return all.slice(0, maxSize)
+    }
+    /** Asks what waits, statement by statement, until nothing does. */
+    const drain: Effect.Effect<void> = Effect.suspend(() => {
+      const batch = take()
+      if (batch.length === 0) return Effect.sync(() => void statements--)
+      start()
       // Suspended, so that an exception of `ask` reaches the questions.
-      Effect.suspend(() => ask([...new Set(entries.map(({ request }) => request.question))])).pipe(
-        statements.withPermit,
+      return Effect.suspend(() => ask([...new Set(batch.map(({ question }) => question))])).pipe(
         Effect.exit,
-        Effect.flatMap((exit) => {
-          const faults: Array<unknown> = []
-          for (const entry of entries) {
-            try {
-              entry.completeUnsafe(Exit.map(exit, (answers) => answers.get(entry.request.question)))
-            } catch (fault) {
-              faults.push(fault)
-            }
-          }
-          return logFaults(faults)
-        }),
-      ),
-    ).pipe(
-      RequestResolver.batchN(maxSize),
-      RequestResolver.setDelayEffect(Effect.andThen(Effect.yieldNow, statements.withPermit(Effect.void))),
-    )
+        Effect.flatMap((exit) => answer(batch, exit)),
+        Effect.andThen(drain),
+      )
+    })
+    const begin = Effect.suspend(() => {
+      isStarting = false
+      return drain
+    })
+    const start = () => {
+      if (isStarting || waiting.size === 0 || statements === maxStatements) return
+      isStarting = true
+      statements++
+      // After the other requests of this turn of the event loop.
+      run(Effect.andThen(Effect.yieldNow, begin))
+    }
 
     /**
      * Asks one question and later calls `done` with the result. Returns a function that withdraws an unsent question.
      */
     return (question: K, done: (found: Found<A, E>) => void) => {
       let isWithdrawn = false
-      const onExit = (found: Found<A, E>) => {
-        if (!isWithdrawn) done(found)
-      }
-      const remove = Effect.requestUnsafe(questionOf({ question }), { resolver, onExit, context })
+      const asked = { question, done: (found: Found<A, E>) => void (isWithdrawn || done(found)) }
+      waiting.add(asked)
+      start()
       return () => {
         isWithdrawn = true
-        remove()
+        waiting.delete(asked)
       }
     }
   })
