@@ -150,8 +150,11 @@ export const layer = Layer.effect(
           change(stored, queued, { delayed: true, retriedAttempts })
           return changed
         }
-        const finishedAttempt = row.status === "running" ? row.attempt : null
-        change(stored, { ...ended, ...outcome, status, finished_at: now }, { delayed: false, finishedAttempt })
+        change(
+          stored,
+          { ...ended, ...outcome, status, finished_at: now },
+          { delayed: false, finishedAttempt: decision.by },
+        )
         yield* writeEvent(world, random, stored, { ...outcome, status }, nonce, now)
         return changed
       }),

@@ -55,7 +55,7 @@ export interface JobState {
   readonly lease_expires_at: DateTime.Utc | null
   readonly max_attempts: number
   readonly retry_delay_seconds: number
-  /** The attempt that finished the job. `null`: no running attempt did, or the job is unfinished. */
+  /** The attempt whose report finished the job. `null`: no report of a running attempt did, or it is unfinished. */
   readonly finishedAttempt: number | null
   /** The attempts that failed with a retry: bit n for attempt n + 1. */
   readonly retriedAttempts: number
@@ -63,7 +63,8 @@ export interface JobState {
 
 /** What a report changes. */
 export type JobDecision =
-  | { readonly _tag: "Finish"; readonly outcome: JobOutcome }
+  /** `by`: the running attempt that reported it. `null`: no attempt did. */
+  | { readonly _tag: "Finish"; readonly outcome: JobOutcome; readonly by: number | null }
   | { readonly _tag: "Retry"; readonly outcome: JobOutcome; readonly runAt: DateTime.Utc }
   | { readonly _tag: "Cancel" }
   | { readonly _tag: "Unchanged" }
@@ -113,12 +114,18 @@ export const retryDelay = (retryDelaySeconds: number, attempt: number) =>
 /** The bit of an attempt in `retriedAttempts`; 0 for an attempt that no job has. */
 export const attemptBit = (attempt: number) => (attempt > 31 ? 0 : 1 << (attempt - 1))
 
+const finish = ({ attempt, status }: JobState, outcome: JobOutcome): JobDecision => ({
+  _tag: "Finish",
+  outcome,
+  by: status === "running" ? attempt : null,
+})
+
 /** The decision about a failure with a retry. */
 const retryOrFinish = (job: JobState, outcome: JobOutcome, now: DateTime.Utc): JobDecision => {
   // Queued again already, by an expired lease or by an earlier report. A job that was never claimed has no attempt to
   // retry.
   if (job.status === "queued" && job.attempt > 0) return unchanged
-  if (job.status !== "running" || job.attempt >= job.max_attempts) return { _tag: "Finish", outcome }
+  if (job.status !== "running" || job.attempt >= job.max_attempts) return finish(job, outcome)
   const runAt = DateTime.add(now, { seconds: retryDelay(job.retry_delay_seconds, job.attempt) })
   return { _tag: "Retry", outcome, runAt }
 }
@@ -140,7 +147,7 @@ const decideEnded = (job: JobState, report: Ended, now: DateTime.Utc): Result.Re
   if (job.status === outcome.status) return Result.succeed(unchanged)
   if (job.status === "canceled") return Result.fail(canceledConflict())
   if (job.status === "completed" || job.status === "failed") return Result.fail(otherOutcomeConflict())
-  return Result.succeed(retry ? retryOrFinish(job, outcome, now) : { _tag: "Finish", outcome })
+  return Result.succeed(retry ? retryOrFinish(job, outcome, now) : finish(job, outcome))
 }
 
 const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
@@ -148,7 +155,7 @@ const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecis
   if (job.status === "completed") return Result.fail(otherOutcomeConflict())
   const hasExpired = job.lease_expires_at !== null && DateTime.isLessThanOrEqualTo(job.lease_expires_at, now)
   return job.status === "running" && hasExpired
-    ? Result.succeed({ _tag: "Finish", outcome: leaseExpired })
+    ? Result.succeed({ _tag: "Finish", outcome: leaseExpired, by: null })
     : Result.fail(notRunningConflict())
 }
 

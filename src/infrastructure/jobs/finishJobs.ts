@@ -254,7 +254,7 @@ const columnsOf = ({ decision, job }: Change) => {
     case "Finish": {
       const { error, mapped_stack, result, status } = decision.outcome
       const outcome = { status, result: toJsonText(result), error, mapped_stack: toJsonText(mapped_stack) }
-      return { ...empty, ...outcome, finishedAttempt: job.status === "running" ? attempt : null }
+      return { ...empty, ...outcome, finishedAttempt: decision.by }
     }
   }
 }

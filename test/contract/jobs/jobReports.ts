@@ -14,8 +14,8 @@ import {
   deliveriesOf,
   epoch,
   failed,
-  failExpired,
   findJob,
+  failExpired,
   finish,
   heartbeat,
   insertEndpoint,
@@ -168,6 +168,19 @@ export const jobReports = (it: It) => {
         assert.strictEqual(JSON.stringify((yield* findJob(orgId, jobId)).result), '"new"')
         assert.strictEqual((yield* eventsOf(jobId)).length, 1)
       }),
+  )
+
+  // Seen failing: the report was answered as one that the job has, and its error was lost.
+  it.effect("fence: a report of an attempt whose lease expired is refused when the job has failed by that", () =>
+    Effect.gen(function* () {
+      const { jobId, now, orgId } = yield* insertClaimed()
+      const late = plus(now, 61)
+      yield* failExpired(orgId, jobId, late)
+      for (const outcome of [completed("late"), failed()]) {
+        assert.strictEqual(yield* failureOf(finish(orgId, jobId, outcome, late, { attempt: 1 })), over(1))
+      }
+      assert.strictEqual((yield* findJob(orgId, jobId)).error, "lease expired")
+    }),
   )
 
   it.effect(
