@@ -50,7 +50,7 @@ export const startReader = async (service: Service) => {
   }
 }
 
-/** The times to the first byte of small chats, one every 50 ms, while other work is under way. */
+/** The times to the first byte of small chats, one every 50 ms, while other work runs. */
 export const smallChatsBeside = async <A>(
   chat: Awaited<ReturnType<typeof startReader>>,
   work: () => Promise<A>,

@@ -54,7 +54,7 @@ const requestFromGitHub = Effect.fnUntraced(function* (environment: Environment,
 /** The claims that Buildkite adds only on request; the service needs these ids. */
 const buildkiteClaims = "organization_id,pipeline_id"
 const agentFault =
-  "buildkite-agent gives no token. The job must run in a Buildkite agent of version 3.48 or later, with buildkite-agent in PATH"
+  "buildkite-agent returned no token. The job must run in a Buildkite agent of version 3.48 or later, with buildkite-agent in PATH"
 
 /** Asks Buildkite's agent. Source: Buildkite's "buildkite-agent oidc". */
 const requestFromBuildkite = (environment: Environment, audience: string) =>

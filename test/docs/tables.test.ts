@@ -42,7 +42,7 @@ it("docs/events.md lists every event of Gatehouse itself, and no other", () => {
 
 it("docs/upgrading.md says of every migration how previous replicas work beside it", () => {
   const numbers = readdirSync(`${repository}src/infrastructure/database/migrations`).map((name) => parseInt(name, 10))
-  const [, section] = page("docs/upgrading.md").split("## Rolling upgrades")
+  const [, section] = page("docs/upgrading.md").split("## Upgrade replica by replica")
   const listed = [...section!.matchAll(/^\| (\d+) /gm)].map(([, number]) => Number(number))
   // The first migration has no previous replicas.
   expect([1, ...listed]).toEqual(numbers)

@@ -45,9 +45,9 @@ it.live("Buildkite: the agent gets the audience and the ids", () =>
     assert.strictEqual(asked, `oidc request-token --audience ${audience} --claim organization_id,pipeline_id`)
     behave("echo secret >&2; exit 1")
     const fault = yield* faultOf(environment)
-    assert.include(fault, "buildkite-agent gives no token")
+    assert.include(fault, "buildkite-agent returned no token")
     assert.notInclude(fault, "secret")
-    assert.include(yield* faultOf({ BUILDKITE: "true", PATH: "" }), "buildkite-agent gives no token")
+    assert.include(yield* faultOf({ BUILDKITE: "true", PATH: "" }), "buildkite-agent returned no token")
   }),
 )
 

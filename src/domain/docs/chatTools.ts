@@ -28,13 +28,13 @@ export type ToolDefinition = Omit<ModelTool, "run">
 export const docsToolDefinitions = {
   search: {
     name: "search_docs",
-    description: "Searches the documentation. Gives the best passages with the slugs of their pages.",
+    description: "Searches the documentation. Returns the best passages with the slugs of their pages.",
     parameter: { name: "query", description: "What to look for: a few words, as the documentation would say it." },
   },
   read: {
     name: "read_page",
     description: "Reads a whole page of the documentation.",
-    parameter: { name: "slug", description: "The slug of the page, as search_docs gives it." },
+    parameter: { name: "slug", description: "The slug of the page, as search_docs returns it." },
   },
 } satisfies Record<string, ToolDefinition>
 

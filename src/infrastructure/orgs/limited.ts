@@ -79,8 +79,8 @@ const makeRooms = Effect.fnUntraced(function* (name: CountedRows, limit: string,
  * The limit of one kind of rows.
  *
  * The INSERT has the condition `guard`. It counts up to 80 rows by an index, or none when a count of the last minute is
- * far below the limit (`mostRows`), so it needs no extra round trip. Near the limit it inserts nothing, and `admit` decides under a
- * lock of the org and the limit.
+ * far below the limit (`mostRows`), so it needs no extra round trip. Near the limit it inserts nothing, and `admit`
+ * decides under a lock of the org and the limit.
  *
  * A limit of up to 20,000 is exact while an org has at most 256 creations in flight over all replicas. Each further
  * creation in flight may exceed it by one. Larger limits are counted in the background every few seconds. Rows that
