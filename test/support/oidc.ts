@@ -164,7 +164,7 @@ const start = (audience: string, listening: () => void) => {
   const json = (response: ServerResponse, body: object) =>
     response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body))
   const answer = (request: IncomingMessage, response: ServerResponse) => {
-    if (request.url === "/elsewhere") return json(response, { keys: published })
+    if (request.url?.split("?", 1)[0] === "/elsewhere") return json(response, { keys: published })
     const discovered = request.url?.endsWith(discoveryPath) === true
     if (discovered && discovery === "normal") {
       const base = `http://${request.headers.host}`

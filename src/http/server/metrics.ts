@@ -34,14 +34,22 @@ export const layer = HttpRouter.use(
   }),
 )
 
-/** Whether a scraper takes OpenMetrics: it names the type, and not with the weight 0, which refuses it. */
-const acceptsOpenMetrics = (accept = "") =>
+/** Whether a scraper prefers OpenMetrics to the text format: it names the type, with no smaller weight. */
+const acceptsOpenMetrics = (accept = "") => {
+  const weight = weightOf(accept, "application/openmetrics-text")
+  return weight > 0 && weight >= weightOf(accept, "text/plain")
+}
+
+/** The greatest weight that `Accept` gives a media type; 0 if it does not name it. Source: RFC 9110, section 12.5.1. */
+const weightOf = (accept: string, type: string) =>
   accept
+    .toLowerCase()
     .split(",")
-    .map((range) => range.split(";").map((part) => part.trim().toLowerCase()))
-    .some(
-      ([type, ...options]) => type === "application/openmetrics-text" && !options.some((_) => /^q=0(\.0*)?$/.test(_)),
-    )
+    .map((range) => range.split(";").map((part) => part.trim()))
+    .reduce((greatest, [name, ...parameters]) => {
+      const weight = name === type ? Number(parameters.find((_) => _.startsWith("q="))?.slice(2) ?? 1) : 0
+      return weight > greatest ? weight : greatest
+    }, 0)
 
 /**
  * The text format of Prometheus as OpenMetrics 1.0: the family of a counter has no `_total`, the buckets of traced
