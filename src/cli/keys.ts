@@ -268,11 +268,11 @@ const rotate = Command.make(
     const params = { orgId: yield* resolveOrg(org), id }
     yield* call(
       (gatehouse) => gatehouse.keys.rotate({ params, payload: { ...clear, ...given(settings), ...limits } }),
-      (created) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the overlap.`),
+      (created) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the grace period.`),
     )
   }),
 ).pipe(
-  Command.withDescription("Replace a key with a new one, and print it; the old one stays valid for the overlap"),
+  Command.withDescription("Replace a key with a new one, and print it; the old one stays valid for the grace period"),
   Command.withExamples([{ command: "gatehouse keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600" }]),
 )
 

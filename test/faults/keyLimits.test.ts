@@ -95,7 +95,7 @@ const threeReplicas = (environment: Readonly<Record<string, string>>) =>
   Effect.replicateEffect(startService(environment), 3, { concurrency: 3 })
 
 describe("limits of keys over three replicas", () => {
-  // Fails if leased units drain at once, or if portions are used past their lifetime.
+  // Fails if leased units drain at once, or if leased quotas are used past their lifetime.
   it.live("never allow more than the limit, and at least 95 % of it", () =>
     Effect.gen(function* () {
       const environment = { DATABASE_URL: yield* freshPostgres(), ENCRYPTION_KEY: encryptionKey }
@@ -109,7 +109,7 @@ describe("limits of keys over three replicas", () => {
     }),
   )
 
-  // Fails if a portion is kept after its lease failed.
+  // Fails if a leased quota is kept after its lease failed.
   it.live("hold after kill -9 of a replica and a restart of PostgreSQL, and lose at most 1 % of the credits", () =>
     Effect.gen(function* () {
       const postgres = yield* restartablePostgres
@@ -133,7 +133,7 @@ describe("limits of keys over three replicas", () => {
       // Less the pause of the database, and the units that died with the replica.
       assert.isAtLeast(share, 0.6 * demand)
 
-      // Both replicas return their portions.
+      // Both replicas return their leased quotas.
       for (const one of alive) yield* one.end("SIGTERM")
       const last = yield* startService({ DATABASE_URL: postgres.url, ENCRYPTION_KEY: encryptionKey })
       const listed = (yield* last.send("GET", `${keys.path}?limit=100`)).json as {

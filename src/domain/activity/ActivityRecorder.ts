@@ -35,7 +35,7 @@ const add = <A extends { readonly count: number }>(rows: Map<string, A>, key: st
   rows.set(key, { ...row, count: row.count + before })
 }
 
-/** Counts what happens in memory, and writes it in batches. Counting never waits and never fails. */
+/** A batch writer: counts what happens in memory, and writes it in batches. Counting never waits and never fails. */
 export class ActivityRecorder extends Context.Service<
   ActivityRecorder,
   {

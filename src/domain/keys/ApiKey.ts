@@ -141,8 +141,8 @@ export const UpdateKey = Schema.Struct({
   .annotate({ identifier: "UpdateKey" })
 export type UpdateKey = typeof UpdateKey.Type
 
-/** The default overlap of a rotation: one day. */
-export const defaultOverlapSeconds = 86_400
+/** The default grace period of a rotation: one day. */
+export const defaultGraceSeconds = 86_400
 
 export const RotateKey = Schema.Struct({
   overlapSeconds: Schema.optionalKey(

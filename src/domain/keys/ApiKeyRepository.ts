@@ -28,7 +28,7 @@ export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "hash"
   readonly now: DateTime.Utc
   /** When the new key expires; `null`: never, `undefined`: when the old key expires. */
   readonly expiresAt: DateTime.Utc | null | undefined
-  /** The end of the overlap. The old key expires then, or earlier by its own expiry. */
+  /** The end of the grace period. The old key expires then, or earlier by its own expiry. */
   readonly oldKeyUntil: DateTime.Utc
   /** The settings that differ from those of the old key. Limits are of both keys, which have one counter. */
   readonly settings: SettingsChange

@@ -22,7 +22,7 @@ import {
   type CreatedApiKey,
   type CreateOrgKey,
   type CreateProjectKey,
-  defaultOverlapSeconds,
+  defaultGraceSeconds,
   displayPrefix,
   fromRandomBytes,
   type RotateKey,
@@ -87,7 +87,7 @@ export class ApiKeys extends Context.Service<
       input: UpdateKey,
     ) => Effect.Effect<ApiKey, InvalidRequest | NotFound | Conflict | ChangeRefused, CurrentPrincipal>
     readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
-    /** Replaces a key of the org by a new one. The old key stays valid during the overlap. */
+    /** Replaces a key of the org by a new one. The old key stays valid for the grace period. */
     readonly rotate: (
       orgId: string,
       keyId: string,
@@ -137,10 +137,10 @@ export class ApiKeys extends Context.Service<
     readonly tryValidate: (key: string, use: KeyChecks.KeyUse, done: (answer: ValidatedKey | undefined) => void) => void
     /** Writes the uses since the last call. Uses that could not be written are written by the next call. */
     readonly flushUsage: Effect.Effect<void, Unavailable>
-    /** Returns the portions of limits that are idle or past their lifetime. */
-    readonly returnIdlePortions: Effect.Effect<void>
-    /** Returns all portions of limits, at shutdown. */
-    readonly returnPortions: Effect.Effect<void>
+    /** Returns the leased quotas that are idle or past their lifetime. */
+    readonly returnIdleQuotas: Effect.Effect<void>
+    /** Returns all leased quotas, at shutdown. */
+    readonly returnQuotas: Effect.Effect<void>
   }
 >()("gatehouse/domain/ApiKeys") {
   static readonly layer = Layer.effect(
@@ -202,7 +202,7 @@ export class ApiKeys extends Context.Service<
       const rotate = Effect.fn("ApiKeys.rotate")(function* (
         orgId: string,
         keyId: string,
-        { expiresAt, overlapSeconds = defaultOverlapSeconds, ...asked }: typeof RotateKey.Type,
+        { expiresAt, overlapSeconds = defaultGraceSeconds, ...asked }: typeof RotateKey.Type,
       ) {
         yield* requireOrg(orgId)
         const now = yield* DateTime.now

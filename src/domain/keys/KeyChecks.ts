@@ -5,7 +5,7 @@ import { failureLimit } from "../networks.ts"
 import { apiKeyLength, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
 import { KeyHash, KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
-import * as KeyPortions from "./LeasedQuotas.ts"
+import * as LeasedQuotas from "./LeasedQuotas.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 
 // One value: the error does not reveal why a key is invalid.
@@ -50,7 +50,7 @@ export const make = Effect.gen(function* () {
     "Too many validations from this address failed. Try again after the seconds in Retry-After, or send an org key as the credential.",
   )
   const lookup = yield* KeyLookup
-  const portions = yield* KeyPortions.make(notValid)
+  const quotas = yield* LeasedQuotas.make(notValid)
   const usage = KeyUsage.make(repository, yield* KeyUsage.KeyUsageRepository)
 
   /** Returns the grant if it is valid at a time. */
@@ -85,7 +85,7 @@ export const make = Effect.gen(function* () {
 
   /** Takes the cost of a use from memory; `undefined` when the operation has to decide. */
   const takeFromMemory = ({ limits, orgId }: KeyGrant, cost: number, use: KeyUse) =>
-    isUnlimited(limits, cost, use) ? null : portions.takeFromMemory(orgId, limits, cost)
+    isUnlimited(limits, cost, use) ? null : quotas.takeFromMemory(orgId, limits, cost)
 
   /** Counts a use that nothing refuses; returns its answer. */
   const granted = (grant: KeyGrant, use: KeyUse, credits: number | null, source: ValidationSource, now: number) => {
@@ -136,7 +136,7 @@ export const make = Effect.gen(function* () {
       return yield* new Forbidden({ error: `The key does not have the permission ${missing}.` })
     }
     const { limits, orgId } = grant
-    const taken = isUnlimited(limits, cost, use) ? Effect.succeed(null) : portions.take(orgId, limits, cost)
+    const taken = isUnlimited(limits, cost, use) ? Effect.succeed(null) : quotas.take(orgId, limits, cost)
     const credits = yield* Effect.tapError(taken, ({ _tag }) =>
       Effect.sync(() => {
         const isLimited = _tag === "TooManyRequests" || _tag === "CostAboveLimit" || _tag === "CreditsExhausted"
@@ -167,7 +167,7 @@ export const make = Effect.gen(function* () {
   return {
     ...{ recognize, tryValidate, authenticate, authenticateHash, validate },
     flushUsage: usage.flush,
-    returnIdlePortions: portions.returnIdle,
-    returnPortions: portions.returnAll,
+    returnIdleQuotas: quotas.returnIdle,
+    returnQuotas: quotas.returnAll,
   }
 })

@@ -10,7 +10,7 @@ interface CreditBalance {
 
 /** The limits of a key, and what is taken of them. After a rotation, both keys have one counter. */
 export interface KeyCounter {
-  /** Grows with each change of the limits, which ends all portions. */
+  /** Grows with each change of the limits, which ends all leased quotas. */
   readonly version: number
   readonly rateLimit: RateLimit | null
   readonly bucket: RateBucket
@@ -18,7 +18,7 @@ export interface KeyCounter {
 }
 
 /** Units of all limits of a counter, for one replica to use. */
-export interface Portion {
+export interface LeasedQuota {
   readonly units: number
   readonly version: number
   /** When it was leased, in milliseconds of the database's clock. */
@@ -33,19 +33,19 @@ export interface LeaseAsk {
   readonly need: number
   /** The units of all uses that wait. */
   readonly waiting: number
-  /** The units that the replica expects to use within the lifetime of a portion. */
+  /** The units that the replica expects to use within the lifetime of a leased quota. */
   readonly want: number
-  /** What is left of an earlier portion. */
-  readonly unused: Portion | null
+  /** What is left of an earlier leased quota. */
+  readonly unused: LeasedQuota | null
 }
 
-/** The answer: a portion of at least `need` units, or of none. */
-export interface Lease extends Portion {
-  /** How long the portion may be used, from the time of the question on. */
+/** The answer: a quota of at least `need` units, or of none. */
+export interface Lease extends LeasedQuota {
+  /** How long the quota may be used, from the time of the request on. */
   readonly lifetimeMillis: number
-  /** The credits that are left beside this and other portions; `null` without credits. */
+  /** The credits that are left beside this and other quotas; `null` without credits. */
   readonly remaining: number | null
-  /** Why the portion is empty though units are needed. */
+  /** Why the quota is empty though units are needed. */
   readonly exhausted: "rateLimit" | "credits" | null
   /** The milliseconds until the needed units may be left; `undefined` if never. */
   readonly retryMillis: number | undefined
@@ -71,7 +71,7 @@ export const refilled = (credits: CreditBalance, now: number): CreditBalance => 
 }
 
 /** The units of a limit that a replica may hold: none below 100, 10 below 1,000, else 1 %. */
-export const maxPortion = (limit: number) => (limit < 100 ? 0 : limit < 1000 ? 10 : Math.floor(limit / 100))
+export const maxQuota = (limit: number) => (limit < 100 ? 0 : limit < 1000 ? 10 : Math.floor(limit / 100))
 
 const advance = (counter: KeyCounter, now: number): KeyCounter => ({
   ...counter,
@@ -80,19 +80,19 @@ const advance = (counter: KeyCounter, now: number): KeyCounter => ({
 })
 
 /**
- * Puts back what is left of a portion, as far as it still counts: its rate units while it lives, its credits until a
+ * Puts back what is left of a quota, as far as it still counts: its rate units while it lives, its credits until a
  * refill.
  */
-const putBack = (counter: KeyCounter, portion: Portion): KeyCounter => {
-  if (portion.version !== counter.version || portion.units === 0) return counter
+const putBack = (counter: KeyCounter, quota: LeasedQuota): KeyCounter => {
+  if (quota.version !== counter.version || quota.units === 0) return counter
   const { bucket, credits, rateLimit } = counter
   return {
     ...counter,
-    bucket: rateLimit === null ? bucket : putBackUnits(bucket, rateLimit, portion.units, portion.leasedAt),
+    bucket: rateLimit === null ? bucket : putBackUnits(bucket, rateLimit, quota.units, quota.leasedAt),
     credits:
-      credits === null || credits.since !== portion.creditsSince
+      credits === null || credits.since !== quota.creditsSince
         ? credits
-        : { ...credits, remaining: credits.remaining + portion.units },
+        : { ...credits, remaining: credits.remaining + quota.units },
   }
 }
 
@@ -102,12 +102,12 @@ const take = (counter: KeyCounter, units: number): KeyCounter => ({
   credits: counter.credits && { ...counter.credits, remaining: counter.credits.remaining - units },
 })
 
-/** The size of a portion: enough for what waits and is expected, within what a replica may hold and what is left. */
+/** The size of a quota: enough for what waits and is expected, within what a replica may hold and what is left. */
 const sizeOf = ({ need, waiting, want }: LeaseAsk, rateLeft: number, counter: KeyCounter) => {
   const { credits, rateLimit } = counter
   const mayHold = Math.min(
-    rateLimit === null ? Infinity : maxPortion(rateLimit.limit),
-    credits === null ? Infinity : maxPortion(credits.remaining),
+    rateLimit === null ? Infinity : maxQuota(rateLimit.limit),
+    credits === null ? Infinity : maxQuota(credits.remaining),
   )
   // What waits is used at once. Where nothing may be held, each of these uses has asked by itself.
   const wanted = mayHold === 0 ? waiting : Math.min(Math.max(waiting, want), mayHold)
@@ -116,7 +116,7 @@ const sizeOf = ({ need, waiting, want }: LeaseAsk, rateLeft: number, counter: Ke
 
 const lifetimeOf = ({ credits, rateLimit }: KeyCounter, now: number) =>
   Math.min(
-    // 0 for a limit without portions: its units are those of the uses that wait for this answer.
+    // 0 for a limit without leased quotas: its units are those of the uses that wait for this answer.
     rateLimit === null ? maxLifetimeMillis : bucketLifetime(rateLimit),
     credits?.refill ? nextRefill(credits.since, credits.refill) - now : Infinity,
   )
@@ -136,8 +136,8 @@ const refusal = ({ bucket, credits, rateLimit }: KeyCounter, need: number, now: 
 }
 
 /**
- * Puts back what is left of a replica's earlier portion, and leases it the next one. Whatever the order of such calls,
- * the units of all portions together are never more than the limits allow.
+ * Puts back what is left of a replica's earlier quota, and leases it the next one. Whatever the order of such calls,
+ * the units of all leased quotas together are never more than the limits allow.
  *
  * @param now in milliseconds of the database's clock
  */
@@ -183,7 +183,7 @@ export const changeLimits = (
   return {
     version: counter.version + 1,
     rateLimit: next,
-    // A new version ends all portions, so their units drain from now on.
+    // A new version ends all leased quotas, so their units drain from now on.
     bucket: isConverted ? convert(bucket, rateLimit, next) : rateLimit === null ? emptyBucket(now) : bucket,
     credits:
       change.credits === undefined
@@ -203,8 +203,8 @@ export const newCounter = (
 
 /**
  * The units that a rate limit has taken. `used` drains evenly: `limit` units in `window` seconds. Leased units do not
- * drain until their portion has expired. `current` are the units that were leased in the time slot of `at`, `previous`
- * those of the slot before it. A slot is as long as the lifetime of a portion. All numbers are whole.
+ * drain until their quota has expired. `current` are the units that were leased in the time slot of `at`, `previous`
+ * those of the slot before it. A slot is as long as the lifetime of a quota. All numbers are whole.
  */
 interface RateBucket {
   /** In parts of a unit (`partsOf`). */
@@ -215,15 +215,15 @@ interface RateBucket {
   readonly at: number
 }
 
-/** The smallest limit of which portions are leased. Of a smaller one, each use asks the database. */
+/** The smallest limit of which replicas lease quotas. With a smaller one, each use asks the database. */
 const minLeasedLimit = 100
-/** The longest lifetime of a portion, in milliseconds. */
+/** The longest lifetime of a leased quota, in milliseconds. */
 const maxLifetimeMillis = 10_000
 /** The clock of the database has stepped back when it is behind the last change by more. No statement takes as long. */
 const maxClockLagMillis = 20_000
 
 /**
- * The lifetime of a portion in milliseconds: a twentieth of the window, so that a burst begins to drain soon. 0: units
+ * The lifetime of a quota in milliseconds: a twentieth of the window, so that a burst begins to drain soon. 0: units
  * are used at once.
  */
 export const bucketLifetime = ({ limit, window }: RateLimit) =>
@@ -274,7 +274,7 @@ export const takeUnits = (bucket: RateBucket, rateLimit: RateLimit, units: numbe
     : { ...bucket, current: bucket.current + units }
 
 /**
- * Puts back units of a portion that was leased at `leasedAt`. Units past their lifetime drain already, and stay taken.
+ * Puts back units of a quota that was leased at `leasedAt`. Units past their lifetime drain already, and stay taken.
  */
 const putBackUnits = (bucket: RateBucket, rateLimit: RateLimit, units: number, leasedAt: number): RateBucket => {
   const slot = bucketLifetime(rateLimit)
@@ -284,7 +284,7 @@ const putBackUnits = (bucket: RateBucket, rateLimit: RateLimit, units: number, l
   return age === 1 ? { ...bucket, previous: Math.max(0, bucket.previous - units) } : bucket
 }
 
-/** The milliseconds until so many units are left, about; exact for a limit without portions. */
+/** The milliseconds until so many units are left, about; exact for a limit without leased quotas. */
 export const millisUntil = (bucket: RateBucket, rateLimit: RateLimit, units: number): number => {
   if (units > rateLimit.limit) return rateLimit.window * 1000
   const parts = partsOf(rateLimit)

@@ -2,23 +2,23 @@ import { Clock, Context, Effect, Exit } from "effect"
 import { LRUCache } from "lru-cache"
 import { CostAboveLimit, CreditsExhausted, TooManyRequests, type Unauthorized, Unavailable } from "../Errors.ts"
 import type { KeyLimits } from "./ApiKeyRepository.ts"
-import type { Lease, LeaseAsk, Portion } from "./KeyCounter.ts"
+import type { Lease, LeaseAsk, LeasedQuota } from "./KeyCounter.ts"
 
-/** Counters that a process holds portions of; the least recently used one makes room. */
+/** Counters that a process has leased quotas of; the least recently used one is evicted. */
 const maxCounters = 100_000
 /** Uses that wait for one counter. */
 const maxWaiters = 1_000
-/** A portion that is unused for so long is returned. */
+/** A leased quota that is unused for so long is returned. */
 const maxIdleMillis = 2_000
-/** Portions that one run returns. */
+/** Leased quotas that one run returns. */
 const maxReturned = 2_000
 const busy = new Unavailable({ error: "Too many validations of this key wait for the database; try again." })
 
 /**
- * The portions of counters that this process holds: exact limits over all replicas, answered from memory. A portion is
- * leased from the database (`KeyCounter.lease`), used for its lifetime, and returned when idle and at shutdown. Its
- * lifetime counts from before the question, so that it ends here no later than for the database. While the database is
- * away, what is held may be used.
+ * The leased quotas of this process: exact limits over all replicas, answered from memory. A quota is leased from the
+ * database (`KeyCounter.lease`), used for its lifetime, and returned when idle and at shutdown. The lifetime counts
+ * from before the request, so that it ends here no later than for the database. While the database is away, quotas may
+ * be used until their lifetime ends.
  *
  * @param notValid the answer when the key has just been deleted
  */
@@ -33,7 +33,7 @@ export const make = (notValid: Unauthorized) =>
     const heldOf = (orgId: string, { counterId, version }: KeyLimits, now: number) => {
       const known = counters.get(counterId)
       if (known !== undefined) {
-        if (known.portion !== null && known.portion.version < version) takeUnused(known)
+        if (known.quota !== null && known.quota.version < version) takeUnused(known)
         if (known.blocked !== null && known.blocked.lease.version < version) known.blocked = null
         return known
       }
@@ -42,7 +42,7 @@ export const make = (notValid: Unauthorized) =>
       return held
     }
 
-    /** Puts an idle portion back; it is given up first, so that it is never used and put back. */
+    /** Returns the unused units to the database. They leave memory first, so that no unit is both used and returned. */
     const returnUnits = (held: Held) => {
       const unused = takeUnused(held)
       if (unused === null) return Effect.void
@@ -50,11 +50,11 @@ export const make = (notValid: Unauthorized) =>
       return Effect.ignore(lease(held, { need: 0, waiting: 0, want: 0, unused }))
     }
 
-    /** Answers those that wait, in order, as far as the new portion reaches. */
+    /** Answers the waiting uses, in order, as far as the new quota reaches. */
     const serve = (held: Held, answer: Lease, need: number) => {
       const now = nowMillis()
       if (answer.exhausted !== null) rememberRefusal(held, need, answer, now)
-      // What is refused does not hold the cheaper ones up.
+      // A use that is refused does not delay cheaper ones.
       const waiters = held.waiters
       held.waiters = []
       for (const waiter of waiters) {
@@ -71,7 +71,7 @@ export const make = (notValid: Unauthorized) =>
       for (const { done } of held.waiters.splice(0)) done(answer)
     }
 
-    /** Asks for one portion after another while uses wait. */
+    /** Leases one quota after another while uses wait. */
     const askWhileWaiting = Effect.fnUntraced(function* (held: Held) {
       while (held.waiters.length > 0) {
         const askedAt = nowMillis()
@@ -91,7 +91,7 @@ export const make = (notValid: Unauthorized) =>
     })
 
     /**
-     * Takes `cost` units from the held portion. Returns false, and takes nothing, when the portion has too few units or
+     * Takes `cost` units from the quota. Returns false, and takes nothing, when the quota has too few units or
      * is being renewed.
      */
     const takeNow = (held: Held, cost: number, now: number) => {
@@ -147,7 +147,7 @@ export const make = (notValid: Unauthorized) =>
           return wait(held, cost)
         }),
 
-      /** Returns the portions that are idle or past their lifetime. */
+      /** Returns the leased quotas that are idle or past their lifetime. */
       returnIdle: Effect.suspend(() => {
         const now = nowMillis()
         const idle: Array<Held> = []
@@ -160,7 +160,7 @@ export const make = (notValid: Unauthorized) =>
         return Effect.forEach(idle, returnUnits, { concurrency: "unbounded", discard: true })
       }),
 
-      /** Returns the leased units of all portions to the database. Runs at shutdown. */
+      /** Returns all leased quotas to the database. Runs at shutdown. */
       returnAll: Effect.suspend(() =>
         Effect.forEach([...counters.values()], returnUnits, { concurrency: "unbounded", discard: true }),
       ),
@@ -179,14 +179,14 @@ interface Waiter {
 interface Held {
   readonly orgId: string
   readonly counterId: string
-  portion: Portion | null
-  /** The units that are left of the portion. A number of its own: each use changes it. */
+  quota: LeasedQuota | null
+  /** The units that are left of the quota. Apart from `quota`, because each use changes them. */
   units: number
-  /** The portion may not be used from then on. */
+  /** The quota may not be used from then on. */
   expiresAt: number
   lifetimeMillis: number
   leasedAt: number
-  /** The credits beside the portion. */
+  /** The credits beside the quota. */
   remaining: number | null
   /** The units that are expected to be used within a lifetime. */
   want: number
@@ -235,43 +235,43 @@ const unitsOf = (held: Held, now: number) => (now >= held.expiresAt ? 0 : held.u
 /** The credits that are left, as far as this process knows. */
 const leftOf = ({ remaining, units }: Held) => (remaining === null ? null : remaining + units)
 
-/** Takes units of the portion that is held; they are there. */
+/** Takes units of the quota. The caller has checked that it has them. */
 const takeHeld = (held: Held, cost: number, now: number) => {
   held.units -= cost
   held.usedAt = now
 }
 
-/** Gives up what is held, and returns what is left of it. */
-const takeUnused = (held: Held): Portion | null => {
-  const unused = held.portion === null || held.units === 0 ? null : { ...held.portion, units: held.units }
-  held.portion = null
+/** Drops the quota, and returns what is left of it. */
+const takeUnused = (held: Held): LeasedQuota | null => {
+  const unused = held.quota === null || held.units === 0 ? null : { ...held.quota, units: held.units }
+  held.quota = null
   held.units = 0
   return unused
 }
 
-/** Holds nothing of a counter yet. */
+/** The state of a counter of which nothing is leased. */
 const makeHeld = (orgId: string, counterId: string, now: number): Held => {
   const times = { expiresAt: 0, lifetimeMillis: 0, leasedAt: 0, usedAt: now }
   return {
-    ...{ orgId, counterId, portion: null, units: 0, ...times, remaining: null, want: 1 },
+    ...{ orgId, counterId, quota: null, units: 0, ...times, remaining: null, want: 1 },
     ...{ blocked: null, isAsking: false, waiters: [] },
   }
 }
 
-/** Learns from how the last portion was used how large the next one should be. */
+/** Decides how large the next quota should be by how the last one was used. */
 const updateDemand = (held: Held, now: number) => {
   const left = held.units
-  if (held.portion === null) return
+  if (held.quota === null) return
   if (left === 0 && now - held.leasedAt < held.lifetimeMillis / 2) held.want = Math.min(held.want * 2, maxWant)
   if (left > 0 && now >= held.expiresAt) held.want = Math.max(1, held.want - left)
 }
 
 /**
- * Holds the portion of an answer. Its lifetime counts from the question, so that it ends no later than for the
+ * Keeps the quota of an answer. Its lifetime counts from the question, so that it ends no later than for the
  * database.
  */
 const storeLease = (held: Held, answer: Lease, askedAt: number) => {
-  held.portion = answer
+  held.quota = answer
   held.units = answer.units
   held.leasedAt = askedAt
   held.lifetimeMillis = answer.lifetimeMillis
@@ -281,7 +281,7 @@ const storeLease = (held: Held, answer: Lease, askedAt: number) => {
 
 /** Refuses uses of at least this cost from memory for a while, after an answer that refused one. */
 const rememberRefusal = (held: Held, cost: number, lease: Lease, now: number) => {
-  // At least half a lifetime, which is a fortieth of a window: in that time portions for several replicas drain.
+  // At least half a lifetime, which is a fortieth of a window: in that time leased quotas for several replicas drain.
   const millis = Math.max(lease.retryMillis ?? Infinity, lease.lifetimeMillis / 2)
   held.blocked = { cost, at: now, until: now + Math.min(millis, maxBlockMillis), lease }
 }
@@ -297,7 +297,7 @@ export class KeyCounterRepository extends Context.Service<
   KeyCounterRepository,
   {
     /**
-     * Leases a portion of a counter (`KeyCounter.lease`) by the database's clock, in one transaction. Questions of the
+     * Leases a quota of a counter (`KeyCounter.lease`) by the database's clock, in one transaction. Questions of the
      * same time are answered together. `undefined`: there is no such key any more. After a failure it is unknown
      * whether the units are taken: treat them as taken.
      */

@@ -63,7 +63,7 @@ export class Signer extends Context.Service<
   Signer,
   {
     /**
-     * Prepares secrets for any number of attempts: the current secret, then the previous one during its overlap.
+     * Prepares secrets for any number of attempts: the current secret, then the previous one during its grace period.
      * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
      * `webhook-signature` has one signature for each secret, and one for each Ed25519 key (Standard Webhooks 1.0). No
      * secret is a defect.
@@ -134,7 +134,7 @@ export class SigningKeyRepository extends Context.Service<
 >()("gatehouse/domain/webhooks/SigningKeys/SigningKeyRepository") {}
 
 /** How long a replaced key also signs. */
-const keyOverlapHours = 24
+const keyGraceHours = 24
 
 /** The prefix of a public key: Standard Webhooks 1.0. */
 const publicKeyPrefix = "whpk_"
@@ -185,7 +185,7 @@ export class SigningKeys extends Context.Service<
       const rotate = Effect.gen(function* () {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
-        const previousUntil = DateTime.add(now, { hours: keyOverlapHours })
+        const previousUntil = DateTime.add(now, { hours: keyGraceHours })
         const key = yield* make(orgId)
         const details = { publicKey: `${publicKeyPrefix}${key.publicKey}` }
         const entry = yield* audit.entry({ action: "signing_key.rotate", target: orgId, details })

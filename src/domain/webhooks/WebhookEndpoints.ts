@@ -34,7 +34,7 @@ import { defaultSettings, type EndpointSettings, WebhookEndpointRepository } fro
 import { WebhookSender } from "./WebhookSender.ts"
 
 /** How long a replaced secret also signs. */
-const secretOverlapHours = 24
+const secretGraceHours = 24
 
 /** The encrypted new secret of an update; `undefined` when the request has none, or repeats the current one. */
 const newSecret = Effect.fnUntraced(function* (
@@ -190,7 +190,7 @@ export class WebhookEndpoints extends Context.Service<
         const now = yield* DateTime.now
         const secret = yield* newSecret(repository, cipher, orgId, input, now)
         const { id, url, description, active } = input
-        const previousSecretUntil = DateTime.add(now, { hours: secretOverlapHours })
+        const previousSecretUntil = DateTime.add(now, { hours: secretGraceHours })
         const settings = yield* settingsOf(cipher, id, input)
         if (settings.signature === "ed25519") yield* signingKeys.ensure
         const details = { ...updateDetails(input), ...settingDetails(settings), secretChanged: secret !== undefined }

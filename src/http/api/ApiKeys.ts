@@ -111,7 +111,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         access.management(
           "Rotate an API key",
           "Creates a new key with the same name, project and settings, unless the request sets others. Only this answer " +
-            "contains it. The old key stays valid for the overlap, but not longer than before. Both keys share one counter of " +
+            "contains it. The old key stays valid for the grace period, but not longer than before. Both keys share one counter of " +
             "the rate limit and of the credits. A key that has expired or was rotated before is a 409.",
         ),
       ),

@@ -232,7 +232,7 @@ interface OldKey {
   readonly rateLimit: RateLimit | null
 }
 
-/** Keys with one counter that a change notifies of: as many as a key was rotated within the longest overlap. */
+/** Keys with one counter that a change notifies of: as many as a key was rotated within the longest grace period. */
 const maxNotified = 1_000
 
 const json = (value: unknown) => (value === null ? null : JSON.stringify(value))

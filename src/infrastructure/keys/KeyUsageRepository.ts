@@ -68,20 +68,20 @@ export const layer = Layer.effect(
 )
 
 /**
- * Writes the uses of keys every five seconds, and returns portions of limits that are idle every second. Does both when
+ * Writes the uses of keys every five seconds, and returns leased quotas that are idle every second. Does both when
  * the process stops. No request waits for it.
  */
 export const usageWorker = Layer.effectDiscard(
   Effect.gen(function* () {
-    const { flushUsage, returnIdlePortions, returnPortions } = yield* ApiKeys
+    const { flushUsage, returnIdleQuotas, returnQuotas } = yield* ApiKeys
     const flush = flushUsage.pipe(
       Effect.catch((error) => Effect.logWarning(`Key usage is not written yet: ${error.error}`)),
       Effect.catchDefect((fault) => Effect.logError("Key usage is not written yet", fault)),
     )
     const logged = <R>(effect: Effect.Effect<void, never, R>) =>
-      Effect.catchDefect(effect, (fault) => Effect.logError("Portions of limits are not returned", fault))
-    yield* Effect.addFinalizer(() => Effect.andThen(logged(returnPortions), flush))
-    yield* Effect.forkScoped(Effect.repeat(logged(returnIdlePortions), Schedule.spaced("1 second")))
+      Effect.catchDefect(effect, (fault) => Effect.logError("Leased quotas are not returned", fault))
+    yield* Effect.addFinalizer(() => Effect.andThen(logged(returnQuotas), flush))
+    yield* Effect.forkScoped(Effect.repeat(logged(returnIdleQuotas), Schedule.spaced("1 second")))
     yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced("5 seconds")))
   }),
 )

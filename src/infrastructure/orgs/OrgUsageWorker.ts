@@ -81,8 +81,8 @@ const batchSize = 5_000
 const maxOrgs = 500
 /** Changes that are looked at. */
 const maxChanges = 20_000
-/** How far back the first look goes, and how long a transaction may take until its rows are seen. */
-const overlapMillis = 300_000
+/** How long a transaction may take until its rows are visible. Each look also goes back so far. */
+const lookBackMillis = 300_000
 
 /** Measures the rows of a table that an org has, where they are. */
 const measureTable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, table: string, orgId: string) {
@@ -128,14 +128,14 @@ const changedSince = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, mill
 /** Measures the orgs that have changed since the last call, and writes the bytes. */
 export const measureBytes = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  let since = (yield* Clock.currentTimeMillis) - overlapMillis
+  let since = (yield* Clock.currentTimeMillis) - lookBackMillis
   /** Orgs to measure. */
   const waiting = new Set<string>()
 
   return Effect.gen(function* () {
     const now = yield* Clock.currentTimeMillis
     for (const orgId of yield* changedSince(sql, since)) waiting.add(orgId)
-    since = now - overlapMillis
+    since = now - lookBackMillis
     const orgs = [...waiting].slice(0, maxOrgs)
     const measured = yield* Effect.forEach(orgs, (orgId) =>
       Effect.map(measureOrg(sql, orgId), (bytes) => [orgId, bytes] as const),

@@ -7,7 +7,7 @@ import { deadlines, orUnavailable } from "../database/orUnavailable.ts"
 import { type CountedRows, countUpTo, limitOf } from "./orgCounts.ts"
 import { usedBytes } from "./storedBytes.ts"
 
-/** Whose room a creation takes. */
+/** Whose limit a creation counts for. */
 export interface Owner {
   /** What the caller knows: the id of an org or of a project, or a word for the default org. */
   readonly key: string
@@ -31,7 +31,7 @@ const maxLockingPerOrg = 3
 /** Passed to an insert that needs no condition: below every limit. */
 const isDecided = -1
 
-interface Room {
+interface CountedOrg {
   readonly orgId: string
   readonly limit: number
   /** `null` when the background counts the rows. */
@@ -43,44 +43,12 @@ interface Room {
 /** What these rows store is measured some time later: their creation asks only whether there are bytes left. */
 const measured: ReadonlySet<CountedRows> = new Set(["projects", "keys", "endpoints"])
 
-/** Reads the room of orgs, and takes it. */
-const makeRooms = Effect.fnUntraced(function* (name: CountedRows, limit: string, fullAt: string) {
-  const sql = yield* SqlClient.SqlClient
-  const usage = yield* OrgUsage
-  const columns = sql.literal(`
-    org.id AS "orgId", ${limit}::float8 AS "limit",
-    CASE WHEN ${limit} <= ${maxExactLimit} THEN ${countUpTo(name, limit)}::int END AS count,
-    (${fullAt})::float8 AS "fullAt"`)
-
-  /** Reads the room of an owner's org; no row when there is no such owner. */
-  const find = ({ key, from }: Owner) =>
-    sql<Room>`SELECT ${columns} FROM ${from()}`.pipe(
-      Effect.tap(([room]) => Effect.sync(() => room && usage.owns(key, room.orgId))),
-    )
-
-  /** Fails when the count of the background leaves no room. */
-  const takeWatched = ({ orgId, limit }: Room) =>
-    Effect.suspend(() => (usage.addWatched(name, orgId, limit) ? Effect.void : limitReached(name, limit)))
-
-  /** In a transaction: locks the limit of the org until the transaction ends, and fails when there is no room. */
-  const takeLocked = Effect.fnUntraced(function* (owner: Owner, { orgId }: Room) {
-    yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:limit:${name}:${orgId}`}, 0))`
-    // A separate statement, so that it sees what the previous holder of the lock has committed.
-    const [room] = yield* find(owner)
-    if (room !== undefined && room.count !== null && room.count >= room.limit) {
-      return yield* limitReached(name, room.limit)
-    }
-  })
-
-  return { find, takeWatched, takeLocked }
-})
-
 /**
  * The limit of one kind of rows.
  *
- * The INSERT has the condition `guard`. It counts up to 80 rows by an index, or none when a count of the last minute is
- * far below the limit (`mostRows`), so it needs no extra round trip. Near the limit it inserts nothing, and `admit`
- * decides under a lock of the org and the limit.
+ * The INSERT has the condition `guard`, so a creation needs no extra round trip. The condition counts up to 80 rows by
+ * an index, or none when a count of the last minute is far below the limit (`mostRows`). Near the limit the INSERT adds
+ * nothing, and `admit` decides under a lock of the org and the limit.
  *
  * A limit of up to 20,000 is exact while an org has at most 256 creations in flight over all replicas. Each further
  * creation in flight may exceed it by one. Larger limits are counted in the background every few seconds. Rows that
@@ -90,39 +58,63 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
   const turns = yield* PartitionedSemaphore.make<string>({ permits: maxLockingPerOrg })
-  const limit = limitOf(name, (yield* DefaultLimits)[name])
+  const defaults = yield* DefaultLimits
+  const limit = limitOf(name, defaults[name])
+  const limitSql = sql.literal(limit)
   const guarded = `least(${limit} - ${lockFreeMargin}, ${maxGuardCount})`
   const isFarBelow = sql.literal(`${countUpTo(name, `greatest(${guarded}, 0)`)} < ${guarded}`)
-  const limitSql = sql.literal(limit)
-  const byteLimit = limitOf("storedBytes", (yield* DefaultLimits).storedBytes)
+  const byteLimit = limitOf("storedBytes", defaults.storedBytes)
   const isFull = measured.has(name) ? `${usedBytes} >= ${byteLimit}` : "false"
   const hasBytes = sql.literal(`NOT (${isFull})`)
-  const { find, takeLocked, takeWatched } = yield* makeRooms(name, limit, `CASE WHEN ${isFull} THEN ${byteLimit} END`)
+  const columns = sql.literal(`
+    org.id AS "orgId", ${limit}::float8 AS "limit",
+    CASE WHEN ${limit} <= ${maxExactLimit} THEN ${countUpTo(name, limit)}::int END AS count,
+    (CASE WHEN ${isFull} THEN ${byteLimit} END)::float8 AS "fullAt"`)
 
-  /** In a transaction that creates a row: fails when there is no room. Does nothing when there is no such owner. */
+  /** Counts the rows of an owner's org; no row when there is no such owner. */
+  const find = ({ key, from }: Owner) =>
+    sql<CountedOrg>`SELECT ${columns} FROM ${from()}`.pipe(
+      Effect.tap(([org]) => Effect.sync(() => org && usage.owns(key, org.orgId))),
+    )
+
+  /** Fails when the org has reached its limit; adds the new row to a count of the background. */
+  const takeOne = ({ count, fullAt, limit, orgId }: CountedOrg) =>
+    Effect.suspend(() => {
+      if (fullAt !== null) return limitReached("storedBytes", fullAt)
+      const isBelow = count === null ? usage.addWatched(name, orgId, limit) : count < limit
+      return isBelow ? Effect.void : limitReached(name, limit)
+    })
+
+  /** In a transaction: locks the limit of the org until the transaction ends, and fails when it is reached. */
+  const takeLocked = Effect.fnUntraced(function* (owner: Owner, orgId: string) {
+    yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:limit:${name}:${orgId}`}, 0))`
+    // A separate statement, so that it sees what the previous holder of the lock has committed.
+    const [org] = yield* find(owner)
+    if (org !== undefined) yield* takeOne(org)
+  })
+
+  /** In a transaction that creates a row: fails at the limit. Does nothing when there is no such owner. */
   const take = Effect.fnUntraced(function* (owner: Owner) {
-    const [room] = yield* find(owner)
-    if (room === undefined) return
-    if (room.fullAt !== null) return yield* limitReached("storedBytes", room.fullAt)
-    yield* room.count === null ? takeWatched(room) : takeLocked(owner, room)
+    const [org] = yield* find(owner)
+    if (org === undefined) return
+    yield* org.count === null ? takeOne(org) : takeLocked(owner, org.orgId)
   })
 
   /**
-   * Inserts a row that the guard did not let through, if there is room. Each statement is an operation of its own, so
-   * that it holds no connection while it waits for others.
+   * Inserts a row that the guard did not let through, if the limit allows it. Each statement is an operation of its
+   * own, so that it holds no connection while it waits for others.
    */
   const decide = Effect.fnUntraced(function* <Row, E, R>(owner: Owner, insert: Effect.Effect<Row | undefined, E, R>) {
-    const [room] = yield* orUnavailable(find(owner))
-    if (room === undefined) return undefined
-    const { orgId, limit, count, fullAt } = room
-    if (fullAt !== null) return yield* limitReached("storedBytes", fullAt)
-    if (count === null) return yield* Effect.andThen(takeWatched(room), insert)
-    if (count >= limit) return yield* limitReached(name, limit)
+    const [org] = yield* orUnavailable(find(owner))
+    if (org === undefined) return undefined
+    yield* takeOne(org)
+    const { count, limit, orgId } = org
+    if (count === null) return yield* insert
     if (limit - count > lockFreeMargin) {
       usage.counted(name, orgId, count)
       return yield* insert
     }
-    const locked = orUnavailable(sql.withTransaction(Effect.andThen(takeLocked(owner, room), insert)))
+    const locked = orUnavailable(sql.withTransaction(Effect.andThen(takeLocked(owner, orgId), insert)))
     // A transaction has its connection already: it must not wait for creations that wait for a connection.
     const isInTransaction = Option.isSome(yield* Effect.serviceOption(sql.transactionService))
     if (isInTransaction) return yield* locked

@@ -76,10 +76,10 @@ export const keyCounters = (it: It) => {
     Effect.gen(function* () {
       const keys = yield* ApiKeyRepository
       const { counter, keyId, orgId } = yield* insertLimited({ credits: { remaining: 500 } })
-      const portion = (yield* lease(counter, use(1, 10)))!
+      const quota = (yield* lease(counter, use(1, 10)))!
       yield* keys.update(orgId, keyId, { credits: { remaining: 200 } }, newEntry())
       // Units that were leased before the change are no longer valid.
-      const after = (yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: portion }))!
+      const after = (yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: quota }))!
       assert.deepInclude(after, { version: 1, remaining: 200 })
       yield* keys.remove(orgId, keyId, newEntry())
       assert.strictEqual(yield* lease(counter, use(1)), undefined)

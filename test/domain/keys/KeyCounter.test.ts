@@ -1,13 +1,13 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Effect } from "effect"
-import { type KeyCounter, lease, maxPortion, newCounter, type Portion } from "#src/domain/keys/KeyCounter.ts"
+import { type KeyCounter, lease, maxQuota, newCounter, type LeasedQuota } from "#src/domain/keys/KeyCounter.ts"
 import { oneOf } from "../../http/abuse/arbitraries.ts"
 import type { Credits, RateLimit } from "#src/domain/keys/KeySettings.ts"
 
 const day = 86_400_000
 const ask = { need: 0, waiting: 0, want: 0, unused: null }
 
-/** A step of a replica: it needs units, uses its portion, returns it, or dies; then time passes. */
+/** A step of a replica: it needs units, uses its leased quota, returns it, or dies; then time passes. */
 interface Step {
   readonly replica: number
   readonly what: "use" | "return" | "die"
@@ -28,39 +28,39 @@ const steps = Arbitrary.array(
   { minLength: 1, maxLength: 400 },
 )
 
-/** Three replicas share one counter, and each uses its portion as late as possible. */
+/** Three replicas share one counter, and each uses its leased quota as late as possible. */
 const play = (
   limits: { readonly rateLimit: RateLimit | null; readonly credits: Credits | null },
   all: ReadonlyArray<Step>,
 ) => {
   let counter: KeyCounter = newCounter(limits, 0)
   let now = 0
-  const held: Array<{ portion: Portion; expiresAt: number } | undefined> = []
+  const held: Array<{ quota: LeasedQuota; expiresAt: number } | undefined> = []
   const uses: Array<{ at: number; cost: number }> = []
   let lost = 0
   for (const { cost, passes, replica, want, what } of all) {
     const own = held[replica]
     const alive = own !== undefined && now < own.expiresAt ? own : undefined
     if (what === "die") {
-      lost += own?.portion.units ?? 0
+      lost += own?.quota.units ?? 0
       held[replica] = undefined
     } else if (what === "return") {
-      if (own !== undefined) counter = lease(counter, { ...ask, unused: own.portion }, now).counter
+      if (own !== undefined) counter = lease(counter, { ...ask, unused: own.quota }, now).counter
       held[replica] = undefined
-    } else if (alive !== undefined && alive.portion.units >= cost) {
-      held[replica] = { ...alive, portion: { ...alive.portion, units: alive.portion.units - cost } }
+    } else if (alive !== undefined && alive.quota.units >= cost) {
+      held[replica] = { ...alive, quota: { ...alive.quota, units: alive.quota.units - cost } }
       uses.push({ at: now, cost })
     } else {
-      const answer = lease(counter, { need: cost, waiting: cost, want, unused: own?.portion ?? null }, now)
+      const answer = lease(counter, { need: cost, waiting: cost, want, unused: own?.quota ?? null }, now)
       counter = answer.counter
       held[replica] = undefined
       if (answer.lease.exhausted === null) {
         const units = answer.lease.units - cost
-        held[replica] = { portion: { ...answer.lease, units }, expiresAt: now + answer.lease.lifetimeMillis }
+        held[replica] = { quota: { ...answer.lease, units }, expiresAt: now + answer.lease.lifetimeMillis }
         uses.push({ at: now, cost })
         const largest = Math.min(
-          limits.rateLimit === null ? Infinity : maxPortion(limits.rateLimit.limit),
-          limits.credits === null ? Infinity : maxPortion((answer.lease.remaining ?? 0) + answer.lease.units),
+          limits.rateLimit === null ? Infinity : maxQuota(limits.rateLimit.limit),
+          limits.credits === null ? Infinity : maxQuota((answer.lease.remaining ?? 0) + answer.lease.units),
         )
         assert.isAtMost(answer.lease.units, Math.max(cost, largest))
       }
@@ -111,15 +111,15 @@ describe("a counter that three replicas share", () => {
   it.effect("never allows more credits than there are, and loses only those of replicas that died", () => {
     return holds((all) => {
       const { counter, held, lost, uses } = play({ rateLimit: null, credits: { remaining: 1_300 } }, all)
-      const out = held.reduce((sum, one) => sum + (one?.portion.units ?? 0), 0)
+      const out = held.reduce((sum, one) => sum + (one?.quota.units ?? 0), 0)
       assert.strictEqual(total(uses) + lost + out + counter.credits!.remaining, 1_300)
     })
   })
 
-  it.effect("allows at most its refill of credits in a day, also when portions are leased over midnight", () => {
+  it.effect("allows at most its refill of credits in a day, also when leased quotas are leased over midnight", () => {
     return holds((all) => {
       const refill = { amount: 200, every: "day" } as const
-      // Each step takes hours, because portions live for 10 seconds.
+      // Each step takes hours, because leased quotas live for 10 seconds.
       const slow = all.map((step) => ({ ...step, passes: step.passes * 3_000 }))
       const { uses } = play({ rateLimit: null, credits: { remaining: 150, refill } }, slow)
       const days = Map.groupBy(uses, ({ at }) => Math.floor(at / day))
@@ -137,11 +137,11 @@ describe("a counter that three replicas share", () => {
   })
 })
 
-describe("a portion", () => {
+describe("a leased quota", () => {
   const large = newCounter({ rateLimit: { limit: 50_000, window: 60 }, credits: null }, 0)
 
   it("is at most 1 % of a limit, 10 units below 1,000 and none below 100", () => {
-    assert.deepStrictEqual([1, 99, 100, 999, 1_000, 1_099, 50_000].map(maxPortion), [0, 0, 10, 10, 10, 10, 500])
+    assert.deepStrictEqual([1, 99, 100, 999, 1_000, 1_099, 50_000].map(maxQuota), [0, 0, 10, 10, 10, 10, 500])
     const { lease: leased } = lease(large, { ...ask, need: 1, waiting: 1, want: 10_000 }, 0)
     assert.strictEqual(leased.units, 500)
     const small = newCounter({ rateLimit: { limit: 99, window: 60 }, credits: null }, 0)

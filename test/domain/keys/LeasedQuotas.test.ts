@@ -46,7 +46,7 @@ const create = Effect.fnUntraced(function* (input: Omit<typeof CreateOrgKey.Type
 
 const down = Effect.fail(new Unavailable({ error: "down" }))
 
-describe("portions", () => {
+describe("leased quotas", () => {
   it.effect("grow with use: a thousand uses ask the database a few times", () => {
     const { asks, layer } = watched()
     return Effect.gen(function* () {
