@@ -192,27 +192,14 @@ export const connectionsMax = Metric.gauge("gatehouse_database_connections_max",
   description: "Limit of the connections that this process opens for database operations.",
 })
 
-/** The outcome label of an operation. A declared error, such as a missing row, is `ok`. */
-const outcomeOf = (exit: Exit.Exit<unknown, unknown>): Outcome => {
-  if (Exit.isSuccess(exit)) return "ok"
-  if (Cause.hasDies(exit.cause)) return "fault"
-  if (Cause.hasInterrupts(exit.cause)) return "interrupted"
-  return exit.cause.reasons.some((_) => _._tag === "Fail" && Predicate.isTagged(_.error, "Unavailable"))
+/** The outcome label of a failure without an SQL error. A declared error, such as a missing row, is `ok`. */
+const outcomeOf = (cause: Cause.Cause<unknown>): Outcome => {
+  if (Cause.hasDies(cause)) return "fault"
+  if (Cause.hasInterrupts(cause)) return "interrupted"
+  return cause.reasons.some((_) => _._tag === "Fail" && Predicate.isTagged(_.error, "Unavailable"))
     ? "unavailable"
     : "ok"
 }
-
-/** Measures the number of operations in flight and the duration of this one. */
-export const measured = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
-  Effect.withFiber<A, E, R>(({ context }) => {
-    const startedAt = performance.now()
-    inFlight.modifyUnsafe(1, context)
-    return Effect.onExit(operation, (exit) => {
-      inFlight.modifyUnsafe(-1, context)
-      durations[outcomeOf(exit)].updateUnsafe((performance.now() - startedAt) / 1000, context)
-      return Effect.void
-    })
-  })
 
 /** Limit of requests that wait for the database: one or two seconds of load on a small machine. */
 const maxWaitingOperations = 1024
@@ -292,64 +279,33 @@ const IsPart = Context.Reference<boolean>("gatehouse/infrastructure/orUnavailabl
   defaultValue: () => false,
 })
 
-/**
- * Starts an operation at its org's (or the background work's) turn for a connection. At the deadline it cancels the
- * operation, and fails with `Unavailable` after that has ended. Like `Effect.timeout`, but with one fiber instead of
- * two and the platform's timer, which saves a tenth of the CPU time of a read.
- */
-const withDeadline =
-  (deadline: Deadline) =>
-  <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
-    Effect.contextWith((context: Context.Context<R>) =>
-      Effect.callback<A, E | Unavailable>((resume) => {
-        let isLate = false
-        let running: Fiber.Fiber<A, E> | undefined
-        let tries = 0
-        const begin = () => {
-          tries++
-          running = Effect.runForkWith(Context.add(context, IsPart, true))(operation)
-          running.addObserver((exit) => {
-            // A part is not tried again alone: the transaction of the whole has ended.
-            if (!isLate && !isPart && tries < maxTries && wasVictim(exit)) return begin()
-            clearTimeout(timer)
-            leave()
-            resume(isLate ? failTooSlow(deadline) : exit)
-          })
-        }
-        const timer = setTimeout(() => {
-          isLate = true
-          if (running !== undefined) return running.interruptUnsafe()
-          leave()
-          resume(failTooSlow(deadline))
-        }, deadlines[deadline])
-        // A part of an operation runs on the connection that the whole operation holds.
-        const isPart = Context.get(context, IsPart)
-        const ticket = isPart ? undefined : connections.enter(Context.get(context, RequestOrg), begin)
-        const leave = () => ticket && connections.leave(ticket)
-        if (ticket === undefined || ticket.state === "holding") begin()
-        return Effect.suspend((): Effect.Effect<void> => {
-          if (running !== undefined) return Fiber.interrupt(running)
-          clearTimeout(timer)
-          leave()
-          return Effect.void
-        })
-      }),
-    )
-
 /** Counts the requests of this process that wait for the database. */
 export const waiting: Waiting = { count: 0, byOrg: new Map() }
 
-/** Fails with `Unavailable` if too many requests wait, so that a flood does not fill the memory. */
-const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
-  Effect.withFiber<A, E | Unavailable, R>(({ context }) => {
-    const orgId = Context.get(context, RequestOrg)
-    // Background work has its own limits. A part of an operation is counted with the whole operation.
-    if (orgId === undefined || Context.get(context, IsPart)) return effect
-    return Effect.uninterruptibleMask((restore): Effect.Effect<A, E | Unavailable, R> => {
-      if (!enter(waiting, orgId, maxWaitingOperations)) return Effect.fail(busy)
-      return Effect.onExit(restore(effect), () => Effect.sync(() => leave(waiting, orgId)))
-    })
-  })
+/**
+ * The org of a request that counts as waiting. Background work does not, because it has its own limits; a part of an
+ * operation is counted with the whole operation.
+ */
+const waiterOf = (context: Context.Context<never>) =>
+  Context.get(context, IsPart) ? undefined : Context.get(context, RequestOrg)
+
+/** Counts a request; false when too many wait, so that a flood does not fill the memory. */
+const enters = (orgId: string | undefined) => orgId === undefined || enter(waiting, orgId, maxWaitingOperations)
+const leaves = (orgId: string | undefined) => orgId === undefined || leave(waiting, orgId)
+
+type Answered<A, E> = Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
+
+/** The outcome and the answer of an operation that ended. */
+const answerOf = <A, E>(exit: Exit.Exit<A, E>): readonly [Outcome, Answered<A, E>] => {
+  if (Exit.isSuccess(exit)) return ["ok", exit as Answered<A, E>]
+  const { cause } = exit
+  const faults = sqlErrorsOf(cause)
+  if (faults.length === 0) return [outcomeOf(cause), exit as Answered<A, E>]
+  const answer = faults.map(transientAnswer).find((transient) => transient !== undefined)
+  return answer === undefined
+    ? ["fault", Effect.die(withoutRow(faults[0]!))]
+    : ["unavailable", Effect.andThen(Effect.logDebug(answer.error, cause), Effect.fail(answer))]
+}
 
 /**
  * Limits and measures a repository operation, and classifies its errors. It fails with `Unavailable` (503):
@@ -359,26 +315,63 @@ const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E |
  * - at once, if more than 1,024 requests wait for the database, or too many of one org.
  *
  * Runs the operation again, up to twice, when the database ended its transaction because of another one. Any other SQL
- * error is a defect (500). Orgs and background work share the connections. Wrap the whole operation,
+ * error is a defect (500). Orgs and background work share the connections, in turn. Wrap the whole operation,
  * `withTransaction` included: a rollback on a lost connection dies of the SQL error instead of failing with it.
+ *
+ * The deadline is not PostgreSQL's `statement_timeout`, which a silent connection and a wait for a connection escape,
+ * nor `Effect.timeout`, which takes a second fiber: a tenth of the CPU time of a read.
  */
-export const orUnavailableWithin = (deadline: Deadline) => {
-  const bounded = withDeadline(deadline)
-  return <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable, R> =>
-    effect.pipe(
-      bounded,
-      Effect.catchCause((cause): Effect.Effect<never, Exclude<E, SqlError.SqlError> | Unavailable> => {
-        const faults = sqlErrorsOf(cause)
-        if (faults.length === 0) return Effect.failCause(cause as Cause.Cause<Exclude<E, SqlError.SqlError>>)
-        const answer = faults.map(transientAnswer).find((transient) => transient !== undefined)
-        return answer === undefined
-          ? Effect.die(withoutRow(faults[0]!))
-          : Effect.andThen(Effect.logDebug(answer.error, cause), Effect.fail(answer))
+export const orUnavailableWithin =
+  (deadline: Deadline) =>
+  <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable, R> =>
+    Effect.contextWith((context: Context.Context<R>) =>
+      Effect.callback<A, Exclude<E, SqlError.SqlError> | Unavailable>((resume) => {
+        const orgId = waiterOf(context)
+        if (!enters(orgId)) return resume(Effect.fail(busy))
+        const startedAt = performance.now()
+        inFlight.modifyUnsafe(1, context)
+        let isLate = false
+        let running: Fiber.Fiber<A, E> | undefined
+        let tries = 0
+        const end = (outcome: Outcome) => {
+          clearTimeout(timer)
+          if (ticket !== undefined) connections.leave(ticket)
+          leaves(orgId)
+          inFlight.modifyUnsafe(-1, context)
+          durations[outcome].updateUnsafe((performance.now() - startedAt) / 1000, context)
+        }
+        const endLate = () => {
+          end("unavailable")
+          resume(failTooSlow(deadline))
+        }
+        const begin = () => {
+          tries++
+          running = Effect.runForkWith(Context.add(context, IsPart, true))(operation)
+          running.addObserver((exit) => {
+            if (isLate) return endLate()
+            // A part is not tried again alone: the transaction of the whole has ended.
+            if (!isPart && tries < maxTries && wasVictim(exit)) return begin()
+            const [outcome, answer] = answerOf(exit)
+            end(outcome)
+            resume(answer)
+          })
+        }
+        const timer = setTimeout(() => {
+          isLate = true
+          if (running === undefined) endLate()
+          else running.interruptUnsafe()
+        }, deadlines[deadline])
+        // A part of an operation runs on the connection that the whole operation holds.
+        const isPart = Context.get(context, IsPart)
+        const ticket = isPart ? undefined : connections.enter(Context.get(context, RequestOrg), begin)
+        if (ticket === undefined || ticket.state === "holding") begin()
+        return Effect.suspend((): Effect.Effect<void> => {
+          if (running !== undefined) return Fiber.interrupt(running)
+          end("interrupted")
+          return Effect.void
+        })
       }),
-      measured,
-      admitted,
     )
-}
 
 /** `orUnavailableWithin` with the deadline of requests. */
 export const orUnavailable = orUnavailableWithin("request")
@@ -392,19 +385,26 @@ export const orUnavailable = orUnavailableWithin("request")
 export const answerOrUnavailable = <A, E>(
   wait: (done: (answer: Effect.Effect<A, E>) => void) => () => void,
 ): Effect.Effect<A, E | Unavailable> =>
-  admitted(
+  Effect.contextWith((context) =>
     Effect.callback<A, E | Unavailable>((resume) => {
+      const orgId = waiterOf(context)
+      if (!enters(orgId)) return resume(Effect.fail(busy))
+      const end = () => {
+        clearTimeout(timer)
+        leaves(orgId)
+      }
       const timer = setTimeout(() => {
         withdraw()
+        end()
         resume(Effect.fail(tooSlow("request")))
       }, deadlines.request)
       const withdraw = wait((answer) => {
-        clearTimeout(timer)
+        end()
         resume(answer)
       })
       return Effect.sync(() => {
-        clearTimeout(timer)
         withdraw()
+        end()
       })
     }),
   )
