@@ -24,13 +24,12 @@ export interface Counted {
  */
 export const lockFreeMargin = 256
 
-/** How long a count is valid, in milliseconds. The background renews one that is above half of its limit sooner. */
-const maxAgeMillis = 60_000
+/** The age at which rows are counted again that are far below their limit, in milliseconds; others are always. */
+const maxFreshMillis = 60_000
+/** How long a count is used, in milliseconds: two runs of the background longer. */
+const maxAgeMillis = 70_000
 /** Entries of each cache. */
 const maxCacheEntries = 10_000
-
-/** Whether a count is so far below the limit that it needs no new one. */
-export const isFarBelow = ({ added, count }: Counted, limit: number) => count + added < limit / 2
 
 /**
  * The most rows that an org has, with those in flight. Other replicas add rows at the same time, so what this replica
@@ -38,7 +37,7 @@ export const isFarBelow = ({ added, count }: Counted, limit: number) => count + 
  */
 export const mostRows = ({ added, count }: Counted) => count + 4 * added + lockFreeMargin
 
-/** Counts of the last minute, by limit and org. */
+/** The latest counts, by limit and org. */
 const makeCounts = (clock: Clock.Clock) => {
   const counts = new LRUCache<string, Counted>({ max: maxCacheEntries })
   const orgOfOwner = new LRUCache<string, string>({ max: maxCacheEntries })
@@ -46,10 +45,10 @@ const makeCounts = (clock: Clock.Clock) => {
   const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
   /** Stores a new count. */
-  const counted = (name: CountedLimit, orgId: string, count: number) => {
+  const counted = (name: CountedLimit, orgId: string, count: number, countedAt = nowMillis()) => {
     const key = keyOf(name, orgId)
     const used = counts.get(key)?.used ?? true
-    counts.set(key, { name, orgId, count, countedAt: nowMillis(), added: 0, used })
+    counts.set(key, { name, orgId, count, countedAt, added: 0, used })
   }
 
   /**
@@ -68,6 +67,10 @@ const makeCounts = (clock: Clock.Clock) => {
     counted,
     known,
 
+    /** Whether the rows need no new count: the last one is far below the limit, and less than a minute old. */
+    isFresh: ({ added, count, countedAt }: Counted, limit: number) =>
+      count + added < limit / 2 && nowMillis() - countedAt < maxFreshMillis,
+
     /** Remembers the org of an owner. */
     owns: (owner: string, orgId: string) => {
       if (owner !== orgId) orgOfOwner.set(owner, orgId)
@@ -75,7 +78,8 @@ const makeCounts = (clock: Clock.Clock) => {
 
     /** Adds a row that the background counts; returns `false` when the limit is reached. */
     addWatched: (name: CountedLimit, orgId: string, limit: number) => {
-      if (known(name, orgId) === undefined) counted(name, orgId, 0)
+      // Not fresh: the next run of the background counts the rows.
+      if (known(name, orgId) === undefined) counted(name, orgId, 0, nowMillis() - maxFreshMillis)
       const found = known(name, orgId)!
       if (found.count + found.added >= limit) return false
       found.added++

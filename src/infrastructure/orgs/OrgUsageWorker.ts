@@ -7,7 +7,7 @@ import { idAt } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { eachShard, inOrg, shardsOf } from "../database/shards.ts"
 import { countedRows, type CountedRows, countRows, limitOf } from "./orgCounts.ts"
-import { type Counted, type CountedLimit, isFarBelow, OrgUsage } from "./OrgUsage.ts"
+import { type Counted, type CountedLimit, OrgUsage } from "./OrgUsage.ts"
 import { writeStoredBytes, writeUsage } from "./storedBytes.ts"
 
 const bounded = orUnavailableWithin("sweep")
@@ -51,7 +51,7 @@ export const refreshUsage = Effect.gen(function* () {
     const { orgId } = known
     const [org] = yield* bounded(sql<{ limit: number }>`
       SELECT ${sql.literal(limitOf(name, defaults[name]))}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`)
-    if (org === undefined || isFarBelow(known, org.limit)) return
+    if (org === undefined || usage.isFresh(known, org.limit)) return
     usage.counted(name, orgId, yield* countRows(sql, name, orgId, org.limit))
   })
 

@@ -2,7 +2,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "../../domain/webhooks/PendingLimit.ts"
-import { isFarBelow, OrgUsage } from "../orgs/OrgUsage.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { byShard } from "../database/shards.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
@@ -89,7 +89,7 @@ export const layer = Layer.effect(
         Effect.fnUntraced(function* ({ orgId, limit }) {
           const known = usage.known("pendingDeliveries", orgId)
           // A large backlog that is far below the limit is counted once a minute.
-          const isFar = known !== undefined && isFarBelow(known, limit)
+          const isFar = known !== undefined && usage.isFresh(known, limit)
           const found = isFar ? undefined : yield* countPending(sql, orgId, limit + 1)
           if (found !== undefined) usage.counted("pendingDeliveries", orgId, found.pending)
           const isOver = found !== undefined && found.pending > limit

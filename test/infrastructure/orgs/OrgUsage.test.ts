@@ -1,17 +1,17 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { isFarBelow, mostRows, OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
+import { mostRows, OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 
 const usage = Effect.provide(OrgUsage, OrgUsage.layer)
 
-it.effect("a count is valid for a minute, for the org and for the owners that are known to be its own", () =>
+it.effect("a count is used for 70 seconds, for the org and for the owners that are known to be its own", () =>
   Effect.gen(function* () {
     const { counted, known, owns } = yield* usage
     assert.isUndefined(known("keys", "o"))
     counted("keys", "o", 700)
     owns("project", "o")
-    yield* TestClock.adjust("1 minute")
+    yield* TestClock.adjust("70 seconds")
     assert.strictEqual(known("keys", "o")?.count, 700)
     assert.strictEqual(known("keys", "project")?.count, 700)
     assert.isUndefined(known("projects", "o"))
@@ -27,10 +27,22 @@ it.effect("a row that a replica adds takes the room of four, because other repli
     assert.strictEqual(mostRows(known("keys", "o")!), 700 + 256)
     known("keys", "o")!.added += 3
     assert.strictEqual(mostRows(known("keys", "o")!), 712 + 256)
-    assert.deepStrictEqual(
-      [1_406, 1_407].map((limit) => isFarBelow(known("keys", "o")!, limit)),
-      [false, true],
-    )
+  }),
+)
+
+it.effect("rows are counted again after a minute, and at once when they are near the limit or were never counted", () =>
+  Effect.gen(function* () {
+    const { addWatched, counted, isFresh, known } = yield* usage
+    const areFresh = (...limits: ReadonlyArray<number>) => limits.map((limit) => isFresh(known("keys", "o")!, limit))
+    assert.isTrue(addWatched("keys", "o", 1_000_000))
+    assert.deepStrictEqual(areFresh(1_000_000), [false])
+    counted("keys", "o", 700)
+    known("keys", "o")!.added += 3
+    assert.deepStrictEqual(areFresh(1_406, 1_407), [false, true])
+    yield* TestClock.adjust("59 seconds")
+    assert.deepStrictEqual(areFresh(1_407), [true])
+    yield* TestClock.adjust("1 seconds")
+    assert.deepStrictEqual(areFresh(1_407), [false])
   }),
 )
 
