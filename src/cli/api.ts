@@ -40,12 +40,11 @@ export const api = Command.make(
       Effect.flatMap((response) => Effect.map(response.text, (text) => ({ status: response.status, text }))),
       Effect.timeout(requestDeadline),
       Effect.catchTags({
-        HttpClientError: (error) =>
-          Effect.fail(
-            new CommandFailed({
-              message: `${baseUrl} does not answer (${plain(redirectOf(error) ?? transportFault(error))})`,
-            }),
-          ),
+        HttpClientError: (error) => {
+          const redirect = redirectOf(error)
+          const fault = redirect === undefined ? ` does not answer (${transportFault(error)})` : `: ${plain(redirect)}`
+          return Effect.fail(new CommandFailed({ message: `${baseUrl}${fault}` }))
+        },
         TimeoutError: () =>
           Effect.fail(new CommandFailed({ message: `${baseUrl} did not answer within ${requestDeadline}` })),
       }),

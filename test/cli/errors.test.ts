@@ -49,7 +49,8 @@ it.live("a redirect is not followed with a credential, by the commands, by api, 
       const ended = yield* runCli([...command, "--url", redirecting.url], { env })
       expect([ended.code, ended.err], command.join(" ")).toEqual([
         1,
-        expect.stringContaining(`It redirects to ${elsewhere.url}/there, and a redirect is not followed`),
+        // Seen failing: `api` said that a server that redirects does not answer.
+        expect.stringContaining(`${redirecting.url}: It redirects to ${elsewhere.url}/there, and a redirect is not`),
       ])
     }
     const environment = { GATEHOUSE_ID_TOKEN: "a.b.c" }
