@@ -2,7 +2,11 @@
 import { expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { FetchHttpClient } from "effect/http"
+import { once } from "node:events"
+import { createServer } from "node:https"
+import type { AddressInfo } from "node:net"
 import { register } from "#src/sdk/register.ts"
+import { selfSigned } from "../support/certificate.ts"
 import { runCli } from "../support/cli.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
@@ -15,6 +19,24 @@ it.effect("reports when no service runs at the address", () =>
       err: `gatehouse: ${url} does not answer (ECONNREFUSED). Start the service with gatehouse serve, or set --url or GATEHOUSE_URL to its address\n`,
       code: 1,
     })
+  }),
+)
+
+// Seen failing: the message had only the code of OpenSSL.
+it.live("names the variable for a private CA when the certificate is of an unknown one", () =>
+  Effect.gen(function* () {
+    const { cert, key } = selfSigned({ names: ["127.0.0.1"] })
+    const server = createServer({ cert, key }, (_request, response) => response.end())
+    yield* Effect.addFinalizer(() => Effect.sync(() => server.close()))
+    yield* Effect.promise(() => once(server.listen(0, "127.0.0.1"), "listening"))
+    const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`
+    for (const command of [
+      ["projects", "list"],
+      ["api", "GET", "/healthz"],
+    ]) {
+      const ended = yield* runCli([...command, "--url", url])
+      expect([ended.code, ended.err]).toEqual([1, expect.stringContaining("NODE_EXTRA_CA_CERTS names the file of a")])
+    }
   }),
 )
 

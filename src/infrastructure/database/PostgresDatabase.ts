@@ -8,6 +8,7 @@ import { withBoundedTransactions } from "./boundedTransactions.ts"
 import { parseDatabaseUrl } from "./DatabaseUrl.ts"
 import { type ListenOptions, Notification, type Subscribe } from "./Notifications.ts"
 import { planSettings } from "./planSettings.ts"
+import { isUnknownIssuer } from "../net/transportFault.ts"
 
 /**
  * The configuration of a connection: address, certificates and names.
@@ -238,19 +239,10 @@ export const subscriptions: (
   },
 )
 
-/** OpenSSL's reasons for a certificate whose issuer it does not know. */
-const unknownIssuers = new Set([
-  "DEPTH_ZERO_SELF_SIGNED_CERT",
-  "SELF_SIGNED_CERT_IN_CHAIN",
-  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
-  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
-])
-
 /** The message of the database or of the connection to it. */
 export const describeSqlError = (error: SqlError.SqlError) => {
   const { code, message } = error.reason.cause as { readonly code?: string; readonly message?: string }
-  const isUnknownIssuer = unknownIssuers.has(code ?? "")
-  return isUnknownIssuer
+  return isUnknownIssuer(code)
     ? `${message}; sslrootcert in the URL names the file of a private CA`
     : message || code || error.message
 }
