@@ -13,8 +13,8 @@ import { type Connection, connection, kindOf } from "./connection.ts"
 export const requestDeadline = "60 seconds"
 
 /**
- * Runs an operation of the typed client against the service of the connection. Returns the decoded answer and its text.
- * Fails with a `CommandFailed`. With `--json` it also prints the text of an answer that is an error.
+ * Runs an operation of the typed client against the service of the connection. Returns the decoded body and its text.
+ * Fails with a `CommandFailed`. With `--json` it also prints the text of a response that is an error.
  */
 export const ask = <A, E, R>(operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>) =>
   Effect.flatMap(connection, (at) => askAt(at, operation))
@@ -25,7 +25,7 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
   operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>,
 ) {
   let response: HttpClientResponse.HttpClientResponse | undefined
-  const http = HttpClient.tap(yield* HttpClient.HttpClient, (answer) => Effect.sync(() => void (response = answer)))
+  const http = HttpClient.tap(yield* HttpClient.HttpClient, (received) => Effect.sync(() => void (response = received)))
   const document = Effect.suspend(() =>
     response === undefined ? Effect.succeed("") : Effect.orElseSucceed(response.text, () => ""),
   )
@@ -34,7 +34,7 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
   const client = yield* Gatehouse.make({ baseUrl, credential: token, orgId }).pipe(
     Effect.provideService(HttpClient.HttpClient, http),
   )
-  const answer = yield* operation(client).pipe(
+  const body = yield* operation(client).pipe(
     Effect.timeoutOrElse({
       duration: requestDeadline,
       orElse: () =>
@@ -55,17 +55,17 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
       }),
     ),
   )
-  return { answer, document: yield* document }
+  return { body, document: yield* document }
 })
 
-/** Runs an operation like `ask` and prints the answer: its exact text with `--json`, else what `show` returns. */
+/** Runs an operation like `ask` and prints the body: its exact text with `--json`, else what `show` returns. */
 export const call = Effect.fnUntraced(function* <A, E, R>(
   operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>,
-  show: (answer: A) => Shown,
+  show: (body: A) => Shown,
 ) {
-  const { answer, document } = yield* ask(operation)
-  yield* print(document, show(answer))
-  return answer
+  const { body, document } = yield* ask(operation)
+  yield* print(document, show(body))
+  return body
 })
 
 /** One page of a list. */
@@ -82,14 +82,14 @@ export const callPages = Effect.fnUntraced(function* <A, E, R>(
     client: Gatehouse.Client,
     page: { readonly limit: number; readonly cursor?: string },
   ) => Effect.Effect<A, E, R>,
-  show: (answer: A) => ListPage,
+  show: (body: A) => ListPage,
 ) {
   let isContinued = false
   let next = cursor
   for (let isLast = false; !isLast;) {
     const page = { limit: all ? 100 : limit, ...given({ cursor: next }) }
-    const { answer, document } = yield* ask((client) => operation(client, page))
-    const { next: following, table } = show(answer)
+    const { body, document } = yield* ask((client) => operation(client, page))
+    const { next: following, table } = show(body)
     yield* print(document, { out: { ...table, isContinued }, note: all ? undefined : more(following) })
     isContinued = true
     isLast = !all || following === null
@@ -114,7 +114,7 @@ interface FailedRequest {
   readonly credential: "key" | "token" | undefined
   /** Where the credential comes from, in words. */
   readonly source: string
-  /** `undefined`: there was no answer. */
+  /** `undefined`: there was no response. */
   readonly status: number | undefined
   readonly requestUrl: string | undefined
 }

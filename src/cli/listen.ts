@@ -77,8 +77,8 @@ const forwardedHeaders = /^(?:content-type|user-agent|x-event-type|x-webhook-sig
 const forwardDeadline = "15 seconds"
 
 /**
- * Posts a delivery to a URL. Returns the status; 502 and a line on standard error if there is no answer. A redirect is
- * an answer like any other, as it is for a delivery of the service.
+ * Posts a delivery to a URL. Returns the status; 502 and a line on standard error if there is no response. A redirect
+ * is a response like any other, as it is for a delivery of the service.
  */
 const post = Effect.fnUntraced(function* (url: string, headers: Readonly<Record<string, string>>, body: Uint8Array) {
   const request = HttpClientRequest.post(url).pipe(
@@ -120,7 +120,7 @@ const replayDelivery = Effect.fnUntraced(function* (
   }
   const { event, payload } = (yield* ask((gatehouse) =>
     gatehouse.deliveries.get({ payload: { delivery_id: delivery } }),
-  )).answer
+  )).body
   const sign = yield* Signer.use((signer) => signer.prepare([secret.value])).pipe(
     Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
   )
@@ -147,7 +147,7 @@ interface ReceivedRequest {
   readonly body: Buffer
 }
 
-/** Passes a verified request on. Returns the status of the answer. */
+/** Passes a verified request on. Returns the status of the response. */
 type Forward = (request: ReceivedRequest) => Promise<number>
 
 /** Limit of a request body; every event is smaller. */

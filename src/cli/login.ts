@@ -80,7 +80,7 @@ const identify = Effect.fnUntraced(function* (at: Connection) {
   if (token !== undefined && kindOf(token) === "key") {
     const { keyId, orgId, projectId } = (yield* askAt(at, (gatehouse) =>
       gatehouse.keys.validate({ payload: { key: Redacted.value(token) } }),
-    )).answer
+    )).body
     const owner = projectId === "" ? `the org ${orgId}` : `the project ${projectId} of the org ${orgId}`
     return { words: `a key of ${owner}`, facts: { kind: "key", keyId, orgId, projectId } }
   }

@@ -18,7 +18,7 @@ const maxShownOrgs = 3
 /** The id of the org in `--org`, or of the only org that the credential can list. */
 export const resolveOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
   if (Option.isSome(org)) return org.value
-  const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).answer
+  const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).body
   if (orgs.length === 1) return orgs[0]!.orgId
   if (orgs.length === 0) {
     return yield* usage("There is no org yet. Create one with its first project: gatehouse projects create docs")

@@ -294,7 +294,7 @@ const listDeployments = Command.make(
     ...page,
   },
   Effect.fnUntraced(function* ({ branch, preview, project, ...page }) {
-    const { answer } = yield* ask((gatehouse) => gatehouse.projects.get({ params: { projectId: project } }))
+    const { body } = yield* ask((gatehouse) => gatehouse.projects.get({ params: { projectId: project } }))
     yield* callPages(
       page,
       (gatehouse, query) =>
@@ -307,7 +307,7 @@ const listDeployments = Command.make(
           ["DEPLOYMENT", "CURRENT", "BRANCH", "PREVIEW", "COMMIT", "PROVIDER", "RUN", "ACTOR", "CREATED"],
           deployments.map((one) => [
             one.id,
-            one.id === answer.currentDeploymentId ? "yes" : "no",
+            one.id === body.currentDeploymentId ? "yes" : "no",
             one.branch,
             one.preview ? "yes" : "no",
             one.sha.slice(0, 12),

@@ -15,7 +15,7 @@ export interface KeyedOperation {
 /** The outcome of an operation with an idempotency key. */
 export type KeyedOutcome<A> = Data.TaggedEnum<{
   /** The operation ran, and its record is stored. */
-  Ran: { readonly answer: A }
+  Ran: { readonly response: A }
   /** The operation ran before; this is its record. */
   Found: { readonly record: string }
   /** The operation is running in another request. */
@@ -26,8 +26,8 @@ interface KeyedOutcomeDefinition extends Data.TaggedEnum.WithGenerics<1> {
 }
 export const KeyedOutcome = Data.taggedEnum<KeyedOutcomeDefinition>()
 
-/** The owner that an answer is encrypted for. */
-export const answerOwner = ({ caller, key, operation }: KeyedOperation) => `idempotency ${caller} ${operation} ${key}`
+/** The owner that a response is encrypted for. */
+export const responseOwner = ({ caller, key, operation }: KeyedOperation) => `idempotency ${caller} ${operation} ${key}`
 
 /** The records of operations with an idempotency key. */
 export class IdempotencyRepository extends Context.Service<
@@ -40,27 +40,27 @@ export class IdempotencyRepository extends Context.Service<
     readonly once: <A, E, R>(
       keyed: KeyedOperation,
       times: { readonly now: DateTime.Utc; readonly expiresAt: DateTime.Utc },
-      operation: Effect.Effect<{ readonly answer: A; readonly record: string }, E, R>,
+      operation: Effect.Effect<{ readonly response: A; readonly record: string }, E, R>,
     ) => Effect.Effect<KeyedOutcome<A>, E | Unavailable, R>
     /** Deletes up to `limit` expired records. Returns their number. */
     readonly deleteExpired: (now: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Idempotency/IdempotencyRepository") {}
 
-/** How long an answer is stored. */
+/** How long a response is stored. */
 const recordHours = 24
 /** Expired records that one statement deletes. */
 const maxDeleteBatch = 1_000
 
-/** A stored answer, with the digest of its request. */
-const AnswerRecord = Schema.fromJsonString(
+/** A stored response, with the digest of its request. */
+const ResponseRecord = Schema.fromJsonString(
   Schema.Struct({ fingerprint: Schema.String, status: Schema.Int, body: Schema.String }),
 )
-const encode = Schema.encodeEffect(AnswerRecord)
-const decode = Schema.decodeEffect(AnswerRecord)
+const encode = Schema.encodeEffect(ResponseRecord)
+const decode = Schema.decodeEffect(ResponseRecord)
 
-/** The HTTP status and body of an answer. */
-export interface Answer {
+/** The HTTP status and body of a response. */
+export interface StoredResponse {
   readonly status: number
   readonly body: string
 }
@@ -73,7 +73,7 @@ export class Idempotency extends Context.Service<
   Idempotency,
   {
     /**
-     * Runs an operation, or returns its answer of the last 24 hours. An operation that fails leaves no record, so the
+     * Runs an operation, or returns its response of the last 24 hours. An operation that fails leaves no record, so the
      * same key can run it again.
      *
      * @param request the method, path and body; another request with the same key fails with `IdempotencyKeyReused`
@@ -81,8 +81,12 @@ export class Idempotency extends Context.Service<
     readonly once: <E, R>(
       keyed: KeyedOperation,
       request: string,
-      operation: Effect.Effect<Answer, E, R>,
-    ) => Effect.Effect<Answer & { readonly replayed: boolean }, E | Conflict | IdempotencyKeyReused | Unavailable, R>
+      operation: Effect.Effect<StoredResponse, E, R>,
+    ) => Effect.Effect<
+      StoredResponse & { readonly replayed: boolean },
+      E | Conflict | IdempotencyKeyReused | Unavailable,
+      R
+    >
     /** Deletes the expired records. */
     readonly deleteExpired: Effect.Effect<void, Unavailable>
   }
@@ -97,22 +101,22 @@ export class Idempotency extends Context.Service<
       const once = Effect.fn("Idempotency.once")(function* <E, R>(
         keyed: KeyedOperation,
         request: string,
-        operation: Effect.Effect<Answer, E, R>,
+        operation: Effect.Effect<StoredResponse, E, R>,
       ) {
         const now = yield* DateTime.now
         const fingerprint = yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(request))
-        // The whole record is encrypted: the answer can contain a key, and the digest would help to guess secrets.
-        const owner = answerOwner(keyed)
+        // The whole record is encrypted: the response can contain a key, and the digest would help to guess secrets.
+        const owner = responseOwner(keyed)
         const outcome = yield* repository.once(
           keyed,
           { now, expiresAt: DateTime.add(now, { hours: recordHours }) },
           Effect.gen(function* () {
-            const answer = yield* operation
-            const record = yield* Effect.orDie(encode({ fingerprint, ...answer }))
-            return { answer, record: yield* cipher.encrypt(Redacted.make(record), owner) }
+            const response = yield* operation
+            const record = yield* Effect.orDie(encode({ fingerprint, ...response }))
+            return { response, record: yield* cipher.encrypt(Redacted.make(record), owner) }
           }),
         )
-        if (outcome._tag === "Ran") return { ...outcome.answer, replayed: false }
+        if (outcome._tag === "Ran") return { ...outcome.response, replayed: false }
         if (outcome._tag === "InFlight") return yield* inFlight
         const record = yield* Effect.orDie(decode(Redacted.value(yield* cipher.decrypt(outcome.record, owner))))
         if (record.fingerprint !== fingerprint) return yield* reused

@@ -7,12 +7,12 @@ import { at, awkwardTexts, failureOf, newId } from "./support.ts"
 
 const once = <A, E, R>(
   keyed: KeyedOperation,
-  operation: Effect.Effect<{ readonly answer: A; readonly record: string }, E, R>,
+  operation: Effect.Effect<{ readonly response: A; readonly record: string }, E, R>,
   now: DateTime.Utc = at(0),
 ) => IdempotencyRepository.use((keys) => keys.once(keyed, { now, expiresAt: at(60) }, operation))
 
 const { Found, InFlight, Ran } = KeyedOutcome
-const succeed = (record: string) => Effect.succeed({ answer: `answer of ${record}`, record })
+const succeed = (record: string) => Effect.succeed({ response: `response of ${record}`, record })
 
 const newOperation = Effect.map(newId, (key): KeyedOperation => ({ caller: "caller", operation: "op", key }))
 
@@ -24,7 +24,7 @@ export const idempotency = (it: It) => {
       Effect.gen(function* () {
         for (const record of awkwardTexts) {
           const keyed = yield* newOperation
-          assert.deepStrictEqual(yield* once(keyed, succeed(record)), Ran({ answer: `answer of ${record}` }))
+          assert.deepStrictEqual(yield* once(keyed, succeed(record)), Ran({ response: `response of ${record}` }))
           for (let i = 0; i < 2; i++) assert.deepStrictEqual(yield* once(keyed, Effect.die("run")), Found({ record }))
           for (const other of [{ caller: "other" }, { operation: "other" }, { key: `${keyed.key} ` }]) {
             assert.strictEqual((yield* once({ ...keyed, ...other }, succeed("x")))._tag, "Ran")

@@ -13,9 +13,9 @@ const service = (repository: typeof fake.layer = fake.layer) =>
 
 const keyed: KeyedOperation = { caller: "caller", operation: "keys.createForOrg", key: "once" }
 const request = 'POST /api/v0/orgs/1/keys\n{"name":"a"}'
-const answer = { status: 200, body: '{"key":"svc_secret \\u0000 😀"}' }
+const response = { status: 200, body: '{"key":"svc_secret \\u0000 😀"}' }
 const once = <E, R>(
-  operation: Effect.Effect<typeof answer, E, R>,
+  operation: Effect.Effect<typeof response, E, R>,
   changes: Partial<KeyedOperation & { request: string }> = {},
 ) =>
   Idempotency.use((idempotency) => {
@@ -25,11 +25,11 @@ const once = <E, R>(
 const encode = Schema.encodeUnknownSync(Schema.Union([Conflict, IdempotencyKeyReused]))
 
 describe("an operation under an idempotency key", () => {
-  it.effect("runs once, and returns the same answer for a day, byte for byte", () =>
+  it.effect("runs once, and returns the same response for a day, byte for byte", () =>
     Effect.gen(function* () {
-      assert.deepStrictEqual(yield* once(Effect.succeed(answer)), { ...answer, replayed: false })
+      assert.deepStrictEqual(yield* once(Effect.succeed(response)), { ...response, replayed: false })
       yield* TestClock.adjust("86399999 millis")
-      assert.deepStrictEqual(yield* once(Effect.die("run")), { ...answer, replayed: true })
+      assert.deepStrictEqual(yield* once(Effect.die("run")), { ...response, replayed: true })
       yield* TestClock.adjust("1 millis")
       const other = { status: 200, body: "{}" }
       assert.deepStrictEqual(yield* once(Effect.succeed(other)), { ...other, replayed: false })
@@ -38,16 +38,16 @@ describe("an operation under an idempotency key", () => {
 
   it.effect("belongs to one principal and one operation: the same key of another is another key", () =>
     Effect.gen(function* () {
-      yield* once(Effect.succeed(answer))
+      yield* once(Effect.succeed(response))
       for (const change of [{ caller: "another" }, { operation: "orgs.create" }, { key: "Once" }]) {
-        assert.isFalse((yield* once(Effect.succeed(answer), change)).replayed)
+        assert.isFalse((yield* once(Effect.succeed(response), change)).replayed)
       }
     }).pipe(Effect.provide(service())),
   )
 
   it.effect("is for one request: another request with the key is refused and changes nothing", () =>
     Effect.gen(function* () {
-      yield* once(Effect.succeed(answer))
+      yield* once(Effect.succeed(response))
       for (const other of [request.replace("orgs/1", "orgs/2"), request.replace('"a"', '"b"'), `${request} `]) {
         const failure = yield* Effect.flip(once(Effect.die("run"), { request: other }))
         assert.deepStrictEqual(encode(failure), {
@@ -63,7 +63,7 @@ describe("an operation under an idempotency key", () => {
     Effect.gen(function* () {
       const taken = Effect.fail(new Conflict({ error: "Taken." }))
       assert.strictEqual(yield* outcomeOf(once(taken)), "Conflict")
-      assert.isFalse((yield* once(Effect.succeed(answer), { request: "another" })).replayed)
+      assert.isFalse((yield* once(Effect.succeed(response), { request: "another" })).replayed)
     }).pipe(Effect.provide(service())),
   )
 
@@ -84,14 +84,14 @@ describe("an operation under an idempotency key", () => {
       once: (_keyed, _times, operation) =>
         records.length > 0
           ? Effect.succeed(KeyedOutcome.Found({ record: records[0]! }))
-          : Effect.map(operation, ({ answer, record }) => {
+          : Effect.map(operation, ({ response, record }) => {
               records.push(record)
-              return KeyedOutcome.Ran({ answer })
+              return KeyedOutcome.Ran({ response })
             }),
       deleteExpired: () => Effect.succeed(0),
     })
     return Effect.gen(function* () {
-      yield* once(Effect.succeed(answer))
+      yield* once(Effect.succeed(response))
       assert.isTrue((yield* once(Effect.die("run"))).replayed)
       for (const change of [{ caller: "another" }, { operation: "orgs.create" }, { key: "other" }]) {
         const exit = yield* Effect.exit(once(Effect.die("run"), change))

@@ -15,12 +15,12 @@ export const layer = Layer.sync(IdempotencyRepository, () => {
         return KeyedOutcome.Found({ record: found.record })
       }
       inFlight.add(id)
-      const { answer, record } = yield* Effect.ensuring(
+      const { response, record } = yield* Effect.ensuring(
         operation,
         Effect.sync(() => inFlight.delete(id)),
       )
       records.set(id, { record, expiresAt })
-      return KeyedOutcome.Ran({ answer })
+      return KeyedOutcome.Ran({ response })
     }),
 
     deleteExpired: (now, limit) =>

@@ -68,8 +68,8 @@ export class LiveFeed extends Context.Service<
     readonly isWatched: () => boolean
     readonly publish: (changes: ReadonlyArray<Change>) => void
     /**
-     * The events of a scope and of topics, from after the event `after`. A reader counts while the stream runs: an
-     * answer whose body nobody reads, as that of a HEAD, holds nothing. Ends for a reader that is too slow.
+     * The events of a scope and of topics, from after the event `after`. A reader counts while the stream runs: a
+     * response whose body nobody reads, as that of a HEAD, holds nothing. Ends for a reader that is too slow.
      */
     readonly follow: (
       scope: OrgScope,
@@ -171,7 +171,7 @@ export class LiveFeed extends Context.Service<
         return Stream.unwrap(
           Effect.acquireRelease(register, (reader) => Effect.sync(() => readers.delete(reader))).pipe(
             Effect.map(({ queue }) => Stream.fromQueue(queue)),
-            // Others came between the answer's head and its body: the reader tries again, and is told why.
+            // Others came between the response's head and its body: the reader tries again, and is told why.
             Effect.catch(() => Effect.succeed(Stream.empty)),
           ),
         )

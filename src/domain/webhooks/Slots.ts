@@ -31,8 +31,8 @@ const releasePrefetched = (slots: Slots, lane: Lane, commands: Commands) => {
 }
 
 /**
- * Gives the times that are not over to the first prefetched deliveries, which keeps their order, and releases as many
- * of the last as times were over. A late attempt would meet those of other replicas.
+ * Assigns the times that have not passed to the first prefetched deliveries, so that they keep their order. Releases as
+ * many of the last deliveries as times have passed: a late attempt would come together with those of other replicas.
  */
 const skipLateTimes = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   const times = lane.prefetched.flatMap(({ sendAt }) =>

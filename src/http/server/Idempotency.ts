@@ -3,7 +3,7 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { CurrentPrincipal, tenantOf } from "../../domain/Principal.ts"
 import { type Conflict, type IdempotencyKeyReused, InvalidRequest, type Unavailable } from "../../domain/Errors.ts"
-import { type Answer, Idempotency } from "../../domain/Idempotency.ts"
+import { type StoredResponse, Idempotency } from "../../domain/Idempotency.ts"
 import { Idempotent, WebhookIdempotent } from "../api/security.ts"
 
 const visibleAscii = /^[\x21-\x7e]{1,255}$/
@@ -18,13 +18,13 @@ const callerOf = CurrentPrincipal.use(({ principal }) => {
 })
 
 /** The response as it is stored. Fails with a response that is not a success: it is sent, but not stored. */
-const toAnswer = (response: HttpServerResponse.HttpServerResponse) =>
+const toStored = (response: HttpServerResponse.HttpServerResponse) =>
   response.status === 200 && response.body._tag === "Uint8Array"
-    ? Effect.succeed<Answer>({ status: response.status, body: new TextDecoder().decode(response.body.body) })
+    ? Effect.succeed<StoredResponse>({ status: response.status, body: new TextDecoder().decode(response.body.body) })
     : Effect.fail(response)
 
 /** An operation with the errors of its idempotency key. */
-type Answered<E, R> = Effect.Effect<
+type Responded<E, R> = Effect.Effect<
   HttpServerResponse.HttpServerResponse,
   E | InvalidRequest | Conflict | IdempotencyKeyReused | Unavailable,
   R
@@ -38,20 +38,20 @@ const make = Effect.map(
       operation: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
       { endpoint, group }: { readonly endpoint: HttpApiEndpoint.Top; readonly group: HttpApiGroup.Top },
     ) =>
-      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): Answered<E, R | CurrentPrincipal> => {
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): Responded<E, R | CurrentPrincipal> => {
         const key = request.headers["idempotency-key"]
         if (key === undefined) return operation
         if (!visibleAscii.test(key)) return Effect.fail(malformed)
         return Effect.gen(function* () {
           // Before the transaction: a slow body would keep it open.
           const body = yield* Effect.orDie(request.text)
-          const { replayed, ...answer } = yield* idempotency.once(
+          const { replayed, ...stored } = yield* idempotency.once(
             { caller: yield* callerOf, operation: `${group.identifier}.${endpoint.identifier}`, key },
             `${request.method} ${request.url}\n${body}`,
-            Effect.flatMap(operation, toAnswer),
+            Effect.flatMap(operation, toStored),
           )
-          return HttpServerResponse.text(answer.body, {
-            status: answer.status,
+          return HttpServerResponse.text(stored.body, {
+            status: stored.status,
             contentType: "application/json",
             headers: replayed ? { "idempotency-replayed": "true" } : {},
           })

@@ -2,7 +2,7 @@ import { Effect, Redacted } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { Cipher } from "../../domain/Cipher.ts"
 import { everywhere } from "../database/shards.ts"
-import { answerOwner } from "../../domain/Idempotency.ts"
+import { responseOwner } from "../../domain/Idempotency.ts"
 import { keyId, prefixOf } from "./Cipher.ts"
 
 /** A column of encrypted secrets. */
@@ -76,11 +76,11 @@ const secretColumns: ReadonlyArray<SecretColumn> = [
     ownerColumns: ["callback_secret_owner"],
   },
   {
-    what: "answers kept for an Idempotency-Key",
+    what: "responses kept for an Idempotency-Key",
     table: "idempotency_keys",
     column: "record",
     key: ["caller", "operation", "key"],
-    ownerOf: (row) => answerOwner({ caller: row["caller"]!, operation: row["operation"]!, key: row["key"]! }),
+    ownerOf: (row) => responseOwner({ caller: row["caller"]!, operation: row["operation"]!, key: row["key"]! }),
     inUse: "expires_at > now()",
   },
 ]

@@ -25,13 +25,13 @@ export const layer = Layer.effect(
             SELECT record FROM idempotency_keys
             WHERE caller = ${caller} AND operation = ${name} AND key = ${key} AND expires_at > ${date(now)}`
           if (found !== undefined) return KeyedOutcome.Found({ record: found.record })
-          const { answer, record } = yield* operation
+          const { response, record } = yield* operation
           yield* sql`
             INSERT INTO idempotency_keys (caller, operation, key, record, expires_at)
             VALUES (${caller}, ${name}, ${key}, ${record}, ${date(expiresAt)})
             ON CONFLICT (caller, operation, key) DO UPDATE
               SET record = excluded.record, expires_at = excluded.expires_at`
-          return KeyedOutcome.Ran({ answer })
+          return KeyedOutcome.Ran({ response })
         }).pipe(sql.withTransaction, orUnavailable),
 
       deleteExpired: (now, limit) =>
@@ -46,7 +46,7 @@ export const layer = Layer.effect(
   }),
 )
 
-/** Deletes expired idempotency keys and their answers every hour. */
+/** Deletes expired idempotency keys and their responses every hour. */
 export const idempotencyWorker = Layer.effectDiscard(
   Effect.gen(function* () {
     const { deleteExpired } = yield* Idempotency

@@ -175,7 +175,7 @@ export const orgLimits = (it: It) => {
             records.once(
               of,
               { now: at(0), expiresAt: at(1) },
-              Effect.as(insertProject(orgId), { answer: 1, record: "made" }),
+              Effect.as(insertProject(orgId), { response: 1, record: "made" }),
             ),
           )
         })

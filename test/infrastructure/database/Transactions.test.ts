@@ -39,7 +39,7 @@ const once = <A, E, R>(key: string, operation: Effect.Effect<A, E, R>) =>
     keys.once(
       { caller: "c", operation: "o", key },
       { now: at(0), expiresAt: at(60) },
-      Effect.map(operation, (answer) => ({ answer, record: "r" })),
+      Effect.map(operation, (response) => ({ response, record: "r" })),
     ),
   )
 

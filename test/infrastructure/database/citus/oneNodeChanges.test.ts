@@ -158,7 +158,7 @@ describe.skipIf(citusUrl === undefined)("Citus, with one connection to one node"
         for (const url of others) yield* closeDatabase(url)
 
         const keyed = { caller: "caller", operation: "create", key: "k" }
-        const create = Effect.map(insertJob(here), (id) => ({ answer: id, record: id }))
+        const create = Effect.map(insertJob(here), (id) => ({ response: id, record: id }))
         const once = IdempotencyRepository.use((keys) => keys.once(keyed, { now: at(0), expiresAt: at(60) }, create))
         assert.deepStrictEqual([(yield* once)._tag, (yield* once)._tag], ["Ran", "Found"])
         assert.strictEqual((yield* jobsOf(here)).length, 1)
