@@ -147,22 +147,30 @@ const listener = (settings: Settings) =>
     Layer.catchTag("ServeError", ({ cause }) => Layer.effectContext(cannotListen(settings, cause))),
   )
 
+/** What reaches outside of the process: the network, the database, and chance. A simulation has its own. */
+export const outside = (settings: Settings) => ({
+  listener: listener(settings),
+  // Deliveries and documents share one connection pool.
+  receivers: SafeHttp.layer(settings),
+  issuers: NodeHttpClient.layerUndici,
+  random: SecureRandom.layer,
+})
+
 /**
  * The whole service as a layer. It listens after everything else has started, and stops in the opposite order. Provides
  * the HTTP server and the services behind it. The caller provides the logger and the tracer. Fails with a
  * `StartupError`.
  */
-export const app = (settings: Settings) =>
+export const app = (settings: Settings, { issuers, listener, random, receivers } = outside(settings)) =>
   Layer.mergeAll(Server.layer, ProcessMetrics.layer, logWelcome(settings)).pipe(
-    Layer.provideMerge(listener(settings)),
+    Layer.provideMerge(listener),
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
-    // Deliveries and documents share one connection pool.
-    Layer.provide(SafeHttp.layer(settings)),
+    Layer.provide([receivers, issuers]),
     Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Observed.layer))),
     Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
-    Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
+    Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, random, KeyHash.layer)),
     Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
     Layer.provide(Layer.succeed(AuditRetentionDays, settings.auditRetentionDays)),
@@ -208,7 +216,6 @@ export const platform = (settings: Settings) => {
     Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),
     Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, validations)),
     Layer.provideMerge(repositories),
-    Layer.provide(NodeHttpClient.layerUndici),
   )
 }
 

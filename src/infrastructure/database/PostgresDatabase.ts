@@ -1,5 +1,5 @@
 import { PgClient, PgConnection } from "@effect/sql-pg"
-import { Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Redacted, Result, Schedule, Scope } from "effect"
+import { Context, Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Redacted, Result, Schedule, Scope } from "effect"
 import type { SqlClient } from "effect/sql"
 import { SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
@@ -10,13 +10,19 @@ import { type ListenOptions, Notification, type Subscribe } from "./Notification
 import { planSettings } from "./planSettings.ts"
 import { isUnknownIssuer } from "../net/transportFault.ts"
 
+/** Opens the sockets of connections. Default: the driver does. A simulation has its own network. */
+export const OpenSocket = Context.Reference<(() => Socket) | undefined>(
+  "gatehouse/infrastructure/database/PostgresDatabase/OpenSocket",
+  { defaultValue: () => undefined },
+)
+
 /**
  * The configuration of a connection: address, certificates and names.
  *
- * @param open opens a socket to the server; default: the driver does
+ * @param opened opens a socket to the server; default: the driver does
  */
-const connection = (url: Redacted.Redacted<string>, applicationName: string, open?: () => Socket) =>
-  Effect.suspend(() => {
+const connection = (url: Redacted.Redacted<string>, applicationName: string, opened?: () => Socket) =>
+  Effect.flatMap(OpenSocket, (open = opened) => {
     const address = parseDatabaseUrl(Redacted.value(url))
     if (Result.isFailure(address)) return Effect.fail(connectionError(`The URL ${address.failure}`, "connect"))
     const { config, negotiate } = address.success

@@ -252,8 +252,20 @@ const failTooSlow = (deadline: Deadline) =>
     Effect.andThen(Effect.fail(tooSlow(deadline))),
   )
 
-/** The pool's connections, shared by orgs and background work. */
-const connections = new ConnectionShares(sharesOf(poolSize))
+/** An admission in which nobody waits. */
+export const makeAdmission = () => ({
+  connections: new ConnectionShares(sharesOf(poolSize)),
+  waiting: { count: 0, byOrg: new Map<string, number>() } as Waiting,
+})
+
+/**
+ * The pool's connections, shared by orgs and background work; and how many requests wait for the database. One for a
+ * process: a simulation has several in one.
+ */
+export const Admission = Context.Reference<ReturnType<typeof makeAdmission>>(
+  "gatehouse/infrastructure/orUnavailable/Admission",
+  { defaultValue: makeAdmission },
+)
 
 /** Tries of an operation that PostgreSQL ends for the sake of another one. */
 const maxTries = 3
@@ -279,9 +291,6 @@ const IsPart = Context.Reference<boolean>("gatehouse/infrastructure/orUnavailabl
   defaultValue: () => false,
 })
 
-/** Counts the requests of this process that wait for the database. */
-export const waiting: Waiting = { count: 0, byOrg: new Map() }
-
 /**
  * The org of a request that counts as waiting. Background work does not, because it has its own limits; a part of an
  * operation is counted with the whole operation.
@@ -290,8 +299,9 @@ const waiterOf = (context: Context.Context<never>) =>
   Context.get(context, IsPart) ? undefined : Context.get(context, RequestOrg)
 
 /** Counts a request; false when too many wait, so that a flood does not fill the memory. */
-const enters = (orgId: string | undefined) => orgId === undefined || enter(waiting, orgId, maxWaitingOperations)
-const leaves = (orgId: string | undefined) => orgId === undefined || leave(waiting, orgId)
+const enters = (waiting: Waiting, orgId: string | undefined) =>
+  orgId === undefined || enter(waiting, orgId, maxWaitingOperations)
+const leaves = (waiting: Waiting, orgId: string | undefined) => orgId === undefined || leave(waiting, orgId)
 
 type Answered<A, E> = Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
 
@@ -327,7 +337,8 @@ export const orUnavailableWithin =
     Effect.contextWith((context: Context.Context<R>) =>
       Effect.callback<A, Exclude<E, SqlError.SqlError> | Unavailable>((resume) => {
         const orgId = waiterOf(context)
-        if (!enters(orgId)) return resume(Effect.fail(busy))
+        const { connections, waiting } = Context.get(context, Admission)
+        if (!enters(waiting, orgId)) return resume(Effect.fail(busy))
         const startedAt = performance.now()
         inFlight.modifyUnsafe(1, context)
         let isLate = false
@@ -336,7 +347,7 @@ export const orUnavailableWithin =
         const end = (outcome: Outcome) => {
           clearTimeout(timer)
           if (ticket !== undefined) connections.leave(ticket)
-          leaves(orgId)
+          leaves(waiting, orgId)
           inFlight.modifyUnsafe(-1, context)
           durations[outcome].updateUnsafe((performance.now() - startedAt) / 1000, context)
         }
@@ -388,10 +399,11 @@ export const answerOrUnavailable = <A, E>(
   Effect.contextWith((context) =>
     Effect.callback<A, E | Unavailable>((resume) => {
       const orgId = waiterOf(context)
-      if (!enters(orgId)) return resume(Effect.fail(busy))
+      const { waiting } = Context.get(context, Admission)
+      if (!enters(waiting, orgId)) return resume(Effect.fail(busy))
       const end = () => {
         clearTimeout(timer)
-        leaves(orgId)
+        leaves(waiting, orgId)
       }
       const timer = setTimeout(() => {
         withdraw()

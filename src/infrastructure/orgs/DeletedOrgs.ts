@@ -4,16 +4,17 @@ import { LRUCache } from "lru-cache"
 /** Orgs that a replica remembers as deleted. What is claimed of them in memory ends long before so many are deleted. */
 const maxDeletedOrgs = 10_000
 
+/** Remembers no org yet. */
+export const makeDeletedOrgs = () => {
+  const ids = new LRUCache<string, true>({ max: maxDeletedOrgs })
+  return { add: (orgId: string) => void ids.set(orgId, true), has: (orgId: string) => ids.has(orgId) }
+}
+
 /**
  * The orgs that this process has heard were deleted, so that it sends nothing that it has claimed before. The database
- * does not need it: no claim after a deletion returns anything of the org.
+ * does not need it: no claim after a deletion returns anything of the org. A simulation gives each of its processes one.
  */
-export class DeletedOrgs extends Context.Reference<{
-  readonly add: (orgId: string) => void
-  readonly has: (orgId: string) => boolean
-}>("gatehouse/infrastructure/orgs/DeletedOrgs", {
-  defaultValue: () => {
-    const ids = new LRUCache<string, true>({ max: maxDeletedOrgs })
-    return { add: (orgId) => void ids.set(orgId, true), has: (orgId) => ids.has(orgId) }
-  },
-}) {}
+export class DeletedOrgs extends Context.Reference<ReturnType<typeof makeDeletedOrgs>>(
+  "gatehouse/infrastructure/orgs/DeletedOrgs",
+  { defaultValue: makeDeletedOrgs },
+) {}

@@ -4,16 +4,17 @@ import { SqlError } from "effect/sql"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { RequestOrg } from "#src/domain/Principal.ts"
 import {
+  Admission,
   answerOrUnavailable,
   orUnavailable,
   orUnavailableWithin,
-  waiting,
 } from "#src/infrastructure/database/orUnavailable.ts"
 import { json } from "#src/infrastructure/telemetry/Telemetry.ts"
 
 // Seen failing without the limit: every request waited.
 it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>
   Effect.gen(function* () {
+    const { waiting } = yield* Admission
     const answered = yield* Latch.make()
     const request = orUnavailable(answered.await)
     const requests = yield* Effect.forEach(Array.from({ length: 1_024 }), (_, n) =>
@@ -113,6 +114,7 @@ it.effect("the log line of a refused statement says where it was refused, withou
 it.effect("a request that waits for the answer to another's operation waits 4 seconds, as one of the 1,024", () =>
   Effect.gen(function* () {
     yield* fakeTimers
+    const { waiting } = yield* Admission
     const withdrawn: Array<string> = []
     const ask = (name: string, wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
       answerOrUnavailable<number, never>((done) => {
