@@ -22,6 +22,7 @@ export default defineConfig({
             "test/generated/**",
             "test/schemathesis/**",
             "test/console/**",
+            "test/sim/**",
           ],
         },
       },
@@ -36,6 +37,8 @@ export default defineConfig({
           globalSetup: ["test/support/postgres.ts", "test/console/build.ts"],
         },
       },
+      // The whole service in simulation: `npm run test:sim`. A world replaces the clock of its process.
+      { extends: true, test: { name: "sim", include: ["test/sim/**/*.test.ts"] } },
       // Processes, databases and networks that fail, and load: `npm run test:faults`. Real time and processes on a
       // machine that others use: one that fails is run again once, and told as such.
       {

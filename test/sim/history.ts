@@ -1,0 +1,89 @@
+/** One try of an operation: a request to a replica, and what came back. Times are true times in milliseconds. */
+export interface Try {
+  readonly replica: string
+  readonly start: number
+  readonly end: number
+  /** `undefined`: no answer came. */
+  readonly status: number | undefined
+}
+
+/** The fields of answers that clients and oracles read, of all operations. */
+export interface Body {
+  readonly id: string
+  readonly key: string
+  readonly orgId: string
+  readonly projectId: string
+  readonly webhook_endpoint_id: string
+  readonly job_id: string
+  readonly schedule_id: string
+  readonly event_id: string
+  readonly event_ids?: ReadonlyArray<string>
+  readonly jobs?: ReadonlyArray<{ readonly job_id: string; readonly attempt: number }>
+  readonly deliveries?: ReadonlyArray<{ readonly delivery_id: string }>
+  readonly error?: string
+  readonly message?: string
+}
+
+/** What a client did: an operation with all its tries. */
+export interface Done {
+  readonly kind: string
+  readonly tenant: string
+  /** What the client asked for. */
+  readonly args: Readonly<Record<string, unknown>>
+  readonly start: number
+  /** When the client had the last answer; `Infinity` if the operation may still take effect. */
+  readonly end: number
+  readonly status: number | undefined
+  /** Has the fields of the operation when it succeeded. */
+  readonly body: Body
+  readonly tries: ReadonlyArray<Try>
+}
+
+/** A delivery as a receiver got it. */
+export interface Received {
+  readonly at: number
+  readonly from: string
+  readonly url: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string
+  readonly manner: string
+  /** The status that was sent; `undefined` if none was. */
+  readonly status: number | undefined
+}
+
+/** Something that went wrong on purpose, and for how long. */
+export interface Fault {
+  readonly kind: string
+  readonly replica: string | undefined
+  readonly start: number
+  readonly end: number
+}
+
+/** All that an oracle knows of a run. */
+export interface History {
+  readonly done: ReadonlyArray<Done>
+  readonly received: ReadonlyArray<Received>
+  readonly faults: ReadonlyArray<Fault>
+  /** The rows of the database at the end, by the queries that the oracles have asked for. */
+  readonly rows: Readonly<Record<string, ReadonlyArray<Readonly<Record<string, unknown>>>>>
+  /** When the faults stopped, and when everything had settled. */
+  readonly calmAt: number
+  readonly endAt: number
+}
+
+/** A sentence of the claim that a run has broken. */
+export interface Violation {
+  readonly oracle: string
+  readonly what: string
+  /** When it showed, in true time. */
+  readonly at: number
+}
+
+/** Whether the operation was answered with success. */
+export const succeeded = ({ status }: Done) => status !== undefined && status < 300
+
+/** Whether a fault touched a replica, or everybody, between two times. */
+export const isTroubled = (history: History, replica: string, from: number, to: number) =>
+  history.faults.some(
+    (fault) => (fault.replica === undefined || fault.replica === replica) && fault.start <= to && fault.end >= from,
+  )

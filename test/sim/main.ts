@@ -1,0 +1,38 @@
+import { parseArgs } from "node:util"
+import { makePlan } from "./plan.ts"
+import { simulate } from "./simulation.ts"
+import { story } from "./story.ts"
+
+const { values: given } = parseArgs({
+  options: {
+    seed: { type: "string" },
+    runs: { type: "string" },
+    hours: { type: "string" },
+    log: { type: "boolean" },
+  },
+})
+
+const print = (...texts: ReadonlyArray<string>) => process.stdout.write(`${texts.join(" ")}\n`)
+const minuteMillis = 60_000
+const now = performance.now.bind(performance)
+const first = given.seed === undefined ? Date.now() : Number(given.seed)
+/** One seed alone is run once; else there is a minute, or the hours that are asked for. */
+const most = given.runs === undefined ? (given.seed === undefined ? Infinity : 1) : Number(given.runs)
+const until = now() + (given.hours === undefined ? minuteMillis : Number(given.hours) * 60 * minuteMillis)
+const hasTime = () => now() < until || given.runs !== undefined
+
+print(`Seeds from ${first} on`)
+let [runs, virtual, real] = [0, 0, 0]
+while (runs < most && (runs === 0 || hasTime())) {
+  const outcome = await simulate(makePlan(first + runs))
+  runs++
+  virtual += outcome.virtualMillis
+  real += outcome.realMillis
+  if (given.log === true) for (const { at, what, who } of outcome.log) print((at / 1000).toFixed(3), who, what)
+  if (outcome.violations.length === 0) continue
+  print(story(outcome))
+  process.exitCode = 1
+  break
+}
+const lived = `${(virtual / 3_600_000).toFixed(2)} hours of virtual time, ${(virtual / real).toFixed(0)} × real time`
+print(`${runs} runs: ${lived}`)

@@ -1,0 +1,126 @@
+import { Duration, Effect, Layer } from "effect"
+import { HttpClient, HttpClientResponse } from "effect/http"
+import { SafeHttp, type SafeResponse, SafeHttpError, type SafeRequest } from "#src/infrastructure/net/SafeHttp.ts"
+import type { Received } from "./history.ts"
+import type { Actor, Dice, World } from "./world.ts"
+
+/** How a receiver behaves for a while. */
+export type Manner = "well" | "slow" | "hangs" | "fails" | "busy" | "lies" | "loses" | "gone"
+
+/** The receivers of webhooks and callbacks, which remember what they got. */
+export class Receivers {
+  readonly world: World
+  readonly received: Array<Received> = []
+  readonly #dice: Dice
+  readonly #manners = new Map<string, Manner>()
+
+  constructor(world: World) {
+    this.world = world
+    this.#dice = world.dice.fork()
+  }
+
+  /** Sets how the receiver at a URL behaves from now on. */
+  behave(url: string, manner: Manner) {
+    this.#manners.set(url, manner)
+  }
+  mannerOf(url: string): Manner {
+    return this.#manners.get(url) ?? "well"
+  }
+  /** From now on all receivers behave well, but those that are gone. */
+  calmDown() {
+    for (const [url, manner] of this.#manners) if (manner !== "gone") this.#manners.delete(url)
+  }
+
+  /** The time until the receiver has the request, and until its answer is back; and the answer. */
+  #plan(manner: Manner) {
+    const dice = this.#dice
+    const answer = (status: number, headers: Readonly<Record<string, string>> = {}, body = "") => ({
+      status,
+      headers,
+      body,
+    })
+    const quick = dice.int(1, 40)
+    if (manner === "well") return { there: quick, back: quick, answer: answer(dice.pick([200, 202, 204])) }
+    if (manner === "slow") return { there: quick, back: dice.int(500, 14_000), answer: answer(200) }
+    if (manner === "fails") return { there: quick, back: quick, answer: answer(dice.pick([500, 502, 503, 404])) }
+    if (manner === "busy") {
+      return { there: quick, back: quick, answer: answer(429, { "retry-after": String(dice.int(1, 90)) }) }
+    }
+    if (manner === "lies") {
+      // It has the event, and says that it has not.
+      return { there: quick, back: quick, answer: answer(500, {}, "nothing has arrived here") }
+    }
+    if (manner === "gone") return { there: quick, back: quick, answer: answer(410) }
+    // It has the event, and its answer never arrives.
+    return { there: quick, back: Infinity, answer: answer(200) }
+  }
+
+  request(actor: Actor, request: SafeRequest): Effect.Effect<SafeResponse, SafeHttpError> {
+    return Effect.callback((resume) => {
+      const manner = this.mannerOf(request.url)
+      const { there, back, answer } = this.#plan(manner)
+      const timeout = Duration.toMillis(Duration.fromInputUnsafe(request.timeout))
+      const isAnswered = there + back < timeout
+      const fail = (kind: "timeout", message: string) =>
+        resume(Effect.fail(new SafeHttpError({ kind, message, partial: undefined })))
+      const undo = [
+        // What is on its way arrives, even if the sender dies now.
+        this.world.after(there, () => this.#receive(actor, request, manner, isAnswered ? answer.status : undefined)),
+        actor.after(timeout, () => fail("timeout", "No complete answer in time.")),
+      ]
+      if (isAnswered) {
+        undo.push(
+          actor.after(there + back, () => {
+            undo[1]!()
+            const body = Buffer.from(answer.body)
+            resume(Effect.succeed({ ...answer, body, bytesRead: body.length, truncated: false }))
+          }),
+        )
+      }
+      return Effect.sync(() => undo.slice(1).forEach((cancel) => cancel()))
+    })
+  }
+
+  #receive(actor: Actor, { body, headers = {}, url }: SafeRequest, manner: Manner, status: number | undefined) {
+    const text = typeof body === "string" ? body : Buffer.from(body ?? []).toString()
+    this.received.push({ at: this.world.now, from: actor.name, url, headers, body: text, manner, status })
+    const kind = headers["webhook-id"] ?? text.slice(0, 60)
+    this.world.note(url, `receives ${kind} from ${actor.name}, answers ${status ?? "nothing"}`)
+  }
+
+  /** `SafeHttp` for a replica. */
+  layer(actor: Actor): Layer.Layer<SafeHttp> {
+    return Layer.succeed(
+      SafeHttp,
+      SafeHttp.of({ hostFault: () => Effect.succeed(null), request: (request) => this.request(actor, request) }),
+    )
+  }
+}
+
+/** An issuer of CI tokens: what it publishes at its URLs, by their whole text. */
+export class Issuers {
+  readonly documents = new Map<string, string>()
+  isDown = false
+
+  layer(actor: Actor): Layer.Layer<HttpClient.HttpClient> {
+    return Layer.succeed(
+      HttpClient.HttpClient,
+      HttpClient.make((request, url) =>
+        Effect.callback((resume) => {
+          const document = this.isDown ? undefined : this.documents.get(url.href)
+          const cancel = actor.after(actor.dice.int(1, 60), () =>
+            resume(
+              Effect.succeed(
+                HttpClientResponse.fromWeb(
+                  request,
+                  new Response(document ?? "down", { status: document === undefined ? 503 : 200 }),
+                ),
+              ),
+            ),
+          )
+          return Effect.sync(cancel)
+        }),
+      ),
+    )
+  }
+}

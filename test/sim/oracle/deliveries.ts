@@ -1,0 +1,188 @@
+import { type Done, type History, isTroubled, type Received, succeeded, type Violation } from "../history.ts"
+
+/** Attempts of a delivery with the delays that the simulation sets. Then it may fail. */
+const maxAttempts = 9
+/** How long an attempt that began before a deletion may take to arrive. */
+const inFlightMillis = 20_000
+/** How long before a second receipt a fault may have begun to matter: the lease of a delivery, and a retry. */
+const explainedMillis = 180_000
+
+const isOk = ({ status }: Received) => status !== undefined && status >= 200 && status < 300
+const markOf = ({ body }: Received) => /"mark":"([^"]+)"/.exec(body)?.[1]
+const seconds = (millis: number) => `${(millis / 1000).toFixed(3)} s`
+
+interface Endpoint {
+  readonly id: string
+  readonly url: string
+  readonly tenant: string
+  readonly made: Done
+  readonly received: ReadonlyArray<Received>
+  /** What has changed it, or may have. */
+  readonly changes: ReadonlyArray<Done>
+  /** Whether its receiver has ever said that it is gone. */
+  readonly isGone: boolean
+  readonly isOrdered: boolean
+  readonly maxPerSecond: number | undefined
+}
+
+const endpointsOf = ({ done, received }: History): ReadonlyArray<Endpoint> =>
+  done
+    .filter((one) => one.kind === "createEndpoint" && succeeded(one))
+    .map((made) => {
+      const url = made.args["url"] as string
+      const own = received.filter((one) => one.url === url)
+      return {
+        id: made.body.webhook_endpoint_id as string,
+        url,
+        tenant: made.tenant,
+        made,
+        received: own,
+        changes: done.filter(
+          ({ args, kind, tenant }) =>
+            tenant === made.tenant &&
+            (args["url"] === url || kind === "deleteOrg" || kind === "retryDelivery") &&
+            kind !== "createEndpoint",
+        ),
+        isGone: own.some(({ status }) => status === 410),
+        isOrdered: made.args["ordered"] === true,
+        maxPerSecond: made.args["max_per_second"] as number | undefined,
+      }
+    })
+
+/** An event that a client published, or one of a batch. */
+interface Published {
+  readonly id: string
+  readonly mark: string
+  readonly tenant: string
+  readonly by: Done
+  readonly place: number
+}
+
+const publishedOf = (done: ReadonlyArray<Done>): ReadonlyArray<Published> =>
+  done
+    .filter((one) => one.kind.startsWith("publish") && succeeded(one))
+    .flatMap((by) => {
+      const ids = (by.body.event_ids ?? [by.body.event_id]) as ReadonlyArray<string>
+      const marks = by.args["marks"] as ReadonlyArray<string>
+      return ids.map((id, place) => ({ id, mark: marks[place]!, tenant: by.tenant, by, place }))
+    })
+
+const endsDeliveries = ({ args, kind }: Done) =>
+  kind === "deleteEndpoint" || kind === "deleteOrg" || (kind === "updateEndpoint" && args["active"] === false)
+
+/** Nothing that was published is lost: it is stored, and each endpoint of its time gets it or has used up its attempts. */
+const lost = (history: History, published: ReadonlyArray<Published>, endpoints: ReadonlyArray<Endpoint>) => {
+  const deleted = new Set(history.done.filter(({ kind }) => kind === "deleteOrg").map(({ tenant }) => tenant))
+  const stored = new Set(history.rows["events"]!.map(({ id }) => id))
+  const attempts = new Map(
+    history.rows["deliveries"]!.map((row) => [`${String(row["event_id"])} ${String(row["endpoint_id"])}`, row]),
+  )
+  return published.flatMap((event): ReadonlyArray<Violation> => {
+    if (deleted.has(event.tenant)) return []
+    if (!stored.has(event.id)) {
+      return [{ oracle: "lost", at: event.by.end, what: `the event ${event.mark} was accepted and is not stored` }]
+    }
+    return endpoints.flatMap((endpoint): ReadonlyArray<Violation> => {
+      const isWanted =
+        endpoint.tenant === event.tenant &&
+        endpoint.made.end < event.by.start &&
+        !endpoint.isGone &&
+        !endpoint.changes.some(endsDeliveries)
+      if (!isWanted || endpoint.received.some((one) => isOk(one) && markOf(one) === event.mark)) return []
+      const row = attempts.get(`${event.id} ${endpoint.id}`)
+      if (row?.["state"] === "failed" && Number(row["attempts"]) >= maxAttempts) return []
+      const state =
+        row === undefined ? "has no delivery" : `is ${String(row["state"])} after ${String(row["attempts"])} attempts`
+      return [{ oracle: "lost", at: history.endAt, what: `${endpoint.url} never got ${event.mark}: it ${state}` }]
+    })
+  })
+}
+
+/** No event is delivered twice except where a fault, or a client's own request, explains it. */
+const twice = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
+  const first = new Map<string, Received>()
+  return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
+    const id = one.headers["webhook-id"]!
+    const before = first.get(id)
+    if (before === undefined) {
+      if (isOk(one)) first.set(id, one)
+      return []
+    }
+    const isAsked = endpoint.changes.some(
+      ({ kind, start }) => (kind === "recover" || kind === "retryDelivery") && start < one.at,
+    )
+    if (isAsked || history.faults.some(({ end, start }) => start <= one.at && end >= before.at - explainedMillis))
+      return []
+    return [{ oracle: "twice", at: one.at, what: `${endpoint.url} got ${id} at ${seconds(before.at)}, and again` }]
+  })
+}
+
+/** An ordered endpoint gets no event before the earlier ones are delivered. */
+const order = (published: ReadonlyArray<Published>, endpoint: Endpoint): ReadonlyArray<Violation> => {
+  if (!endpoint.isOrdered || endpoint.isGone || endpoint.changes.length > 0) return []
+  const own = published.filter(({ by, tenant }) => tenant === endpoint.tenant && by.start > endpoint.made.end)
+  const times = own.map((event) => {
+    const receipts = endpoint.received.filter((one) => markOf(one) === event.mark)
+    return { event, first: receipts[0]?.at ?? Infinity, delivered: receipts.find(isOk)?.at }
+  })
+  return times.flatMap(({ event: later, first }) =>
+    times.flatMap(({ delivered, event: earlier }): ReadonlyArray<Violation> => {
+      const isEarlier = earlier.by === later.by ? earlier.place < later.place : earlier.by.end < later.by.start
+      if (!isEarlier || delivered === undefined || first >= delivered) return []
+      return [{ oracle: "order", at: first, what: `${endpoint.url} got ${later.mark} before ${earlier.mark}` }]
+    }),
+  )
+}
+
+/** A deleted endpoint, and one of a deleted org, gets nothing but what was in flight. */
+const afterEnd = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
+  const ended = endpoint.changes.find(
+    (one) => (one.kind === "deleteEndpoint" || one.kind === "deleteOrg") && succeeded(one),
+  )
+  if (ended === undefined) return []
+  return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
+    const isLate = one.at > ended.end + inFlightMillis
+    if (!isLate || isTroubled(history, one.from, ended.start, one.at)) return []
+    return [
+      {
+        oracle: "after its end",
+        at: one.at,
+        what: `${endpoint.url} got something ${seconds(one.at - ended.end)} after ${ended.kind}`,
+      },
+    ]
+  })
+}
+
+/** An endpoint with a limit per second gets no more, while nothing is wrong. */
+const throttle = (history: History, { changes, maxPerSecond, received, url }: Endpoint): ReadonlyArray<Violation> => {
+  if (maxPerSecond === undefined || changes.some(({ kind }) => kind === "updateEndpoint")) return []
+  for (const [n, first] of received.entries()) {
+    // A request takes up to 40 ms to arrive, and may begin 30 ms late.
+    const within = received.slice(n).filter(({ at }) => at < first.at + 920)
+    if (within.length <= maxPerSecond) continue
+    if (history.faults.some(({ end, start }) => start <= first.at + 1_000 && end >= first.at - 10_000)) continue
+    return [
+      {
+        oracle: "throttle",
+        at: within.at(-1)!.at,
+        what: `${url} got ${within.length} requests in a second, not ${maxPerSecond}`,
+      },
+    ]
+  }
+  return []
+}
+
+/** What a receiver may get, and must get. */
+export const deliveries = (history: History): ReadonlyArray<Violation> => {
+  const endpoints = endpointsOf(history)
+  const published = publishedOf(history.done)
+  return [
+    ...lost(history, published, endpoints),
+    ...endpoints.flatMap((endpoint) => [
+      ...twice(history, endpoint),
+      ...order(published, endpoint),
+      ...afterEnd(history, endpoint),
+      ...throttle(history, endpoint),
+    ]),
+  ]
+}

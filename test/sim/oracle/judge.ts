@@ -1,0 +1,56 @@
+import type { History, Violation } from "../history.ts"
+import { deliveries } from "./deliveries.ts"
+import { erased, settled } from "./end.ts"
+import { jobs } from "./jobs.ts"
+import { keys } from "./keys.ts"
+import { once } from "./once.ts"
+import { schedules } from "./schedules.ts"
+import { tenants } from "./tenants.ts"
+
+/** An oracle: what of a history it does not allow. */
+export type Oracle = (history: History) => ReadonlyArray<Violation>
+
+/** The tables with rows of orgs. The audit log of a deleted org stays for the administrator. */
+const tables = [
+  ...[
+    "org_owners",
+    "org_usage",
+    "org_signing_keys",
+    "api_keys",
+    "key_counters",
+    "key_usage",
+    "projects",
+    "deployments",
+  ],
+  ...["project_docs", "docs_pages", "docs_questions", "jobs", "job_schedules", "webhook_endpoints", "endpoint_paces"],
+  ...["failing_callbacks", "events", "deliveries", "delivery_attempts", "pending_deliveries", "sweeps"],
+  ...["activity_counts", "endpoint_failures"],
+]
+
+/** What the oracles ask the database for at the end. */
+export const queries: Readonly<Record<string, string>> = {
+  clock: "SELECT extract(epoch FROM clock_timestamp()) * 1000 AS now",
+  unsettled: `SELECT 'pending delivery' AS what, delivery_id AS id FROM pending_deliveries
+    UNION ALL SELECT 'running job', id FROM jobs WHERE status = 'running' UNION ALL SELECT kind, id::text FROM sweeps`,
+  events: "SELECT id, org_id, job_id, type, body FROM events",
+  deliveries: "SELECT id, org_id, event_id, endpoint_id, state, attempts FROM deliveries",
+  jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, finished_attempt, result, error, input,
+    extract(epoch FROM created_at) * 1000 AS created FROM jobs`,
+  names: `SELECT 'key' AS kind, id, name FROM api_keys UNION ALL SELECT 'project', id, name FROM projects
+    UNION ALL SELECT 'org', id, name FROM orgs UNION ALL SELECT 'endpoint', id, url FROM webhook_endpoints
+    UNION ALL SELECT 'schedule', id, workflow FROM job_schedules
+    UNION ALL SELECT 'event', id, substring(body FROM '"mark":"([^"]+)"') FROM events WHERE job_id IS NULL AND body LIKE '%"mark":%'
+    UNION ALL SELECT 'job', id, substring(input FROM '"mark":"([^"]+)"') FROM jobs WHERE workflow LIKE '%-work'`,
+  leftovers: tables
+    .map(
+      (name) => `SELECT '${name}' AS name, count(*) AS count FROM ${name}
+        WHERE org_id <> '' AND org_id NOT IN (SELECT id FROM orgs) HAVING count(*) > 0`,
+    )
+    .join(" UNION ALL "),
+}
+
+const oracles: ReadonlyArray<Oracle> = [tenants, keys, deliveries, jobs, schedules, once, erased, settled]
+
+/** All violations of a history, the first first. */
+export const judge: Oracle = (history) =>
+  oracles.flatMap((oracle) => oracle(history)).toSorted((one, other) => one.at - other.at)

@@ -1,0 +1,99 @@
+import { Dice } from "./world.ts"
+import { type OperationName, weights } from "./workload.ts"
+
+/** An operation that a client begins at a time. What it does in detail follows from its own seed. */
+export interface PlannedOperation {
+  readonly at: number
+  readonly tenant: number
+  readonly kind: OperationName
+  readonly seed: number
+}
+
+const faultKinds = [
+  "crash",
+  "pause",
+  "clock step",
+  "cut",
+  "silence",
+  "refuse",
+  "cut at commit",
+  "lose notifications",
+  "slow database",
+  "receiver",
+  "issuer",
+  "database clock step",
+] as const
+type FaultKind = (typeof faultKinds)[number]
+
+/** Something that goes wrong at a time, for a while. */
+export interface PlannedFault {
+  readonly at: number
+  readonly kind: FaultKind
+  readonly millis: number
+  readonly replica: number
+  readonly seed: number
+}
+
+/** What a run does. It follows from the seed; a shrunk run has a part of it. */
+export interface Plan {
+  readonly seed: number
+  readonly replicas: number
+  readonly tenants: number
+  /** How long operations begin and faults happen. Then everything must settle. */
+  readonly millis: number
+  readonly operations: ReadonlyArray<PlannedOperation>
+  readonly faults: ReadonlyArray<PlannedFault>
+}
+
+/** How long each fault lasts at most, in milliseconds. */
+const longest: Readonly<Record<FaultKind, number>> = {
+  crash: 20_000,
+  pause: 40_000,
+  "clock step": 1,
+  cut: 1,
+  silence: 30_000,
+  refuse: 15_000,
+  "cut at commit": 20_000,
+  "lose notifications": 60_000,
+  "slow database": 30_000,
+  receiver: 120_000,
+  issuer: 60_000,
+  "database clock step": 1,
+}
+
+/**
+ * Makes the plan of a seed. Swarm testing: each run has some kinds of operations and faults, and not others.
+ *
+ * @param minutes how long operations begin and faults happen: one of these
+ */
+export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [2, 3, 5, 10]): Plan => {
+  const dice = new Dice(seed)
+  const millis = dice.pick(minutes) * 60_000
+  const replicas = dice.pick([1, 2, 2, 3])
+  const tenants = dice.pick([1, 2, 3])
+  const names = Object.keys(weights) as Array<OperationName>
+  const used: Record<string, number> = {}
+  for (const name of names) used[name] = dice.chance(0.25) ? 0 : weights[name] * (0.3 + dice.next())
+  const perMinute = dice.pick([6, 20, 60])
+  const operations = Array.from({ length: Math.ceil((millis / 60_000) * perMinute) }, () => ({
+    at: Math.floor(dice.next() * millis),
+    tenant: dice.int(0, tenants - 1),
+    kind: dice.weighted(used) as OperationName,
+    seed: dice.bits(),
+  })).toSorted((one, other) => one.at - other.at)
+  const kinds = dice.chance(0.15) ? [] : faultKinds.filter(() => dice.chance(0.4))
+  const faults =
+    kinds.length === 0
+      ? []
+      : Array.from({ length: dice.int(1, Math.ceil(millis / 20_000)) }, () => {
+          const kind = dice.pick(kinds)
+          return {
+            at: Math.floor(dice.next() * millis),
+            kind,
+            millis: Math.ceil(dice.next() * longest[kind]),
+            replica: dice.int(0, replicas - 1),
+            seed: dice.bits(),
+          }
+        }).toSorted((one, other) => one.at - other.at)
+  return { seed, replicas, tenants, millis, operations, faults }
+}

@@ -1,0 +1,218 @@
+import { PGlite } from "@electric-sql/pglite"
+import { Effect } from "effect"
+import { SimulatedDatabase } from "./database.ts"
+import type { Fault, History, Violation } from "./history.ts"
+import { Issuers, type Manner, Receivers } from "./network.ts"
+import { judge, queries } from "./oracle/judge.ts"
+import type { Plan, PlannedFault } from "./plan.ts"
+import { Replica } from "./replica.ts"
+import { Clients, tenantOf } from "./workload.ts"
+import { Actor, Dice, type Entry, World } from "./world.ts"
+
+/** The limits of a run in virtual time, after the faults have stopped. */
+const startMillis = 60_000
+/** How long everything may take to settle: retries, leases, and erasures, with the delays of `replica.ts`. */
+const settleMillis = 30 * 60_000
+
+/** How a run went. */
+export interface Outcome {
+  readonly plan: Plan
+  readonly log: ReadonlyArray<Entry>
+  readonly violations: ReadonlyArray<Violation>
+  /** How long the world lived. */
+  readonly virtualMillis: number
+  readonly realMillis: number
+  readonly statements: number
+  /** Of all statements and their answers. */
+  readonly digest: string
+}
+
+let template: Promise<File | Blob> | undefined
+
+/** The files of a database with all migrations, made once in a process. */
+const migrated = () =>
+  (template ??= (async () => {
+    const engine = await PGlite.create()
+    const world = new World(0)
+    const replica = new Replica(
+      surroundingsOf(world, await SimulatedDatabase.open(world, engine)),
+      "first",
+      rightClock(),
+    )
+    replica.start()
+    await world.run(() => replica.isUp)
+    replica.crash()
+    const files = await engine.dumpDataDir("none")
+    await engine.close()
+    return files
+  })())
+
+const rightClock = () => ({ skewMillis: 0, rate: 1 })
+
+const surroundingsOf = (world: World, database: SimulatedDatabase) => ({
+  world,
+  database,
+  receivers: new Receivers(world),
+  issuers: new Issuers(),
+})
+
+/** Runs a plan and judges what happened. The same plan gives the same outcome, but for the real time that it takes. */
+export const simulate = async (plan: Plan): Promise<Outcome> => {
+  const files = await migrated()
+  const engine = await PGlite.create({ loadDataDir: files })
+  const startedAt = performance.now()
+  const world = new World(plan.seed)
+  const database = await SimulatedDatabase.open(world, engine)
+  try {
+    const history = await live(plan, world, database)
+    return {
+      plan,
+      log: world.log,
+      violations: judge(history),
+      virtualMillis: world.now,
+      realMillis: performance.now() - startedAt,
+      statements: database.statements,
+      digest: database.digest(),
+    }
+  } finally {
+    await engine.close()
+  }
+}
+
+/** Lives through a plan: starts everything, lets operations and faults happen, stops the faults, and waits. */
+const live = async (plan: Plan, world: World, database: SimulatedDatabase): Promise<History> => {
+  const around = surroundingsOf(world, database)
+  const { issuers, receivers } = around
+  const client = new Actor(world, "clients", rightClock())
+  const replicas = Array.from({ length: plan.replicas }, (_, n) => {
+    const clock = { skewMillis: world.dice.int(-1_500, 1_500), rate: 1 + (world.dice.next() - 0.5) * 2e-4 }
+    return new Replica(around, `r${n + 1}`, clock)
+  })
+  database.skewMillis = world.dice.int(-1_000, 1_000)
+  for (const replica of replicas) replica.start()
+  await world.run(() => replicas.every(({ isUp }) => isUp))
+
+  const clients = new Clients(world, client, replicas)
+  let running = 0
+  const begin = (operation: Effect.Effect<unknown>) => {
+    running++
+    client.enqueue(() =>
+      Effect.runForkWith(client.services)(operation).addObserver((exit) => {
+        running--
+        if (exit._tag === "Failure") world.fail(exit.cause)
+      }),
+    )
+  }
+  const tenants = Array.from({ length: plan.tenants }, (_, n) => tenantOf(`t${n + 1}x`))
+  for (const tenant of tenants) begin(clients.found(world.dice.fork(), tenant))
+  await world.run(() => running === 0)
+
+  const beganAt = world.now
+  for (const { at, kind, seed, tenant } of plan.operations) {
+    world.after(at, () => begin(clients.run(kind, tenants[tenant]!, new Dice(seed))))
+  }
+  const faults: Array<Fault> = []
+  for (const fault of plan.faults) {
+    world.after(fault.at, () => {
+      const replica = replicas[fault.replica]!
+      const end = Math.min(world.now + fault.millis, beganAt + plan.millis)
+      const isGlobal = fault.kind === "receiver" || fault.kind === "issuer" || fault.kind === "database clock step"
+      faults.push({ kind: fault.kind, replica: isGlobal ? undefined : replica.name, start: world.now, end })
+      happen(fault, end, replica, { ...around, clients })
+    })
+  }
+  await world.run(() => world.now >= beganAt + plan.millis)
+
+  const calmAt = world.now
+  world.note("world", "is calm: no more faults")
+  receivers.calmDown()
+  issuers.isDown = false
+  for (const replica of replicas) {
+    Object.assign(replica.link, { delayMillis: 1, silentUntil: 0, refusedUntil: 0, cutAtCommit: 0, cutAtNotify: 0 })
+    replica.resume()
+    if (replica.state === "dead") replica.start()
+  }
+  let nextLook = world.now
+  let rows: History["rows"] | undefined
+  await world.run(() => {
+    if (world.now < nextLook || !database.isIdle) return false
+    nextLook = world.now + 5_000
+    const isOver = running === 0 && world.now > calmAt + startMillis && hasSettled(database)
+    if (!isOver && world.now < calmAt + settleMillis) return false
+    rows = Object.fromEntries(Object.entries(queries).map(([name, sql]) => [name, database.rows(sql)]))
+    return true
+  })
+  return {
+    done: clients.done,
+    received: receivers.received,
+    faults,
+    rows: rows!,
+    calmAt,
+    endAt: world.now,
+  }
+}
+
+/** Whether nothing is left to do: no delivery is pending, no job runs, no sweep is under way. */
+const hasSettled = (database: SimulatedDatabase) =>
+  database.rows(`SELECT 1 FROM pending_deliveries UNION ALL SELECT 1 FROM jobs WHERE status = 'running'
+    UNION ALL SELECT 1 FROM sweeps LIMIT 1`).length === 0
+
+/** Lets a fault happen, until a time. */
+const happen = (
+  { kind, seed }: PlannedFault,
+  end: number,
+  replica: Replica,
+  { clients, database, issuers, receivers, world }: ReturnType<typeof surroundingsOf> & { readonly clients: Clients },
+) => {
+  const dice = new Dice(seed)
+  const millis = end - world.now
+  const { link } = replica
+  switch (kind) {
+    case "crash":
+      replica.crash()
+      return world.after(millis, () => replica.state === "dead" && replica.start())
+    case "pause":
+      replica.pause()
+      return world.after(millis, () => replica.resume())
+    case "clock step":
+      replica.clock.skewMillis = dice.int(-90_000, 90_000)
+      return world.note(replica.name, `its clock steps to ${replica.clock.skewMillis} ms off`)
+    case "database clock step":
+      database.skewMillis = dice.int(-30_000, 30_000)
+      return world.note("database", `its clock steps to ${database.skewMillis} ms off`)
+    case "cut":
+      return replica.cut(dice.pick([0.3, 1]))
+    case "silence":
+      world.note(replica.name, `hears nothing of the database for ${millis} ms`)
+      link.silentUntil = end
+      return
+    case "refuse":
+      world.note(replica.name, `gets no new connections for ${millis} ms`)
+      link.refusedUntil = end
+      return replica.cut(1)
+    case "cut at commit":
+      link.cutAtCommit = dice.pick([0.05, 0.5])
+      return world.after(millis, () => void (link.cutAtCommit = 0))
+    case "lose notifications":
+      link.cutAtNotify = dice.pick([0.1, 1])
+      return world.after(millis, () => void (link.cutAtNotify = 0))
+    case "slow database":
+      link.delayMillis = dice.pick([50, 400, 3_000])
+      return world.after(millis, () => void (link.delayMillis = 1))
+    case "receiver": {
+      const endpoints = clients.tenants.flatMap((tenant) => tenant.endpoints)
+      if (endpoints.length === 0) return
+      const { url } = dice.pick(endpoints)
+      const manner = dice.pick<Manner>(["slow", "hangs", "fails", "busy", "lies", "gone"])
+      if (receivers.mannerOf(url) === "gone") return
+      receivers.behave(url, manner)
+      world.note(url, `behaves so from now on: ${manner}`)
+      if (manner !== "gone")
+        world.after(millis, () => receivers.mannerOf(url) === manner && receivers.behave(url, "well"))
+      return
+    }
+    case "issuer":
+      issuers.isDown = true
+      return world.after(millis, () => void (issuers.isDown = false))
+  }
+}

@@ -1,0 +1,590 @@
+import { Effect } from "effect"
+import type { Done, Try } from "./history.ts"
+import { adminToken, type Answer, type Call, noAnswer, type Replica } from "./replica.ts"
+import type { Actor, Dice, World } from "./world.ts"
+
+/** How often each operation comes, compared with the others. */
+export const weights = {
+  createKey: 4,
+  validateKey: 14,
+  updateKey: 3,
+  rotateKey: 1,
+  deleteKey: 2,
+  createEndpoint: 2,
+  updateEndpoint: 1,
+  deleteEndpoint: 0.5,
+  publish: 10,
+  createJob: 5,
+  work: 8,
+  cancelJob: 0.5,
+  createSchedule: 0.7,
+  deleteSchedule: 0.2,
+  retryDelivery: 0.7,
+  recover: 0.5,
+  createOrgs: 0.3,
+  deleteOrg: 0.3,
+  createProject: 1,
+  deleteProject: 0.3,
+  lists: 2,
+}
+export type OperationName = keyof typeof weights
+
+/** An API key that a client knows. */
+interface KnownKey {
+  readonly id: string
+  readonly key: string
+  readonly isLimited: boolean
+}
+
+/** What the clients of one tenant know of it. Its name is in every text that it sends. */
+export interface Tenant {
+  readonly name: string
+  readonly isShortLived: boolean
+  orgId: string
+  key: string
+  isDeleted: boolean
+  readonly keys: Array<KnownKey>
+  readonly endpoints: Array<{ readonly id: string; readonly url: string }>
+  readonly jobs: Array<string>
+  readonly schedules: Array<string>
+  readonly projects: Array<string>
+}
+
+export const tenantOf = (name: string, isShortLived = false): Tenant => ({
+  name,
+  isShortLived,
+  orgId: "",
+  key: "",
+  isDeleted: false,
+  keys: [],
+  endpoints: [],
+  jobs: [],
+  schedules: [],
+  projects: [],
+})
+
+/** How often a client sends a request again that was not answered, or answered with 5xx. */
+const maxTries = 60
+/** How long a client waits for an answer. A claim may wait for jobs this long. */
+const patienceMillis = 35_000
+
+/** The clients of all tenants, which remember everything that they did. */
+export class Clients {
+  readonly world: World
+  readonly actor: Actor
+  readonly replicas: ReadonlyArray<Replica>
+  readonly done: Array<Done> = []
+  readonly tenants: Array<Tenant> = []
+  #made = 0
+
+  constructor(world: World, actor: Actor, replicas: ReadonlyArray<Replica>) {
+    this.world = world
+    this.actor = actor
+    this.replicas = replicas
+  }
+
+  /** A name that no other thing has. */
+  name(tenant: Tenant, what: string) {
+    return `${tenant.name}-${what}${++this.#made}`
+  }
+
+  /** Sends a request until it is answered, as the documentation asks. Remembers it. */
+  readonly send = Effect.fnUntraced(
+    { self: this },
+    function* (
+      dice: Dice,
+      kind: string,
+      tenant: Tenant,
+      call: Omit<Call, "headers"> & { readonly headers?: Readonly<Record<string, string>> },
+      args: Readonly<Record<string, unknown>> = {},
+      { isCreation = false, tries: most = maxTries } = {},
+    ) {
+      const { world } = this
+      const id = `${kind}-${++this.#made}`
+      const headers = {
+        "x-request-id": id,
+        ...(isCreation ? { "idempotency-key": id } : {}),
+        ...call.headers,
+      }
+      const tries: Array<Try> = []
+      const start = world.now
+      let answer: Answer = noAnswer
+      while (tries.length < most) {
+        const up = this.replicas.filter(({ state }) => state !== "dead")
+        const replica = up.length === 0 ? undefined : dice.pick(up)
+        if (replica === undefined) {
+          yield* Effect.sleep(500)
+          if (world.now - start > 600_000) break
+          continue
+        }
+        const began = world.now
+        answer = yield* replica.call(this.actor, { ...call, headers }).pipe(
+          Effect.timeoutOrElse({
+            duration: patienceMillis,
+            orElse: () => Effect.succeed(noAnswer),
+          }),
+        )
+        tries.push({ replica: replica.name, start: began, end: world.now, status: answer.status })
+        const { status } = answer
+        const isRepeated = status === 409 && isCreation && isInProgress(answer)
+        if (status !== undefined && status < 500 && !isRepeated) break
+        yield* Effect.sleep(dice.int(50, 2_000))
+      }
+      const isOver = answer.status !== undefined && answer.status < 500
+      const done: Done = {
+        kind,
+        tenant: tenant.name,
+        args,
+        start,
+        end: isOver ? world.now : Infinity,
+        status: answer.status,
+        body: answer.body,
+        tries,
+      }
+      this.done.push(done)
+      const often = tries.length > 1 ? ` after ${tries.length} tries` : ""
+      const last = tries.at(-1)?.replica ?? "nobody"
+      world.note(`${tenant.name}`, `${kind} ${shown(args)} at ${last}: ${answer.status ?? "no answer"}${often}`)
+      return done
+    },
+  )
+
+  /** The administrator's request. */
+  admin(
+    dice: Dice,
+    kind: string,
+    tenant: Tenant,
+    method: string,
+    path: string,
+    body?: unknown,
+    args = {},
+    creates = false,
+  ) {
+    const headers = { authorization: `Bearer ${adminToken}` }
+    return this.send(dice, kind, tenant, { method, path, headers, body }, args, { isCreation: creates })
+  }
+
+  /** A request of the tenant's own key. */
+  own(dice: Dice, kind: string, tenant: Tenant, path: string, body: unknown, args = {}, creates = false) {
+    const headers = { "x-api-key": tenant.key }
+    return this.send(dice, kind, tenant, { method: "POST", path: `/v1/${path}`, headers, body }, args, {
+      isCreation: creates,
+    })
+  }
+
+  /** Makes the org of a tenant, and its key. */
+  readonly found = Effect.fnUntraced({ self: this }, function* (dice: Dice, tenant: Tenant) {
+    this.tenants.push(tenant)
+    const org = yield* this.admin(dice, "createOrg", tenant, "POST", "/api/v0/orgs", { name: tenant.name }, {}, true)
+    if (org.status !== 200) return
+    tenant.orgId = org.body.orgId
+    const name = this.name(tenant, "root")
+    const key = yield* this.admin(
+      dice,
+      "createRootKey",
+      tenant,
+      "POST",
+      `/api/v0/orgs/${tenant.orgId}/keys`,
+      { name },
+      {},
+      true,
+    )
+    if (key.status === 200) tenant.key = key.body.key
+  })
+
+  /** Runs a planned operation. */
+  run(kind: OperationName, tenant: Tenant, dice: Dice): Effect.Effect<unknown> {
+    if (tenant.key === "" || (tenant.isDeleted && kind !== "validateKey")) return Effect.void
+    return operations[kind](this, tenant, dice)
+  }
+}
+
+const isInProgress = ({ body }: Answer) => /progress/.test(body?.error ?? body?.message ?? "")
+
+const shown = (args: Readonly<Record<string, unknown>>) =>
+  Object.entries(args)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .join(" ")
+
+type Operation = (clients: Clients, tenant: Tenant, dice: Dice) => Effect.Effect<unknown>
+
+/** Picks one of the tenant's things, the newer the likelier. */
+const oneOf = <A>(dice: Dice, things: ReadonlyArray<A>): A | undefined =>
+  things.length === 0 ? undefined : things[things.length - 1 - Math.floor(dice.next() ** 2 * things.length)]
+
+const createKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const name = clients.name(tenant, "key")
+  const limit = dice.chance(0.3) ? dice.pick([3, 20, 150]) : undefined
+  const settings =
+    limit === undefined
+      ? {}
+      : dice.chance(0.5)
+        ? { credits: { remaining: limit } }
+        : { rateLimit: { limit, window: dice.pick([10, 60]) } }
+  const projectId = dice.chance(0.3) ? oneOf(dice, tenant.projects) : undefined
+  const done =
+    projectId === undefined
+      ? yield* clients.admin(
+          dice,
+          "createKey",
+          tenant,
+          "POST",
+          `/api/v0/orgs/${tenant.orgId}/keys`,
+          { name, ...settings },
+          { name, ...settings },
+          true,
+        )
+      : yield* clients.admin(
+          dice,
+          "createKey",
+          tenant,
+          "POST",
+          "/api/v0/keys",
+          { name, projectId, ...settings },
+          { name, ...settings, projectId },
+          true,
+        )
+  if (done.status === 200) tenant.keys.push({ id: done.body.id, key: done.body.key, isLimited: limit !== undefined })
+})
+
+const validateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(dice, tenant.keys)
+  if (known === undefined) return
+  const times = known.isLimited || dice.chance(0.2) ? dice.int(2, 12) : 1
+  const headers = { authorization: `Bearer ${adminToken}` }
+  const body = { key: known.key }
+  yield* Effect.forEach(
+    Array.from({ length: times }),
+    () =>
+      clients.send(
+        dice,
+        "validateKey",
+        tenant,
+        { method: "POST", path: "/api/v0/keys/validate", headers, body },
+        { keyId: known.id },
+        { tries: 3 },
+      ),
+    { concurrency: dice.pick([1, 4]), discard: true },
+  )
+})
+
+const updateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(dice, tenant.keys)
+  if (known === undefined) return
+  const enabled = dice.chance(0.5)
+  yield* clients.admin(
+    dice,
+    "updateKey",
+    tenant,
+    "PATCH",
+    `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`,
+    { enabled },
+    {
+      keyId: known.id,
+      enabled,
+    },
+  )
+})
+
+const rotateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(dice, tenant.keys)
+  if (known === undefined) return
+  const overlapSeconds = dice.pick([0, 30])
+  const done = yield* clients.admin(
+    dice,
+    "rotateKey",
+    tenant,
+    "POST",
+    `/api/v0/orgs/${tenant.orgId}/keys/${known.id}/rotate`,
+    { overlapSeconds },
+    { keyId: known.id, overlapSeconds },
+    true,
+  )
+  if (done.status === 200) tenant.keys.push({ id: done.body.id, key: done.body.key, isLimited: known.isLimited })
+})
+
+const deleteKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(dice, tenant.keys)
+  if (known === undefined) return
+  yield* clients.admin(
+    dice,
+    "deleteKey",
+    tenant,
+    "DELETE",
+    `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`,
+    undefined,
+    {
+      keyId: known.id,
+    },
+  )
+})
+
+const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const url = `https://${clients.name(tenant, "receiver")}.example/hook`
+  const ordered = dice.chance(0.3)
+  const settings = {
+    ...(ordered ? { ordered } : {}),
+    ...(dice.chance(0.2) ? { max_per_second: dice.pick([1, 5]) } : {}),
+  }
+  const done = yield* clients.own(
+    dice,
+    "createEndpoint",
+    tenant,
+    "webhooks/create",
+    { url, signing_secret: "secret of the simulation", ...settings },
+    { url, ...settings },
+    true,
+  )
+  if (done.status === 200) tenant.endpoints.push({ id: done.body.webhook_endpoint_id, url })
+})
+
+const updateEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const endpoint = oneOf(dice, tenant.endpoints)
+  if (endpoint === undefined) return
+  const change = dice.pick([{ active: true }, { active: false }, { ordered: true }, { description: tenant.name }])
+  yield* clients.own(
+    dice,
+    "updateEndpoint",
+    tenant,
+    "webhooks/update",
+    { id: endpoint.id, ...change },
+    { endpointId: endpoint.id, url: endpoint.url, ...change },
+  )
+})
+
+const deleteEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const endpoint = oneOf(dice, tenant.endpoints)
+  if (endpoint === undefined) return
+  yield* clients.own(
+    dice,
+    "deleteEndpoint",
+    tenant,
+    "webhooks/delete",
+    { id: endpoint.id },
+    { endpointId: endpoint.id, url: endpoint.url },
+  )
+})
+
+const publish: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const one = () => ({
+    type: dice.pick(["order.paid", "order.sent", "user.made"]),
+    data: { mark: clients.name(tenant, "event") },
+    ...(dice.chance(0.4) ? { idempotency_key: clients.name(tenant, "event") } : {}),
+  })
+  if (dice.chance(0.2)) {
+    const events = Array.from({ length: dice.int(2, 12) }, one)
+    const marks = events.map(({ data }) => data.mark)
+    return yield* clients.own(dice, "publishBatch", tenant, "events/publish-batch", { events }, { marks }, true)
+  }
+  const event = one()
+  // Of the two ways to repeat a request safely, each alone is enough.
+  const hasOwnKey = event.idempotency_key !== undefined
+  yield* clients.own(dice, "publish", tenant, "events/publish", event, { marks: [event.data.mark] }, !hasOwnKey)
+})
+
+const createJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const mark = clients.name(tenant, "job")
+  const settings = {
+    ...(dice.chance(0.3) ? { max_attempts: dice.int(1, 3) } : {}),
+    ...(dice.chance(0.3) ? { priority: dice.int(-5, 5) } : {}),
+    ...(dice.chance(0.2) ? { skip_callbacks: true } : {}),
+  }
+  const hasOwnKey = dice.chance(0.4)
+  const done = yield* clients.own(
+    dice,
+    "createJob",
+    tenant,
+    "jobs/create",
+    { workflow: `${tenant.name}-work`, input: { mark }, ...settings, ...(hasOwnKey ? { idempotency_key: mark } : {}) },
+    { mark, ...settings },
+    !hasOwnKey,
+  )
+  if (done.status === 200) tenant.jobs.push(done.body.job_id)
+})
+
+/** A worker claims jobs, works on each, stalls now and then, and reports. */
+const work: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const claimed = yield* clients.send(
+    dice,
+    "claim",
+    tenant,
+    {
+      method: "POST",
+      path: "/v1/jobs/claim",
+      headers: { "x-api-key": tenant.key },
+      body: { limit: dice.int(1, 3), lease_seconds: 10, wait_seconds: dice.pick([0, 0, 20]) },
+    },
+    {},
+    { tries: 3 },
+  )
+  for (const { attempt, job_id } of claimed.body?.jobs ?? []) {
+    const jobId = job_id
+    // A worker that stalls reports after its lease has expired.
+    yield* Effect.sleep(dice.chance(0.25) ? dice.int(8_000, 40_000) : dice.int(10, 3_000))
+    if (dice.chance(0.3)) {
+      yield* clients.own(
+        dice,
+        "heartbeat",
+        tenant,
+        "jobs/heartbeat",
+        { job_id, attempt, lease_seconds: 10 },
+        { jobId, attempt },
+      )
+      yield* Effect.sleep(dice.int(10, 5_000))
+    }
+    if (dice.chance(0.1)) continue
+    if (dice.chance(0.7)) {
+      const result = { mark: clients.name(tenant, "result") }
+      yield* clients.own(
+        dice,
+        "complete",
+        tenant,
+        "jobs/complete",
+        { job_id, attempt, result },
+        { jobId, attempt, result },
+      )
+    } else {
+      const retry = dice.chance(0.5)
+      const error = clients.name(tenant, "error")
+      yield* clients.own(
+        dice,
+        "fail",
+        tenant,
+        "jobs/fail",
+        { job_id, attempt, error, retry },
+        { jobId, attempt, retry, error },
+      )
+    }
+  }
+})
+
+const cancelJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const jobId = oneOf(dice, tenant.jobs)
+  if (jobId !== undefined) yield* clients.own(dice, "cancelJob", tenant, "jobs/cancel", { job_id: jobId }, { jobId })
+})
+
+const createSchedule: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = clients.name(tenant, "schedule")
+  const overlap = dice.pick(["allow", "skip"])
+  const done = yield* clients.own(
+    dice,
+    "createSchedule",
+    tenant,
+    "schedules/create",
+    { workflow, cron: "* * * * *", overlap, input: { mark: workflow } },
+    { workflow, overlap },
+    true,
+  )
+  if (done.status === 200) tenant.schedules.push(done.body.schedule_id)
+})
+
+const deleteSchedule: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const scheduleId = oneOf(dice, tenant.schedules)
+  if (scheduleId === undefined) return
+  yield* clients.own(dice, "deleteSchedule", tenant, "schedules/delete", { schedule_id: scheduleId }, { scheduleId })
+})
+
+const retryDelivery: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const list = yield* clients.own(dice, "listDeliveries", tenant, "webhooks/deliveries/list", { limit: 20 })
+  const delivery = oneOf(dice, list.body?.deliveries ?? [])
+  if (delivery === undefined) return
+  const deliveryId = delivery.delivery_id
+  yield* clients.own(
+    dice,
+    "retryDelivery",
+    tenant,
+    "webhooks/deliveries/retry",
+    { delivery_id: deliveryId },
+    { deliveryId },
+  )
+})
+
+const recover: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const endpoint = oneOf(dice, tenant.endpoints)
+  if (endpoint === undefined) return
+  const since = "2029-12-31T00:00:00.000Z"
+  yield* clients.own(
+    dice,
+    "recover",
+    tenant,
+    "webhooks/deliveries/recover",
+    { webhook_endpoint_id: endpoint.id, since },
+    { endpointId: endpoint.id, url: endpoint.url },
+  )
+})
+
+/** Makes a further tenant, which another operation may delete. */
+const createOrgs: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
+  const tenant = tenantOf(`t${clients.tenants.length + 1}x`, true)
+  yield* clients.found(dice, tenant)
+  if (tenant.key === "") return
+  yield* createProject(clients, tenant, dice)
+  yield* createKey(clients, tenant, dice)
+  yield* createEndpoint(clients, tenant, dice)
+  yield* createSchedule(clients, tenant, dice)
+  yield* Effect.all([publish(clients, tenant, dice), createJob(clients, tenant, dice), work(clients, tenant, dice)], {
+    concurrency: 3,
+  })
+})
+
+const deleteOrg: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
+  const tenant = clients.tenants.find((one) => one.isShortLived && !one.isDeleted && one.key !== "")
+  if (tenant === undefined) return
+  tenant.isDeleted = true
+  const orgId = tenant.orgId
+  yield* clients.admin(dice, "deleteOrg", tenant, "DELETE", `/api/v0/orgs/${orgId}`, undefined, { orgId })
+})
+
+const createProject: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const name = clients.name(tenant, "project")
+  const done = yield* clients.admin(
+    dice,
+    "createProject",
+    tenant,
+    "POST",
+    "/api/v0/projects",
+    { name, orgId: tenant.orgId },
+    { name },
+    true,
+  )
+  if (done.status === 200) tenant.projects.push(done.body.projectId)
+})
+
+const deleteProject: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const projectId = oneOf(dice, tenant.projects)
+  if (projectId === undefined) return
+  tenant.projects.splice(tenant.projects.indexOf(projectId), 1)
+  yield* clients.admin(dice, "deleteProject", tenant, "DELETE", `/api/v0/projects/${projectId}`, undefined, {
+    projectId,
+  })
+})
+
+const lists: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const path = dice.pick(["jobs/list", "webhooks/list", "schedules/list", "events/list", "webhooks/deliveries/list"])
+  yield* clients.own(dice, "list", tenant, path, {}, { path })
+})
+
+const operations: Readonly<Record<OperationName, Operation>> = {
+  createKey,
+  validateKey,
+  updateKey,
+  rotateKey,
+  deleteKey,
+  createEndpoint,
+  updateEndpoint,
+  deleteEndpoint,
+  publish,
+  createJob,
+  work,
+  cancelJob,
+  createSchedule,
+  deleteSchedule,
+  retryDelivery,
+  recover,
+  createOrgs,
+  deleteOrg,
+  createProject,
+  deleteProject,
+  lists,
+}

@@ -1,0 +1,375 @@
+import { Clock, Context, Duration, Effect, Random, Scheduler } from "effect"
+
+/** Random numbers from a seed: sfc32, which is small, fast and the same on every machine. */
+export class Dice {
+  #a: number
+  #b = 0x9e3779b9
+  #c = 0x243f6a88
+  #d = 1
+  constructor(seed: number) {
+    this.#a = seed | 0
+    this.#b ^= Math.floor(seed / 2 ** 32)
+    for (let n = 0; n < 12; n++) this.bits()
+  }
+  /** 32 random bits. */
+  bits(): number {
+    const t = (((this.#a + this.#b) | 0) + this.#d) | 0
+    this.#d = (this.#d + 1) | 0
+    this.#a = this.#b ^ (this.#b >>> 9)
+    this.#b = (this.#c + (this.#c << 3)) | 0
+    this.#c = (this.#c << 21) | (this.#c >>> 11)
+    this.#c = (this.#c + t) | 0
+    return t >>> 0
+  }
+  /** From 0 up to, and without, 1. */
+  next(): number {
+    return this.bits() / 2 ** 32
+  }
+  /** A whole number from `minimum` up to, and with, `maximum`. */
+  int(minimum: number, maximum: number): number {
+    return minimum + Math.floor(this.next() * (maximum - minimum + 1))
+  }
+  chance(probability: number): boolean {
+    return this.next() < probability
+  }
+  pick<A>(items: ReadonlyArray<A>): A {
+    return items[Math.floor(this.next() * items.length)]!
+  }
+  /** Picks a key, each as often as its weight says. */
+  weighted<K extends string>(weights: Readonly<Record<K, number>>): K {
+    const entries = Object.entries<number>(weights)
+    let left = this.next() * entries.reduce((sum, [, weight]) => sum + weight, 0)
+    for (const [key, weight] of entries) if ((left -= weight) < 0) return key as K
+    return entries[0]![0] as K
+  }
+  randomize(bytes: Uint8Array): Uint8Array {
+    for (let n = 0; n < bytes.length; n++) bytes[n] = this.bits() >>> 13
+    return bytes
+  }
+  /** Dice of their own for a part of the world, so that a change of one part does not change the others. */
+  fork(): Dice {
+    return new Dice(this.bits() * 2 ** 20 + (this.bits() >>> 12))
+  }
+}
+
+/** The true time at which every world begins, in milliseconds. */
+export const epochMillis = Date.UTC(2030, 0, 1)
+
+/** What happened, for the log of a run and its story. */
+export interface Entry {
+  readonly at: number
+  readonly who: string
+  readonly what: string
+}
+
+interface Timer {
+  readonly at: number
+  readonly order: number
+  readonly run: () => void
+  isCancelled: boolean
+}
+
+/** The timers of a world, in a binary heap: the earliest first, and those of one time in the order of their making. */
+class Timers {
+  readonly #heap: Array<Timer> = []
+  #made = 0
+  get next(): Timer | undefined {
+    while (this.#heap[0]?.isCancelled === true) this.take()
+    return this.#heap[0]
+  }
+  add(at: number, run: () => void): Timer {
+    const timer: Timer = { at, order: this.#made++, run, isCancelled: false }
+    const heap = this.#heap
+    let n = heap.push(timer) - 1
+    while (n > 0) {
+      const parent = (n - 1) >> 1
+      if (!isBefore(timer, heap[parent]!)) break
+      heap[n] = heap[parent]!
+      n = parent
+    }
+    heap[n] = timer
+    return timer
+  }
+  take(): Timer {
+    const heap = this.#heap
+    const first = heap[0]!
+    const last = heap.pop()!
+    if (heap.length === 0) return first
+    let n = 0
+    for (;;) {
+      let child = 2 * n + 1
+      if (child >= heap.length) break
+      if (child + 1 < heap.length && isBefore(heap[child + 1]!, heap[child]!)) child++
+      if (!isBefore(heap[child]!, last)) break
+      heap[n] = heap[child]!
+      n = child
+    }
+    heap[n] = last
+    return first
+  }
+}
+
+const isBefore = (one: Timer, other: Timer) => one.at < other.at || (one.at === other.at && one.order < other.order)
+
+/** How an actor's clock differs from the true time. */
+export interface ClockError {
+  /** Added to the true time, in milliseconds. */
+  skewMillis: number
+  /** How many seconds its clocks count in a true second. */
+  readonly rate: number
+}
+
+/**
+ * A process of the simulated world: a replica, or the clients together. All its code runs as tasks, one after the other
+ * with those of the other actors, in an order that the seed decides. It has a clock of its own.
+ */
+export class Actor {
+  readonly name: string
+  readonly world: World
+  readonly dice: Dice
+  readonly clock: ClockError
+  state: "running" | "paused" | "dead" = "running"
+  /** How often its fibers yield: after so many operations. */
+  readonly opsBeforeYield: number
+  /** How often a task overtakes the others of the actor. */
+  readonly overtaking: number
+  /** Effect's services of this actor: time, order and randomness. */
+  readonly services: Context.Context<never>
+  #tasks: Array<() => void> = []
+
+  constructor(world: World, name: string, clock: ClockError) {
+    this.world = world
+    this.name = name
+    this.clock = clock
+    this.dice = world.dice.fork()
+    this.opsBeforeYield = this.dice.pick([64, 512, 2048, 2048])
+    this.overtaking = this.dice.pick([0, 0.02, 0.3])
+    this.services = servicesOf(this)
+    world.actors.push(this)
+  }
+
+  get isReady() {
+    return this.state === "running" && this.#tasks.length > 0
+  }
+
+  /** Adds a task. A paused actor runs it when it continues, a dead one never. */
+  enqueue(task: () => void) {
+    if (this.state !== "dead") this.#tasks.push(task)
+  }
+
+  step() {
+    const at =
+      this.#tasks.length > 1 && this.dice.chance(this.overtaking) ? this.dice.int(0, this.#tasks.length - 1) : 0
+    const task = at === 0 ? this.#tasks.shift()! : this.#tasks.splice(at, 1)[0]!
+    this.world.runAs(this, task)
+  }
+
+  /** Ends the actor at once: no task of it runs again, no finalizer. */
+  kill() {
+    this.state = "dead"
+    this.#tasks = []
+    this.world.actors.splice(this.world.actors.indexOf(this), 1)
+  }
+
+  wallMillis() {
+    return epochMillis + this.world.now * this.clock.rate + this.clock.skewMillis
+  }
+  monotonicMillis() {
+    return this.world.now * this.clock.rate
+  }
+
+  /** Runs a task after a time of this actor's clock. Returns what cancels it. */
+  after(millis: number, task: () => void): () => void {
+    const timer = this.world.timers.add(this.world.now + Math.max(millis, 0) / this.clock.rate, () =>
+      this.enqueue(() => timer.isCancelled || task()),
+    )
+    return () => void (timer.isCancelled = true)
+  }
+}
+
+const servicesOf = (actor: Actor) => {
+  const nanos = (millis: number) => BigInt(Math.floor(millis * 1e3)) * 1000n
+  const wall = () => Math.floor(actor.wallMillis())
+  const wallNanos = () => nanos(actor.wallMillis())
+  const monotonicNanos = () => nanos(actor.monotonicMillis())
+  const dispatcher = { scheduleTask: (task: () => void) => actor.enqueue(task), flush: () => {} }
+  return Context.empty().pipe(
+    Context.add(Clock.Clock, {
+      currentTimeMillisUnsafe: wall,
+      currentTimeMillis: Effect.sync(wall),
+      currentTimeNanosUnsafe: wallNanos,
+      currentTimeNanos: Effect.sync(wallNanos),
+      monotonicTimeNanosUnsafe: monotonicNanos,
+      monotonicTimeNanos: Effect.sync(monotonicNanos),
+      sleep: (duration) =>
+        Effect.callback<void>((resume) => {
+          const millis = Duration.toMillis(duration)
+          if (Number.isFinite(millis)) return Effect.sync(actor.after(millis, () => resume(Effect.void)))
+        }),
+    }),
+    Context.add(Scheduler.Scheduler, {
+      executionMode: "async",
+      shouldYield: (fiber) => fiber.currentOpCount >= actor.opsBeforeYield,
+      makeDispatcher: () => dispatcher,
+    }),
+    Context.add(Random.Random, {
+      nextDoubleUnsafe: () => actor.dice.next(),
+      nextIntUnsafe: () => Math.floor((actor.dice.next() * 2 - 1) * Number.MAX_SAFE_INTEGER),
+    }),
+  ) as Context.Context<never>
+}
+
+/** Node's own, before a world replaces it. */
+const realSetImmediate = globalThis.setImmediate
+const macrotask = () => new Promise<void>((resolve) => realSetImmediate(resolve))
+
+/**
+ * The simulated world: actors, the true time, and one source of all chance. Nothing in it depends on real time: when no
+ * task is left, time moves to the next timer. The same seed makes the same run.
+ */
+export class World {
+  readonly dice: Dice
+  readonly #platformDice: Dice
+  readonly timers = new Timers()
+  readonly actors: Array<Actor> = []
+  readonly log: Array<Entry> = []
+  /** The true time since the beginning of the world, in milliseconds. */
+  now = 0
+  /** The time that `Date.now` answers while the database's engine runs. */
+  wallNow: number | undefined
+  /** The actor whose code runs, or ran last: what it asks the platform for is answered by its clock and its dice. */
+  #current: Actor | undefined
+  #outside = 0
+  #last: Promise<unknown> = Promise.resolve()
+  #fault: { readonly cause: unknown } | undefined
+
+  constructor(seed: number) {
+    this.dice = new Dice(seed)
+    this.#platformDice = this.dice.fork()
+  }
+
+  note(who: string, what: string) {
+    this.log.push({ at: this.now, who, what })
+  }
+
+  runAs(actor: Actor, task: () => void) {
+    this.#current = actor
+    try {
+      task()
+    } catch (cause) {
+      this.#fault ??= { cause }
+    }
+  }
+
+  /** Ends the run with a fault of the simulation itself. */
+  fail(cause: unknown) {
+    this.#fault ??= { cause }
+  }
+
+  /** Runs what happens outside of the actors after a time. Returns what cancels it. */
+  after(millis: number, run: () => void): () => void {
+    const timer = this.timers.add(this.now + Math.max(millis, 0), run)
+    return () => void (timer.isCancelled = true)
+  }
+
+  /** Holds the world while the platform works elsewhere, one task after the other: how long it takes decides nothing. */
+  hold<A>(task: () => Promise<A>): Promise<A> {
+    this.#outside++
+    const done = this.#last.then(task)
+    this.#last = done.then(
+      () => void this.#outside--,
+      () => void this.#outside--,
+    )
+    return done
+  }
+
+  /** Runs the world until the condition holds. Fails if nothing more can happen. */
+  async run(isDone: () => boolean): Promise<void> {
+    const restore = this.#replacePlatform()
+    try {
+      while (!isDone()) {
+        this.#runReady()
+        // What promises and streams of the platform continue runs now, in the order in which they were resolved.
+        do await macrotask()
+        while (this.#outside > 0)
+        if (this.#fault !== undefined) throw this.#fault.cause
+        if (this.actors.some(({ isReady }) => isReady)) continue
+        const timer = this.timers.next
+        if (timer === undefined) throw new Error("Nothing can happen any more in this world")
+        this.timers.take()
+        this.now = Math.max(this.now, timer.at)
+        timer.run()
+      }
+    } finally {
+      restore()
+    }
+  }
+
+  #runReady() {
+    for (;;) {
+      const ready = this.actors.filter(({ isReady }) => isReady)
+      if (ready.length === 0) return
+      ;(ready.length === 1 ? ready[0]! : this.dice.pick(ready)).step()
+    }
+  }
+
+  /** Answers what code asks the platform for: time, timers and chance. Returns what takes it back. */
+  #replacePlatform() {
+    const actor = () => this.#current ?? this.actors[0]!
+    const start = (run: (...args: Array<unknown>) => void, millis: number | undefined, args: Array<unknown>) => {
+      // The engine's timers end statements that take too long; in this world a statement takes no time.
+      if (this.wallNow !== undefined) return () => {}
+      const cancel = actor().after(Number(millis ?? 0), () => run(...args))
+      return Object.assign(cancel, {
+        ref: () => cancel,
+        unref: () => cancel,
+        hasRef: () => true,
+        refresh: () => cancel,
+      })
+    }
+    const stop = (timer: unknown) => void (typeof timer === "function" && timer())
+    const repeat = (run: (...args: Array<unknown>) => void, millis?: number, ...args: Array<unknown>) => {
+      let cancel = () => {}
+      const again = () => void (cancel = actor().after(Number(millis ?? 1), () => (again(), run(...args))))
+      again()
+      const end = () => cancel()
+      return Object.assign(end, { ref: () => end, unref: () => end })
+    }
+    const { importKey, sign, verify } = crypto.subtle
+    const held =
+      (method: (...args: Array<never>) => Promise<unknown>) =>
+      (...args: Array<never>) =>
+        this.hold(() => method.apply(crypto.subtle, args))
+    const replaced: Array<[object, string, unknown]> = [
+      [crypto.subtle, "importKey", held(importKey)],
+      [crypto.subtle, "sign", held(sign)],
+      [crypto.subtle, "verify", held(verify)],
+      [Date, "now", () => this.wallNow ?? Math.floor(actor().wallMillis())],
+      [performance, "now", () => actor().monotonicMillis()],
+      // Dice of their own: libraries fill their pools once in a process, which must not change what others throw.
+      [Math, "random", () => this.#platformDice.next()],
+      [crypto, "getRandomValues", (bytes: Uint8Array) => this.#platformDice.randomize(bytes)],
+      [
+        globalThis,
+        "setTimeout",
+        (run: () => void, millis?: number, ...args: Array<unknown>) => start(run, millis, args),
+      ],
+      [globalThis, "clearTimeout", stop],
+      [globalThis, "setInterval", repeat],
+      [globalThis, "clearInterval", stop],
+      [globalThis, "setImmediate", (run: () => void, ...args: Array<unknown>) => start(run, 0, args)],
+      [globalThis, "clearImmediate", stop],
+    ]
+    const before = replaced.map(([owner, name, value]) => {
+      const descriptor = Object.getOwnPropertyDescriptor(owner, name)
+      Object.defineProperty(owner, name, { value, configurable: true, writable: true })
+      return [owner, name, descriptor] as const
+    })
+    return () => {
+      for (const [owner, name, descriptor] of before) {
+        if (descriptor === undefined) Reflect.deleteProperty(owner, name)
+        else Object.defineProperty(owner, name, descriptor)
+      }
+    }
+  }
+}
