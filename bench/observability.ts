@@ -81,7 +81,7 @@ const program = Effect.gen(function* () {
     release: () => Effect.void,
     nextDueAt: Effect.succeed(null),
     countDue: () => Effect.succeed({ count: 0, oldestDueAt: null }),
-    correctTimes: () => Effect.succeed({ moved: 0, next: null }),
+    correctTimes: () => Effect.succeed(0),
   })
   const counted = yield* Layer.build(Layer.provide(DeliveryMetrics.layer, Layer.succeed(DeliveryQueue, plain)))
   const now = DateTime.makeUnsafe(0)

@@ -158,13 +158,19 @@ export const layer = Layer.effect(
     const { deliveries, endpoints } = world
     const pending = () => [...deliveries.values()].filter(({ row, dueAt }) => row.state === "pending" && dueAt !== null)
 
+    /** A backlog is due whatever the clock says, unless a claim has it or, in order, it waits for a retry. */
+    const isDue =
+      (now: DateTime.Utc) =>
+      ({ claimId, dueAt, lane, parked }: StoredDelivery) =>
+        (parked && claimId === null && !isOrdered(lane)) || DateTime.isLessThanOrEqualTo(dueAt!, now)
+
     const isOrdered = (lane: string) => endpoints.get(lane)?.settings.ordered === true
     const isFailing = (lane: string) => endpoints.get(lane)?.failingSince != null || world.failingCallbacks.has(lane)
 
     return DeliveryQueue.of({
       claim: (claim) =>
         Effect.map(Clock.currentTimeMillis, (at) => {
-          const due = pending().filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, claim.now))
+          const due = pending().filter(isDue(claim.now))
           const ranked = rankByLane(inOrder(world, claim, due), isOrdered)
           const { chosen, short } = inShares(claim, ranked, isFailing, isOrdered)
           for (const one of ranked) {
@@ -210,10 +216,11 @@ export const layer = Layer.effect(
 
       countDue: (now, limit) =>
         Effect.sync(() => {
-          const due = pending()
-            .filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, now))
-            .sort(byDue)
-          return { count: Math.min(due.length, limit), oldestDueAt: due[0]?.dueAt ?? null }
+          const due = pending().filter(isDue(now)).sort(byDue)
+          return {
+            count: Math.min(due.length, limit),
+            oldestDueAt: due[0] === undefined ? null : DateTime.min(due[0].dueAt!, now),
+          }
         }),
 
       correctTimes: ({ now, leaseUntil, limit }) =>
@@ -221,7 +228,7 @@ export const layer = Layer.effect(
           const moved = pending()
             .filter(({ claimId, dueAt, parked, attemptsSinceResend }) =>
               claimId === null
-                ? (parked || attemptsSinceResend === 0) && DateTime.isGreaterThan(dueAt!, now)
+                ? !parked && attemptsSinceResend === 0 && DateTime.isGreaterThan(dueAt!, now)
                 : DateTime.isGreaterThan(dueAt!, leaseUntil),
             )
             .slice(0, limit)
@@ -229,7 +236,7 @@ export const layer = Layer.effect(
             const dueAt = delivery.claimId === null ? now : leaseUntil
             deliveries.set(delivery.row.delivery_id, { ...delivery, dueAt })
           }
-          return { moved: moved.length, next: moved.length === limit ? { orgId: "", lane: "" } : null }
+          return moved.length
         }),
     })
   }),

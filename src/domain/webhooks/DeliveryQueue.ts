@@ -120,22 +120,6 @@ export interface TimesCorrection {
   readonly leaseUntil: DateTime.Utc
   /** The maximum of deliveries to move. */
   readonly limit: number
-  /** The last lane of the previous batch; `null` for the first batch. */
-  readonly after: QueuePlace | null
-}
-
-/** A lane of the queue. */
-export interface QueuePlace {
-  readonly orgId: string
-  readonly lane: string
-}
-
-/** The result of one batch of `correctTimes`. */
-export interface CorrectedTimes {
-  /** The deliveries with a new time. */
-  readonly moved: number
-  /** The `after` of the next batch; `null` after the last lane. */
-  readonly next: QueuePlace | null
 }
 
 /** The deliveries that are due and not claimed, with or without a free slot. */
@@ -173,10 +157,9 @@ export class DeliveryQueue extends Context.Service<
     readonly nextDueAt: Effect.Effect<DateTime.Utc | null, Unavailable>
     readonly countDue: (now: DateTime.Utc, limit: number) => Effect.Effect<DueDeliveries, Unavailable>
     /**
-     * After the clock steps back, makes overdue deliveries due again: those without an attempt and those of a backlog.
-     * Shortens leases that end later than `leaseUntil`. Retries keep their times. Skips rows that others have locked.
-     * Reads some lanes of the backlog in each batch.
+     * After the clock steps back, makes deliveries without an attempt due again, and shortens leases that end later than
+     * `leaseUntil`. Retries keep their times, and a backlog is due whatever the clock says. Returns how many it moved.
      */
-    readonly correctTimes: (correction: TimesCorrection) => Effect.Effect<CorrectedTimes, Unavailable>
+    readonly correctTimes: (correction: TimesCorrection) => Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/DeliveryQueue") {}

@@ -15,14 +15,7 @@ import {
   Stream,
 } from "effect"
 import { SecureRandom } from "effect/crypto"
-import {
-  type AttemptRecord,
-  type ClaimedDelivery,
-  type CorrectedTimes,
-  DeliveryQueue,
-  type QueuePlace,
-  type TimesCorrection,
-} from "../../domain/webhooks/DeliveryQueue.ts"
+import { type AttemptRecord, type ClaimedDelivery, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import {
   type ClaimRequest,
@@ -364,13 +357,10 @@ export const clockStepWorker = Layer.effectDiscard(
     const correctTimes = Effect.gen(function* () {
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
-      let after: QueuePlace | null = null
-      do {
-        const correction: TimesCorrection = { now, leaseUntil, limit: correctionBatchSize, after }
-        const { moved, next }: CorrectedTimes = yield* queue.correctTimes(correction)
-        if (moved > 0) yield* wakeups.deliveries
-        after = next
-      } while (after !== null)
+      const batch = queue
+        .correctTimes({ now, leaseUntil, limit: correctionBatchSize })
+        .pipe(Effect.tap((moved) => (moved > 0 ? wakeups.deliveries : Effect.void)))
+      yield* Effect.repeat(batch, { while: (moved) => moved === correctionBatchSize })
     })
 
     const check = Effect.gen(function* () {

@@ -238,7 +238,10 @@ const headInOrder = (sql: Sql, at: Date) => sql`
     ) AS locked
   ) AS head WHERE has_no_gap`
 
-/** The CTE `backlog`: parked deliveries, orgs in turn, and within an org its lanes in turn. */
+/**
+ * The CTE `backlog`: parked deliveries, orgs in turn, and within an org its lanes in turn. A delivery is parked when it
+ * is due, so its `due_at` is only the order: it stays due when a clock is set back.
+ */
 const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
   const { freeBytes, laneSlots, orgHas, orgSlots } = claimSlots(sql, claim)
   const orgTurns = valuesInTurn(
@@ -286,7 +289,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
           SELECT * FROM (
             SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM pending_deliveries p
             WHERE NOT l.ordered AND p.parked AND p.org_id = o.org_id AND ${parkedLane(sql)} = l.lane
-              AND p.due_at <= ${at} AND (p.lease_until IS NULL OR p.lease_until <= ${at})
+              AND (p.lease_until IS NULL OR p.lease_until <= ${at})
             ORDER BY p.due_at LIMIT l.slots FOR UPDATE SKIP LOCKED
           ) AS in_any_order
           UNION ALL SELECT * FROM (${headInOrder(sql, at)}) AS in_order

@@ -1,7 +1,7 @@
 import { Clock, DateTime, Duration, Effect, Exit, Schedule } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { Unavailable } from "../../domain/Errors.ts"
-import type { Claim, Claimed, DeliveryQueue, QueuePlace } from "../../domain/webhooks/DeliveryQueue.ts"
+import type { Claim, Claimed, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { shardOf, type Shards, shardsOf, eachShard, inShard } from "../database/shards.ts"
 import { date } from "../database/fragments.ts"
 import { parkedLane } from "./lanes.ts"
@@ -21,9 +21,6 @@ const maxConcurrentShards = 4
 /** The first of some times; `null` when there is none. */
 export const earliest = (times: ReadonlyArray<DateTime.Utc | null>) =>
   times.reduce((a, b) => (a === null || (b !== null && DateTime.isLessThan(b, a)) ? b : a), null)
-
-const isBefore = (one: QueuePlace, other: QueuePlace) =>
-  one.orgId < other.orgId || (one.orgId === other.orgId && one.lane < other.lane)
 
 /** When a shard is read next: its deliveries by the wall clock, and the rest by the monotonic one, in milliseconds. */
 interface Place {
@@ -220,15 +217,9 @@ export const overShards = (sql: SqlClient.SqlClient, make: () => Queue, hasDue: 
       })),
 
     correctTimes: (correction) =>
-      Effect.map(eachShard(sql, queue.correctTimes(correction)), (parts) => {
+      Effect.map(eachShard(sql, queue.correctTimes(correction)), (moved) => {
         shards.all.forEach(shards.dirty.mark)
-        return {
-          moved: parts.reduce((sum, { moved }) => sum + moved, 0),
-          // The first of their places: a shard whose place is later reads some lanes again.
-          next: parts
-            .map(({ next }) => next)
-            .reduce((a, b) => (a === null || (b !== null && isBefore(b, a)) ? b : a), null),
-        }
+        return moved.reduce((sum, one) => sum + one, 0)
       }),
   }
 }
@@ -259,15 +250,14 @@ export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: num
           ), due AS (
             SELECT 1 FROM ${head} WHERE ${ofOrg}
             UNION ALL
-            SELECT 1 FROM pending_deliveries p WHERE parked AND due_at <= ${date(now)} AND ${unclaimed} AND ${ofOrg}
+            SELECT 1 FROM pending_deliveries p WHERE parked AND ${unclaimed} AND ${ofOrg}
             LIMIT ${limit}
           ), oldest AS (
             SELECT min(due_at) AS at FROM ${head} WHERE ${ofOrg}
             UNION ALL
             SELECT min(due_at) FROM heads
           )
-          SELECT (SELECT count(*)::int FROM due) AS count,
-            (SELECT min(at) FROM oldest WHERE at <= ${date(now)}) AS oldest`.pipe(
+          SELECT (SELECT count(*)::int FROM due) AS count, (SELECT CASE WHEN min(at) > ${date(now)} THEN ${date(now)} ELSE min(at) END FROM oldest) AS oldest`.pipe(
     Effect.map(([row]) => ({
       count: row!.count,
       oldestDueAt: row!.oldest === null ? null : DateTime.fromDateUnsafe(row!.oldest),

@@ -1,8 +1,9 @@
 import { layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
-import { inOrg } from "#src/infrastructure/database/shards.ts"
+import { eachShard, inOrg } from "#src/infrastructure/database/shards.ts"
+import { orUnavailable } from "#src/infrastructure/database/orUnavailable.ts"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
@@ -16,6 +17,7 @@ import * as SigningKeysSql from "#src/infrastructure/webhooks/SigningKeyReposito
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/webhooks.ts"
+import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 import { onCitus } from "../../support/citus.ts"
 import { databases } from "../../support/databases.ts"
 import { webhookLimits } from "./webhookLimits.ts"
@@ -43,11 +45,32 @@ import { retries } from "./retries.ts"
 import { schedules } from "../jobs/schedules.ts"
 import { shares } from "./shares.ts"
 
+/** Moves what earlier tests left in the backlog to the head of the queue, where the times of `epoch` keep tests apart. */
+class Leftovers extends Context.Service<Leftovers, { readonly putOff: Effect.Effect<void> }>()("test/Leftovers") {
+  static readonly sql = Layer.effect(
+    Leftovers,
+    Effect.map(SqlClient.SqlClient, (sql) => {
+      const putOff = eachShard(sql, orUnavailable(sql`UPDATE pending_deliveries SET parked = false WHERE parked`))
+      return Leftovers.of({ putOff: Effect.asVoid(Effect.orDie(putOff)) })
+    }),
+  )
+  static readonly fake = Layer.effect(
+    Leftovers,
+    Effect.map(WebhookWorld, ({ deliveries }) => {
+      const putOff = Effect.sync(() =>
+        deliveries.forEach((delivery, id) => void deliveries.set(id, { ...delivery, parked: false })),
+      )
+      return Leftovers.of({ putOff })
+    }),
+  )
+}
+
 const sql = Layer.mergeAll(
   AuditLogSql.layer,
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
   Events.sql,
+  Leftovers.sql,
   Paces.sql,
   EventsSql.layer,
   JobsSql.layer,
@@ -87,7 +110,7 @@ const takenIds = Layer.effect(
 
 /** Runs one suite on three backends, as for the platform's repositories. */
 const backends = {
-  fake: Layer.provideMerge(Layer.merge(Events.fake, Paces.fake), fakes.layer),
+  fake: Layer.provideMerge(Layer.mergeAll(Events.fake, Leftovers.fake, Paces.fake), fakes.layer),
   embedded: Layer.provide(sql, databases.embedded),
   postgres: Layer.provide(sql, databases.postgres),
   ...("citus" in onCitus ? { citus: takenIds.pipe(Layer.provideMerge(sql), Layer.provide(onCitus.citus)) } : {}),
@@ -95,7 +118,18 @@ const backends = {
 
 for (const [name, repositories] of Object.entries(backends)) {
   // Uses real time, because a driver's timeouts must run. The tests themselves never read the clock.
-  layer(repositories, { excludeTestServices: true })(name, (it) => {
+  layer(repositories, { excludeTestServices: true })(name, (all) => {
+    const effect: typeof all.effect = new Proxy(all.effect, {
+      apply: (run, self, [name, test, ...options]) => {
+        const afterOthers = (context: unknown) =>
+          Effect.andThen(
+            Leftovers.use(({ putOff }) => putOff),
+            test(context),
+          )
+        return Reflect.apply(run, self, [name, afterOthers, ...options])
+      },
+    })
+    const it = new Proxy(all, { get: (target, key) => (key === "effect" ? effect : Reflect.get(target, key)) })
     emptyQueue(it)
     endpoints(it)
     jobs(it)

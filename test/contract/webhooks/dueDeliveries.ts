@@ -48,7 +48,8 @@ export const dueDeliveries = (it: It) => {
       assert.lengthOf(yield* claim(plus(now, 9), { laneCap: 1 }), 2)
       assert.deepStrictEqual(yield* due(plus(now, 9)), { count: 3, oldestDueAt: plus(now, -4) })
       assert.deepStrictEqual(yield* due(plus(now, 9), 2), { count: 2, oldestDueAt: plus(now, -4) })
-      assert.deepStrictEqual(yield* due(plus(now, 0)), { count: 1, oldestDueAt: plus(now, -4) })
+      // A clock that was set back does not matter to them.
+      assert.deepStrictEqual(yield* due(plus(now, -9)), { count: 3, oldestDueAt: plus(now, -9) })
     }),
   )
 }

@@ -82,7 +82,7 @@ export const endpointHealth = (it: It) => {
       for (const [decisions, expected] of orders) {
         const now = epoch()
         const { orgId, endpoint } = yield* insertReceiver(now, 4)
-        const [before, ...batch] = yield* claim(plus(now, 9))
+        const [before, ...batch] = (yield* claim(plus(now, 9))).filter((one) => one.orgId === orgId)
         yield* record([attempt(before!, "Exhausted", now)], now)
         const later = plus(now, 100)
         yield* record(

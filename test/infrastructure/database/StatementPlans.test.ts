@@ -265,7 +265,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["queue.release", 200, Effect.flatMap(claimed, (all) => queue.release(all, later))],
     ["queue.nextDueAt", 1, queue.nextDueAt],
     ["queue.countDue", 100, queue.countDue(later, 100)],
-    ["queue.correctTimes", 100, queue.correctTimes({ now: plus(now, -60), leaseUntil: now, limit: 100, after: null })],
+    ["queue.correctTimes", 100, queue.correctTimes({ now: plus(now, -60), leaseUntil: now, limit: 100 })],
     ...lists,
     ["log.list of an event", 20, log.list(orgId, { event_id: id("e") }, page)],
     ["log.list of a job", 20, log.list(orgId, { job_id: id("j") }, page)],

@@ -22,10 +22,7 @@ const begin = Effect.gen(function* () {
   const wall = () => clock.currentTimeMillisUnsafe() + ahead
   const services = Layer.mergeAll(
     Layer.mock(DeliveryQueue, {
-      correctTimes: (right) =>
-        Effect.suspend(() => (asked.push(right), world.answer)).pipe(
-          Effect.map((moved) => ({ moved, next: moved === right.limit ? { orgId: "", lane: "" } : null })),
-        ),
+      correctTimes: (right) => Effect.suspend(() => (asked.push(right), world.answer)),
     }),
     Layer.mock(Wakeups, { deliveries: Effect.sync(() => void world.woken++) }),
     Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
