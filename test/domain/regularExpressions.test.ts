@@ -5,7 +5,7 @@ import { check } from "recheck"
 import { parseAst } from "vite"
 import { readable } from "#src/domain/docs/DocsPassages.ts"
 import { makeAnswerReader } from "#src/domain/docs/verifyAnswer.ts"
-import { isPermission } from "#src/domain/keys/Permission.ts"
+import { Permission } from "#src/domain/keys/Permission.ts"
 import { EventPatterns, EventType } from "#src/domain/webhooks/EventPatterns.ts"
 import { definedIn, namesIn, wordsOf } from "#src/domain/docs/docsWords.ts"
 
@@ -115,7 +115,7 @@ describe("regular expressions", () => {
     wordsOf,
     namesIn,
     definedIn,
-    isPermission,
+    isPermission: Schema.is(Permission),
     eventType: Schema.is(EventType),
     eventPatterns: (text) => Schema.is(EventPatterns)([text]),
     // In pieces, as a model says it. Seen failing: each piece read the whole sentence again, 69 s for 40 KB of "e.g. ".

@@ -5,8 +5,6 @@ const segments = "[a-z0-9_-]+(\\.[a-z0-9_-]+)*"
 const shape = new RegExp(`^(\\*|${segments}(\\.\\*)?)$`, "u")
 
 const maxLength = 128
-/** Whether a text is a permission. */
-export const isPermission = (text: string) => text.length <= maxLength && shape.test(text)
 
 /**
  * What a key may do: segments joined by dots. `*` as the last segment covers everything below, `*` alone everything.

@@ -66,6 +66,8 @@ const nameIn = (text: string) => {
  * JSON is undefined.
  */
 export const repeatedMember = (bytes: Uint8Array): string | undefined => {
+  // Without a comma no object has two members. Saves 1 µs for a validation.
+  if (!bytes.includes(comma)) return undefined
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
   /** The names so far in each open object; `null` for an array. */
   const open: Array<Set<string> | null> = []
@@ -109,7 +111,7 @@ const repeated = (name: string) =>
   new InvalidRequest({
     error: `The request body has the member ${JSON.stringify(name.slice(0, maxShownName))} twice. Send it once.`,
   })
-const unreadable = new InvalidRequest({
+export const unreadable = new InvalidRequest({
   error: "The request could not be read: it ended early or is malformed. Send it again.",
 })
 const notUtf8 = new UnsupportedMediaType({ error: "The request body must be UTF-8: leave out charset, or send utf-8." })

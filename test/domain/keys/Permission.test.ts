@@ -1,5 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import { isPermission, PermissionSet } from "#src/domain/keys/Permission.ts"
+import { Schema } from "effect"
+import { Permission, PermissionSet } from "#src/domain/keys/Permission.ts"
+
+const isPermission = Schema.is(Permission)
 
 describe("permissions", () => {
   it("are segments joined by dots, and the last segment may be *", () => {
