@@ -11,7 +11,7 @@ import {
   UnsupportedMediaType,
 } from "../../domain/Errors.ts"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"
-import { tooLarge, withBoundedBody } from "./requestBody.ts"
+import { tooLarge, unreadable, withBoundedBody } from "./requestBody.ts"
 import { logged, maxBodyAt, measured, methodsAt, operationAt, requestIdOf } from "./requests.ts"
 
 /** One answer in the format of each interface. */
@@ -32,10 +32,7 @@ const withHeader = ({ platform, webhook }: Answer, name: string, value: string):
   webhook: HttpServerResponse.setHeader(webhook, name, value),
 })
 
-const invalidRequest = new InvalidRequest({
-  error: "The request could not be read: it ended early or is malformed. Send it again.",
-})
-const invalid = reply(400, invalidRequest)
+const invalid = reply(400, unreadable)
 const unknownPath = reply(
   404,
   new NotFound({ error: "There is no operation at this path. /docs lists all operations." }),
@@ -118,7 +115,7 @@ const withBody = (response: HttpServerResponse.HttpServerResponse): Answer => {
   }
   if (response.status === 404) return unknownPath
   if (response.status === 415) return notJson
-  return response.status < 500 ? reply(response.status, invalidRequest) : fault
+  return response.status < 500 ? reply(response.status, unreadable) : fault
 }
 
 /** An operation as the router has it: its declared errors are responses by now. */

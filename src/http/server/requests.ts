@@ -7,6 +7,12 @@ import { Api } from "../api/Api.ts"
 const boundaries = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 const methods = new Set(["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"])
 
+/** A method as a label: clients may send any word. */
+const methodOf = (sent: string) => (methods.has(sent) ? sent : "other")
+
+/** A path with its parameters as OpenAPI writes them: `{projectId}` for `:projectId`. */
+const inBraces = (path: string) => path.replace(/:(\w+)/g, "{$1}")
+
 /** The label `route` of requests that match no route. */
 const unmatched = "unmatched"
 
@@ -19,15 +25,14 @@ const all = new Map<string, Metric.Histogram<number>>()
  * @param path of the route, as the router has it: `/api/v0/projects/:projectId`
  */
 export const series = (sent: string, path: string, status: number): Metric.Histogram<number> => {
-  const method = methods.has(sent) ? sent : "other"
-  const key = `${method} ${path} ${status}`
+  const key = `${methodOf(sent)} ${path} ${status}`
   const known = all.get(key)
   if (known !== undefined) return known
   // With its attributes from the start: adding them later costs time at every update.
   const made = Metric.histogram("http_request_duration_seconds", {
     description: "How long requests took, in seconds, by method, route and status.",
     boundaries,
-    attributes: { method, route: path.replace(/:(\w+)/g, "{$1}"), status: String(status) },
+    attributes: { method: methodOf(sent), route: inBraces(path), status: String(status) },
   })
   all.set(key, made)
   return made
@@ -41,9 +46,8 @@ export const exemplars = new Map<string, { readonly traceId: string; readonly se
 
 /** Remembers a traced request as the example of its bucket. Bounded: each series has 14 buckets. */
 const keepExemplar = (sent: string, path: string, status: number, seconds: number, traceId: string) => {
-  const method = methods.has(sent) ? sent : "other"
   const le = boundaries.find((boundary) => seconds <= boundary) ?? "+Inf"
-  const labels = `method="${method}",route="${path.replace(/:(\w+)/g, "{$1}")}",status="${status}",le="${le}"`
+  const labels = `method="${methodOf(sent)}",route="${inBraces(path)}",status="${status}",le="${le}"`
   exemplars.set(labels, { traceId, seconds, at: Date.now() / 1000 })
 }
 
@@ -129,7 +133,7 @@ const route = (method: string, path: string, readsBody: boolean): Route => ({
   method,
   template: path,
   path: new RegExp(`^${path.replaceAll(".", "\\.").replace(/:\w+/g, "[^/]+")}$`),
-  name: `${method} ${path.replace(/:(\w+)/g, "{$1}")}`,
+  name: `${method} ${inBraces(path)}`,
   readsBody,
 })
 
