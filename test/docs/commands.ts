@@ -62,6 +62,10 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
   if (separator === "-w") return fileFault(`packages/${args[0]?.replace("gatehouse-", "")}/package.json`)
   if (separator !== "--") return `npm run ${name} ${separator} gives npm the argument`
   if (name === "gatehouse") return faultOfCommand(args)
+  if (name === "sim") {
+    const strange = args.find((arg) => !read("test/sim/main.ts").includes(`${arg.replace(/^--|=.*$/g, "")}: { type:`))
+    return strange === undefined ? undefined : `npm run sim does not take ${strange}`
+  }
   const taken = name === "bench" ? read("bench/main.ts") + JSON.stringify(Object.keys(measured)) : ""
   const strange = args.find((arg) => !new RegExp(`["(|]${arg.replace(/^--/, "")}["|)]`).test(taken))
   return strange === undefined ? undefined : `npm run ${name} does not take ${strange}`

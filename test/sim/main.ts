@@ -1,5 +1,6 @@
 import { parseArgs } from "node:util"
 import { makePlan } from "./plan.ts"
+import { shrink } from "./shrink.ts"
 import { simulate } from "./simulation.ts"
 import { story } from "./story.ts"
 
@@ -14,6 +15,8 @@ const { values: given } = parseArgs({
 
 const print = (...texts: ReadonlyArray<string>) => process.stdout.write(`${texts.join(" ")}\n`)
 const minuteMillis = 60_000
+/** How long a failing run is cut down. */
+const shrinkMillis = 2 * minuteMillis
 const now = performance.now.bind(performance)
 const first = given.seed === undefined ? Date.now() : Number(given.seed)
 /** One seed alone is run once; else there is a minute, or the hours that are asked for. */
@@ -30,7 +33,9 @@ while (runs < most && (runs === 0 || hasTime())) {
   real += outcome.realMillis
   if (given.log === true) for (const { at, what, who } of outcome.log) print((at / 1000).toFixed(3), who, what)
   if (outcome.violations.length === 0) continue
-  print(story(outcome))
+  print(`Seed ${outcome.plan.seed} fails`)
+  // Who asks for a number of runs wants to know whether one fails.
+  print(story(given.runs === undefined ? await shrink(outcome, now() + shrinkMillis) : outcome))
   process.exitCode = 1
   break
 }

@@ -68,7 +68,7 @@ export interface Surroundings {
   readonly issuers: Issuers
 }
 
-/** One process of the service: the production layers over a simulated network, database connection, clock and chance. */
+/** One process of the service: the production layers over a simulated network, database, clock and chance. */
 export class Replica {
   readonly name: string
   readonly link: Link = goodLink()

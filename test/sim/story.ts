@@ -7,7 +7,7 @@ const maxLines = 40
 export const story = ({ log, plan, violations }: Outcome): string => {
   const [first] = violations
   const head = [
-    `Seed ${plan.seed} fails: npm run sim -- --seed=${plan.seed}`,
+    `npm run sim -- --seed=${plan.seed}: ${plan.operations.length} operations and ${plan.faults.length} faults are enough`,
     ...violations.slice(0, 5).map(({ at, oracle, what }) => `  ${oracle}: ${what} (at ${(at / 1000).toFixed(3)} s)`),
     ...(violations.length > 5 ? [`  and ${violations.length - 5} more`] : []),
     "",

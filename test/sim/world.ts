@@ -272,7 +272,7 @@ export class World {
     return () => void (timer.isCancelled = true)
   }
 
-  /** Holds the world while the platform works elsewhere, one task after the other: how long it takes decides nothing. */
+  /** Holds the world while the platform works elsewhere, one task after the other: its duration decides nothing. */
   hold<A>(task: () => Promise<A>): Promise<A> {
     this.#outside++
     const done = this.#last.then(task)

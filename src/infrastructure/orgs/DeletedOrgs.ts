@@ -12,7 +12,7 @@ export const makeDeletedOrgs = () => {
 
 /**
  * The orgs that this process has heard were deleted, so that it sends nothing that it has claimed before. The database
- * does not need it: no claim after a deletion returns anything of the org. A simulation gives each of its processes one.
+ * does not need it: no claim after a deletion returns anything of the org. A simulation gives each process its own.
  */
 export class DeletedOrgs extends Context.Reference<ReturnType<typeof makeDeletedOrgs>>(
   "gatehouse/infrastructure/orgs/DeletedOrgs",

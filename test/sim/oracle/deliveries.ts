@@ -70,7 +70,7 @@ const publishedOf = (done: ReadonlyArray<Done>): ReadonlyArray<Published> =>
 const endsDeliveries = ({ args, kind }: Done) =>
   kind === "deleteEndpoint" || kind === "deleteOrg" || (kind === "updateEndpoint" && args["active"] === false)
 
-/** Nothing that was published is lost: it is stored, and each endpoint of its time gets it or has used up its attempts. */
+/** Nothing that was published is lost: each endpoint of its time gets it, or has used up its attempts. */
 const lost = (history: History, published: ReadonlyArray<Published>, endpoints: ReadonlyArray<Endpoint>) => {
   const deleted = new Set(history.done.filter(({ kind }) => kind === "deleteOrg").map(({ tenant }) => tenant))
   const stored = new Set(history.rows["events"]!.map(({ id }) => id))
