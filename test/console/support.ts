@@ -4,7 +4,7 @@ import type { Page } from "playwright-core"
 import { expect, inject } from "vitest"
 import { ConsoleFolder } from "#src/http/server/console.ts"
 import { Browser, hasBrowser } from "../support/browser.ts"
-import { adminToken, type Environment, guarded, onPostgres, TestServer } from "../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer, type Environment } from "../support/server.ts"
 
 export { expectAccessible, expectFits } from "./checks.ts"
 export { hasBrowser }
@@ -22,7 +22,13 @@ export const consoleWith = <R>(
   database: "embedded" | "postgres",
 ) => {
   const all = Effect.map(environment, (more) => ({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true", ...more }))
-  return withBrowser(TestServer.layer(database === "embedded" ? all : Effect.flatMap(all, onPostgres)))
+  return withBrowser(
+    TestServer.layer(
+      Effect.flatMap(all, (all) =>
+        database === "embedded" ? Effect.succeed({ ...all, ...embedded }) : onPostgres(all),
+      ),
+    ),
+  )
 }
 
 /** The same in open mode, where nobody has to sign in. */

@@ -2,7 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Arbitrary, Clock, Effect, Layer } from "effect"
 import type { OutgoingHttpHeaders } from "node:http"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { constant, oneOf, text, weighted } from "./arbitraries.ts"
 import { bodyFor, valid } from "./bodies.ts"
 import { callers } from "./callers.ts"
@@ -82,7 +82,11 @@ const servers = {
     open: false,
     runs: 4_000,
   },
-  "open mode on the embedded database": { server: TestServer.layer(environment), open: true, runs: 3_200 },
+  "open mode on the embedded database": {
+    server: TestServer.layer(Effect.map(environment, (all) => ({ ...all, ...embedded }))),
+    open: true,
+    runs: 3_200,
+  },
 }
 
 /** ABUSE_SEED repeats a run, and ABUSE_RUNS sets its length. */

@@ -4,7 +4,7 @@ import { Duration, Effect, Layer } from "effect"
 import type { ActiveOrg, FailingEndpoint, Overview } from "#src/domain/activity/Activity.ts"
 import type { ServiceState } from "#src/domain/activity/ActivityRepository.ts"
 import { FlushInterval } from "#src/infrastructure/activity/ActivityWorker.ts"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
@@ -29,7 +29,10 @@ const active = Effect.fnUntraced(function* (query = "") {
   return page as unknown as { readonly orgs: ReadonlyArray<Org>; readonly nextCursor: string | null }
 })
 
-for (const [database, variables] of Object.entries({ embedded: environment, PostgreSQL: onPostgres(environment) })) {
+for (const [database, variables] of Object.entries({
+  embedded: { ...environment, ...embedded },
+  PostgreSQL: onPostgres(environment),
+})) {
   layer(
     TestServer.layer<never, never>(variables as never, {
       references: Layer.succeed(FlushInterval, Duration.millis(200)),

@@ -4,7 +4,7 @@ import { Context, Effect, Layer } from "effect"
 import { get, type IncomingMessage } from "node:http"
 import { makeOidcProvider, type OidcProvider } from "../../support/oidc.ts"
 import { PingInterval } from "#src/http/handlers/Activity.ts"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
 import { openPortal, portalLink, signIn } from "../sessions/signedIn.ts"
@@ -50,7 +50,10 @@ const seen = (events: () => ReadonlyArray<Received>, count: number) =>
 
 const admin = { authorization: `Bearer ${adminToken}` }
 
-for (const [database, environment] of Object.entries({ embedded: guarded, PostgreSQL: onPostgres(guarded) })) {
+for (const [database, environment] of Object.entries({
+  embedded: { ...guarded, ...embedded },
+  PostgreSQL: onPostgres(guarded),
+})) {
   layer(
     TestServer.layer<never, never>(environment as never, { references: Layer.succeed(PingInterval, "500 millis") }),
     { excludeTestServices: true },
@@ -151,7 +154,7 @@ const withCi = Effect.map(Provider, ({ audience, issuer }) => ({
 }))
 
 for (const [database, server] of Object.entries({
-  embedded: TestServer.layer(withCi),
+  embedded: TestServer.layer(Effect.map(withCi, (all) => ({ ...all, ...embedded }))),
   PostgreSQL: TestServer.layer(Effect.flatMap(withCi, onPostgres)),
 })) {
   layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })(

@@ -2,7 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { makeOidcProvider, type OidcProvider } from "../../support/oidc.ts"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { faultOfError, must } from "../operations.ts"
 
 class Provider extends Context.Service<Provider, OidcProvider>()("test/Provider") {
@@ -17,7 +17,7 @@ const environment = Effect.map(Provider, ({ issuer, audience }) => ({
 
 const as = adminToken
 const servers = {
-  "the embedded database": TestServer.layer(environment),
+  "the embedded database": TestServer.layer(Effect.map(environment, (all) => ({ ...all, ...embedded }))),
   PostgreSQL: TestServer.layer(Effect.flatMap(environment, onPostgres)),
 }
 

@@ -5,7 +5,7 @@ import { mkdtempSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { makeOidcProvider, rs256, rsaKey, type OidcProvider } from "../../support/oidc.ts"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { faultOfError, keysOf, must } from "../operations.ts"
 
 class Provider extends Context.Service<Provider, OidcProvider>()("test/Provider") {
@@ -20,7 +20,7 @@ const environment = Effect.map(Provider, ({ issuer, audience }) => ({
 }))
 
 const servers = {
-  "the embedded database": TestServer.layer(environment),
+  "the embedded database": TestServer.layer(Effect.map(environment, (all) => ({ ...all, ...embedded }))),
   PostgreSQL: TestServer.layer(Effect.flatMap(environment, onPostgres)),
 }
 

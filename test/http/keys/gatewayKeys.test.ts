@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
 
@@ -33,7 +33,7 @@ const makeOrg = Effect.gen(function* () {
 })
 
 for (const [name, environment] of [
-  ["embedded", guarded],
+  ["embedded", { ...guarded, ...embedded }],
   ["postgres", onPostgres(guarded)],
 ] as const) {
   layer(TestServer.layer(environment), { excludeTestServices: true })(`keys of a gateway, ${name}`, (it) => {

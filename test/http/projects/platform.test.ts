@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import type { Send } from "../../support/wire.ts"
 import { must } from "../operations.ts"
 
@@ -41,7 +41,7 @@ const invalid = Effect.fnUntraced(function* (send: Send, key: unknown, as: strin
 })
 
 const servers = {
-  "the embedded database": TestServer.layer(guarded),
+  "the embedded database": TestServer.layer({ ...guarded, ...embedded }),
   PostgreSQL: TestServer.layer(onPostgres(guarded)),
 }
 

@@ -1,12 +1,12 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
 import { disguises, dump } from "./secrets.ts"
 
 const servers = {
-  "the embedded database": TestServer.layer({ ...guarded, TRUST_PROXY: "1" }),
+  "the embedded database": TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }),
   PostgreSQL: TestServer.layer(onPostgres({ ...guarded, TRUST_PROXY: "1" })),
 }
 

@@ -2,7 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Arbitrary, Effect } from "effect"
 import { connect } from "node:net"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import type { Send, WireAnswer, WireRequest } from "../../support/wire.ts"
 import { constant, oneOf, text, weighted } from "../abuse/arbitraries.ts"
 import { must } from "../operations.ts"
@@ -92,7 +92,7 @@ const requestOf = (keys: Keys, { key, caller, scheme, contentType, body, request
 
 for (const [mode, environment, as] of [
   ["guarded", guarded, adminToken],
-  ["open", {}, undefined],
+  ["open, on the embedded database", embedded, undefined],
   ["guarded, on PostgreSQL, nothing in memory", onPostgres({ ...guarded, KEY_CACHE_SIZE: "0" }), adminToken],
 ] as const) {
   layer(TestServer.layer(environment), { excludeTestServices: true })(`the hot path, ${mode}`, (it) => {

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import type { WireAnswer, WireRequest } from "../../support/wire.ts"
 import { within } from "../../support/wait.ts"
 import { faultOfError, must } from "../operations.ts"
@@ -45,7 +45,7 @@ const creating = Effect.gen(function* () {
 })
 
 const servers = {
-  "the embedded database": TestServer.layer(guarded),
+  "the embedded database": TestServer.layer({ ...guarded, ...embedded }),
   PostgreSQL: TestServer.layer(onPostgres(guarded)),
 }
 

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect, Schedule } from "effect"
-import { onPostgres, TestServer } from "../../support/server.ts"
+import { embedded, onPostgres, TestServer } from "../../support/server.ts"
 import type { WireAnswer } from "../../support/wire.ts"
 import { must } from "../operations.ts"
 
@@ -33,7 +33,7 @@ const postgresReadOnly = Effect.gen(function* () {
 })
 
 for (const [name, environment, readOnly] of [
-  ["the embedded database", {}, embeddedReadOnly],
+  ["the embedded database", embedded, embeddedReadOnly],
   ["PostgreSQL", onPostgres(), postgresReadOnly],
 ] as const) {
   layer(TestServer.layer(environment), { excludeTestServices: true })(`readiness on ${name}`, (it) => {

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 import { openPortal, portalLink, signIn } from "./signedIn.ts"
@@ -11,7 +11,10 @@ const status = Effect.fnUntraced(function* (method: string, path: string, header
   return (yield* send(method, path, { headers, ...(method === "GET" ? {} : { json: {} }) })).status
 })
 
-for (const [database, environment] of Object.entries({ embedded: guarded, PostgreSQL: onPostgres(guarded) })) {
+for (const [database, environment] of Object.entries({
+  embedded: { ...guarded, ...embedded },
+  PostgreSQL: onPostgres(guarded),
+})) {
   layer(TestServer.layer<never, never>(environment as never), { excludeTestServices: true })(
     `sessions on ${database}`,
     (it) => {

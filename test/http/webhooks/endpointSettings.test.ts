@@ -3,7 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { createPublicKey, verify } from "node:crypto"
 import { makeReceiver, type Received } from "../../support/receiver.ts"
-import { onPostgres, TestServer } from "../../support/server.ts"
+import { embedded, onPostgres, TestServer } from "../../support/server.ts"
 import { makeTenant } from "../tenants.ts"
 
 /** Verifies a signature of Standard Webhooks 1.0: whpk_ and 32 bytes; v1a and the signature of id, time and body. */
@@ -23,7 +23,7 @@ const isSignedBy = ({ body, headers }: Received, publicKey: string) => {
 }
 
 const servers = {
-  "the embedded database": TestServer.layer({}, { endlessSleeps: true }),
+  "the embedded database": TestServer.layer(embedded, { endlessSleeps: true }),
   PostgreSQL: TestServer.layer(onPostgres(), { endlessSleeps: true }),
 }
 

@@ -5,13 +5,13 @@ import { Webhook } from "standardwebhooks"
 import type { ServiceEventType } from "#src/domain/webhooks/EventPatterns.ts"
 import { serviceEvents } from "#src/domain/webhooks/serviceEvents.ts"
 import { makeReceiver } from "../../support/receiver.ts"
-import { onPostgres, TestServer } from "../../support/server.ts"
+import { embedded, onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 const servers = {
-  "the embedded database": TestServer.layer({}, { endlessSleeps: true }),
+  "the embedded database": TestServer.layer(embedded, { endlessSleeps: true }),
   PostgreSQL: TestServer.layer(onPostgres(), { endlessSleeps: true }),
 }
 
@@ -129,7 +129,7 @@ for (const [database, server] of Object.entries(servers)) {
 
 // A sweep creates the deliveries of the service's own events. Seen failing: it ran every second only, and not at once.
 for (const [database, server] of Object.entries({
-  "the embedded database": TestServer.layer({}, { endlessSleeps: true }),
+  "the embedded database": TestServer.layer(embedded, { endlessSleeps: true }),
   PostgreSQL: TestServer.layer(onPostgres(), { endlessSleeps: true }),
 })) {
   layer(server, { excludeTestServices: true })(`the service's own events on ${database}`, (it) => {

@@ -5,7 +5,7 @@ import { Webhook } from "standardwebhooks"
 import { userAgent } from "#src/domain/webhooks/Signatures.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { makeReceiver, type Received } from "../../support/receiver.ts"
-import { onPostgres, TestServer } from "../../support/server.ts"
+import { embedded, onPostgres, TestServer } from "../../support/server.ts"
 import { within } from "../../support/wait.ts"
 import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
@@ -33,7 +33,7 @@ const verified = Effect.fnUntraced(function* ({ headers, body }: Received, secre
 
 // With sleeps that never end, everything that arrives was sent at once, without a poll interval.
 const servers = {
-  "the embedded database": TestServer.layer({}, { endlessSleeps: true }),
+  "the embedded database": TestServer.layer(embedded, { endlessSleeps: true }),
   PostgreSQL: TestServer.layer(onPostgres(), { endlessSleeps: true }),
 }
 

@@ -3,13 +3,13 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { randomBytes } from "node:crypto"
 import { makeReceiver } from "../../support/receiver.ts"
-import { onPostgres, TestServer } from "../../support/server.ts"
+import { embedded, onPostgres, TestServer } from "../../support/server.ts"
 import { disguises, dump } from "../server/secrets.ts"
 import { makeTenant } from "../tenants.ts"
 import { webhookBody, webhookEntries } from "./webhookOperations.ts"
 
 const servers = {
-  "the embedded database": TestServer.layer(),
+  "the embedded database": TestServer.layer(embedded),
   PostgreSQL: TestServer.layer(onPostgres()),
 }
 
