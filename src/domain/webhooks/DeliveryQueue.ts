@@ -157,8 +157,9 @@ export class DeliveryQueue extends Context.Service<
     readonly nextDueAt: Effect.Effect<DateTime.Utc | null, Unavailable>
     readonly countDue: (now: DateTime.Utc, limit: number) => Effect.Effect<DueDeliveries, Unavailable>
     /**
-     * After the clock steps back, makes deliveries without an attempt due again, and shortens leases that end later than
-     * `leaseUntil`. Retries keep their times, and a backlog is due whatever the clock says. Returns how many it moved.
+     * After the clock steps back, makes deliveries without an attempt due again, and shortens leases that end later
+     * than `leaseUntil`. Retries keep their times, and a backlog is due whatever the clock says. Returns how many it
+     * moved.
      */
     readonly correctTimes: (correction: TimesCorrection) => Effect.Effect<number, Unavailable>
   }

@@ -45,7 +45,9 @@ import { retries } from "./retries.ts"
 import { schedules } from "../jobs/schedules.ts"
 import { shares } from "./shares.ts"
 
-/** Moves what earlier tests left in the backlog to the head of the queue, where the times of `epoch` keep tests apart. */
+/**
+ * Moves what earlier tests left in the backlog to the head of the queue, where the times of `epoch` keep tests apart.
+ */
 class Leftovers extends Context.Service<Leftovers, { readonly putOff: Effect.Effect<void> }>()("test/Leftovers") {
   static readonly sql = Layer.effect(
     Leftovers,
