@@ -19,8 +19,9 @@ const minuteMillis = 60_000
 const shrinkMillis = 2 * minuteMillis
 const now = performance.now.bind(performance)
 const first = given.seed === undefined ? Date.now() : Number(given.seed)
-/** One seed alone is run once; else there is a minute, or the hours that are asked for. */
-const most = given.runs === undefined ? (given.seed === undefined ? Infinity : 1) : Number(given.runs)
+/** A seed alone is run once; else there is a minute, or the hours that are asked for. */
+const most =
+  given.runs === undefined ? (given.seed === undefined || given.hours !== undefined ? Infinity : 1) : Number(given.runs)
 const until = now() + (given.hours === undefined ? minuteMillis : Number(given.hours) * 60 * minuteMillis)
 const hasTime = () => now() < until || given.runs !== undefined
 

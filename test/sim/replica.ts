@@ -25,6 +25,7 @@ const environment = {
   DATABASE_URL: "postgres://postgres@database.example/gatehouse?sslmode=disable",
   ENCRYPTION_KEY: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
   ALLOW_PRIVATE_NETWORKS: "true",
+  OIDC_ALLOWED_OWNERS: "acme",
   // So that a run sees the end of them.
   WEBHOOK_RETRY_DELAYS: "2s,5s,10s,20s,40s,60s,90s,120s",
 }
