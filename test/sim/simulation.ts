@@ -89,6 +89,8 @@ export const simulate = async (plan: Plan): Promise<Outcome> => {
       digest: database.digest(),
     }
   } finally {
+    // Each replica that crashed has left a listener of its terminal, which holds all of the replica.
+    process.stdin.removeAllListeners("end")
     await engine.close()
   }
 }
