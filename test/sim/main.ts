@@ -1,5 +1,8 @@
+import { writeFileSync } from "node:fs"
 import { parseArgs } from "node:util"
+import { page } from "./page.ts"
 import { makePlan } from "./plan.ts"
+import { huntAll, maxSeeds } from "./plant.ts"
 import { shrink } from "./shrink.ts"
 import { simulate } from "./simulation.ts"
 import { story } from "./story.ts"
@@ -10,6 +13,8 @@ const { values: given } = parseArgs({
     runs: { type: "string" },
     hours: { type: "string" },
     log: { type: "boolean" },
+    page: { type: "string" },
+    bugs: { type: "string" },
   },
 })
 
@@ -25,6 +30,11 @@ const most =
 const until = now() + (given.hours === undefined ? minuteMillis : Number(given.hours) * 60 * minuteMillis)
 const hasTime = () => now() < until || given.runs !== undefined
 
+if (given.bugs !== undefined) {
+  const missed = await huntAll(given.bugs === "all" ? "" : given.bugs, Number(given.runs ?? maxSeeds), print)
+  process.exit(missed.length === 0 ? 0 : 1)
+}
+
 print(`Seeds from ${first} on`)
 let [runs, virtual, real] = [0, 0, 0]
 while (runs < most && (runs === 0 || hasTime())) {
@@ -33,6 +43,7 @@ while (runs < most && (runs === 0 || hasTime())) {
   virtual += outcome.virtualMillis
   real += outcome.realMillis
   if (given.log === true) for (const { at, what, who } of outcome.log) print((at / 1000).toFixed(3), who, what)
+  if (given.page !== undefined) writeFileSync(given.page, page(outcome))
   if (outcome.violations.length === 0) continue
   print(`Seed ${outcome.plan.seed} fails`)
   // Who asks for a number of runs wants to know whether one fails.

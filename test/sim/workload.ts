@@ -10,6 +10,7 @@ export const weights = {
   updateKey: 3,
   rotateKey: 1,
   deleteKey: 2,
+  revokeKey: 2,
   createEndpoint: 2,
   updateEndpoint: 1,
   deleteEndpoint: 0.5,
@@ -248,24 +249,33 @@ const createKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
   if (done.status === 200) tenant.keys.push({ id: done.body.id, key: done.body.key, isLimited: limit !== undefined })
 })
 
+/** Validates a key, as a gateway does. */
+const validate = (clients: Clients, tenant: Tenant, dice: Dice, { id, key }: KnownKey) => {
+  const headers = { authorization: `Bearer ${adminToken}` }
+  const call = { method: "POST", path: "/api/v0/keys/validate", headers, body: { key } }
+  return clients.send(dice, "validateKey", tenant, call, { keyId: id }, { tries: 3 })
+}
+
 const validateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const known = oneOf(dice, tenant.keys)
   if (known === undefined) return
   const times = known.isLimited || dice.chance(0.2) ? dice.int(2, 12) : 1
-  const headers = { authorization: `Bearer ${adminToken}` }
-  const body = { key: known.key }
-  yield* Effect.forEach(
-    Array.from({ length: times }),
-    () =>
-      clients.send(
-        dice,
-        "validateKey",
-        tenant,
-        { method: "POST", path: "/api/v0/keys/validate", headers, body },
-        { keyId: known.id },
-        { tries: 3 },
-      ),
-    { concurrency: dice.pick([1, 4]), discard: true },
+  const uses = Array.from({ length: times }, () => validate(clients, tenant, dice, known))
+  yield* Effect.all(uses, { concurrency: dice.pick([1, 4]), discard: true })
+})
+
+/** A key that every replica knows is deleted or disabled, and used for a while longer. */
+const revokeKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(dice, tenant.keys)
+  if (known === undefined) return
+  yield* Effect.replicateEffect(validate(clients, tenant, dice, known), 6)
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
+  const keyId = known.id
+  yield* dice.chance(0.5)
+    ? clients.admin(dice, "deleteKey", tenant, "DELETE", path, undefined, { keyId })
+    : clients.admin(dice, "updateKey", tenant, "PATCH", path, { enabled: false }, { keyId, enabled: false })
+  yield* Effect.forEach(Array.from({ length: 10 }), () =>
+    Effect.delay(validate(clients, tenant, dice, known), dice.int(100, 3_000)),
   )
 })
 
@@ -571,6 +581,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   updateKey,
   rotateKey,
   deleteKey,
+  revokeKey,
   createEndpoint,
   updateEndpoint,
   deleteEndpoint,
