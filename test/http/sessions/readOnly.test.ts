@@ -1,10 +1,12 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { adminToken, guarded, TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, TestServer } from "../../support/server.ts"
 import { signIn } from "./signedIn.ts"
 
-layer(TestServer.layer(guarded), { excludeTestServices: true })("sessions on a read-only database", (it) => {
+// The embedded database has one session, so that SET reaches every statement of the service.
+const server = TestServer.layer({ ...guarded, ...embedded })
+layer(server, { excludeTestServices: true })("sessions on a read-only database", (it) => {
   // Seen failing: the browser kept its cookie, and the answers did not say why.
   it.effect("stay usable, and the browser forgets the one that signs out", () =>
     Effect.gen(function* () {
