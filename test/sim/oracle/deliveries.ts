@@ -67,6 +67,25 @@ const publishedOf = (done: ReadonlyArray<Done>): ReadonlyArray<Published> =>
       return ids.map((id, place) => ({ id, mark: marks[place]!, tenant: by.tenant, by, place }))
     })
 
+/** The events of the jobs that workers completed, which endpoints get like those that clients publish. */
+const completedOf = ({ done, rows }: History): ReadonlyArray<Published> => {
+  const silent = new Set(
+    done.flatMap(({ args, body, kind }) =>
+      kind === "createJob" && args["skip_callbacks"] === true ? [body?.job_id] : [],
+    ),
+  )
+  const events = new Map(rows["events"]!.map((row) => [row["job_id"], row]))
+  return done.flatMap((by): ReadonlyArray<Published> => {
+    const event = events.get(by.args["jobId"])
+    if (by.kind !== "complete" || !succeeded(by) || event === undefined || silent.has(by.args["jobId"] as string))
+      return []
+    const { mark } = by.args["result"] as { readonly mark: string }
+    // A report that was repeated says nothing new: the event has the first one's result.
+    if (!String(event["body"]).includes(`"${mark}"`)) return []
+    return [{ id: String(event["id"]), mark, tenant: by.tenant, by, place: 0 }]
+  })
+}
+
 const endsDeliveries = ({ args, kind }: Done) =>
   kind === "deleteEndpoint" || kind === "deleteOrg" || (kind === "updateEndpoint" && args["active"] === false)
 
@@ -175,7 +194,7 @@ const throttle = (history: History, { changes, maxPerSecond, received, url }: En
 /** What a receiver may get, and must get. */
 export const deliveries = (history: History): ReadonlyArray<Violation> => {
   const endpoints = endpointsOf(history)
-  const published = publishedOf(history.done)
+  const published = [...publishedOf(history.done), ...completedOf(history)]
   return [
     ...lost(history, published, endpoints),
     ...endpoints.flatMap((endpoint) => [
