@@ -210,7 +210,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a canceled job is claimed",
-    about: "A cancelation gives the job back to the queue.",
+    about: "A cancellation returns the job to the queue.",
     edits: [[finishJobs, 'return { ...empty, status: "canceled" }', 'return { ...empty, status: "queued" }']],
   },
 

@@ -70,7 +70,7 @@ const surroundingsOf = (world: World, database: SimulatedDatabase) => ({
   issuers: new Issuers(),
 })
 
-/** Runs a plan and judges what happened. The same plan gives the same outcome, but for the real time that it takes. */
+/** Runs a plan and judges what happened. The same plan has the same outcome; only the real time differs. */
 export const simulate = async (plan: Plan): Promise<Outcome> => {
   const files = await migrated()
   const engine = await PGlite.create({ ...(await compiled), loadDataDir: files })

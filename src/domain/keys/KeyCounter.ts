@@ -215,7 +215,7 @@ interface RateBucket {
   readonly at: number
 }
 
-/** The smallest limit of which replicas lease quotas. With a smaller one, each use asks the database. */
+/** Replicas lease quotas of this limit and larger ones. With a smaller limit, each use asks the database. */
 const minLeasedLimit = 100
 /** The longest lifetime of a leased quota, in milliseconds. */
 const maxLifetimeMillis = 10_000

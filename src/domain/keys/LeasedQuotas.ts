@@ -249,7 +249,7 @@ const takeUnused = (held: Held): LeasedQuota | null => {
   return unused
 }
 
-/** The state of a counter of which nothing is leased. */
+/** The state of a counter without a leased quota. */
 const makeHeld = (orgId: string, counterId: string, now: number): Held => {
   const times = { expiresAt: 0, lifetimeMillis: 0, leasedAt: 0, usedAt: now }
   return {
