@@ -80,12 +80,12 @@ const servers = {
   "guarded mode on PostgreSQL": {
     server: TestServer.layer(Effect.flatMap(environment, (all) => onPostgres({ ...all, ...guarded }))),
     open: false,
-    runs: 4_000,
+    runs: 2_000,
   },
   "open mode on the embedded database": {
     server: TestServer.layer(Effect.map(environment, (all) => ({ ...all, ...embedded }))),
     open: true,
-    runs: 3_200,
+    runs: 1_600,
   },
 }
 
@@ -130,7 +130,7 @@ for (const [name, { server, open, runs }] of Object.entries(servers)) {
           // The run must reach more than refusals at the door.
           for (const status of [200, 400, 401, 404, 415])
             expect(statuses.get(status), String(status)).toBeGreaterThan(5)
-          expect(reached.size, [...reached].join()).toBeGreaterThan(documented.size * 0.6)
+          expect(reached.size, [...reached].join()).toBeGreaterThan(documented.size * 0.4)
         }),
       600_000,
     )
