@@ -160,7 +160,7 @@ export const RotateKey = Schema.Struct({
 }).annotate({ identifier: "RotateKey" })
 
 export const ValidateKey = Schema.Struct({
-  // Accepts any text: a malformed key gets the same answer as an invalid one.
+  // Accepts any text: a malformed key gets the same response as an invalid one.
   key: Schema.String.check(Schema.isMinLength(1, { expected: "at least 1 character" })).annotate({
     description: "The key to check.",
     examples: [exampleKey],

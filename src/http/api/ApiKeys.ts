@@ -20,7 +20,7 @@ import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
 import { Deleted, furtherFieldsIgnored, idempotencyKey, KeyLimitedWithRetryAfter } from "./responses.ts"
 import { access, Authorization, GithubSignature, Idempotent } from "./security.ts"
 
-const UsageAnswer = Schema.Struct({ usage: Schema.Array(UsageInterval) }).annotate({ identifier: "Usage" })
+const UsageResponse = Schema.Struct({ usage: Schema.Array(UsageInterval) }).annotate({ identifier: "Usage" })
 const usageDescription =
   "Validations by interval, empty intervals included, at most 1,000 intervals. They are written every few seconds and kept " +
   "for `RETENTION_DAYS`."
@@ -38,7 +38,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(
         access.management(
           "Create an API key of a project",
-          "Only this answer contains the full key. Gatehouse stores its hash.",
+          "Only this response contains the full key. Gatehouse stores its hash.",
         ),
       ),
     HttpApiEndpoint.post("createForOrg", "/api/v0/orgs/:orgId/keys", {
@@ -53,7 +53,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(
         access.administrator(
           "Create an API key of an org",
-          "Only this answer contains the full key. Gatehouse stores its hash.",
+          "Only this response contains the full key. Gatehouse stores its hash.",
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
@@ -110,7 +110,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(
         access.management(
           "Rotate an API key",
-          "Creates a new key with the same name, project and settings, unless the request sets others. Only this answer " +
+          "Creates a new key with the same name, project and settings, unless the request sets others. Only this response " +
             "contains it. The old key stays valid for the grace period, but not longer than before. Both keys share one counter of " +
             "the rate limit and of the credits. A key that has expired or was rotated before is a 409.",
         ),
@@ -118,7 +118,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     HttpApiEndpoint.get("usage", "/api/v0/orgs/:orgId/keys/:id/usage", {
       params: { orgId: Id, id: Id },
       query: usageQuery,
-      success: UsageAnswer,
+      success: UsageResponse,
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
@@ -126,7 +126,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     HttpApiEndpoint.get("orgUsage", "/api/v0/orgs/:orgId/usage", {
       params: { orgId: Id },
       query: usageQuery,
-      success: UsageAnswer,
+      success: UsageResponse,
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)

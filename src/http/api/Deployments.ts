@@ -28,7 +28,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
         access.ci(
           "Register a deployment from CI",
           "The credential is the OIDC token of the run (Authorization: Bearer <jwt>), verified with the published keys of its CI provider. " +
-            "Repository, branch and run come from its claims. The same run gets the same answer again.",
+            "Repository, branch and run come from its claims. The same run gets the same response again.",
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects/:projectId/deployments", {

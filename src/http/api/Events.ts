@@ -68,7 +68,7 @@ export class EventsGroup extends HttpApiGroup.make("events")
         about(
           "Publish an event",
           "Sends an event of your own to the org's endpoints whose event_types match. The event and its deliveries are stored in " +
-            "one transaction before the answer.",
+            "one transaction before the response.",
         ),
       )
       .annotateMerge(access.tenant()),

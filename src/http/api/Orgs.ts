@@ -46,7 +46,7 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     }).annotateMerge(
       access.administrator(
         "Delete an org",
-        "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the answer on, its keys are " +
+        "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the response on, its keys are " +
           "refused at every replica, its endpoints get nothing, and everything of it is a 404. Its rows are erased in the " +
           "background, within an hour; then its owners are free. The administrator can still read its audit log.",
       ),

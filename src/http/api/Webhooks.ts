@@ -109,17 +109,20 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         }),
         delivered: Schema.Boolean,
         status: Schema.NullOr(Schema.Int).annotate({
-          description: "The status of the answer. null: there was none.",
+          description: "The status of the response. null: there was none.",
           examples: [204],
         }),
-        body: Schema.NullOr(Schema.String).annotate({ description: "The first 4 KiB of the answer.", examples: [""] }),
-        error: Schema.NullOr(Schema.String).annotate({ description: "Why there was no answer.", examples: [null] }),
+        body: Schema.NullOr(Schema.String).annotate({
+          description: "The first 4 KiB of the response.",
+          examples: [""],
+        }),
+        error: Schema.NullOr(Schema.String).annotate({ description: "Why there was no response.", examples: [null] }),
       }).annotate({ identifier: "WebhookTestResult" }),
       error: [NotFound, Conflict],
     }).annotateMerge(
       about(
         "Test a webhook endpoint",
-        "Sends a signed event immediately, and returns what was sent and the answer. The event is stored nowhere, and its id " +
+        "Sends a signed event immediately, and returns what was sent and the response. The event is stored nowhere, and its id " +
           "is made up. A process sends one test at a time for an endpoint, and four for an org; another meanwhile is a 409.",
       ),
     ),
@@ -190,7 +193,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about(
         "Get a delivery",
-        "Returns the delivery with its payload and every attempt: time, duration, and the receiver's answer.",
+        "Returns the delivery with its payload and every attempt: time, duration, and the receiver's response.",
       ),
     ),
     HttpApiEndpoint.post("retry", "/v1/webhooks/deliveries/retry", {

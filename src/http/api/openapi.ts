@@ -9,7 +9,7 @@ import {
   type Schemas,
 } from "./openapi/JsonSchema.ts"
 import { chatPart } from "./openapi/eventStreams.ts"
-import { answerHeaders, eventSchemas, webhookItems, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
+import { responseHeaders, eventSchemas, webhookItems, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
 import { securitySchemes } from "./security.ts"
 
 interface Media {
@@ -86,7 +86,7 @@ const inWords = (name: string) => {
 
 const success = ({ content, description, headers }: Response, { parameters }: Operation, schemas: Schemas) => {
   const name = Object.values(content ?? {}).map(({ schema }) => refName(schema))[0]
-  const words = name === undefined ? "The answer." : (schemas[name]?.description ?? `${inWords(name)}.`)
+  const words = name === undefined ? "The response." : (schemas[name]?.description ?? `${inWords(name)}.`)
   const isRepeatable = parameters.some((one) => one.name === "idempotency-key")
   return {
     // Effect has the name of the schema, or Success.
@@ -100,7 +100,7 @@ const success = ({ content, description, headers }: Response, { parameters }: Op
       }),
     },
     content: mapValues(content ?? {}, ({ example, schema }) => {
-      const tidied = tidySchema(schema, "answer")
+      const tidied = tidySchema(schema, "response")
       return { schema: tidied, example: example ?? exampleOf(tidied, schemas) }
     }),
   }
@@ -113,7 +113,7 @@ const describeOperation = (
   operation: Operation,
   path: string,
   schemas: Schemas,
-  errors: ReturnType<typeof errorAnswers>,
+  errors: ReturnType<typeof errorResponses>,
 ) => {
   const { "x-gatehouse-access": access, description, parameters, responses, summary, ...rest } = operation
   const possible = Object.entries(responses).filter(
@@ -137,15 +137,17 @@ const describeOperation = (
   }
 }
 
-/** The schemas of the definition: those that an answer has anywhere are open, all others are those of requests. */
+/** The schemas of the definition: those that a response has anywhere are open, all others are those of requests. */
 const tidySchemas = ({ components: { schemas }, paths }: Defined): Schemas => {
-  const answers = Object.values(paths).flatMap((operations) =>
+  const responses = Object.values(paths).flatMap((operations) =>
     Object.values(operations).flatMap(({ responses }) =>
       Object.entries(responses).flatMap(([status, { content }]) => (status.startsWith("2") ? [content] : [])),
     ),
   )
-  const inAnswers = collectRefs(answers, schemas, new Set())
-  return mapValues(schemas, (schema, name) => tidySchema(schema, (inAnswers.has(name) ? "answer" : "request") as Role))
+  const inResponses = collectRefs(responses, schemas, new Set())
+  return mapValues(schemas, (schema, name) =>
+    tidySchema(schema, (inResponses.has(name) ? "response" : "request") as Role),
+  )
 }
 
 /** The groups as people meet them: what they need first, then what they need later. Others stand in between. */
@@ -169,15 +171,15 @@ const used = (document: object, schemas: Schemas) => {
 
 /**
  * Makes the document that people and generators of clients read from the one that Effect makes of the definition: one
- * schema for errors and shared answers, open answers and exact requests, formats and bounds, headers, examples, the
+ * schema for errors and shared responses, open responses and exact requests, formats and bounds, headers, examples, the
  * access to each operation in words, and the webhooks. It holds for every operation of the definition.
  */
 export const describeApi = (spec: Record<string, unknown>): Record<string, unknown> => {
   const defined = mergeCopies(spec as unknown as Defined)
-  const errors = errorAnswers(defined.paths, defined.components.schemas)
+  const errors = errorResponses(defined.paths, defined.components.schemas)
   const own = {
     ...tidySchemas(defined),
-    ...mapValues({ ChatPart: chatPart, ...eventSchemas }, (schema) => tidySchema(schema, "answer")),
+    ...mapValues({ ChatPart: chatPart, ...eventSchemas }, (schema) => tidySchema(schema, "response")),
   }
   const paths = mapOperations(defined.paths, (operation, path) => describeOperation(operation, path, own, errors))
   const { responses } = errors
@@ -198,7 +200,7 @@ export const describeApi = (spec: Record<string, unknown>): Record<string, unkno
       schemas: used({ paths, responses, pathItems: webhookItems }, schemas),
       responses,
       pathItems: webhookItems,
-      headers: answerHeaders,
+      headers: responseHeaders,
       securitySchemes,
     },
   }
@@ -243,7 +245,7 @@ export const mergeCopies = <A extends { readonly components: { readonly schemas:
 
 /** What the two interfaces name differently. */
 interface Interface {
-  /** Of the names of its schema and answers. */
+  /** Of the names of its schema and responses. */
   readonly prefix: string
   /** The field with the sentence. */
   readonly sentence: string
@@ -270,26 +272,26 @@ const codesOf = (schema: JsonSchema, schemas: Schemas): ReadonlyArray<string> =>
 
 const wordOf = (code: string) => code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase())
 
-/** The answers of operations, by path, method and status. */
-export type OperationAnswers = Readonly<
-  Record<string, Readonly<Record<string, { readonly responses: Readonly<Record<string, Answer>> }>>>
+/** The responses of operations, by path, method and status. */
+export type OperationResponses = Readonly<
+  Record<string, Readonly<Record<string, { readonly responses: Readonly<Record<string, ResponseObject>> }>>>
 >
 
-const errorsOf = (paths: OperationAnswers) =>
+const errorsOf = (paths: OperationResponses) =>
   Object.values(paths).flatMap((operations) =>
     Object.values(operations).flatMap(({ responses }) =>
       Object.entries(responses).flatMap(([status, answer]) => (status.startsWith("2") ? [] : [answer])),
     ),
   )
 
-const codesOfAnswer = ({ content }: Answer, schemas: Schemas) =>
+const codesOfResponse = ({ content }: ResponseObject, schemas: Schemas) =>
   [...new Set(codesOf(content?.["application/json"]?.schema ?? {}, schemas))].sort()
 
-/** The errors of the definition by their code, as an answer with one code describes it. */
-const knownErrors = (paths: OperationAnswers, schemas: Schemas): ReadonlyMap<string, Known> => {
+/** The errors of the definition by their code, as a response with one code describes it. */
+const knownErrors = (paths: OperationResponses, schemas: Schemas): ReadonlyMap<string, Known> => {
   const known = new Map<string, Known>()
   for (const answer of errorsOf(paths)) {
-    const codes = codesOfAnswer(answer, schemas)
+    const codes = codesOfResponse(answer, schemas)
     for (const code of codes) {
       const own = codes.length === 1 && answer.description?.endsWith(".") === true ? answer.description : undefined
       const description = own ?? known.get(code)?.description ?? `An error with the code ${code}.`
@@ -299,7 +301,7 @@ const knownErrors = (paths: OperationAnswers, schemas: Schemas): ReadonlyMap<str
   return known
 }
 
-/** Codes of answers that no operation declares: those of the server itself. */
+/** Codes of responses that no operation declares: those of the server itself. */
 const serverCodes = ["method_not_allowed", "request_timeout", "headers_too_large", "expectation_failed"]
 
 const errorSchema = ({ prefix, sentence }: Interface, description: string, code: JsonSchema): JsonSchema => ({
@@ -313,7 +315,7 @@ const errorSchema = ({ prefix, sentence }: Interface, description: string, code:
   },
 })
 
-/** The schema of the answers that an operation does not name: any code. */
+/** The schema of the responses that an operation does not name: any code. */
 const openError = (of: Interface, codes: ReadonlyArray<string>): JsonSchema =>
   errorSchema(
     of,
@@ -332,17 +334,17 @@ const headersOf = (status: string) => ({
   ...(status === "401" ? { "www-authenticate": headerRef("www-authenticate") } : {}),
 })
 
-interface Answer {
+interface ResponseObject {
   readonly description?: string
   readonly content?: Readonly<Record<string, { readonly schema: JsonSchema }>>
 }
 
 /**
- * Makes the shared answers of errors: one answer, with a schema of its own, for each interface and set of codes.
+ * Makes the shared responses of errors: one response, with a schema of its own, for each interface and set of codes.
  * Operations refer to them. A schema has exactly the codes of its status, since clients that try the schemas of an
  * operation in turn, as those in Rust do, would take a 404 for a 400 otherwise.
  */
-export const errorAnswers = (paths: OperationAnswers, schemas: Schemas) => {
+export const errorResponses = (paths: OperationResponses, schemas: Schemas) => {
   const known = knownErrors(paths, schemas)
   const codes = [...known.keys(), ...serverCodes].sort()
   const responses: Record<string, object> = {}
@@ -372,13 +374,13 @@ export const errorAnswers = (paths: OperationAnswers, schemas: Schemas) => {
   return {
     schemas: errors,
     responses,
-    /** The reference to the shared answer of an error. */
-    answer: (path: string, status: string, answer: Answer) => {
+    /** The reference to the shared response of an error. */
+    answer: (path: string, status: string, answer: ResponseObject) => {
       const of = interfaceOf(path)
-      const all = codesOfAnswer(answer, schemas).map((code) => known.get(code)!)
+      const all = codesOfResponse(answer, schemas).map((code) => known.get(code)!)
       return share(`${of.prefix}${all.map(({ name }) => name).join("Or")}`, of, status, all)
     },
-    /** The reference to the answer of every other error. */
+    /** The reference to the response of every other error. */
     otherwise: (path: string) => {
       const description = "Any other error. Its code says which."
       return share(`${interfaceOf(path).prefix}OtherError`, interfaceOf(path), "default", [
@@ -388,8 +390,8 @@ export const errorAnswers = (paths: OperationAnswers, schemas: Schemas) => {
   }
 }
 
-/** Where a schema stands. Answers may get more fields and more values with any version; requests are exact. */
-export type Role = "request" | "answer"
+/** Where a schema stands. Responses may get more fields and more values with any version; requests are exact. */
+export type Role = "request" | "response"
 
 const isNull = ({ type }: JsonSchema) => type === "null"
 const isPlain = ({ $ref, type }: JsonSchema) => $ref === undefined && typeof type === "string"
@@ -412,7 +414,7 @@ const withoutAnyOfNull = (schema: JsonSchema): JsonSchema => {
   return { ...plain, ...rest, type: [plain.type as string, "null"], ...withNull }
 }
 
-/** A boolean that has one value in this answer is a boolean: generators make classes of `enum: [true]`. */
+/** A boolean that has one value in this response is a boolean: generators make classes of `enum: [true]`. */
 const plainBoolean = (schema: JsonSchema): JsonSchema => {
   const { const: only, enum: values, ...rest } = schema
   const all = values ?? [only]
@@ -425,7 +427,7 @@ const constAsEnum = (schema: JsonSchema): JsonSchema => {
   return typeof only === "string" ? { ...rest, type: "string", enum: [only] } : schema
 }
 
-/** In answers: a string with known values, which may get more. */
+/** In responses: a string with known values, which may get more. */
 const openEnum = (schema: JsonSchema): JsonSchema => {
   const { enum: values, ...rest } = schema
   if (values === undefined) return schema
@@ -451,7 +453,7 @@ const boundedInteger = (schema: JsonSchema): JsonSchema => {
 
 const tidyObject = (schema: JsonSchema, role: Role): JsonSchema => {
   const { additionalProperties, properties, required, ...rest } = schema
-  const open = additionalProperties === undefined || (role === "answer" && additionalProperties === false)
+  const open = additionalProperties === undefined || (role === "response" && additionalProperties === false)
   const more = typeof additionalProperties === "object" ? tidySchema(additionalProperties, role) : additionalProperties
   // `_tag` distinguishes errors inside the service; it is never sent.
   const { _tag: _, ...fields } = properties ?? {}
@@ -473,7 +475,7 @@ const withoutIdText = ({ description, ...schema }: JsonSchema): JsonSchema =>
 /** A schema in the form that most generators of clients understand. */
 export const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
   const plain = [withoutAllOf, withoutAnyOfNull, plainBoolean, constAsEnum].reduce((one, step) => step(one), schema)
-  const sized = boundedInteger(role === "answer" ? openEnum(plain) : plain)
+  const sized = boundedInteger(role === "response" ? openEnum(plain) : plain)
   const { anyOf, items, oneOf } = sized
   return tidyObject(
     {
@@ -545,7 +547,7 @@ const texts: Readonly<Record<string, string>> = {
   duration_ms: "How long the attempt took, in milliseconds.",
   cron: "The times of the schedule, as a cron expression.",
   timezone: "The IANA time zone of the cron expression.",
-  success: "true for every answer with status 200, false for every error.",
+  success: "true for every response with status 200, false for every error.",
   deleted: "true: it is deleted.",
   delivered: "Whether the receiver accepted the event with a 2xx status.",
   recovered: "How many deliveries are sent again.",
@@ -604,7 +606,7 @@ const texts: Readonly<Record<string, string>> = {
   deliveries: "The deliveries of this page, the newest first.",
   events: "The events, the newest first.",
   types: "The types of this page, each with its last time.",
-  jobs: "The jobs of this answer.",
+  jobs: "The jobs of this response.",
   webhook_endpoints: "The webhook endpoints of the org.",
 }
 

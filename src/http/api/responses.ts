@@ -28,7 +28,7 @@ export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
   ),
 )
 
-/** The answer of an operation that deletes something. */
+/** The response of an operation that deletes something. */
 export const Deleted = Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" })
 
 /**
@@ -71,7 +71,7 @@ export const KeyLimitedWithRetryAfter = Schema.Union([TooManyRequests, CostAbove
   ),
 )
 
-/** The answer of an operation that returns nothing else. */
+/** The response of an operation that returns nothing else. */
 export const Done = Schema.Struct({
   success: Schema.Literal(true),
   message: Schema.String.annotate({ description: "What was done, in a sentence.", examples: ["It is done."] }),
@@ -141,7 +141,7 @@ export const InternalError = inWebhookShape(Errors.InternalError, "internal_erro
 export const Unavailable = inWebhookShape(Errors.Unavailable, "unavailable", 503)
 
 /**
- * How bodies and queries are read: one answer names all errors, and a field that the operation does not have is an
+ * How bodies and queries are read: one response names all errors, and a field that the operation does not have is an
  * error.
  */
 export const knownFieldsOnly: SchemaAST.ParseOptions = { errors: "all", onExcessProperty: "error" }
@@ -155,9 +155,9 @@ const parameter = {
   required: false,
   description:
     "Makes the request safe to repeat: 1 to 255 visible ASCII characters, a new key for each thing to create. For 24 " +
-    "hours, the same request with the same key gets the same answer, with `idempotency-replayed: true`. Another " +
+    "hours, the same request with the same key gets the same response, with `idempotency-replayed: true`. Another " +
     "request with this key is a 422. A request while the first is in progress is a 409.",
-  // Without an example: a tool that sends it twice would get the first answer again.
+  // Without an example: a tool that sends it twice would get the first response again.
   schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x21-\\x7e]+$" },
 } as const
 

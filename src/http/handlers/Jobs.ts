@@ -17,36 +17,36 @@ import { done } from "../api/responses.ts"
 
 /**
  * Makes an encoder of responses that copies stored JSON as it is; the definition's encoder would parse and print it. A
- * value that does not match the schema is a defect. Fails with `Unavailable` when too many large answers are unread.
+ * value that does not match the schema is a defect. Fails with `Unavailable` when too many large responses are unread.
  * Call it once per operation: it compiles the schema.
  *
- * @param changes whether the operation changes something; then its answer is sent above the limit as well
+ * @param changes whether the operation changes something; then its response is sent above the limit as well
  */
-const jsonAnswer = <S extends Schema.Codec<object, object>>(schema: S, changes = false) => {
+const jsonResponse = <S extends Schema.Codec<object, object>>(schema: S, changes = false) => {
   const encode = Schema.encodeUnknownEffect(schema)
   return <E, R>(operation: Effect.Effect<S["Type"], E, R>) =>
-    roomForAnswer.pipe(
+    roomForResponse.pipe(
       Effect.andThen(operation),
       Effect.flatMap((value) => Effect.orDie(encode(value))),
       Effect.map(stringify),
-      Effect.tap((text) => holdAnswer(text.length, changes)),
+      Effect.tap((text) => holdResponse(text.length, changes)),
       Effect.map((text) => HttpServerResponse.text(text, { contentType: "application/json" })),
     )
 }
 
 const MiB = 1024 * 1024
 
-/** How many characters of large answers may be unsent: to all clients, and to the clients of one org. */
+/** How many characters of large responses may be unsent: to all clients, and to the clients of one org. */
 const maxUnsent = { all: 64 * MiB, org: 32 * MiB }
-/** Smaller answers are not counted: other limits bound their number. */
+/** Smaller responses are not counted: other limits bound their number. */
 const minCounted = MiB / 16
 
-const noRoom = new Unavailable({ error: "Too many large answers wait to be read; read them, then try again." })
+const noRoom = new Unavailable({ error: "Too many large responses wait to be read; read them, then try again." })
 
-/** Unsent characters now. An org without unsent answers has no entry. */
+/** Unsent characters now. An org without unsent responses has no entry. */
 const unsent = { all: 0, byOrg: new Map<string, number>() }
 
-/** What to run when a connection ends: a pipelined answer that has not begun gets no event of its own. */
+/** What to run when a connection ends: a pipelined response that has not begun gets no event of its own. */
 const endings = new WeakMap<Socket, Set<() => void>>()
 const onEnd = (socket: Socket) => {
   const known = endings.get(socket)
@@ -66,7 +66,7 @@ const add = (orgId: string, length: number) => {
   unsent.all += length
 }
 
-/** Counts an answer until it is sent or its connection ends. */
+/** Counts a response until it is sent or its connection ends. */
 const hold = (orgId: string, length: number, response: ServerResponse, socket: Socket) => {
   if (socket.destroyed) return
   const ends = onEnd(socket)
@@ -80,13 +80,13 @@ const hold = (orgId: string, length: number, response: ServerResponse, socket: S
 
 const org = Effect.map(RequestOrg, (orgId) => orgId ?? noOrg)
 
-/** Fails before an operation when the org has too many unread answers. */
-const roomForAnswer = Effect.flatMap(org, (orgId) =>
+/** Fails before an operation when the org has too many unread responses. */
+const roomForResponse = Effect.flatMap(org, (orgId) =>
   unsentOf(orgId) < maxUnsent.org ? Effect.void : Effect.fail(noRoom),
 )
 
-/** Counts an answer of `length` characters. Fails above the limit, unless the answer `mustBeSent`. */
-const holdAnswer = (length: number, mustBeSent: boolean) =>
+/** Counts a response of `length` characters. Fails above the limit, unless the response `mustBeSent`. */
+const holdResponse = (length: number, mustBeSent: boolean) =>
   length < minCounted
     ? Effect.void
     : Effect.flatMap(org, (orgId) =>
@@ -113,23 +113,23 @@ const failed = (status: JobStatus | null, { retry }: typeof FailJob.Type) => {
   return retry === true ? "The job is failed: it has no attempt to retry." : "The job is failed."
 }
 
-const claimedAnswer = jsonAnswer(ClaimedJobs, true)
-const jobAnswer = jsonAnswer(Job)
-const jobPageAnswer = jsonAnswer(JobPage)
-const scheduleAnswer = jsonAnswer(JobScheduleDetail)
-const schedulePageAnswer = jsonAnswer(JobSchedulePage)
+const claimedResponse = jsonResponse(ClaimedJobs, true)
+const jobResponse = jsonResponse(Job)
+const jobPageResponse = jsonResponse(JobPage)
+const scheduleResponse = jsonResponse(JobScheduleDetail)
+const schedulePageResponse = jsonResponse(JobSchedulePage)
 
 const jobs = group(Api, "jobs", (handlers) =>
   Effect.map(Jobs, (jobs) =>
     handlers.handleAll({
       create: ({ payload }) => Effect.map(jobs.create(payload), (job_id) => ({ ...done(created(payload)), job_id })),
-      claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })).pipe(claimedAnswer),
+      claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })).pipe(claimedResponse),
       heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts again.")),
       complete: ({ payload }) => Effect.map(jobs.complete(payload), (status) => done(completed(status))),
       fail: ({ payload }) => Effect.map(jobs.fail(payload), (status) => done(failed(status, payload))),
       cancel: ({ payload }) => Effect.as(jobs.cancel(payload.job_id), done("The job is canceled: stop the work.")),
-      get: ({ payload }) => jobs.get(payload.job_id).pipe(jobAnswer),
-      list: ({ payload }) => jobs.list(payload).pipe(jobPageAnswer),
+      get: ({ payload }) => jobs.get(payload.job_id).pipe(jobResponse),
+      list: ({ payload }) => jobs.list(payload).pipe(jobPageResponse),
     }),
   ),
 )
@@ -142,8 +142,8 @@ const schedules = group(Api, "schedules", (handlers) =>
           ...done("The schedule is created."),
           schedule_id,
         })),
-      list: ({ payload }) => schedules.list(payload).pipe(schedulePageAnswer),
-      get: ({ payload }) => schedules.get(payload.schedule_id).pipe(scheduleAnswer),
+      list: ({ payload }) => schedules.list(payload).pipe(schedulePageResponse),
+      get: ({ payload }) => schedules.get(payload.schedule_id).pipe(scheduleResponse),
       update: ({ payload }) => Effect.as(schedules.update(payload), done("The schedule is changed.")),
       run: ({ payload }) =>
         Effect.map(schedules.run(payload.schedule_id), (job_id) => ({ ...done("The job is queued."), job_id })),

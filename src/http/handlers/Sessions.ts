@@ -97,7 +97,7 @@ const openedPortal = Effect.fnUntraced(function* (token: string) {
   })
 })
 
-/** The answer with a portal link. The token is in the fragment, which browsers send to no server. */
+/** The response with a portal link. The token is in the fragment, which browsers send to no server. */
 const portalUrl = ({ expiresAt, token }: PortalLink) =>
   AdminTokens.useSync(({ baseUrl }) => ({
     success: true as const,

@@ -14,20 +14,20 @@ import { noOrg, RequestOrg } from "../../domain/Principal.ts"
 import { tooLarge, unreadable, withBoundedBody } from "./requestBody.ts"
 import { logged, maxBodyAt, measured, methodsAt, operationAt, requestIdOf } from "./requests.ts"
 
-/** One answer in the format of each interface. */
-interface Answer {
+/** One response in the format of each interface. */
+interface Reply {
   /** Under /api/v0, and everywhere else. */
   readonly platform: HttpServerResponse.HttpServerResponse
   /** Under /v1. */
   readonly webhook: HttpServerResponse.HttpServerResponse
 }
 
-const reply = (status: number, { error, code }: { readonly error: string; readonly code: string }): Answer => ({
+const reply = (status: number, { error, code }: { readonly error: string; readonly code: string }): Reply => ({
   platform: HttpServerResponse.jsonUnsafe({ error, code }, { status }),
   webhook: HttpServerResponse.jsonUnsafe({ success: false, message: error, code }, { status }),
 })
 
-const withHeader = ({ platform, webhook }: Answer, name: string, value: string): Answer => ({
+const withHeader = ({ platform, webhook }: Reply, name: string, value: string): Reply => ({
   platform: HttpServerResponse.setHeader(platform, name, value),
   webhook: HttpServerResponse.setHeader(webhook, name, value),
 })
@@ -44,7 +44,7 @@ const notJson = reply(
 const fault = reply(
   500,
   new InternalError({
-    error: "The request failed in the service. Find the cause in the log, under the x-request-id of this answer.",
+    error: "The request failed in the service. Find the cause in the log, under the x-request-id of this response.",
   }),
 )
 /** Nobody reads it. Metrics have the status, so that an alert about 5xx does not count clients that went away. */
@@ -72,8 +72,8 @@ const endsWithSlash = (url: string) => {
 /** A path under the prefix of the other interface, or of another version. */
 const otherPrefix = /^\/(?:api\/)?v\d+(?=\/)/
 
-/** The answer to a request that matches no operation: 405 if the path has other methods, else 404. */
-const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Answer => {
+/** The response to a request that matches no operation: 405 if the path has other methods, else 404. */
+const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Reply => {
   const methods = methodsAt(url)
   const there = ["/api/v0", "/v1"].flatMap((prefix) => operationAt(method, url.replace(otherPrefix, prefix)) ?? [])
   if (methods.length === 0 && there.length > 0) return elsewhere(`Did you mean ${there[0]!.name}?`)
@@ -84,16 +84,16 @@ const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Answer
 }
 
 /**
- * The answer to a request whose Content-Length is above the limit. It closes the connection, because nobody reads the
+ * The response to a request whose Content-Length is above the limit. It closes the connection, because nobody reads the
  * body.
  */
-const refused = (limit: number): Answer => withHeader(reply(413, tooLarge(limit)), "connection", "close")
+const refused = (limit: number): Reply => withHeader(reply(413, tooLarge(limit)), "connection", "close")
 
 const isLeftByClient = (cause: Cause.Cause<unknown>) =>
   cause.reasons.some((reason) => reason._tag === "Interrupt" && reason.annotations.has(HttpServerError.ClientAbort.key))
 
-/** The answer to a request that failed with an error that its operation does not declare. */
-const answerTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cause<unknown>): Effect.Effect<Answer> => {
+/** The response to a request that failed with an error that its operation does not declare. */
+const replyTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cause<unknown>): Effect.Effect<Reply> => {
   for (const reason of cause.reasons) {
     const error = reason._tag === "Fail" ? reason.error : reason._tag === "Die" ? reason.defect : undefined
     if (error instanceof PayloadTooLarge) return Effect.succeed(reply(413, error))
@@ -109,7 +109,7 @@ const answerTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cau
 }
 
 /** Adds the documented body to an error response that Effect made without one. */
-const withBody = (response: HttpServerResponse.HttpServerResponse): Answer => {
+const withBody = (response: HttpServerResponse.HttpServerResponse): Reply => {
   if (response.status < 400 || response.headers["content-type"]?.startsWith("application/json")) {
     return { platform: response, webhook: response }
   }
@@ -188,7 +188,7 @@ export const layer = HttpRouter.middleware(
       ) {
         return Effect.succeed(refused(maxBodyBytes))
       }
-      return Effect.catchCause(documented, (cause) => answerTo(request, cause))
+      return Effect.catchCause(documented, (cause) => replyTo(request, cause))
     }
     return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
       const requestId = requestIdOf(request.headers["x-request-id"])

@@ -210,7 +210,7 @@ const parametersOf = (title: string, parameters: ReadonlyArray<Parameter>, schem
         )
         .join("")}</dl>`
 
-const answersOf = ({ operation }: Entry, { components }: Document) => {
+const responsesOf = ({ operation }: Entry, { components }: Document) => {
   const entries = Object.entries(operation.responses).map(([status, response]): readonly [string, Response] => {
     const name = response.$ref?.split("/").at(-1)
     return [status, name === undefined ? response : components.responses[name]!]
@@ -220,14 +220,14 @@ const answersOf = ({ operation }: Entry, { components }: Document) => {
     .flatMap(([, { content = {}, description = "" }]) =>
       Object.values(content).map(
         ({ example, schema }) =>
-          `<h4>Answer</h4><p>${sentence(description)}</p><pre>${json(example)}</pre>` +
-          `<details><summary>Fields of the answer</summary>${fieldsOf(schema, components.schemas)}</details>`,
+          `<h4>Response</h4><p>${sentence(description)}</p><pre>${json(example)}</pre>` +
+          `<details><summary>Fields of the response</summary>${fieldsOf(schema, components.schemas)}</details>`,
       ),
     )
   const others = entries
     .filter(([status]) => status !== "200")
     .map(([status, { description = "" }]) => `<dt>${escape(status)}</dt><dd>${sentence(description)}</dd>`)
-  return `${good.join("")}<details><summary>Other answers</summary><dl>${others.join("")}</dl></details>`
+  return `${good.join("")}<details><summary>Other responses</summary><dl>${others.join("")}</dl></details>`
 }
 
 const bodyOf = ({ isWebhook, operation }: Entry, { components: { schemas } }: Document) => {
@@ -255,7 +255,7 @@ const entryOf = (entry: Entry, document: Document, baseUrl: string) => {
     parametersOf("Query", inPlace("query"), schemas),
     parametersOf("Headers", inPlace("header"), schemas),
     bodyOf(entry, document),
-    answersOf(entry, document),
+    responsesOf(entry, document),
     "</article>",
   ].join("")
 }
@@ -479,8 +479,8 @@ const codingFor = (header: string | undefined): Coding => {
 const hasTag = (header: string | undefined, tag: string) =>
   header?.split(",").some((one) => ["*", tag].includes(one.trim().replace(/^W\//, ""))) ?? false
 
-/** The answer in one coding: the whole document, and the 304. */
-const documentAnswers = (
+/** The response in one coding: the whole document, and the 304. */
+const documentResponses = (
   { contentType, isImmutable }: PublicDocument,
   hash: string,
   coding: Coding,
@@ -500,7 +500,7 @@ const documentAnswers = (
 }
 
 /**
- * Compresses a document outside the event loop. Returns the effect that answers requests for it: in the best coding
+ * Compresses a document outside the event loop. Returns the effect that responds to requests for it: in the best coding
  * that the client accepts, or with a 304.
  */
 export const prepare = (document: PublicDocument) =>
@@ -510,13 +510,13 @@ export const prepare = (document: PublicDocument) =>
     const params = { [constants.BROTLI_PARAM_QUALITY]: 9, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length }
     const [br, gzipped] = await Promise.all([promisify(brotliCompress)(bytes, { params }), promisify(gzip)(bytes)])
     const hash = hashOf(document.text)
-    const answers = {
-      br: documentAnswers(document, hash, "br", br),
-      gzip: documentAnswers(document, hash, "gzip", gzipped),
-      identity: documentAnswers(document, hash, "identity", bytes),
+    const responses = {
+      br: documentResponses(document, hash, "br", br),
+      gzip: documentResponses(document, hash, "gzip", gzipped),
+      identity: documentResponses(document, hash, "identity", bytes),
     }
     return HttpServerRequest.HttpServerRequest.useSync(({ headers }) => {
-      const { etag, whole, unchanged } = answers[codingFor(headers["accept-encoding"])]
+      const { etag, whole, unchanged } = responses[codingFor(headers["accept-encoding"])]
       return hasTag(headers["if-none-match"], etag) ? unchanged : whole
     })
   })

@@ -23,7 +23,7 @@ const path = "/api/v0/keys/validate"
  */
 const maxValidateBodyBytes = 4096
 
-/** The body of an answer. The definition's encoder would take longer than the rest of the validation. */
+/** The body of a response. The definition's encoder would take longer than the rest of the validation. */
 const bodyOf = (answer: ValidatedKey) => {
   const { expiresAt } = answer
   return JSON.stringify(expiresAt == null ? answer : { ...answer, expiresAt: DateTime.formatIso(expiresAt) })
@@ -39,7 +39,7 @@ const mayBeHot = ({ method, url, headers }: IncomingMessage) =>
 
 const noBytes: Buffer = Buffer.alloc(0)
 
-/** Reads a body whose length `mayBeHot` has bounded. When the client goes away first, nobody waits for an answer. */
+/** Reads a body whose length `mayBeHot` has bounded. When the client goes away first, nobody waits for a response. */
 const readBody = (request: IncomingMessage, done: (body: Buffer) => void) => {
   let body = noBytes
   request

@@ -16,7 +16,7 @@ import { underV1 } from "./Faults.ts"
 import type { HotPath } from "./hotPath.ts"
 import { holdContinue } from "./requestBody.ts"
 
-/** How long a stop waits for answers that are in flight. */
+/** How long a stop waits for responses that are in flight. */
 const shutdownGrace = "5 seconds"
 
 /**
@@ -36,7 +36,7 @@ const forRequests = ({ mapUnsafe }: Context.Context<never>) =>
     maxDepth: maxContextDepth,
   })
 
-/** Closes a server: takes no more connections, and waits for the answers in flight for the time of the grace. */
+/** Closes a server: takes no more connections, and waits for the responses in flight for the time of the grace. */
 const close = ({ server, endSilent }: Listener) =>
   Effect.callback<void>((resume) => {
     server.close(() => resume(Effect.void))
@@ -65,10 +65,10 @@ export const layer = (hotPath: HotPath, { host, port, maxConnections }: NodeServ
         const handle = yield* NodeHttpServer.makeHandler(application, { middleware: applied, scope }).pipe(
           Effect.updateContext(forRequests),
         )
-        const stopAnswering = answerBy(server, (request, response) =>
+        const stopResponding = respondBy(server, (request, response) =>
           hotPath(request, response, () => handle(request, response)),
         )
-        yield* Effect.addFinalizer(() => Effect.andThen(close(listener), Effect.sync(stopAnswering)))
+        yield* Effect.addFinalizer(() => Effect.andThen(close(listener), Effect.sync(stopResponding)))
       },
     )
     return Layer.effect(
@@ -101,7 +101,7 @@ const headersAndBody = (error: string, code: string, url = "") => {
   return { headers, body }
 }
 
-/** Writes an answer to a socket that has no response object, and ends the connection. */
+/** Writes a response to a socket that has no response object, and ends the connection. */
 const refuse = (socket: Duplex, [status, code, sentence]: Refusal) => {
   const { headers, body } = headersAndBody(sentence, code)
   const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
@@ -109,8 +109,8 @@ const refuse = (socket: Duplex, [status, code, sentence]: Refusal) => {
 }
 
 const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
-  // The client would read a second answer as the body of the first.
-  if (!socket.writable || error.code === "ECONNRESET" || isAnswering(socket)) return void socket.destroy()
+  // The client would read a second response as the body of the first.
+  if (!socket.writable || error.code === "ECONNRESET" || isResponding(socket)) return void socket.destroy()
   refuse(socket, refusals[error.code ?? ""] ?? unreadable)
 }
 
@@ -178,7 +178,7 @@ export const make = ({ maxUnreadMillis }: ConnectionLimits = defaultLimits): Lis
 }
 
 /** Passes the requests of a server to `answer`, within the pipeline limit of each connection. Returns what stops it. */
-export const answerBy = (
+export const respondBy = (
   server: Server,
   answer: RequestListener,
   { maxPipelined }: ConnectionLimits = defaultLimits,
@@ -201,14 +201,14 @@ export const answerBy = (
 export interface ConnectionLimits {
   /** How many pipelined requests may wait behind the one in progress. */
   readonly maxPipelined: number
-  /** How long a client may leave an answer unread, in milliseconds. */
+  /** How long a client may leave a response unread, in milliseconds. */
   readonly maxUnreadMillis: number
 }
 
 export const defaultLimits: ConnectionLimits = { maxPipelined: 100, maxUnreadMillis: 60_000 }
 
 /** Whether a request of the connection is in progress. Reads a field that Node does not document. */
-const isAnswering = (socket: object): boolean => "_httpMessage" in socket && socket["_httpMessage"] !== null
+const isResponding = (socket: object): boolean => "_httpMessage" in socket && socket["_httpMessage"] !== null
 
 /**
  * Counts the pipelined requests of each connection. Destroys a connection above `maxPipelined` and returns true: the
@@ -229,9 +229,9 @@ const pipelineLimit = (maxPipelined: number) => {
 }
 
 /**
- * Ends a connection after a time without traffic if an answer is unread or the connection is idle. A connection whose
- * answer is in progress stays open.
+ * Ends a connection after a time without traffic if a response is unread or the connection is idle. A connection whose
+ * response is in progress stays open.
  */
 const endStalled = (socket: Socket): void => {
-  if (socket.writableLength > 0 || !isAnswering(socket)) socket.destroy()
+  if (socket.writableLength > 0 || !isResponding(socket)) socket.destroy()
 }

@@ -182,7 +182,7 @@ const read = (request: IncomingMessage, limit: number): Effect.Effect<Uint8Array
     }
     const fail = (failure: Failure) => {
       stop()
-      // Discards the rest. After the answer, Effect closes the connection at a limit.
+      // Discards the rest. After the response, Effect closes the connection at a limit.
       request.resume()
       resume(Effect.fail(failure))
     }
@@ -205,7 +205,7 @@ const read = (request: IncomingMessage, limit: number): Effect.Effect<Uint8Array
 /** Requests whose client waits for `100 Continue`, and whether their connection may stay open afterwards. */
 const awaitsContinue = new WeakMap<IncomingMessage, boolean>()
 
-/** Holds `100 Continue` back until an operation reads the body. An answer before that closes the connection. */
+/** Holds `100 Continue` back until an operation reads the body. A response before that closes the connection. */
 export const holdContinue = (request: IncomingMessage, response: ServerResponse): void => {
   awaitsContinue.set(request, response.shouldKeepAlive)
   response.shouldKeepAlive = false
@@ -240,7 +240,7 @@ export const withBoundedBody = (
   if (withoutBody.has(request.method)) return request
   const source = NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage
   const response = NodeHttpServerRequest.toServerResponse(request) as ServerResponse
-  // A large body is not kept: it would use memory for as long as its answer is streamed.
+  // A large body is not kept: it would use memory for as long as its response is streamed.
   const keeps = limit <= MiB
   let known: Uint8Array | undefined
   const bytes = Effect.suspend(() => {
@@ -291,7 +291,7 @@ export const layer = Layer.effect(
         const answering = yield* Effect.scope
         // A body leaves five times its size behind; V8 would collect only after several.
         const cleaned = length < minReleasedBytes ? operation : Effect.ensuring(operation, release)
-        // Only until the answer begins: other limits bound the memory of the answer.
+        // Only until the response begins: other limits bound the memory of the response.
         return yield* budget
           .take(owner, Math.min(length, maxChatBodyBytes))
           .pipe(Effect.andThen(Scope.provide(cleaned, answering)), Effect.scoped)

@@ -12,7 +12,7 @@ const serve = (limits: Partial<ConnectionLimits>, answer: RequestListener) =>
     Effect.promise(async () => {
       const all = { ...defaultLimits, ...limits }
       const { server } = Listener.make(all)
-      Listener.answerBy(server, answer, all)
+      Listener.respondBy(server, answer, all)
       await new Promise<void>((done) => server.listen(0, "127.0.0.1", done))
       return server
     }),
@@ -130,7 +130,7 @@ it.live("a server that stops closes idle connections at once, and each busy one 
     const listener = Listener.make()
     const { server } = listener
     const answers: Array<() => void> = []
-    Listener.answerBy(server, (_, response) => void answers.push(() => response.end("x")))
+    Listener.respondBy(server, (_, response) => void answers.push(() => response.end("x")))
     yield* Effect.promise(() => new Promise<void>((done) => server.listen(0, "127.0.0.1", done)))
     const { port } = server.address() as AddressInfo
     const silent = yield* connected(port)

@@ -1,8 +1,8 @@
 import { serviceEvents } from "../../../domain/webhooks/serviceEvents.ts"
 import { type JsonSchema, mapValues, schemaRef } from "./JsonSchema.ts"
 
-/** The headers of answers, which operations refer to. */
-export const answerHeaders = {
+/** The headers of responses, which operations refer to. */
+export const responseHeaders = {
   "x-request-id": {
     description: "The id of the request: the request's own if it has one, else a new one. The log has it.",
     required: true,
@@ -17,7 +17,7 @@ export const answerHeaders = {
     schema: { type: "string", examples: ["Bearer"] },
   },
   "idempotency-replayed": {
-    description: "true: this is the stored answer of an earlier request with the same Idempotency-Key.",
+    description: "true: this is the stored response of an earlier request with the same Idempotency-Key.",
     schema: { type: "string", enum: ["true"] },
   },
 } as const
