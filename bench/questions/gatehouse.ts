@@ -53,7 +53,6 @@ export const gatehouse: ReadonlyArray<Question> = [
   words("How do I stop the service?", "docs/deploying"),
   words("Does PgBouncer work in transaction mode?", "docs/scaling"),
   words("How many replicas can I run?", "docs/scaling docs/concepts docs/deploying"),
-  words("Is Citus supported?", "docs/scaling"),
   words("Can I go back to an older version?", "docs/upgrading"),
   words("Which migrations need downtime?", "docs/upgrading"),
   words("Which alerts should I set up?", "docs/observability"),

@@ -3,7 +3,6 @@ import { api } from "./api.ts"
 import { audit } from "./audit.ts"
 import { demo } from "./demo.ts"
 import { deployments, projects } from "./projects.ts"
-import { distribute } from "./distribute.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
 import { events, webhooks } from "./webhooks.ts"
@@ -29,7 +28,6 @@ const commands = [
   serve,
   demo,
   migrate,
-  distribute,
   login,
   logout,
   whoami,

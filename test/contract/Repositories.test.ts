@@ -13,7 +13,6 @@ import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
 import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
 import * as fakes from "../fakes/repositories.ts"
-import { onCitus } from "../support/citus.ts"
 import { databases } from "../support/databases.ts"
 import { apiKeys } from "./keys/apiKeys.ts"
 import { auditLog } from "./audit/auditLog.ts"
@@ -57,7 +56,6 @@ const backends = {
   fake: fakes.layer,
   embedded: Layer.provide(sql, databases.embedded),
   postgres: Layer.provide(sql, databases.postgres),
-  ...("citus" in onCitus ? { citus: Layer.provide(sql, onCitus.citus) } : {}),
 }
 
 for (const [name, repositories] of Object.entries(backends)) {

@@ -75,8 +75,6 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("in open mo
       const statements = blocks
         .filter(({ language }) => language === "sql")
         .flatMap(({ text }) => text.trim().split("\n"))
-        // Functions of Citus, which one PostgreSQL does not have.
-        .filter((statement) => !statement.includes("citus_"))
         .map((statement) => statement.replace("DATABASE gatehouse", `DATABASE ${name}`))
       expect(statements).toHaveLength(6)
       for (const statement of statements) yield* sql.unsafe(statement)

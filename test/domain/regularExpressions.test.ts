@@ -78,7 +78,6 @@ describe("regular expressions", () => {
       "src/domain/keys/Permission.ts",
       "src/domain/webhooks/EventPatterns.ts",
       "src/http/server/requests.ts",
-      "src/infrastructure/database/runParts.ts",
       // A field of the front matter: one line.
       "src/infrastructure/docs/Documents.ts",
     ])

@@ -8,7 +8,6 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import type { TestProject } from "vitest/node"
 import { Database } from "../../src/infrastructure/database/Database.ts"
-import { citusUrl, prepareCitus } from "./citus.ts"
 import { adminClient, inDatabase, TEMPLATE } from "./databases.ts"
 
 declare module "vitest" {
@@ -35,9 +34,6 @@ export default async function setup(project: TestProject) {
     process.exit(1)
   })
   await Effect.runPromise(prepare(url, join(folder, "embedded")).pipe(Effect.scoped, Effect.provide(Logger.layer([]))))
-  if (citusUrl !== undefined) {
-    await Effect.runPromise(prepareCitus.pipe(Effect.scoped, Effect.provide(Logger.layer([]))))
-  } else process.stderr.write("CITUS_URL is not set: the tests on Citus are skipped.\n")
   project.provide("postgresUrl", url)
   project.provide("embeddedTemplate", join(folder, "embedded"))
   return async () => {

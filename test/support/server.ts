@@ -19,7 +19,6 @@ import { Agent } from "node:http"
 import { inspect } from "node:util"
 import { app } from "#src/boot/app.ts"
 import * as Config from "#src/boot/config.ts"
-import { citusUrl, freshCitus } from "./citus.ts"
 import { freshPostgres } from "./databases.ts"
 import { type Send, sender } from "./wire.ts"
 
@@ -60,18 +59,11 @@ export interface ServerOptions {
 
 /**
  * The database of a server that names none: one on the run's PostgreSQL, which costs 0.1 s of CPU time; a new embedded
- * one costs 2 s. TEST_SERVERS=embedded or citus puts such servers there. Not always on Citus, because some tests read
- * tables themselves, in the schema of one PostgreSQL.
+ * one costs 2 s. TEST_SERVERS=embedded puts such servers there.
  */
 const database = (environment: Environment): Effect.Effect<Environment, never, Scope.Scope> => {
   if (environment["DATABASE_URL"] !== undefined || environment["DATA_DIR"] !== undefined) return Effect.succeed({})
-  const servers = process.env["TEST_SERVERS"]
-  if (servers === "embedded") return Effect.succeed(embedded)
-  if (servers !== "citus" || citusUrl === undefined) return onPostgres()
-  return Effect.map(Effect.orDie(freshCitus("three")), (DATABASE_URL) => ({
-    DATABASE_URL,
-    ENCRYPTION_KEY: encryptionKey,
-  }))
+  return process.env["TEST_SERVERS"] === "embedded" ? Effect.succeed(embedded) : onPostgres()
 }
 
 /** A running service, from the environment variables to the wire, with access to its internals for tests. */

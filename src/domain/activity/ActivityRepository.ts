@@ -161,8 +161,7 @@ export const ServiceState = Schema.Struct({
   }),
   database: Schema.Struct({
     bytes: Schema.NullOr(Schema.Finite).annotate({
-      description:
-        "All tables and indexes, measured at most once a minute. On Citus, those of the coordinator. null: unknown.",
+      description: "All tables and indexes, measured at most once a minute. null: unknown.",
       examples: [1_250_000_000],
     }),
     writable: Schema.Boolean.annotate({ description: "false: the database is read-only.", examples: [true] }),

@@ -22,9 +22,8 @@ import {
   Time,
   times,
 } from "../database/fragments.ts"
-import { shardsOf, byShard, eachShard, inOrg } from "../database/shards.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { countDue, earliest } from "../webhooks/shardQueues.ts"
+import { countDue } from "../webhooks/DeliveryQueueRepository.ts"
 
 const decodeCounts = decodeRows(
   Schema.Struct({
@@ -48,28 +47,14 @@ const timesOf = (rows: ReadonlyArray<FailureCount>, f: (row: FailureCount) => nu
 /** How long ago a replica of the present was last seen, in seconds. */
 const replicaSeconds = 60
 
-/** The open sweeps of a scope in the schema of the fiber. */
-const countSweeps = (sql: SqlClient.SqlClient, scope: OrgScope) => sql`
-  (SELECT count(*)::int FROM (SELECT FROM sweeps WHERE ${inScope(sql, scope)} LIMIT ${maxSweeps}) AS open)`
-
-/** The queue of a scope, and its open sweeps, in the shards of a distributed database. */
-const stateOfShards = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, scope: OrgScope, now: DateTime.Utc) {
-  const state = Effect.gen(function* () {
-    const due = yield* countDue(sql, now, maxBacklog, orgOf(scope))
-    const [open] = yield* sql<{ sweeps: number }>`SELECT ${countSweeps(sql, scope)} AS sweeps`
-    return { ...due, sweeps: open!.sweeps }
-  }).pipe(orUnavailable)
-  if (scope._tag !== "EveryOrg") return [yield* inOrg(sql, scope.orgId)(state)]
-  return yield* eachShard(sql, state)
-})
-
 const isPresent = (sql: SqlClient.SqlClient, now: DateTime.Utc) =>
   sql`seen_at > ${date(DateTime.subtract(now, { seconds: replicaSeconds }))}`
 
 /** The open sweeps of a scope, and the replicas that were seen lately. */
 const countOpen = (sql: SqlClient.SqlClient, scope: OrgScope, now: DateTime.Utc) =>
   sql<{ sweeps: number; replicas: number }>`
-    SELECT ${countSweeps(sql, scope)} AS sweeps,
+    SELECT
+      (SELECT count(*)::int FROM (SELECT FROM sweeps WHERE ${inScope(sql, scope)} LIMIT ${maxSweeps}) AS open) AS sweeps,
       (SELECT count(*)::int FROM replicas WHERE ${isPresent(sql, now)}) AS replicas`.pipe(Effect.map(([row]) => row!))
 
 /** Counts of what happened, in PostgreSQL. */
@@ -126,27 +111,10 @@ export const layer = Layer.effect(
         ),
 
       queueState: (scope, now) =>
-        shardsOf(sql) === undefined
-          ? Effect.gen(function* () {
-              const { count, oldestDueAt } = yield* countDue(sql, now, maxBacklog, orgOf(scope))
-              return { backlog: count, oldestDueAt, ...(yield* countOpen(sql, scope, now)) }
-            }).pipe(orUnavailable)
-          : Effect.gen(function* () {
-              const open = yield* orUnavailable(countOpen(sql, scope, now))
-              const parts = yield* stateOfShards(sql, scope, now)
-              return {
-                replicas: open.replicas,
-                backlog: Math.min(
-                  maxBacklog,
-                  parts.reduce((sum, { count }) => sum + count, 0),
-                ),
-                sweeps: Math.min(
-                  maxSweeps,
-                  parts.reduce((sum, { sweeps }) => sum + sweeps, open.sweeps),
-                ),
-                oldestDueAt: earliest(parts.map(({ oldestDueAt }) => oldestDueAt)),
-              }
-            }),
+        Effect.gen(function* () {
+          const { count, oldestDueAt } = yield* countDue(sql, now, maxBacklog, orgOf(scope))
+          return { backlog: count, oldestDueAt, ...(yield* countOpen(sql, scope, now)) }
+        }).pipe(orUnavailable),
 
       failing: (query) => orUnavailable(failing(query)),
       activeOrgs: (query) => orUnavailable(ranked(query)),
@@ -217,7 +185,6 @@ const sumOf = (sql: SqlClient.SqlClient, measure: Measure) => {
 
 /**
  * Ranks orgs by what they did. Reads the counts of one kind by an index, and then all counts of the orgs of the page.
- * Counts and orgs are tables of the platform, so this is one statement on a distributed database, too.
  */
 const activeOrgs = (sql: SqlClient.SqlClient) =>
   Effect.fnUntraced(function* ({
@@ -270,36 +237,6 @@ const decode = decodeRows(
   }),
 )
 
-type Row = Effect.Success<ReturnType<typeof decode>>[number]
-const decodeEndpoints = decodeRows(
-  Schema.Struct({
-    endpointId: Schema.String,
-    url: Schema.String,
-    active: Schema.Boolean,
-    failingSince: Schema.NullOr(Time),
-    deactivatedAt: Schema.NullOr(Time),
-    deactivatedReason: Schema.NullOr(Schema.String),
-  }),
-)
-
-/** Adds to the rows of a distributed database the endpoints, which are in the shards of their orgs. */
-const withEndpoints = (sql: SqlClient.SqlClient, rows: ReadonlyArray<Row>) => {
-  if (shardsOf(sql) === undefined) return Effect.succeed(rows)
-  const read = (part: ReadonlyArray<Row>) =>
-    decodeEndpoints(sql`
-      SELECT id AS "endpointId", url, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
-        deactivated_reason AS "deactivatedReason"
-      FROM webhook_endpoints
-      WHERE id = ANY(${texts(part.map(({ endpointId }) => endpointId))}) AND org_id = ANY(${texts(part.map(({ orgId }) => orgId))})`)
-  return Effect.map(
-    byShard(sql, rows, ({ orgId }) => orgId, read),
-    (parts) => {
-      const endpoints = new Map(parts.flat().map((endpoint) => [endpoint.endpointId, endpoint]))
-      return rows.map((row): Row => ({ ...row, ...endpoints.get(row.endpointId) }))
-    },
-  )
-}
-
 /** Rows of failures that one list reads: 10,000 endpoints that fail in each of 48 hours. */
 const maxRowsRead = 500_000
 
@@ -334,7 +271,7 @@ const failingEndpoints = (sql: SqlClient.SqlClient) =>
         SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id OFFSET 0
       ) AS w ON true
       ORDER BY r.failures DESC, r.endpoint_id`.pipe(decode)
-    const shown = yield* withEndpoints(sql, rows.slice(0, limit))
+    const shown = rows.slice(0, limit)
     const last = rows.length > limit ? shown.at(-1) : undefined
     return {
       endpoints: shown.map(({ active, url, ...row }) =>

@@ -3,8 +3,6 @@ import { SqlClient } from "effect/sql"
 import { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { AuditRepository } from "../../domain/audit/AuditLog.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
-import type { Found, Page } from "../../domain/Page.ts"
-import { shardsOf, inOrg } from "../database/shards.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, decodePage, pageOf, Time } from "../database/fragments.ts"
 
@@ -14,18 +12,6 @@ const Row = Schema.Struct({
   details: Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)),
 })
 const decode = decodePage(Row)
-
-type Entries = Found<typeof Row.Type>
-
-/** The newest entries of two logs: those of the platform, and those of the org's shard. */
-const newestOf = (one: Entries, other: Entries, { limit }: Page): Entries => {
-  // Where a log was cut, it has entries that come before older ones of the other log.
-  const ends = [one, other].flatMap(({ hasMore, items }) => (hasMore ? [items.at(-1)!.id] : []))
-  const items = [...one.items, ...other.items]
-    .filter(({ id }) => ends.every((end) => id >= end))
-    .toSorted((a, b) => (a.id < b.id ? 1 : -1))
-  return { items: items.slice(0, limit), hasMore: ends.length > 0 || items.length > limit }
-}
 
 /** The audit log in PostgreSQL. */
 export const layer = Layer.effect(
@@ -39,10 +25,7 @@ export const layer = Layer.effect(
           const select = sql`
             SELECT id, at, actor, action, target, details, request_id AS "requestId" FROM audit_log
             WHERE org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}`
-          const read = pageOf(sql, page, select, "id", ["target", "details"], "newest").pipe(decode)
-          const ofPlatform = yield* read
-          const entries =
-            shardsOf(sql) === undefined ? ofPlatform : newestOf(ofPlatform, yield* inOrg(sql, orgId)(read), page)
+          const entries = yield* pageOf(sql, page, select, "id", ["target", "details"], "newest").pipe(decode)
           if (entries.items.length > 0) return entries
           const org = yield* sql`SELECT id FROM orgs WHERE id = ${orgId}`
           return org.length === 0 ? yield* orgNotFound() : entries

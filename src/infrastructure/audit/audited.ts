@@ -1,58 +1,18 @@
-import { Context, Effect } from "effect"
+import { Effect } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import * as Batches from "../database/Batches.ts"
-import { date, texts } from "../database/fragments.ts"
-import { Shard, shardsOf } from "../database/shards.ts"
+import { date } from "../database/fragments.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
-import { announce, announceAll, eventColumns, withEvents, writeEvents } from "../webhooks/emitEvents.ts"
-
-const columnsOfEntry = "id, org_id, at, actor, action, target, details, request_id"
+import { announce, announceAll, emitted, eventColumns } from "../webhooks/emitEvents.ts"
 
 /** The columns of the audit log, in the order in which `audited` and `auditedTogether` insert them. */
-const auditColumns = (sql: SqlClient.SqlClient) => sql.literal(columnsOfEntry)
+const auditColumns = (sql: SqlClient.SqlClient) =>
+  sql.literal("id, org_id, at, actor, action, target, details, request_id")
 
 /** A row that a change returns: its org as "orgId", and any other columns. */
 type Changed = Readonly<Record<string, unknown>>
-
-/** SQL: the audit entry of each row of the part `changed`. */
-const entryOf = (sql: SqlClient.SqlClient, entry: AuditEntry) => sql`
-  SELECT ${entry.id}, "orgId", ${date(entry.at)}::timestamptz, ${entry.actor}, ${entry.action}, ${entry.target},
-    ${JSON.stringify(entry.details)}, ${entry.requestId}
-  FROM changed`
-
-/**
- * `audited` in a shard: the change, its entry and its event are statements of one transaction, because Citus sends the
- * rows between the parts of one statement that inserts to every node. `also` is for changes of the platform.
- */
-const inSteps = (
-  sql: SqlClient.SqlClient,
-  entry: AuditEntry,
-  change: Statement.Fragment,
-  rows: Statement.Fragment | undefined,
-): Effect.Effect<ReadonlyArray<Changed>, SqlError.SqlError> =>
-  Effect.gen(function* () {
-    const given = rows === undefined ? [] : yield* sql<{ id: string }>`${rows}`
-    const read = sql`WITH rows AS (SELECT * FROM unnest(${texts(given.map(({ id }) => id))}) AS rows (id))`
-    const changed = yield* sql<Changed>`${rows === undefined ? sql.literal("") : read} ${change}`
-    const orgs = changed.map((row) => row["orgId"] as string)
-    if (orgs.length === 0) return changed
-    const parts: ReadonlyArray<Part> = [
-      { name: "changed", rows: sql`SELECT * FROM unnest(${texts(orgs)}) AS changed ("orgId")` },
-      { name: "written", into: "audit_log", columns: columnsOfEntry, rows: entryOf(sql, entry) },
-    ]
-    yield* runParts(sql, parts, sql`SELECT 1`)
-    const { event } = entry
-    if (event !== undefined)
-      yield* writeEvents(
-        sql,
-        orgs.map((orgId) => ({ event, orgId })),
-      )
-    return changed
-  }).pipe(sql.withTransaction)
 
 /**
  * Makes a change, its entry in the audit log and its event in one statement: all or nothing. The entry belongs to the
@@ -69,21 +29,21 @@ export const audited = (
   also: Statement.Fragment = sql.literal("SELECT 1"),
   rows?: Statement.Fragment,
 ): Effect.Effect<ReadonlyArray<Changed>, SqlError.SqlError> => {
-  const write = (event: typeof entry.event) => sql<Changed>`
-  WITH rows AS MATERIALIZED (${rows ?? sql.literal("SELECT 1")}),
-  changed AS (${change}),
-  followed AS (${also}),
-  written AS (INSERT INTO audit_log (${auditColumns(sql)}) ${entryOf(sql, entry)})${announce(sql, event, sql.literal("changed"))}
-  SELECT * FROM changed`
   const { event } = entry
-  const whole =
-    event === undefined
-      ? write(event)
-      : withEvents(sql, write, event, (made) => made.map((row) => ({ event, orgId: row["orgId"] as string })))
-  if (shardsOf(sql) === undefined) return whole
-  return Effect.withFiber(({ context }) =>
-    Context.get(context, Shard) === undefined ? whole : inSteps(sql, entry, change, rows),
-  )
+  const written = sql<Changed>`
+    WITH rows AS MATERIALIZED (${rows ?? sql.literal("SELECT 1")}),
+    changed AS (${change}),
+    followed AS (${also}),
+    written AS (
+      INSERT INTO audit_log (${auditColumns(sql)})
+      SELECT ${entry.id}, "orgId", ${date(entry.at)}::timestamptz, ${entry.actor}, ${entry.action}, ${entry.target},
+        ${JSON.stringify(entry.details)}, ${entry.requestId}
+      FROM changed
+    )${announce(sql, event, sql.literal("changed"))}
+    SELECT * FROM changed`
+  return event === undefined
+    ? written
+    : Effect.tap(written, ({ length }) => (length === 0 ? Effect.void : emitted(sql)))
 }
 
 /** Changes of one statement: each may have a name of 1 MiB. */
@@ -121,13 +81,7 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
     const rows = JSON.stringify(
       all.map(({ asked, entry: { event, ...entry } }) => ({ ...asked, entry, event: event && eventColumns(event) })),
     )
-    const announcement = sql`, service_event AS (
-        SELECT event.id, changed."orgId" AS org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
-        FROM changed JOIN asked USING (id), json_to_record(event)
-          AS event (id text, type text, body text, topics text, subject text, at timestamptz)
-        WHERE asked.event IS NOT NULL
-      ), ${announceAll(sql)}`
-    const write = (events: typeof announcement | undefined) => sql<Row>`
+    return sql<Row>`
       WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json, event json)),
       changed AS (${insert}),
       followed AS (${also}),
@@ -136,15 +90,16 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
         SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId"
         FROM changed JOIN asked USING (id), json_to_record(entry)
           AS kept (id text, at timestamptz, actor text, action text, target text, details text, "requestId" text)
-      )${events ?? sql.literal("")}
-      SELECT * FROM changed`
-    const eventsOf = new Map(all.map(({ asked, entry }) => [asked.id, entry.event]))
-    return withEvents(sql, write, announcement, (rows) =>
-      rows.flatMap(({ id, orgId }) => {
-        const event = eventsOf.get(id)
-        return event === undefined ? [] : [{ event, orgId }]
-      }),
-    ).pipe(
+      ), service_event AS (
+        SELECT event.id, changed."orgId" AS org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
+        FROM changed JOIN asked USING (id), json_to_record(event)
+          AS event (id text, type text, body text, topics text, subject text, at timestamptz)
+        WHERE asked.event IS NOT NULL
+      ), ${announceAll(sql)}
+      SELECT * FROM changed`.pipe(
+      Effect.tap(({ length }) =>
+        length > 0 && all.some(({ entry }) => entry.event !== undefined) ? emitted(sql) : Effect.void,
+      ),
       orUnavailable,
       Effect.map((rows) => {
         const ofId = new Map(rows.map((row) => [row.id, row]))

@@ -50,7 +50,7 @@ const checkOpened = Effect.fnUntraced(function* (
   const stored = migrations.complete
     ? [
         yield* database(checkSecrets(yield* keysOf(path, encryptionKeys))),
-        yield* database(checkStorage(retentionDays, { freeBytes: freeBytes(path) })),
+        yield* database(checkStorage(retentionDays, freeBytes(path))),
       ]
     : []
   return [ok("database", `embedded, in ${path}`), migrations.check, ...stored]

@@ -1,7 +1,6 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { keyId } from "../crypto/Cipher.ts"
-import { schemaOf } from "../database/shards.ts"
 import { fail, ok, warn } from "./Check.ts"
 
 /** The number of secrets that may still be needed, by the id of the key that encrypted them. */
@@ -18,34 +17,13 @@ const secretsByKey = Effect.flatMap(
     WHERE secret IS NOT NULL GROUP BY 1 ORDER BY 1`,
 )
 
-/** Those of all shards; on one connection, whose search_path names one after the other. */
-const secretsOfShards = Effect.fnUntraced(function* (shards: number) {
-  const sql = yield* SqlClient.SqlClient
-  const parts = yield* Effect.forEach(
-    Array.from({ length: shards }, (_, shard) => shard),
-    (shard) =>
-      sql`SELECT set_config('search_path', ${schemaOf(shard)}, true)`.pipe(
-        Effect.andThen(secretsByKey),
-        sql.withTransaction,
-      ),
-  )
-  return [...Map.groupBy(parts.flat(), ({ key }) => key)].map(([key, groups]) => ({ key, secrets: count(groups) }))
-})
-
 const count = (groups: ReadonlyArray<{ readonly secrets: number }>) =>
   groups.reduce((sum, { secrets }) => sum + secrets, 0)
 
-/**
- * Checks that `keys` (the current key first) has the key of every stored secret.
- *
- * @param shards the number of shards of a distributed database
- */
-export const checkSecrets = Effect.fnUntraced(function* (
-  keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
-  shards?: number,
-) {
+/** Checks that `keys` (the current key first) has the key of every stored secret. */
+export const checkSecrets = Effect.fnUntraced(function* (keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>) {
   const ids = keys.map((key) => keyId(Redacted.value(key)))
-  const groups = yield* shards === undefined ? secretsByKey : secretsOfShards(shards)
+  const groups = yield* secretsByKey
   const total = count(groups)
   const unreadable = groups.filter(({ key }) => !ids.includes(key))
   if (unreadable.length > 0) {

@@ -47,10 +47,7 @@ export const storageCheck = ({ bytes, freeBytes, retentionDays, rowsPerDay }: St
 }
 
 /** Checks what the retention will keep. Needs the migrations. */
-export const checkStorage = Effect.fnUntraced(function* (
-  retentionDays: number | undefined,
-  { freeBytes, isDistributed = false }: { readonly freeBytes?: number; readonly isDistributed?: boolean } = {},
-) {
+export const checkStorage = Effect.fnUntraced(function* (retentionDays: number | undefined, freeBytes?: number) {
   const sql = yield* SqlClient.SqlClient
   const today = Math.floor((yield* Clock.currentTimeMillis) / dayMillis) * dayMillis
   const day = (days: number) => date(DateTime.makeUnsafe(today - days * dayMillis))
@@ -58,5 +55,5 @@ export const checkStorage = Effect.fnUntraced(function* (
     SELECT coalesce(sum(count), 0)::float8 AS rows, count(DISTINCT at)::int AS days FROM activity_counts
     WHERE org_id = '' AND every = 'day' AND at >= ${day(rateDays)} AND at < ${day(0)} AND kind IN ('jobs', 'deliveries')`
   const rowsPerDay = counted!.days === 0 ? undefined : counted!.rows / counted!.days
-  return storageCheck({ bytes: yield* databaseBytes(sql, isDistributed), freeBytes, retentionDays, rowsPerDay })
+  return storageCheck({ bytes: yield* databaseBytes(sql), freeBytes, retentionDays, rowsPerDay })
 })

@@ -1,7 +1,6 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { Cipher } from "../../domain/Cipher.ts"
-import { everywhere } from "../database/shards.ts"
 import { responseOwner } from "../../domain/Idempotency.ts"
 import { keyId, prefixOf } from "./Cipher.ts"
 
@@ -201,19 +200,9 @@ export const reencrypt = Effect.fn("Reencryption.reencrypt")(function* (
   onBatch: (what: string, done: number) => Effect.Effect<void> = () => Effect.void,
 ) {
   const prefix = prefixOf(keyId(Redacted.value(keys[0]!)))
-  const sql = yield* SqlClient.SqlClient
-  const results = yield* Effect.forEach(secretColumns, (column) =>
-    Effect.map(everywhere(sql, reencryptColumn(column, prefix, onBatch)), (parts) => ({
-      what: column.what,
-      done: parts.reduce((sum, { done }) => sum + done, 0),
-      unreadable: parts.flatMap(({ unreadable }) => unreadable),
-    })),
-  )
+  const results = yield* Effect.forEach(secretColumns, (column) => reencryptColumn(column, prefix, onBatch))
   // Counted at the end: a replica with another first key, or a run of a schedule, may have stored more meanwhile.
   return yield* Effect.forEach(results, (result, n) =>
-    Effect.map(everywhere(sql, countLeft(secretColumns[n]!, prefix)), (parts) => ({
-      ...result,
-      left: parts.reduce((sum, left) => sum + left, 0),
-    })),
+    Effect.map(countLeft(secretColumns[n]!, prefix), (left) => ({ ...result, left })),
   )
 })

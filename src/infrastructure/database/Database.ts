@@ -5,10 +5,6 @@ import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import type { DatabaseState } from "../../domain/activity/ServiceStates.ts"
 import { parseDatabaseUrl } from "./DatabaseUrl.ts"
-import { sessionParameters } from "./shards.ts"
-import * as DistributedClient from "./citus/DistributedClient.ts"
-import { migrateShards } from "./Migrations.ts"
-import { distributionOf } from "./citus/placements.ts"
 import { connectionsMax, isTransient } from "./orUnavailable.ts"
 import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
 import { maintenance } from "./embedded/EmbeddedDatabase.ts"
@@ -110,24 +106,12 @@ const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
   return yield* provide("embedded", sql, Notifications.make(embeddedSubscriptions(database, sql)))
 })
 
-/** Migrates the platform, and each shard of a distributed database; returns how many shards there are. */
-const migrateAll = Effect.gen(function* () {
-  yield* Migrations.migrate
-  const distribution = yield* distributionOf
-  if (distribution === null) return 0
-  if (!distribution.isDone) {
-    return yield* new StartupError({ message: "The database is distributed in part. Run gatehouse distribute again" })
-  }
-  yield* migrateShards(distribution)
-  return distribution.shards
-})
-
 const postgres = Effect.fn("Database.postgres")(function* (
   url: Redacted.Redacted<string>,
   listenUrl: Redacted.Redacted<string>,
 ) {
-  const shards = yield* PostgresDatabase.migrationClient(url).pipe(
-    Effect.flatMap((sql) => Effect.provideService(migrateAll, SqlClient.SqlClient, sql)),
+  yield* PostgresDatabase.migrationClient(url).pipe(
+    Effect.flatMap((sql) => Effect.provideService(Migrations.migrate, SqlClient.SqlClient, sql)),
     Effect.scoped,
     // A service that starts together with PostgreSQL is often ready before it.
     Effect.tapError((error) => {
@@ -144,11 +128,8 @@ const postgres = Effect.fn("Database.postgres")(function* (
     }),
     cannotStart("DATABASE_URL"),
   )
-  const parameters = shards === 0 ? {} : sessionParameters
-  const platform = yield* PostgresDatabase.client(url, parameters).pipe(cannotStart("DATABASE_URL"))
-  const sql =
-    shards === 0 ? platform : yield* DistributedClient.make(url, platform, shards).pipe(cannotStart("DATABASE_URL"))
-  const { faults, listening } = yield* watchPoolers(platform)
+  const sql = yield* PostgresDatabase.client(url).pipe(cannotStart("DATABASE_URL"))
+  const { faults, listening } = yield* watchPoolers(sql)
   const subscribe = yield* PostgresDatabase.subscriptions(listenUrl, sql, listening)
   return yield* provide("postgres", sql, Notifications.make(subscribe), faults)
 })

@@ -49,16 +49,6 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseAddress, s
   }
 }
 
-/** The URL with the address of another server; every other part stays. */
-export const atNode = (text: string, { host, port }: { readonly host: string; readonly port: number }) => {
-  const url = urlOf(text)!
-  url.hostname = host.includes(":") ? `[${host}]` : host
-  url.port = String(port)
-  url.searchParams.delete("host")
-  url.searchParams.delete("port")
-  return url.href
-}
-
 /** Takes the form without a host, too, which `URL` refuses: `postgresql://user@/db?host=/run/postgresql`. */
 const urlOf = (text: string) => {
   const [, start, rest] = /^(postgres(?:ql)?:\/\/(?:[^/?#@]*@)?)((?::\d*)?(?:[/?].*)?)$/.exec(text) ?? []

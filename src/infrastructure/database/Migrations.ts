@@ -2,8 +2,6 @@ import { Context, Effect, Schedule } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { readdir } from "node:fs/promises"
 import { StartupError } from "../StartupError.ts"
-import { schemaOf } from "./shards.ts"
-import type { Distribution } from "./citus/placements.ts"
 
 const migrationsTable = "gatehouse_migrations"
 const folder = new URL("./migrations/", import.meta.url)
@@ -259,16 +257,6 @@ const run = Effect.gen(function* () {
 })
 
 /**
- * Applies the missing migrations to the schema of a shard, on a client with one connection. The tables of the platform
- * are there too, and empty, so that a migration is the same for every schema.
- */
-export const migrateShard = Effect.fnUntraced(function* (shard: number) {
-  const sql = yield* SqlClient.SqlClient
-  yield* sql`SELECT set_config('search_path', ${schemaOf(shard)}, false)`
-  return yield* Effect.ensuring(run, Effect.orDie(sql`SELECT set_config('search_path', 'public', false)`))
-})
-
-/**
  * Applies the missing migrations. Of several replicas that start together, one applies each, and the others wait. Fails
  * with a `StartupError` if a newer version has migrated the database, a version before release 1.0 made it, or a
  * migration fails.
@@ -290,15 +278,3 @@ export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlC
     }
   },
 )
-
-/**
- * Applies the missing migrations to each shard. Uses no shard when all of them have every migration, so that the
- * service starts while a node is down.
- */
-export const migrateShards = Effect.fnUntraced(function* ({ shards, migratedTo }: Distribution) {
-  const sql = yield* SqlClient.SqlClient
-  const known = yield* newest
-  if (migratedTo >= known) return
-  for (let shard = 0; shard < shards; shard++) yield* migrateShard(shard)
-  yield* sql`UPDATE public.gatehouse_distribution SET migrated_to = greatest(migrated_to, ${known}::int)`
-})

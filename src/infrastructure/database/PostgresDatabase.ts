@@ -16,13 +16,9 @@ export const OpenSocket = Context.Reference<(() => Socket) | undefined>(
   { defaultValue: () => undefined },
 )
 
-/**
- * The configuration of a connection: address, certificates and names.
- *
- * @param opened opens a socket to the server; default: the driver does
- */
-const connection = (url: Redacted.Redacted<string>, applicationName: string, opened?: () => Socket) =>
-  Effect.flatMap(OpenSocket, (open = opened) => {
+/** The configuration of a connection: address, certificates and names. */
+const connection = (url: Redacted.Redacted<string>, applicationName: string) =>
+  Effect.flatMap(OpenSocket, (open) => {
     const address = parseDatabaseUrl(Redacted.value(url))
     if (Result.isFailure(address)) return Effect.fail(connectionError(`The URL ${address.failure}`, "connect"))
     const { config, negotiate } = address.success
@@ -42,7 +38,7 @@ const connection = (url: Redacted.Redacted<string>, applicationName: string, ope
   })
 
 /** Of an idle connection, in milliseconds. */
-export const keepAliveInitialDelay = 5_000
+const keepAliveInitialDelay = 5_000
 
 /** Limit of the connections of requests and workers together. */
 export const poolSize = 10
@@ -51,28 +47,19 @@ export const poolSize = 10
  * The connection pool of requests and workers. It is not multiplexed: each connection carries one statement, so the
  * deadline of an operation also closes a dead connection, and a slow statement delays no other.
  */
-export const client = (url: Redacted.Redacted<string>, parameters: Readonly<Record<string, string>> = {}) =>
-  Effect.flatMap(poolConfig(url, parameters), (config) =>
+export const client = (url: Redacted.Redacted<string>) =>
+  Effect.flatMap(poolConfig(url), (config) =>
     Effect.map(PgClient.make({ ...config, minConnections: 1, maxConnections: poolSize }), withBoundedTransactions),
   )
 
-/**
- * The configuration of each connection of a pool.
- *
- * @param open opens a socket to the server; default: the driver does
- */
-export const poolConfig = (
-  url: Redacted.Redacted<string>,
-  parameters: Readonly<Record<string, string>> = {},
-  open?: () => Socket,
-) =>
-  Effect.map(connection(url, "gatehouse", open), (config) => ({
+/** The configuration of each connection of a pool. */
+const poolConfig = (url: Redacted.Redacted<string>) =>
+  Effect.map(connection(url, "gatehouse"), (config) => ({
     ...config,
     startupParameters: {
       // Milliseconds. Releases the locks of a replica that disappeared.
       idle_in_transaction_session_timeout: "10000",
       ...planSettings,
-      ...parameters,
     },
   }))
 

@@ -20,7 +20,7 @@ import {
   lockRepositoryName,
   orgExists,
 } from "../projects/repositoryLinks.ts"
-import { announce, withEvents } from "../webhooks/emitEvents.ts"
+import { announce, emitted } from "../webhooks/emitEvents.ts"
 
 type Sql = SqlClient.SqlClient
 
@@ -38,7 +38,7 @@ const recordRun = (
   version?: string,
 ) => {
   const isVersion = version === undefined ? sql.literal("true") : sql`xmin = ${version}::xid`
-  const write = (announced: typeof event) => sql<{ id: string }>`
+  const recorded = sql<{ id: string }>`
   WITH project AS (
     SELECT id, org_id FROM projects WHERE id = ${id} AND org_id = ${orgId} AND ${isVersion} FOR NO KEY UPDATE
   ), recorded AS (
@@ -53,7 +53,7 @@ const recordRun = (
     RETURNING id, project_id, org_id
   )${announce(
     sql,
-    announced,
+    event,
     sql`(SELECT org_id AS "orgId", project_id FROM recorded)`,
     (body) => sql`replace(${body}, ${projectId}, project_id)`,
   )}
@@ -64,9 +64,9 @@ const recordRun = (
     current_deployment_id = CASE WHEN ${becomesCurrent} THEN recorded.id ELSE current_deployment_id END
   FROM recorded WHERE projects.id = recorded.project_id AND projects.org_id = recorded.org_id
   RETURNING recorded.id`
-  if (event === undefined) return write(event)
-  const body = event.body.replaceAll(projectId, id)
-  return withEvents(sql, write, event, (rows) => rows.map(() => ({ event: { ...event, body }, orgId })))
+  return event === undefined
+    ? recorded
+    : Effect.tap(recorded, ({ length }) => (length === 0 ? Effect.void : emitted(sql)))
 }
 
 /** Creates a project for a repository, with the first free subdomain of its name. */

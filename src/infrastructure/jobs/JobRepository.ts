@@ -5,7 +5,6 @@ import { ClaimedJob, Job, JobStatus } from "../../domain/jobs/Job.ts"
 import { type JobState, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
 import { type Heartbeat, jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
 import type { DelayedBatch, ExhaustedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
-import { inOrgs } from "../database/shards.ts"
 import {
   afterCursor,
   date,
@@ -21,9 +20,8 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { mergeTurns, pickDue } from "../orgs/orgsInTurn.ts"
+import { pickDue } from "../orgs/orgsInTurn.ts"
 import * as InsertJob from "./createJobs.ts"
-import { DueShards } from "./dueShards.ts"
 import * as ReportJob from "./finishJobs.ts"
 
 const Row = Schema.Struct({
@@ -37,7 +35,6 @@ const Row = Schema.Struct({
   updated_at: Time,
   finished_at: Schema.NullOr(Time),
 })
-const sum = (counts: ReadonlyArray<number>) => counts.reduce((total, count) => total + count, 0)
 
 const decode = decodeRows(Row)
 const decodeList = decodePage(Row)
@@ -49,29 +46,14 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const insert = yield* InsertJob.make
     const report = yield* ReportJob.make
-    const dueShards = yield* DueShards
 
-    const repository = JobRepository.of({
+    return JobRepository.of({
       insert,
       claim: (orgId, claim) => orUnavailable(claimJobs(sql, orgId, claim)),
       release: (orgId, jobs, now) => releaseJobs(sql, orgId, jobs, now).pipe(Effect.asVoid, orUnavailable),
       extendLease: (orgId, jobId, heartbeat) => orUnavailable(extendLease(sql, orgId, jobId, heartbeat)),
-      expireLeases: (batch) =>
-        dueShards.run("leases", batch.now, expireLeases(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
-          Effect.map((parts) => ({
-            queued: sum(parts.map(({ queued }) => queued)),
-            exhausted: parts.flatMap(({ exhausted }) => exhausted),
-            next: mergeTurns(parts),
-          })),
-        ),
-      queueDelayed: (batch) =>
-        dueShards.run("delays", batch.now, queueDelayed(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
-          Effect.map((parts) => ({
-            orgs: parts.flatMap(({ orgs }) => orgs),
-            moved: sum(parts.map(({ moved }) => moved)),
-            next: mergeTurns(parts),
-          })),
-        ),
+      expireLeases: (batch) => expireLeases(sql, batch).pipe(orUnavailableWithin("sweep")),
+      queueDelayed: (batch) => queueDelayed(sql, batch).pipe(orUnavailableWithin("sweep")),
       report,
 
       find: (orgId, jobId) =>
@@ -83,9 +65,8 @@ export const layer = Layer.effect(
 
       list: (orgId, filter, page) => listJobs(sql, orgId, filter, page).pipe(decodeList, orUnavailable),
     })
-    return inOrgs(sql, repository, ["insert", "claim", "release", "extendLease", "report", "find", "list"])
   }),
-).pipe(Layer.provide([OrgUsage.layer, DueShards.layer]))
+).pipe(Layer.provide(OrgUsage.layer))
 
 type JobFilter = Parameters<JobRepository["Service"]["list"]>[1]
 

@@ -16,7 +16,6 @@ import {
 import { changedFiring } from "../../domain/jobs/firings.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { audited } from "../audit/audited.ts"
-import { inOrgs } from "../database/shards.ts"
 import {
   afterCursor,
   date,
@@ -30,14 +29,10 @@ import {
   toJsonText,
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
-import { mergeTurns } from "../orgs/orgsInTurn.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { insertJobs, templateColumns, templateValues } from "./createJobs.ts"
-import { DueShards } from "./dueShards.ts"
 import { fireSchedules } from "./fireSchedules.ts"
 import * as JobRoom from "./fireSchedules.ts"
 
@@ -132,9 +127,8 @@ export const layer = Layer.effect(
     const jobLimit = yield* Limited.make("unfinishedJobs")
     const bytes = yield* StoredBytes.make
     const findRoom = yield* JobRoom.make
-    const dueShards = yield* DueShards
 
-    const repository = JobScheduleRepository.of({
+    return JobScheduleRepository.of({
       insert: (schedule, entry) => insertSchedule(sql, limit, bytes, schedule, entry),
 
       list: (orgId, page) =>
@@ -177,17 +171,10 @@ export const layer = Layer.effect(
             for (const { orgId, bytes } of stored) usage.addBytes(orgId, bytes)
             return fired
           }),
-          (fired) => dueShards.run("schedules", batch.now, fired),
-          Effect.map((parts) => ({
-            orgs: parts.flatMap(({ orgs }) => orgs),
-            moved: parts.reduce((sum, { moved }) => sum + moved, 0),
-            next: mergeTurns(parts),
-          })),
         ),
     })
-    return inOrgs(sql, repository, ["insert", "list", "find", "update", "run", "remove"])
   }),
-).pipe(Layer.provide([OrgUsage.layer, DueShards.layer]))
+).pipe(Layer.provide(OrgUsage.layer))
 
 interface ChangedRow {
   readonly cron: string
@@ -297,18 +284,18 @@ const runSchedule = Effect.fnUntraced(function* (
     SELECT ${jobId}, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM job_schedules s JOIN orgs org ON org.id = s.org_id
     WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND ${bytes.fits(orgId)}`
-  const noted: Part = {
-    name: "noted",
-    isRead: true,
-    rows: sql`
-      UPDATE job_schedules SET last_job_id = rows.id FROM rows
-      WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId}`,
-  }
   const [made] = yield* bytes.storing(
     orgId,
     schedule.bytes,
     (rows) => rows.length > 0,
-    Effect.suspend(() => runParts(sql, [...insertJobs(sql, row), noted], sql`SELECT id FROM made`)),
+    Effect.suspend(
+      () => sql`
+        WITH ${insertJobs(sql, row)}, noted AS (
+          UPDATE job_schedules SET last_job_id = rows.id FROM rows
+          WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId}
+        )
+        SELECT id FROM made`,
+    ),
   )
   if (made === undefined) return yield* bytes.refuse(orgId)
   return undefined

@@ -4,12 +4,9 @@ import type { NewJob } from "../../domain/jobs/JobRepository.ts"
 import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
-import { byShard } from "../database/shards.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { date, dateOrNull, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { namesOf, type Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
@@ -43,8 +40,8 @@ const insertAlone = Effect.fnUntraced(function* (
     FROM orgs org
     WHERE org.id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)}
       AND ${bytes.fits(orgId)}`
-  const parts = insertJobs(sql, row, { unlessExists: idempotencyKey !== null })
-  const [inserted] = yield* runParts<{ id: string }>(sql, parts, sql`SELECT id FROM made`)
+  const jobs = insertJobs(sql, row, { unlessExists: idempotencyKey !== null })
+  const [inserted] = yield* sql<{ id: string }>`WITH ${jobs} SELECT id FROM made`
   if (inserted !== undefined || idempotencyKey === null) return inserted?.id
   const [earlier] = yield* sql<{ id: string }>`
     SELECT id FROM jobs WHERE org_id = ${orgId} AND idempotency_key = ${idempotencyKey}`
@@ -78,26 +75,21 @@ const insertTogether = (
     max_attempts: job.maxAttempts,
     retry_delay_seconds: job.retryDelaySeconds,
   })
-  const run = (all: ReadonlyArray<Insert>) => {
+  return (all) => {
     const rows = sql`
       SELECT asked.id, org.id, NULL::text, asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
       FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${columns})
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
       CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" OFFSET 0) AS org
       WHERE ${limit.guard(sql`asked."rowsAtMost"`)} AND asked.unwritten <= ${bytes.left}`
-    return runParts<{ id: string }>(sql, insertJobs(sql, rows), sql`SELECT id FROM made`).pipe(
+    return sql<{ id: string }>`WITH ${insertJobs(sql, rows)} SELECT id FROM made`.pipe(
       orUnavailable,
       Effect.map((inserted) => {
         const ids = new Set(inserted.map(({ id }) => id))
-        return all.filter(({ job }) => ids.has(job.jobId)).map((one) => [one, one.job.jobId] as const)
+        return new Map(all.filter(({ job }) => ids.has(job.jobId)).map((one) => [one, one.job.jobId]))
       }),
     )
   }
-  return (all) =>
-    Effect.map(
-      byShard(sql, all, ({ job }) => job.orgId, run),
-      (parts) => new Map(parts.flat()),
-    )
 }
 
 /**
@@ -130,9 +122,8 @@ export const make = Effect.gen(function* () {
   }
 })
 
-const typedColumns = `workflow text, input text, deployment_id text, callback_url text, callback_secret text,
-  skip_callbacks boolean, priority smallint, max_attempts smallint, retry_delay_seconds int`
-const columnNames = namesOf(typedColumns).join(", ")
+const columnNames = `workflow, input, deployment_id, callback_url, callback_secret, skip_callbacks, priority, max_attempts,
+  retry_delay_seconds`
 
 /** The columns that a job has in common with the schedule that creates it. */
 export const templateColumns = (sql: SqlClient.SqlClient) => sql.literal(columnNames)
@@ -144,8 +135,7 @@ export const templateValues = (sql: SqlClient.SqlClient, template: JobTemplate, 
   ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int`
 
 /**
- * The parts `rows` and `made`, which insert queued jobs. Two, because Citus plans an INSERT only without a table in its
- * SELECT.
+ * The CTEs `rows` and `made`, which insert queued jobs.
  *
  * @param rows a SELECT of id, org_id, idempotency_key, the time to run or null, the id that the callback secret is
  * encrypted for, the time of creation, and `templateColumns`
@@ -156,24 +146,12 @@ export const insertJobs = (
   sql: SqlClient.SqlClient,
   rows: Statement.Fragment,
   { returning = "id", unlessExists = false }: { readonly returning?: string; readonly unlessExists?: boolean } = {},
-): ReadonlyArray<Part> => [
-  {
-    name: "rows",
-    isRead: true,
-    isMaterialized: true,
-    isNamed: true,
-    columns: `id text, org_id text, idempotency_key text, run_at timestamptz, owner text, created_at timestamptz, ${typedColumns}`,
-    rows,
-  },
-  {
-    name: "made",
-    into: "jobs",
-    columns: `id, org_id, idempotency_key, run_at, delayed, ${columnNames}, callback_secret_owner, status, created_at, updated_at`,
-    rows: sql`
-      SELECT id, org_id, idempotency_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
-        CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at
-      FROM rows`,
-    unlessExists,
-    returning,
-  },
-]
+) => sql`
+  rows (id, org_id, idempotency_key, run_at, owner, created_at, ${templateColumns(sql)}) AS MATERIALIZED (${rows}),
+  made AS (
+    INSERT INTO jobs (id, org_id, idempotency_key, run_at, delayed, ${templateColumns(sql)}, callback_secret_owner, status,
+      created_at, updated_at)
+    SELECT id, org_id, idempotency_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
+      CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at
+    FROM rows ${sql.literal(unlessExists ? "ON CONFLICT DO NOTHING" : "")} RETURNING ${sql.literal(returning)}
+  )`

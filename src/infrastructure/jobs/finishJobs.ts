@@ -20,11 +20,8 @@ import { callbackLane } from "../../domain/webhooks/Slots.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { date, integers, isOfOrg, texts, times, toJsonText } from "../database/fragments.ts"
-import { inOrg } from "../database/shards.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { inlineReceivers, insertDeliveries, wantsType } from "../webhooks/insertEvents.ts"
@@ -60,7 +57,6 @@ export const make = Effect.gen(function* () {
         orUnavailable,
         // Here, because a shared statement goes on without the request.
         Effect.tap((outcomes) => Effect.sync(() => count(orgId, outcomes))),
-        inOrg(sql, orgId),
       )
   const batchOf = yield* Batches.makeByOrg(
     (orgId, all: ReadonlyArray<Reported>) => orAlone(run(orgId))(all),
@@ -275,13 +271,10 @@ const prepare = Effect.fnUntraced(function* (random: Random, change: Change, can
 })
 type Prepared = Effect.Success<ReturnType<typeof prepare>>
 
-/** The part `asked`: a row for each change, in the order of the ids, which is the order of the locks. */
-const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>): Part => {
+/** The table `asked`: a row for each change, in the order of the ids, which is the order of the locks. */
+const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
   const column = <A>(of: (change: Prepared) => A) => changes.map(of)
-  return {
-    name: "asked",
-    rows: sql`
-      SELECT * FROM unnest(
+  return sql`unnest(
         ${texts(column(({ end }) => end.jobId))}, ${texts(column(({ job }) => job.status))},
         ${integers(column(({ job }) => job.attempt))}, ${times(column(({ job }) => job.lease_expires_at))},
         ${texts(column(({ columns }) => columns.status))}, ${texts(column(({ columns }) => columns.result))},
@@ -290,41 +283,32 @@ const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>): Part => {
         ${integers(column(({ columns }) => columns.retriedAttempts))}, ${texts(column(({ event }) => event?.id ?? null))},
         ${texts(column(({ event }) => event?.type ?? null))}, ${texts(column(({ event }) => event?.body ?? null))}
       ) AS asked (id, was_status, was_attempt, was_lease, status, result, error, mapped_stack, run_at, finished_attempt,
-        retried_attempts, event_id, type, body)`,
-  }
+        retried_attempts, event_id, type, body)`
 }
 
-/** The part `wanted`: a row for each delivery. */
+/** The table `wanted`: a row for each delivery. */
 const wantedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
   const all = changes.flatMap(({ event }) => event?.deliveries.map((one) => ({ ...one, eventId: event.id })) ?? [])
-  const part: Part = {
-    name: "wanted",
-    rows: sql`
-      SELECT * FROM unnest(
+  const table = sql`unnest(
         ${texts(all.map(({ id }) => id))}, ${texts(all.map(({ eventId }) => eventId))},
         ${texts(all.map(({ endpointId }) => endpointId))}, ${texts(all.map(({ state }) => state))},
         ${texts(all.map(({ lane }) => lane))}
-      ) AS wanted (id, event_id, endpoint, state, callback_lane)`,
-  }
+      ) AS wanted (id, event_id, endpoint, state, callback_lane)`
   const endpoints = texts(new Set(all.flatMap(({ endpointId }) => (endpointId === null ? [] : [endpointId]))))
-  return { part, endpoints, count: all.length }
+  return { table, endpoints, count: all.length }
 }
 
-/** The part `sweep`: inserts the sweeps of events with more receivers. */
-const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>, now: DateTime.Utc): Part => {
+/** The INSERT of the sweeps of events with more receivers. */
+const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>, now: DateTime.Utc) => {
   const swept = changes.flatMap(({ event }) => (event === undefined || event.others.length === 0 ? [] : [event]))
   // The jobs of an org with the same outcome have the same endpoints.
   const others = (type: string) => texts(swept.find((event) => event.type === type)?.others ?? [])
-  return {
-    name: "sweep",
-    into: "sweeps",
-    columns: "id, org_id, kind, event_id, receivers, created_at",
-    rows: sql`
+  return sql`
+      INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
       SELECT swept.id, ${orgId}, 'deliver', event.id,
         CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END, ${date(now)}
       FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
-      JOIN event ON event.id = swept.event_id`,
-  }
+      JOIN event ON event.id = swept.event_id`
 }
 
 /**
@@ -346,58 +330,38 @@ const writeReports = Effect.fnUntraced(function* (
   const at = date(now)
   const ids = texts(prepared.map(({ end }) => end.jobId))
   const wanted = wantedRows(sql, prepared)
-  const parts: ReadonlyArray<Part> = [
-    {
-      name: "endpoints",
-      isRead: true,
-      // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is
-      // inserted.
-      rows: sql`
-        SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
-        WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE`,
-    },
-    wanted.part,
-    {
-      name: "receivers",
-      isRead: true,
-      isMaterialized: true,
-      columns: "id text, event_id text, endpoint text, state text, lane text",
-      rows: sql`
-        SELECT r.id, r.event_id, r.endpoint, r.state, coalesce(w.lane, r.callback_lane) AS lane
-        FROM wanted r LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
-        WHERE w.id IS NOT NULL OR r.endpoint IS NULL`,
-    },
-    askedRows(sql, prepared),
-    {
-      name: "job",
-      isRead: true,
-      columns: "id text, event_id text, type text, body text",
-      rows: sql`
-        UPDATE jobs SET status = asked.status, result = asked.result, error = asked.error, mapped_stack = asked.mapped_stack,
-          lease_expires_at = NULL, updated_at = ${at}, run_at = coalesce(asked.run_at, jobs.run_at),
-          delayed = asked.run_at IS NOT NULL, finished_attempt = asked.finished_attempt,
-          retried_attempts = asked.retried_attempts,
-          finished_at = CASE WHEN asked.status <> 'queued' THEN ${at}::timestamptz END
-        FROM asked
-        WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
-          AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
-          -- In UTC, because Citus takes only what is the same in every session.
-          AND date_trunc('milliseconds', jobs.lease_expires_at AT TIME ZONE 'UTC')
-            IS NOT DISTINCT FROM asked.was_lease AT TIME ZONE 'UTC'
-          AND (SELECT count(*) FROM receivers) = ${wanted.count}::int
-        RETURNING jobs.id, asked.event_id, asked.type, asked.body`,
-    },
-    {
-      name: "event",
-      into: "events",
-      columns: "id, org_id, job_id, type, body, created_at",
-      rows: sql`SELECT event_id, ${orgId}, id, type, body, ${at} FROM job WHERE event_id IS NOT NULL`,
-      returning: "id, job_id, type, octet_length(body) AS bytes",
-    },
-    ...insertDeliveries(sql, orgId, now, false),
-    insertSweeps(sql, orgId, prepared, now),
-  ]
-  const written = yield* runParts<{ id: string }>(sql, parts, sql`SELECT id FROM job`)
+  const written = yield* sql<{ id: string }>`
+    WITH endpoints AS (
+      -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
+      SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+      WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE
+    ), wanted AS (
+      SELECT * FROM ${wanted.table}
+    ), receivers AS MATERIALIZED (
+      SELECT r.id, r.event_id, r.endpoint, r.state, coalesce(w.lane, r.callback_lane) AS lane
+      FROM wanted r LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
+      WHERE w.id IS NOT NULL OR r.endpoint IS NULL
+    ), asked AS (
+      SELECT * FROM ${askedRows(sql, prepared)}
+    ), job AS (
+      UPDATE jobs SET status = asked.status, result = asked.result, error = asked.error, mapped_stack = asked.mapped_stack,
+        lease_expires_at = NULL, updated_at = ${at}, run_at = coalesce(asked.run_at, jobs.run_at),
+        delayed = asked.run_at IS NOT NULL, finished_attempt = asked.finished_attempt,
+        retried_attempts = asked.retried_attempts,
+        finished_at = CASE WHEN asked.status <> 'queued' THEN ${at}::timestamptz END
+      FROM asked
+      WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
+        AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
+        AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
+        AND (SELECT count(*) FROM receivers) = ${wanted.count}::int
+      RETURNING jobs.id, asked.event_id, asked.type, asked.body
+    ), event AS (
+      INSERT INTO events (id, org_id, job_id, type, body, created_at)
+      SELECT event_id, ${orgId}, id, type, body, ${at} FROM job WHERE event_id IS NOT NULL
+      RETURNING id, job_id, type, octet_length(body) AS bytes
+    ), ${insertDeliveries(sql, orgId, now, false)},
+    sweep AS (${insertSweeps(sql, orgId, prepared, now)})
+    SELECT id FROM job`
   const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))
   return new Map(
     written.map(({ id }): [string, Written] => {

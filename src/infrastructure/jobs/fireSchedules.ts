@@ -7,8 +7,6 @@ import { type FireBatch, isBlocked } from "../../domain/jobs/JobScheduleReposito
 import { nextFiring } from "../../domain/jobs/firings.ts"
 import { countReached, DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { date, texts, times } from "../database/fragments.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { limitOf } from "../orgs/orgCounts.ts"
 import { pickDue } from "../orgs/orgsInTurn.ts"
@@ -111,36 +109,20 @@ export const fireSchedules = Effect.fnUntraced(function* (
     FROM fired CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = fired.id OFFSET 0) AS s
     WHERE fired.job_id IS NOT NULL`
   const sized = (kind: "job" | "schedule") => `org_id, ${StoredBytes.bytesOf(kind)} AS bytes`
-  const parts: ReadonlyArray<Part> = [
-    {
-      name: "fired",
-      rows: sql`SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)`,
-    },
-    ...insertJobs(sql, rows, { returning: sized("job") }),
-    {
-      name: "ended",
-      isRead: true,
-      columns: "org_id text, bytes int",
-      rows: sql`
-        DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
-        RETURNING ${sql.literal(sized("schedule"))}`,
-    },
-    {
-      name: "moved",
-      isRead: true,
-      rows: sql`
-        UPDATE job_schedules SET next_at = fired.next_at, last_job_id = coalesce(fired.job_id, last_job_id) FROM fired
-        WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = fired.id AND fired.next_at IS NOT NULL`,
-    },
-  ]
-  const stored = yield* runParts<{ orgId: string; bytes: number }>(
-    sql,
-    parts,
-    sql`
-      SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
-        SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended
-      ) AS changed GROUP BY org_id`,
-  )
+  const stored = yield* sql<{ orgId: string; bytes: number }>`
+    WITH fired AS (
+      SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)
+    ), ${insertJobs(sql, rows, { returning: sized("job") })},
+    ended AS (
+      DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
+      RETURNING ${sql.literal(sized("schedule"))}
+    ), moved AS (
+      UPDATE job_schedules SET next_at = fired.next_at, last_job_id = coalesce(fired.job_id, last_job_id) FROM fired
+      WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = fired.id AND fired.next_at IS NOT NULL
+    )
+    SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
+      SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended
+    ) AS changed GROUP BY org_id`
   const orgs = schedules.flatMap(({ orgId }, at) => (jobIds[at] === null ? [] : [orgId]))
   return { orgs, moved: schedules.length, stored, next }
 })

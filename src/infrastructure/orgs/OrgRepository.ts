@@ -8,11 +8,9 @@ import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "../../domain/orgs/OrgLimits.ts"
 import { type CountedLimit, OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { copying } from "./copyOrg.ts"
 import { audited } from "../audit/audited.ts"
 import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, texts, Time } from "../database/fragments.ts"
-import { inOrg, shardsOf } from "../database/shards.ts"
 import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
 import { countedRows, type CountedRows, countRows, countUpTo } from "./orgCounts.ts"
 import { usedBytes } from "./storedBytes.ts"
@@ -78,7 +76,7 @@ export const layer = Layer.effect(
           sql`
             INSERT INTO orgs (id, name, created_at) VALUES (${orgId}, ${name}, ${date(createdAt)})
             RETURNING id AS "orgId"`,
-        ).pipe(copying(sql, orgId), Effect.asVoid, orUnavailable),
+        ).pipe(Effect.asVoid, orUnavailable),
 
       find: (orgId) =>
         sql`SELECT ${columns} FROM orgs WHERE id = ${orgId}`.pipe(
@@ -110,7 +108,7 @@ export const layer = Layer.effect(
         )
         return (
           owners === undefined ? update : sql.withTransaction(Effect.andThen(update, replaceOwners(sql, orgId, owners)))
-        ).pipe(copying(sql, orgId), orUnavailable)
+        ).pipe(orUnavailable)
       },
 
       remove: (orgId, now, entry) =>
@@ -122,7 +120,7 @@ export const layer = Layer.effect(
           yield* sql`
             INSERT INTO sweeps (id, org_id, kind, created_at)
             VALUES (${entry.id}, ${orgId}, 'erase', ${date(now)})`
-        }).pipe(copying(sql, orgId), sql.withTransaction, orUnavailable),
+        }).pipe(sql.withTransaction, orUnavailable),
 
       list: (scope, page) =>
         pageOf(
@@ -148,13 +146,6 @@ interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>>
   readonly overrides: OrgLimitOverrides | null
 }
 
-/** The sums of two samples: each counts nothing of what is in the other place. */
-const sumOf = (one: Sampled, other: Sampled | undefined): Sampled => {
-  if (other === undefined) return one
-  const names = [...countedNames, "pendingDeliveries", "storedBytes"] as const
-  return { ...one, ...Object.fromEntries(names.map((name) => [name, one[name] + other[name]])) }
-}
-
 /** Counts what an org has, for display. */
 const makeAmounts = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -171,7 +162,7 @@ const makeAmounts = Effect.gen(function* () {
   const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)
   const count = (name: CountedLimit, orgId: string) =>
     name === "pendingDeliveries"
-      ? Effect.map(inOrg(sql, orgId)(countPending(sql, orgId, maxShownCount)), ({ pending }) => pending)
+      ? Effect.map(countPending(sql, orgId, maxShownCount), ({ pending }) => pending)
       : countRows(sql, name, orgId, maxShownCount)
 
   const exactCount = Effect.fnUntraced(function* (name: CountedLimit, { orgId, overrides, ...sampled }: Sampled) {
@@ -196,12 +187,8 @@ const makeAmounts = Effect.gen(function* () {
   })
 
   /** Reads the row of an org with `columns`, and any other columns; `undefined` without such an org. */
-  const sample = Effect.fnUntraced(function* (orgId: string, others: Statement.Fragment) {
-    const read = sql<Sampled>`SELECT ${others}, ${columns} FROM orgs org WHERE id = ${orgId}`
-    const [row] = yield* read
-    if (row === undefined || shardsOf(sql) === undefined) return row
-    return sumOf(row, (yield* inOrg(sql, orgId)(read))[0])
-  })
+  const sample = (orgId: string, others: Statement.Fragment) =>
+    Effect.map(sql<Sampled>`SELECT ${others}, ${columns} FROM orgs org WHERE id = ${orgId}`, ([row]) => row)
 
   return { sample, used }
 })

@@ -5,7 +5,6 @@ import { DefaultLimits, startCounting } from "../../domain/orgs/OrgLimits.ts"
 import { PendingLimit } from "../../domain/webhooks/PendingLimit.ts"
 import { idAt } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
-import { eachShard, inOrg, shardsOf } from "../database/shards.ts"
 import { countedRows, type CountedRows, countRows, limitOf } from "./orgCounts.ts"
 import { type Counted, type CountedLimit, OrgUsage } from "./OrgUsage.ts"
 import { writeStoredBytes, writeUsage } from "./storedBytes.ts"
@@ -84,7 +83,7 @@ const maxChanges = 20_000
 /** How long a transaction may take until its rows are visible. Each look also goes back so far. */
 const lookBackMillis = 300_000
 
-/** Measures the rows of a table that an org has, where they are. */
+/** Measures the rows of a table that an org has. */
 const measureTable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, table: string, orgId: string) {
   let [total, after, more] = [0, "", true]
   while (more) {
@@ -102,13 +101,11 @@ const measureTable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, tabl
 })
 
 /** Measures what an org has in all of the tables. */
-const measureOrg = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string) {
-  const here = Effect.map(
+const measureOrg = (sql: SqlClient.SqlClient, orgId: string) =>
+  Effect.map(
     Effect.forEach(measuredTables, (table) => measureTable(sql, table, orgId)),
     (sizes) => sizes.reduce((sum, bytes) => sum + bytes, 0),
   )
-  return shardsOf(sql) === undefined ? yield* here : (yield* here) + (yield* inOrg(sql, orgId)(here))
-})
 
 /** The orgs that have changed since a time. */
 const changedSince = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, millis: number) {
@@ -117,11 +114,7 @@ const changedSince = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, mill
     bounded(sql<{ id: string }>`
       SELECT DISTINCT org_id AS id FROM (
         SELECT org_id FROM ${sql(table)} WHERE id > ${idAt(millis)} ORDER BY id DESC LIMIT ${maxChanges}) AS changed`)
-  for (const table of changes) {
-    const here = Effect.map(read(table), (rows) => rows.map(({ id }) => id))
-    const parts = shardsOf(sql) === undefined ? [yield* here] : [yield* here, ...(yield* eachShard(sql, here))]
-    for (const id of parts.flat()) found.add(id)
-  }
+  for (const table of changes) for (const { id } of yield* read(table)) found.add(id)
   return found
 })
 

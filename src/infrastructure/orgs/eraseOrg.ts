@@ -1,7 +1,6 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { isOfOrg, texts } from "../database/fragments.ts"
-import { inOrg } from "../database/shards.ts"
 import { eraseDocs } from "../docs/ProjectDocsRepository.ts"
 import { subtractStoredBytes } from "./storedBytes.ts"
 
@@ -164,12 +163,6 @@ const otherSweeps: Step = (sql, { orgId }, _, limit) =>
     limit,
   )
 
-/** A step on a table of tenants, which is in the shard of the org. */
-const there =
-  (step: Step): Step =>
-  (sql, erasure, after, limit) =>
-    inOrg(sql, erasure.orgId)(step(sql, erasure, after, limit))
-
 /**
  * The steps of an org's erasure. Every table with a column `org_id` is here or goes with one that is, but for the audit
  * log, which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/erasure.ts` reads the
@@ -182,21 +175,20 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["docsQuestions", unordered("docs_questions")],
   ["keys", table("api_keys", eraseOfKeys)],
   ["keyUsage", unordered("key_usage")],
-  ["schedules", there(table("job_schedules"))],
-  ["endpoints", there(table("webhook_endpoints"))],
-  ["paces", there(unordered("endpoint_paces"))],
-  ["signingKeys", there(unordered("org_signing_keys"))],
-  ["deliveries", there(table("deliveries", eraseAttempts))],
-  ["events", there(table("events"))],
-  ["jobs", there(jobs)],
+  ["schedules", table("job_schedules")],
+  ["endpoints", table("webhook_endpoints")],
+  ["paces", unordered("endpoint_paces")],
+  ["signingKeys", unordered("org_signing_keys")],
+  ["deliveries", table("deliveries", eraseAttempts)],
+  ["events", table("events")],
+  ["jobs", jobs],
   ["deployments", table("deployments")],
-  ["callbacks", there(failingCallbacks)],
-  ["usage", there(unordered("org_usage"))],
+  ["callbacks", failingCallbacks],
+  ["usage", unordered("org_usage")],
   ["sessions", unordered("sessions")],
   ["activity", unordered("activity_counts")],
   ["endpointFailures", unordered("endpoint_failures")],
   ["sweeps", otherSweeps],
-  ["sweepsOfBucket", there(otherSweeps)],
 ]
 
 /** Erases the next hours of usage of keys; returns how many. A key can have more hours than a batch has rows. */

@@ -3,7 +3,6 @@ import type { SqlClient } from "effect/sql"
 import type { OrgLimitName } from "../../domain/orgs/OrgLimits.ts"
 import type { CountedLimit } from "./OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
-import { inOrg } from "../database/shards.ts"
 
 /** The rows that each limit counts: a table, and conditions of disjoint parts, each with an index by org and id. */
 export const countedRows: Readonly<
@@ -55,7 +54,7 @@ export const countInBatches = Effect.fnUntraced(function* <Cursor, E, R>(
   return total
 })
 
-/** Counts the rows of an org's limit batch by batch, up to about `upTo`. Projects and keys are on the platform. */
+/** Counts the rows of an org's limit batch by batch, up to about `upTo`. */
 export const countRows = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   name: CountedRows,
@@ -72,10 +71,7 @@ export const countRows = Effect.fnUntraced(function* (
         ) AS counted`,
       ([row]) => row!,
     )
-  const all = Effect.gen(function* () {
-    let total = 0
-    for (const part of parts) total += yield* countInBatches(batch(part), upTo - total)
-    return total
-  })
-  return yield* name === "projects" || name === "keys" ? all : inOrg(sql, orgId)(all)
+  let total = 0
+  for (const part of parts) total += yield* countInBatches(batch(part), upTo - total)
+  return total
 })

@@ -78,7 +78,3 @@ export const pickDue = (
     next: sql`CASE WHEN (SELECT count(*) FROM seen) = ${limit}::int THEN (SELECT max(org_id) FROM seen) END`,
   }
 }
-
-/** The org after which the next batch begins, when a batch was run in several shards: the first of theirs. */
-export const mergeTurns = (parts: ReadonlyArray<{ readonly next: string | null }>) =>
-  parts.map(({ next }) => next).reduce((a, b) => (a === null || (b !== null && b < a) ? b : a), null)

@@ -3,11 +3,8 @@ import { SqlClient } from "effect/sql"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
 import { graceBytes, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { OrgUsage } from "./OrgUsage.ts"
-import { shardsOf, byShard } from "../database/shards.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { limitOf } from "./orgCounts.ts"
 
 /** The texts of a row that count. */
@@ -30,8 +27,6 @@ export const bytesOf = (kind: keyof typeof rowCost) =>
 /** Orgs whose bytes one statement writes. */
 const writeBatchSize = 1_000
 
-type OrgBytes = readonly [orgId: string, bytes: number]
-
 /** What happens to the bytes in a row that exists: a sum below zero becomes zero. */
 const writes = {
   stored_bytes: "greatest(0, org_usage.stored_bytes + excluded.stored_bytes)",
@@ -39,41 +34,23 @@ const writes = {
 } as const
 
 /** Adds to the stored bytes of orgs, or sets the measured ones. Writes in the order of ids, to avoid deadlocks. */
-const writeHere = (sql: SqlClient.SqlClient, column: keyof typeof writes, unsorted: ReadonlyArray<OrgBytes>) => {
+export const writeUsage = (
+  sql: SqlClient.SqlClient,
+  column: keyof typeof writes,
+  unsorted: ReadonlyArray<readonly [orgId: string, bytes: number]>,
+) => {
   const all = unsorted.toSorted(([a], [b]) => (a < b ? -1 : 1))
-  // An erasure waits for the lock, and then finds the row. In a shard, the orgs are those of another node.
-  const lock = sql.literal(shardsOf(sql) === undefined ? "FOR KEY SHARE" : "")
   const [orgs, by] = [texts(all.map(([orgId]) => orgId)), texts(all.map(([, by]) => `${by}`))]
-  const parts: ReadonlyArray<Part> = [
-    {
-      name: "rows",
-      isRead: true,
-      isMaterialized: true,
-      columns: "id text, by bigint",
-      rows: sql`
-        SELECT org.id, by::bigint AS by FROM unnest(${orgs}, ${by}) AS changed (id, by)
-        CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0 ${lock}) AS org
-        WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id)`,
-    },
-    {
-      name: "written",
-      into: "org_usage",
-      columns: `org_id, ${column}`,
-      rows: sql`SELECT id, by FROM rows ORDER BY id`,
-      onConflict: `(org_id) DO UPDATE SET ${column} = ${writes[column]}`,
-    },
-  ]
-  return runParts(sql, parts, sql`SELECT 1`)
+  return sql`
+    WITH rows AS MATERIALIZED (
+      SELECT org.id, by::bigint AS by FROM unnest(${orgs}, ${by}) AS changed (id, by)
+      -- The lock: an erasure waits for it, and then finds the row.
+      CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0 FOR KEY SHARE) AS org
+      WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id)
+    )
+    INSERT INTO org_usage (org_id, ${sql.literal(column)}) SELECT id, by FROM rows ORDER BY id
+    ON CONFLICT (org_id) DO UPDATE SET ${sql.literal(`${column} = ${writes[column]}`)}`
 }
-
-/** `writeHere`, where the org's rows are. */
-export const writeUsage = (sql: SqlClient.SqlClient, column: keyof typeof writes, all: ReadonlyArray<OrgBytes>) =>
-  byShard(
-    sql,
-    all,
-    ([orgId]) => orgId,
-    (part) => writeHere(sql, column, part),
-  )
 
 /**
  * Subtracts the bytes of removed rows, in the transaction that removes them. Call it once for a batch of rows, not for
@@ -88,13 +65,13 @@ export const subtractStoredBytes = (sql: SqlClient.SqlClient, bytes: ReadonlyMap
         writeUsage(
           sql,
           "stored_bytes",
-          [...bytes].map(([orgId, by]): OrgBytes => [orgId, -by]),
+          [...bytes].map(([orgId, by]) => [orgId, -by] as const),
         ),
       )
 
 /**
  * Writes the stored bytes that this replica has counted. Bytes that cannot be written stay for the next call, which
- * begins with others. Of several shards, those that are available are written.
+ * begins with others.
  */
 export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) {
   let written = writeBatchSize
@@ -102,21 +79,13 @@ export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlC
     const batch = usage.unwritten(writeBatchSize)
     written = batch.length
     if (written === 0) return
-    const writes = yield* byShard(
-      sql,
-      batch,
-      ([orgId]) => orgId,
-      (part) =>
-        Effect.map(Effect.exit(orUnavailableWithin("sweep")(writeHere(sql, "stored_bytes", part))), (exit) => {
-          for (const [orgId, bytes] of part) {
-            // Until here the bytes count twice, so the limit is never exceeded because of the write.
-            usage.addBytes(orgId, -bytes)
-            if (Exit.isFailure(exit)) usage.addBytes(orgId, bytes)
-          }
-          return exit
-        }),
-    )
-    yield* writes.find(Exit.isFailure) ?? Effect.void
+    const exit = yield* Effect.exit(orUnavailableWithin("sweep")(writeUsage(sql, "stored_bytes", batch)))
+    for (const [orgId, bytes] of batch) {
+      // Until here the bytes count twice, so the limit is never exceeded because of the write.
+      usage.addBytes(orgId, -bytes)
+      if (Exit.isFailure(exit)) usage.addBytes(orgId, bytes)
+    }
+    yield* exit
   }
 })
 

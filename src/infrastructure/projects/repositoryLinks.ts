@@ -7,7 +7,6 @@ import type { RepositoryLink } from "../../domain/deployments/RepositoryLink.ts"
 import { linkNotFound, projectNotFound, severalOrgs } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { date, inScope } from "../database/fragments.ts"
-import { copyOrg } from "../orgs/copyOrg.ts"
 
 /**
  * Returns the id of the default org, and creates the org when there is none. Runs in a transaction. Of concurrent calls
@@ -22,7 +21,6 @@ export const defaultOrg = (sql: SqlClient.SqlClient, newId: string, now: Date) =
       INSERT INTO orgs (id, name, is_default, created_at) VALUES (${newId}, 'Default', true, ${now})
       ON CONFLICT DO NOTHING`
     const [created] = yield* find
-    yield* copyOrg(sql, created!.id)
     return created!.id
   })
 

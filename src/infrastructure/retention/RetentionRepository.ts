@@ -3,7 +3,6 @@ import { SqlClient, type Statement } from "effect/sql"
 import { type OldEvent, Retention, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
 import { serviceEventTypes } from "../../domain/webhooks/EventPatterns.ts"
 import { texts } from "../database/fragments.ts"
-import { Shard, shardsOf, eachShard, inShard } from "../database/shards.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/storedBytes.ts"
 import { stateNow } from "../webhooks/lanes.ts"
@@ -77,7 +76,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
 
-    const repository = RetentionRepository.of({
+    return RetentionRepository.of({
       // Ids sort by time: old events are at the head of the primary key, and no others are read.
       findOld: (batch) =>
         readDeliveries(sql, batch).pipe(
@@ -151,75 +150,8 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
     })
-    return retentionOverShards(sql, repository)
   }),
 )
-
-/**
- * The retention of a distributed database: each batch has the oldest events of every shard, and removes those of each
- * shard in a transaction of its own.
- */
-const retentionOverShards = (
-  sql: SqlClient.SqlClient,
-  repository: RetentionRepository["Service"],
-): RetentionRepository["Service"] => {
-  const shards = shardsOf(sql)
-  if (shards === undefined) return repository
-  /** The events of the last batch by shard. */
-  let found = new Map<number, ReadonlyArray<OldEvent>>()
-
-  const findOld: RetentionRepository["Service"]["findOld"] = (batch) =>
-    Effect.gen(function* () {
-      const here = Effect.gen(function* () {
-        const shard = yield* Shard
-        return { shard: shard!, events: yield* repository.findOld(batch) }
-      })
-      const parts = (yield* eachShard(sql, here)).filter(({ events }) => events.length > 0)
-      if (parts.length === 0) return []
-      // The cursor of the next batch is the last event of this one, so no shard may have an older one left.
-      const last = parts.map(({ events }) => events.at(-1)!.id).reduce((a, b) => (a < b ? a : b))
-      const upTo = (events: ReadonlyArray<OldEvent>) => events.filter(({ id }) => id <= last)
-      found = new Map(parts.map(({ shard, events }) => [shard, upTo(events)]))
-      return [...found.values()].flat().toSorted((a, b) => (a.id < b.id ? -1 : 1))
-    })
-
-  const remove: RetentionRepository["Service"]["remove"] = (events) =>
-    Effect.gen(function* () {
-      const wanted = new Set(events.map(({ id }) => id))
-      let removed: number | null = 0
-      const parts = [...found].map(([shard, own]) => [shard, own.filter(({ id }) => wanted.has(id))] as const)
-      const isKnown = parts.reduce((sum, [, own]) => sum + own.length, 0) === wanted.size
-      for (const [shard, own] of isKnown ? parts : shards.all.map((shard) => [shard, events] as const)) {
-        if (own.length === 0) continue
-        const ofShard: number | null = yield* inShard(sql, shard)(repository.remove(own))
-        if (ofShard === null) return null
-        removed += ofShard
-      }
-      return removed
-    })
-
-  /** A full batch of one place may have left rows in it. */
-  const sumOf = (parts: ReadonlyArray<number>, limit: number) =>
-    parts.includes(limit)
-      ? limit
-      : Math.min(
-          limit - 1,
-          parts.reduce((sum, removed) => sum + removed, 0),
-        )
-
-  return {
-    findOld,
-    remove,
-    removeCanceled: (before, limit) =>
-      Effect.map(eachShard(sql, repository.removeCanceled(before, limit)), (parts) => sumOf(parts, limit)),
-    // The platform has a log, too.
-    removeEntries: (before, limit) =>
-      Effect.gen(function* () {
-        const ofPlatform = yield* repository.removeEntries(before, limit)
-        return sumOf([ofPlatform, ...(yield* eachShard(sql, repository.removeEntries(before, limit)))], limit)
-      }),
-  }
-}
 
 /** Removes old jobs and events about every hour. The jitter spreads the work of replicas. */
 export const retentionWorker = Layer.effectDiscard(

@@ -1,12 +1,10 @@
-import { Clock, DateTime, Duration, Effect, Layer, Queue, Stream } from "effect"
+import { DateTime, Duration, Effect, Layer, Queue, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import { LRUCache } from "lru-cache"
 import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
 import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
-import { shardsOf, eachShard, inShard } from "../database/shards.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
@@ -112,7 +110,7 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
 
-    const repository = SweepRepository.of({
+    return SweepRepository.of({
       next: (afterOrg, setAside) => {
         // A recovery waits for the cancel sweeps of its endpoint, which may still have to cancel deliveries that it
         // covers.
@@ -148,87 +146,8 @@ export const layer = Layer.effect(
           orUnavailable,
         ),
     })
-    return sweepsOverShards(sql, repository)
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
-
-/**
- * How long the sweeps of a shard that this process has not changed stay unread: another replica may have started some.
- */
-const pollMillis = Duration.toMillis("5 seconds")
-/** Sweeps whose shard is remembered until they advance. */
-const maxRemembered = 1_000
-
-/** A shard, or the platform, which has the sweeps that erase orgs and projects. */
-type Place = number | undefined
-
-/** The sweeps of a distributed database: those of the platform, and those of each shard, in turn. */
-const sweepsOverShards = (
-  sql: SqlClient.SqlClient,
-  repository: SweepRepository["Service"],
-): SweepRepository["Service"] => {
-  const shards = shardsOf(sql)
-  if (shards === undefined) return repository
-  const places: ReadonlyArray<Place> = [undefined, ...shards.all]
-  const dirty = shards.dirty.follow()
-  const pollAt = new Map<Place, number>()
-  const placeOf = new LRUCache<string, { readonly place: Place }>({ max: maxRemembered })
-  let first = 0
-  // Citus keeps the plan of this statement, and plans that of `next` each time.
-  const isEmpty = sql`SELECT 1 FROM sweeps LIMIT 1`.pipe(
-    Effect.map((rows) => rows.length === 0),
-    orUnavailable,
-  )
-
-  const next: SweepRepository["Service"]["next"] = (afterOrg, setAside) =>
-    Effect.gen(function* () {
-      const now = yield* Clock.currentTimeMillis
-      for (const n of places.keys()) {
-        const at = (first + n) % places.length
-        const place = places[at]
-        // The platform is read always: it is one statement.
-        const isDue = place === undefined || dirty.has(place) || (pollAt.get(place) ?? 0) <= now
-        if (!isDue) continue
-        if (place !== undefined) dirty.delete(place)
-        pollAt.set(place, now + pollMillis)
-        const find = Effect.flatMap(isEmpty, (empty) =>
-          empty ? Effect.succeed(null) : repository.next(afterOrg, setAside),
-        )
-        const sweep = yield* Effect.catch(inShard(sql, place)(find), () => Effect.succeed(null))
-        if (sweep === null) continue
-        if (place !== undefined) dirty.add(place)
-        placeOf.set(sweep.sweepId, { place })
-        first = (at + 1) % places.length
-        return sweep
-      }
-      return null
-    })
-
-  const advance: SweepRepository["Service"]["advance"] = (sweepId, now, limit) =>
-    Effect.gen(function* () {
-      const known = placeOf.get(sweepId)
-      for (const place of known === undefined ? places : [known.place]) {
-        const swept = yield* inShard(sql, place)(repository.advance(sweepId, now, limit))
-        if (swept === null) continue
-        // What the sweep has made is due, and is claimed at once.
-        if (place !== undefined) shards.dirty.mark(place)
-        return swept
-      }
-      return null
-    })
-
-  return {
-    next,
-    advance,
-    count: (limit) =>
-      Effect.zipWith(repository.count(limit), eachShard(sql, repository.count(limit)), (one, others) =>
-        Math.min(
-          limit,
-          others.reduce((sum, count) => sum + count, one),
-        ),
-      ),
-  }
-}
 
 /** How often the worker looks for sweeps that other replicas started. */
 const pollInterval = Duration.seconds(1)

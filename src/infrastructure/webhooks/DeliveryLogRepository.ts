@@ -15,11 +15,8 @@ import {
   type Recovery,
 } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
-import { inOrgs } from "../database/shards.ts"
 import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { endOfLane, isUnsuccessful, lastOfLane, queueColumns, stateNow, unsuccessfulStates } from "./lanes.ts"
 
 /** The log of deliveries in PostgreSQL. */
@@ -29,7 +26,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
 
-    const repository = DeliveryLogRepository.of({
+    return DeliveryLogRepository.of({
       list: (orgId, filter, page) => orUnavailable(listDeliveries(sql, orgId, filter, page)),
 
       find: (orgId, deliveryId) =>
@@ -57,7 +54,6 @@ export const layer = Layer.effect(
       recover: (recovery, now) =>
         recoverDeliveries(sql, random, recovery, now).pipe(sql.withTransaction, orUnavailable),
     })
-    return inOrgs(sql, repository, ["list", "find", "retry", "recover"])
   }),
 )
 
@@ -269,42 +265,25 @@ const queueAgain = (
   // In a lane that sends in order it joins at the end.
   const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane" }), "1")
   const isQueued = sql`p.lane = coalesce(${lane}, d.lane) AND p.delivery_id = d.id`
-  const parts: ReadonlyArray<Part> = [
-    {
-      name: "rows",
-      isRead: true,
-      isMaterialized: true,
-      columns: `lane text, id text, event_id text, attempts int, due_at timestamptz, org_id text, bytes int,
-        queued_already boolean`,
-      rows: sql`
-        SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts,
-          ${ordered ? end : sql`${at}::timestamptz`} AS due_at, d.org_id, octet_length(e.body) AS bytes,
-          EXISTS (SELECT FROM pending_deliveries p WHERE ${isQueued}) AS queued_already
-        FROM deliveries d JOIN events e ON e.id = d.event_id
-        WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})`,
-    },
-    {
-      name: "renewed",
-      isRead: true,
-      columns: "delivery_id text",
-      rows: sql`
-        UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, parked = ${ordered}::boolean,
-          claim_id = NULL, lease_until = NULL
-        WHERE p.lane = (SELECT lane FROM rows) AND p.delivery_id = ${deliveryId}
-          AND (p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at})
-        RETURNING p.delivery_id`,
-    },
-    {
-      name: "queued",
-      into: "pending_deliveries",
-      columns: queueColumns,
-      rows: sql`
-        SELECT lane, id, event_id, attempts, 0, due_at, ${ordered}::boolean, org_id, bytes FROM rows
-        WHERE NOT queued_already`,
-      returning: "delivery_id",
-    },
-  ]
-  return runParts(sql, parts, sql`SELECT delivery_id FROM renewed UNION ALL SELECT delivery_id FROM queued`)
+  return sql`
+    WITH rows AS MATERIALIZED (
+      SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts,
+        ${ordered ? end : sql`${at}::timestamptz`} AS due_at, d.org_id, octet_length(e.body) AS bytes,
+        EXISTS (SELECT FROM pending_deliveries p WHERE ${isQueued}) AS queued_already
+      FROM deliveries d JOIN events e ON e.id = d.event_id
+      WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
+    ), renewed AS (
+      UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, parked = ${ordered}::boolean,
+        claim_id = NULL, lease_until = NULL
+      WHERE p.lane = (SELECT lane FROM rows) AND p.delivery_id = ${deliveryId}
+        AND (p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at})
+      RETURNING p.delivery_id
+    ), queued AS (
+      INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
+      SELECT lane, id, event_id, attempts, 0, due_at, ${ordered}::boolean, org_id, bytes FROM rows
+      WHERE NOT queued_already RETURNING delivery_id
+    )
+    SELECT delivery_id FROM renewed UNION ALL SELECT delivery_id FROM queued`
 }
 
 /** Makes a delivery due now, with the retry schedule from its start. Runs in a transaction. */
@@ -362,80 +341,6 @@ const firstCovered = (
 }
 
 /**
- * The parts `endpoint`, `head` and `held`: the active endpoint, and the next deliveries of a recovery, which it locks.
- */
-const heldDeliveries = (
-  sql: SqlClient.SqlClient,
-  recovery: Recovery,
-  doneTo: string,
-  limit: number,
-): ReadonlyArray<Part> => [
-  {
-    name: "endpoint",
-    isRead: true,
-    rows: sql`
-      SELECT id, ordered, coalesce(lane, id) AS lane,
-        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)" })} AS last
-      FROM webhook_endpoints w
-      WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE`,
-  },
-  {
-    name: "head",
-    isRead: true,
-    columns: "id text",
-    rows: sql`
-      SELECT first.id FROM (${firstCovered(sql, recovery, doneTo, limit)}) AS first WHERE EXISTS (SELECT FROM endpoint)`,
-  },
-  {
-    name: "held",
-    isRead: true,
-    columns: "id text",
-    rows: sql`
-      SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes
-      FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
-      CROSS JOIN LATERAL (
-        SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
-        WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE
-      ) AS d
-      CROSS JOIN endpoint
-      CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) e`,
-  },
-]
-
-/** The parts `places`, `queued` and `changed`, which make the deliveries of the part `held` due now. */
-const queueHeld = (sql: SqlClient.SqlClient, recovery: Recovery, now: DateTime.Utc): ReadonlyArray<Part> => {
-  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
-  return [
-    {
-      name: "places",
-      isRead: true,
-      isMaterialized: true,
-      columns: `lane text, id text, event_id text, attempts int, due_at timestamptz, claim_id text, lease_until timestamptz,
-        bytes int`,
-      rows: sql`
-        SELECT lane, id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at, claim_id,
-          lease_until, bytes
-        FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h`,
-    },
-    {
-      name: "queued",
-      into: "pending_deliveries",
-      columns: `${queueColumns}, claim_id, lease_until`,
-      rows: sql`
-        SELECT lane, id, event_id, attempts, 0, due_at, true, ${recovery.orgId}, bytes, claim_id, lease_until FROM places`,
-    },
-    {
-      name: "changed",
-      isRead: true,
-      rows: sql`
-        UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
-          updated_at = ${date(now)}
-        WHERE id = ANY(ARRAY(SELECT id FROM held))`,
-    },
-  ]
-}
-
-/**
  * Makes the next deliveries of a recovery after `doneTo` due now. They are parked at once, so that a large backlog does
  * not delay other lanes. An attempt in flight continues, and its result is recorded.
  *
@@ -448,12 +353,38 @@ export const recoverBatch = (
   limit: number,
   now: DateTime.Utc,
 ) => {
-  const parts = [...heldDeliveries(sql, recovery, doneTo, limit), ...queueHeld(sql, recovery, now)]
-  const select = sql`
-    SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`
-  return Effect.map(
-    runParts<{ rows: number; last: string | null; recovered: number }>(sql, parts, select),
-    ([row]) => row!,
+  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
+  return sql<{ rows: number; last: string | null; recovered: number }>`
+    WITH endpoint AS (
+      SELECT id, ordered, coalesce(lane, id) AS lane,
+        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)" })} AS last
+      FROM webhook_endpoints w
+      WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
+    ), head AS (
+      SELECT first.id FROM (${firstCovered(sql, recovery, doneTo, limit)}) AS first WHERE EXISTS (SELECT FROM endpoint)
+    ), held AS (
+      SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes
+      FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
+      CROSS JOIN LATERAL (
+        SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
+        WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE
+      ) AS d
+      CROSS JOIN endpoint
+      CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) e
+    ), places AS MATERIALIZED (
+      SELECT lane, id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at, claim_id,
+        lease_until, bytes
+      FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h
+    ), queued AS (
+      INSERT INTO pending_deliveries (${sql.literal(queueColumns)}, claim_id, lease_until)
+      SELECT lane, id, event_id, attempts, 0, due_at, true, ${recovery.orgId}, bytes, claim_id, lease_until FROM places
+    ), changed AS (
+      UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
+        updated_at = ${date(now)}
+      WHERE id = ANY(ARRAY(SELECT id FROM held))
+    )
+    SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`.pipe(
+    Effect.map(([row]) => row!),
   )
 }
 

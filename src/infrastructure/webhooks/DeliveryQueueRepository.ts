@@ -14,8 +14,8 @@ import { Database } from "../database/Database.ts"
 import { date, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { countDue, overShards } from "./shardQueues.ts"
-import { type ClaimedRow, claimSql, hasDue, maxHeadSize, minHeadSize, toClaimed } from "./claimDeliveries.ts"
+import { parkedLane } from "./lanes.ts"
+import { type ClaimedRow, claimSql, maxHeadSize, minHeadSize, toClaimed } from "./claimDeliveries.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
@@ -93,7 +93,9 @@ export const layer = Layer.effect(
     const asyncCommit = sql`set_config('synchronous_commit', 'off', true)`
     const recordCommit = kind === "postgres" ? asyncCommit : sql`NULL`
 
-    const make = (turns = makeTurns()) => ({
+    const turns = makeTurns()
+
+    return DeliveryQueue.of({
       claim: (claim: Claim) =>
         Effect.suspend(() => claimSql(sql, claim, turns.current(), asyncCommit)).pipe(
           Effect.map((rows) => {
@@ -131,7 +133,6 @@ export const layer = Layer.effect(
       countDue: (now: DateTime.Utc, limit: number) => orUnavailable(countDue(sql, now, limit)),
       correctTimes: (correction: TimesCorrection) => orUnavailable(correctTimes(sql, correction)),
     })
-    return DeliveryQueue.of(overShards(sql, make, (now) => hasDue(sql, now)))
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
@@ -153,3 +154,44 @@ const correctTimes = (sql: SqlClient.SqlClient, { leaseUntil, limit, now }: Time
       WHERE ctid = ANY(ARRAY(SELECT place FROM late)) RETURNING 1
     )
     SELECT count(*)::int AS moved FROM moved`.pipe(Effect.map(([row]) => row!.moved))
+
+/** Lanes whose oldest parked delivery is read. */
+const maxLanesRead = 1_000
+
+/**
+ * Counts the due deliveries, up to `limit`, and finds the oldest. Reads the indexes of claims. For the oldest parked
+ * delivery it reads the first of each lane, up to `maxLanesRead` lanes. With an org, it counts that org's.
+ */
+export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: number, orgId: string | null = null) => {
+  const ofOrg = orgId === null ? sql.literal("true") : sql`p.org_id = ${orgId}`
+  // The head of the queue has no index by org: an org's deliveries are counted among the first of all.
+  const head = sql`
+    (SELECT due_at, org_id FROM pending_deliveries WHERE NOT parked AND due_at <= ${date(now)} ORDER BY due_at
+     LIMIT ${limit}) AS p`
+  const unclaimed = sql`(p.lease_until IS NULL OR p.lease_until <= ${date(now)})`
+  return sql<{ count: number; oldest: Date | null }>`
+          WITH RECURSIVE heads AS (
+            SELECT ${orgId ?? ""}::text COLLATE "C" AS org_id, '' COLLATE "C" AS lane, NULL::timestamptz AS due_at, 0 AS turn
+            UNION ALL
+            SELECT next.*, heads.turn + 1 FROM heads CROSS JOIN LATERAL (
+              SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
+              WHERE p.parked AND (p.org_id, ${parkedLane(sql)}) > (heads.org_id, heads.lane) AND ${unclaimed} AND ${ofOrg}
+              ORDER BY p.org_id, ${parkedLane(sql)}, p.due_at LIMIT 1
+            ) AS next WHERE heads.turn < ${maxLanesRead}
+          ), due AS (
+            SELECT 1 FROM ${head} WHERE ${ofOrg}
+            UNION ALL
+            SELECT 1 FROM pending_deliveries p WHERE parked AND ${unclaimed} AND ${ofOrg}
+            LIMIT ${limit}
+          ), oldest AS (
+            SELECT min(due_at) AS at FROM ${head} WHERE ${ofOrg}
+            UNION ALL
+            SELECT min(due_at) FROM heads
+          )
+          SELECT (SELECT count(*)::int FROM due) AS count, (SELECT CASE WHEN min(at) > ${date(now)} THEN ${date(now)} ELSE min(at) END FROM oldest) AS oldest`.pipe(
+    Effect.map(([row]) => ({
+      count: row!.count,
+      oldestDueAt: row!.oldest === null ? null : DateTime.fromDateUnsafe(row!.oldest),
+    })),
+  )
+}

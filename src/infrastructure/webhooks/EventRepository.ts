@@ -8,14 +8,11 @@ import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { afterCursor, decodeRows, isOfOrg, texts, Time, times } from "../database/fragments.ts"
-import { byShard, inOrgs } from "../database/shards.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
-import { insertEvents } from "./insertEvents.ts"
+import { deliverEvents } from "./insertEvents.ts"
 
 /** Events in PostgreSQL. */
 export const layer = Layer.effect(
@@ -24,14 +21,13 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const publish = yield* make(sql, yield* StoredBytes.make, yield* OrgUsage)
 
-    const repository = EventRepository.of({
+    return EventRepository.of({
       publish,
       list: (orgId, type, page) => orUnavailable(listEvents(sql, orgId, type, page)),
       find: (orgId, eventId) => orUnavailable(findEvent(sql, orgId, eventId)),
       types: (orgId, page) =>
         Effect.map(orUnavailable(listTypes(sql, orgId, page)), (types) => cutRows(types, page.limit)),
     })
-    return inOrgs(sql, repository, ["publish", "list", "find", "types"])
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
@@ -108,35 +104,28 @@ const insertAll = (
   const orgIds = [...new Set(all.map(({ orgId }) => orgId))]
   const unwritten = orgIds.map((orgId) => `${usage.unwrittenBytes(orgId)}`)
   const column = (f: (row: (typeof rows)[number]) => string | null) => texts(rows.map(f))
-  const asked: ReadonlyArray<Part> = [
-    {
-      name: "open",
-      isRead: true,
-      isMaterialized: true,
-      columns: "id text",
-      rows: sql`
-        SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
-        -- Lateral: a plan made while there were few orgs cannot read all orgs later.
-        CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id OFFSET 0) AS org
-        WHERE o.unwritten::bigint ${bytes.atMostLeft}`,
-    },
-    {
-      name: "asked",
-      isMaterialized: true,
-      rows: sql`
-        SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(
-          ${column(({ event }) => event.id)}, ${column(({ orgId }) => orgId)}, ${column(({ event }) => event.type)},
-          ${column(({ event }) => event.body)}, ${column(({ event }) => event.idempotencyKey)},
-          ${column(({ event }) => topicsOf(event.type).join(" "))}, ${times(rows.map(({ event }) => event.createdAt))}
-        ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, at, n)
-        WHERE org_id IN (SELECT id FROM open)`,
-    },
-  ]
-  const select = sql`
+  return sql<InsertedEvent>`
+    WITH open AS MATERIALIZED (
+      SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
+      -- Lateral: a plan made while there were few orgs cannot read all orgs later.
+      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id OFFSET 0) AS org
+      WHERE o.unwritten::bigint ${bytes.atMostLeft}
+    ), asked AS MATERIALIZED (
+      SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(
+        ${column(({ event }) => event.id)}, ${column(({ orgId }) => orgId)}, ${column(({ event }) => event.type)},
+        ${column(({ event }) => event.body)}, ${column(({ event }) => event.idempotencyKey)},
+        ${column(({ event }) => topicsOf(event.type).join(" "))}, ${times(rows.map(({ event }) => event.createdAt))}
+      ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, at, n)
+      WHERE org_id IN (SELECT id FROM open)
+    ), event AS (
+      INSERT INTO events (id, org_id, type, body, idempotency_key, created_at)
+      -- In the order of the keys: two statements with the same keys must not wait for each other.
+      SELECT id, org_id, type, body, key, at FROM asked ORDER BY org_id, key, n
+      ON CONFLICT DO NOTHING RETURNING id
+    ), ${deliverEvents(sql)}
     SELECT e.id, s.event_id IS NOT NULL AS "hasMore", coalesce(d.count, 0)::int AS deliveries
     FROM event e LEFT JOIN swept s ON s.event_id = e.id
-    LEFT JOIN (SELECT event_id, count(*) FROM made GROUP BY event_id) AS d ON d.event_id = e.id`
-  return orUnavailable(runParts<InsertedEvent>(sql, [...asked, ...insertEvents(sql)], select))
+    LEFT JOIN (SELECT event_id, count(*) FROM made GROUP BY event_id) AS d ON d.event_id = e.id`.pipe(orUnavailable)
 }
 
 /**
@@ -184,19 +173,13 @@ const make = Effect.fnUntraced(function* (
   usage: OrgUsage["Service"],
 ) {
   const insert: RunTogether<Wanted, Inserted> = (all) =>
-    byShard(
-      sql,
+    counted(
+      usage,
       all,
-      ({ orgId }) => orgId,
-      (part) =>
-        counted(
-          usage,
-          part,
-          Effect.suspend(() => insertAll(sql, bytes, usage, part)),
-        ),
+      Effect.suspend(() => insertAll(sql, bytes, usage, all)),
     ).pipe(
-      Effect.map((parts) => {
-        const inserted = new Map(parts.flat().map((event) => [event.id, event]))
+      Effect.map((events) => {
+        const inserted = new Map(events.map((event) => [event.id, event]))
         const own = ({ events }: Wanted): Inserted =>
           new Map(events.flatMap(({ id }) => (inserted.has(id) ? [[id, inserted.get(id)!]] : [])))
         return new Map(all.map((wanted) => [wanted, own(wanted)]))

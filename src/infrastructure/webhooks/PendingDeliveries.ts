@@ -3,7 +3,6 @@ import { SqlClient } from "effect/sql"
 import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "../../domain/webhooks/PendingLimit.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { byShard } from "../database/shards.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
 import { countBatchSize, countInBatches, limitOf } from "../orgs/orgCounts.ts"
@@ -103,10 +102,7 @@ export const layer = Layer.effect(
     const overLimit = Effect.suspend(() => {
       const orgs = usage.takeWithPending(maxOrgsPerCheck)
       if (orgs.length === 0) return Effect.succeed([])
-      return Effect.map(
-        byShard(sql, orgs, (orgId) => orgId, findOver),
-        (parts) => parts.flat(),
-      )
+      return findOver(orgs)
     })
 
     return PendingDeliveries.of({ overLimit })

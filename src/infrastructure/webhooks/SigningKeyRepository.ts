@@ -2,10 +2,8 @@ import { Effect, Layer } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { SigningKeyRepository } from "../../domain/webhooks/Signatures.ts"
 import { audited } from "../audit/audited.ts"
-import { inOrgs } from "../database/shards.ts"
 import { date } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { runParts } from "../database/runParts.ts"
 
 /** Ed25519 keys of orgs in PostgreSQL. */
 export const layer = Layer.effect(
@@ -13,7 +11,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
 
-    const repository = SigningKeyRepository.of({
+    return SigningKeyRepository.of({
       find: (orgId, now) =>
         sql<{ current: string; previous: string | null }>`
           SELECT public_key AS current, CASE WHEN previous_until > ${date(now)} THEN previous_public_key END AS previous
@@ -25,26 +23,10 @@ export const layer = Layer.effect(
         ),
 
       insert: (orgId, { privateKey, publicKey }, now) =>
-        runParts(
-          sql,
-          [
-            {
-              name: "rows",
-              isRead: true,
-              isMaterialized: true,
-              columns: "id text",
-              rows: sql`SELECT id FROM orgs WHERE id = ${orgId}`,
-            },
-            {
-              name: "made",
-              into: "org_signing_keys",
-              columns: "org_id, public_key, private_key, created_at",
-              rows: sql`SELECT id, ${publicKey}, ${privateKey}, ${date(now)}::timestamptz FROM rows`,
-              unlessExists: true,
-            },
-          ],
-          sql`SELECT 1`,
-        ).pipe(Effect.asVoid, orUnavailable),
+        sql`
+          INSERT INTO org_signing_keys (org_id, public_key, private_key, created_at)
+          SELECT id, ${publicKey}, ${privateKey}, ${date(now)}::timestamptz FROM orgs WHERE id = ${orgId}
+          ON CONFLICT DO NOTHING`.pipe(Effect.asVoid, orUnavailable),
 
       rotate: (orgId, { privateKey, publicKey }, previousUntil, now, entry) =>
         audited(
@@ -61,7 +43,6 @@ export const layer = Layer.effect(
           sql`SELECT id FROM orgs WHERE id = ${orgId}`,
         ).pipe(Effect.asVoid, orUnavailable),
     })
-    return inOrgs(sql, repository, ["find", "insert", "rotate"])
   }),
 )
 

@@ -24,7 +24,6 @@ import {
   textsOrNull,
   Time,
 } from "../database/fragments.ts"
-import { inOrgs } from "../database/shards.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
@@ -129,7 +128,7 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
     const limit = yield* Limited.make("endpoints")
 
-    const repository = WebhookEndpointRepository.of({
+    return WebhookEndpointRepository.of({
       insert: (endpoint, entry) => insertEndpoint(sql, limit, endpoint, entry),
       get: (orgId, id) => findDetail(sql, orgId, id),
 
@@ -166,7 +165,6 @@ export const layer = Layer.effect(
           }),
         ),
     })
-    return inOrgs(sql, repository, ["insert", "get", "list", "update", "deactivate", "remove", "findSigning"])
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 

@@ -1,10 +1,8 @@
-import { DateTime, Effect } from "effect"
+import { DateTime } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, paceHorizonMillis, paceMargin } from "../../domain/webhooks/Slots.ts"
-import { functionsOf } from "../database/shards.ts"
 import { date } from "../database/fragments.ts"
-import { orUnavailable } from "../database/orUnavailable.ts"
 import { isCallbackLane, liveEndpoint, parkedLane } from "./lanes.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
 
@@ -471,27 +469,3 @@ const paced = (sql: Sql, at: Date) => sql`
     UPDATE endpoint_paces p SET next_at = paces.next_at FROM paces
     WHERE p.ctid = ANY(ARRAY(SELECT place FROM paces WHERE taken > 0)) AND p.ctid = paces.place
   )`
-
-const call = "SELECT pg_temp.gatehouse_has_due($1::timestamptz) AS has"
-// A function, because Citus keeps the plan of a statement on one table, and plans any other one each time.
-const create = `
-  CREATE OR REPLACE FUNCTION pg_temp.gatehouse_has_due(at timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
-  BEGIN
-    PERFORM 1 FROM pending_deliveries WHERE NOT parked AND due_at <= at LIMIT 1;
-    IF NOT FOUND THEN
-      PERFORM 1 FROM pending_deliveries WHERE parked LIMIT 1;
-    END IF;
-    RETURN FOUND;
-  END $$`
-
-/**
- * Whether a claim in the shard of the fiber may find something: a due delivery, or a backlog. A tenth of the cost of a
- * claim.
- */
-export const hasDue = (sql: SqlClient.SqlClient, now: DateTime.Utc) => {
-  functionsOf(sql)?.add(call, create)
-  return sql.unsafe<{ has: boolean }>(call, [date(now)]).pipe(
-    Effect.map(([row]) => row!.has),
-    orUnavailable,
-  )
-}

@@ -1,51 +1,32 @@
 import { Effect } from "effect"
-import type { SqlClient, SqlError, Statement } from "effect/sql"
+import type { SqlClient, Statement } from "effect/sql"
 import type { ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { date, isOfOrg, texts, times } from "../database/fragments.ts"
-import { shardsOf, byShard } from "../database/shards.ts"
-import { ctes, type Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { deliverEvents } from "./insertEvents.ts"
 
 /**
- * The parts `subscribed`, `announced` and `announcing`, which write events of the service's own and a sweep for their
- * deliveries, in the statement of the change that they are about. They read the part `service_event` (id, org_id, type,
+ * The CTEs `subscribed`, `announced` and `announcing`, which write events of the service's own and a sweep for their
+ * deliveries, in the statement of the change that they are about. They read the CTE `service_event` (id, org_id, type,
  * body, topics, subject, at). An event that no endpoint of its org names is not written. A sweep inserts the
  * deliveries, so that the change waits for no lock of another endpoint: two endpoints that end at the same time would
  * wait for each other.
  */
-export const announcementParts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
-  {
-    name: "subscribed",
-    isRead: true,
-    isMaterialized: true,
-    columns: "id text, org_id text, type text, body text, at timestamptz",
-    rows: sql`
-      SELECT id, org_id, type, body, at FROM service_event e WHERE EXISTS (
-        SELECT FROM webhook_endpoints w
-        WHERE w.org_id = e.org_id AND w.event_types IS NOT NULL AND w.event_types && e.topics AND w.id <> e.subject
-      )`,
-  },
-  {
-    name: "announced",
-    into: "events",
-    columns: "id, org_id, type, body, created_at",
-    rows: sql`SELECT id, org_id, type, body, at FROM subscribed`,
-    returning: "id",
-  },
-  {
-    name: "announcing",
-    into: "sweeps",
-    columns: "id, org_id, kind, endpoint_id, receivers, created_at",
-    rows: sql`
-      SELECT min(id), org_id, 'announce', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
-      FROM announced JOIN service_event USING (id) GROUP BY org_id, subject`,
-  },
-]
-
-/** `announcementParts` as CTEs. */
-export const announceAll = (sql: SqlClient.SqlClient) => ctes(sql, announcementParts(sql))
+export const announceAll = (sql: SqlClient.SqlClient) =>
+  sql.literal(`
+  subscribed AS MATERIALIZED (
+    SELECT id, org_id, type, body, at FROM service_event e WHERE EXISTS (
+      SELECT FROM webhook_endpoints w
+      WHERE w.org_id = e.org_id AND w.event_types IS NOT NULL AND w.event_types && e.topics AND w.id <> e.subject
+    )
+  ), announced AS (
+    INSERT INTO events (id, org_id, type, body, created_at)
+    SELECT id, org_id, type, body, at FROM subscribed RETURNING id
+  ), announcing AS (
+    INSERT INTO sweeps (id, org_id, kind, endpoint_id, receivers, created_at)
+    SELECT min(id), org_id, 'announce', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
+    FROM announced JOIN service_event USING (id) GROUP BY org_id, subject
+  )`)
 
 /** The columns of `service_event` for an event, but for its org; the topics are joined by spaces. */
 export const eventColumns = ({ id, type, body, except, createdAt }: ServiceEvent) => ({
@@ -105,39 +86,6 @@ export const onEmitted = (sql: SqlClient.SqlClient, listener: Effect.Effect<void
 /** Says that events may have been written. */
 export const emitted = (sql: SqlClient.SqlClient) => sql.afterCommit(listeners.get(sql) ?? Effect.void)
 
-/** Writes events where the tables of their orgs are. */
-export const writeEvents = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) =>
-  Effect.tap(write(sql, events), emitted(sql))
-
-const write = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) =>
-  byShard(
-    sql,
-    events,
-    ({ orgId }) => orgId,
-    (part) => {
-      const event: Part = { name: "service_event", rows: sql`SELECT t.* FROM ${eventRows(sql, part)}` }
-      return runParts(sql, [event, ...announcementParts(sql)], sql`SELECT 1`)
-    },
-  )
-
-/**
- * Makes a change and its events in one statement. In a distributed database the events are further statements of the
- * same transaction: Citus would send the rows between an INSERT and another one of the same statement to every node,
- * and the events of a change of the platform are in another schema.
- *
- * @param write makes the statement, with the events if the argument is defined
- * @param eventsOf the events of the rows that the statement has returned
- */
-export const withEvents = <Events, Row>(
-  sql: SqlClient.SqlClient,
-  write: (events: Events | undefined) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>,
-  events: Events,
-  eventsOf: (rows: ReadonlyArray<Row>) => ReadonlyArray<OrgEvent>,
-): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> =>
-  shardsOf(sql) === undefined
-    ? Effect.tap(write(events), (rows) => (eventsOf(rows).length === 0 ? Effect.void : emitted(sql)))
-    : sql.withTransaction(Effect.tap(write(undefined), (rows) => writeEvents(sql, eventsOf(rows))))
-
 /** The events that a sweep announces: those of one org that are about the same endpoint, or about none. */
 interface Announced {
   readonly orgId: string
@@ -152,20 +100,16 @@ export const deliverAnnounced = Effect.fnUntraced(function* (
 ) {
   const events = yield* sql<{ id: string; type: string }>`
     SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)} ORDER BY id`
-  const asked: ReadonlyArray<Part> = [
-    {
-      name: "asked",
-      isRead: true,
-      isMaterialized: true,
-      columns: "n bigint, id text, org_id text, type text, body text, topics text[], subject text, at timestamptz",
-      rows: sql`
-        SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
-          e.created_at AS at
-        FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
-          WITH ORDINALITY AS a (id, topics, n)
-        CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e`,
-    },
-    { name: "event", rows: sql`SELECT id FROM asked` },
-  ]
-  return (yield* runParts(sql, [...asked, ...deliverEvents(sql)], sql`SELECT 1 FROM made`)).length
+  const made = yield* sql`
+    WITH asked AS MATERIALIZED (
+      SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
+        e.created_at AS at
+      FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
+        WITH ORDINALITY AS a (id, topics, n)
+      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e
+    ), event AS (
+      SELECT id FROM asked
+    ), ${deliverEvents(sql)}
+    SELECT 1 FROM made`
+  return made.length
 })

@@ -9,8 +9,6 @@ import {
   topicsOf,
 } from "../../domain/webhooks/EventPatterns.ts"
 import { base32Digits, date, isOfOrg, texts } from "../database/fragments.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 import { endOfLane, isOrdered, lastOfLane, queueColumns } from "./lanes.ts"
 
 /**
@@ -20,171 +18,98 @@ import { endOfLane, isOrdered, lastOfLane, queueColumns } from "./lanes.ts"
 export const inlineReceivers = 32
 
 /**
- * The parts that insert the deliveries of events without a job, and the sweeps for the other deliveries, in one
- * statement. They read the part `asked` (n, id, org_id, type, body, topics, subject, at): the events in their order;
- * `subject` is the endpoint that gets no delivery, or empty. They also read `event` (id): the events of `asked` that
- * get deliveries. `swept` has the events with a sweep.
+ * The CTEs that insert the deliveries of events without a job, and the sweeps for the other deliveries. They read the
+ * CTE `asked` (n, id, org_id, type, body, topics, subject, at): the events in their order; `subject` is the endpoint
+ * that gets no delivery, or empty. They also read `event` (id): the events of `asked` that get deliveries. `made` has
+ * the event of each delivery, and `swept` the events with a sweep.
  *
  * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their
  * lock is shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
  * All statements lock endpoints in the order of their ids. receivers: the first deliveries; one is parked if its lane
  * has a backlog.
  */
-export const deliverEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => {
+export const deliverEvents = (sql: SqlClient.SqlClient) => {
   // Those that send in order come first, and always with their event: a sweep could come after a later event.
   const isInline = sql.literal(`rank < ${inlineReceivers} OR wanted_in_order`)
   const end = endOfLane(sql, sql.literal("r.last"), "r.number")
-  const toSweep = sql`
-    SELECT ${deliveryId(sql, "e.id", "32767")}, a.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), a.at
-    FROM event e
-    JOIN asked a ON a.id = e.id
-    JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
-    WHERE NOT (${isInline})
-    GROUP BY e.id, a.org_id, a.at`
-  return [
-    {
-      name: "wanted",
-      isRead: true,
-      isMaterialized: true,
-      columns: "org_id text, type text, subject text, endpoint text, wanted_in_order boolean, rank int",
-      rows: sql`
-        SELECT k.*, w.id AS endpoint, w.ordered AS wanted_in_order,
-          row_number() OVER (PARTITION BY k.org_id, k.type, k.subject ORDER BY NOT w.ordered, w.id)::int - 1 AS rank
-        FROM (SELECT DISTINCT org_id, type, topics, subject FROM asked) AS k
-        CROSS JOIN LATERAL (
-          SELECT id, ordered FROM webhook_endpoints
-          WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject OFFSET 0
-        ) AS w`,
-    },
-    {
-      name: "endpoints",
-      isRead: true,
-      isMaterialized: true,
-      columns: "id text, active boolean, ordered boolean, lane text, last timestamptz",
-      rows: sql`
-        SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane" })} AS last FROM (
-          SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint OFFSET 0
-        ) AS c
-        CROSS JOIN LATERAL (
-          SELECT id, active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
-          WHERE id = c.endpoint AND org_id = c.org_id FOR SHARE
-        ) AS w`,
-    },
-    {
-      name: "receivers",
-      isMaterialized: true,
-      rows: sql`
-        SELECT ${deliveryId(sql, "a.id", "x.rank")} AS id, a.id AS event_id, a.org_id, a.at, a.n,
-          octet_length(a.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last,
-          CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
-        FROM event e
-        JOIN asked a ON a.id = e.id
-        JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
-        JOIN endpoints w ON w.id = x.endpoint
-        WHERE ${isInline}`,
-    },
-    {
-      name: "made",
-      into: "deliveries",
-      columns: "id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at",
-      rows: sql`SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers`,
-      returning: "event_id",
-    },
-    {
-      name: "places",
-      isMaterialized: true,
-      rows: sql`
-        SELECT r.lane, r.id, r.event_id, CASE WHEN r.ordered THEN ${end} ELSE r.at END AS due_at,
-          r.ordered OR r.last IS NOT NULL AS parked, r.org_id, r.bytes, r.n
-        FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
-        WHERE r.state = 'pending'`,
-    },
-    {
-      name: "queued",
-      into: "pending_deliveries",
-      columns: queueColumns,
-      rows: sql`SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places ORDER BY n`,
-    },
-    {
-      name: "swept",
-      into: "sweeps",
-      columns: "id, org_id, kind, event_id, receivers, created_at",
-      rows: toSweep,
-      returning: "event_id",
-    },
-  ]
+  return sql`
+    wanted AS MATERIALIZED (
+      SELECT k.*, w.id AS endpoint, w.ordered AS wanted_in_order,
+        row_number() OVER (PARTITION BY k.org_id, k.type, k.subject ORDER BY NOT w.ordered, w.id)::int - 1 AS rank
+      FROM (SELECT DISTINCT org_id, type, topics, subject FROM asked) AS k
+      CROSS JOIN LATERAL (
+        SELECT id, ordered FROM webhook_endpoints
+        WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject OFFSET 0
+      ) AS w
+    ), endpoints AS MATERIALIZED (
+      SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane" })} AS last FROM (
+        SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint OFFSET 0
+      ) AS c
+      CROSS JOIN LATERAL (
+        SELECT id, active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
+        WHERE id = c.endpoint AND org_id = c.org_id FOR SHARE
+      ) AS w
+    ), receivers AS MATERIALIZED (
+      SELECT ${deliveryId(sql, "a.id", "x.rank")} AS id, a.id AS event_id, a.org_id, a.at, a.n,
+        octet_length(a.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last,
+        CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
+      FROM event e
+      JOIN asked a ON a.id = e.id
+      JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
+      JOIN endpoints w ON w.id = x.endpoint
+      WHERE ${isInline}
+    ), made AS (
+      INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at)
+      SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers RETURNING event_id
+    ), places AS MATERIALIZED (
+      SELECT r.lane, r.id, r.event_id, CASE WHEN r.ordered THEN ${end} ELSE r.at END AS due_at,
+        r.ordered OR r.last IS NOT NULL AS parked, r.org_id, r.bytes, r.n
+      FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
+      WHERE r.state = 'pending'
+    ), queued AS (
+      INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
+      SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places ORDER BY n
+    ), swept AS (
+      INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
+      SELECT ${deliveryId(sql, "e.id", "32767")}, a.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), a.at
+      FROM event e
+      JOIN asked a ON a.id = e.id
+      JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
+      WHERE NOT (${isInline})
+      GROUP BY e.id, a.org_id, a.at RETURNING event_id
+    )`
 }
 
 /**
- * The parts that insert events without a job and their deliveries. They read the part `asked` of `deliverEvents`, with
- * the column `key`. `event` has the ids of the inserted events; an event whose idempotency key is taken is not
- * inserted.
- */
-export const insertEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
-  {
-    name: "event",
-    into: "events",
-    columns: "id, org_id, type, body, idempotency_key, created_at",
-    // In the order of the keys: two statements with the same keys must not wait for each other.
-    rows: sql`SELECT id, org_id, type, body, key, at FROM asked ORDER BY org_id, key, n`,
-    unlessExists: true,
-    returning: "id",
-  },
-  ...deliverEvents(sql),
-]
-
-/**
- * The parts `lane_ends`, `made`, `places` and `queued`, which insert the deliveries of events and queue the pending
- * ones. They read the parts `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A
+ * The CTEs `lane_ends`, `made`, `places` and `queued`, which insert the deliveries of events and queue the pending
+ * ones. They read the CTEs `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A
  * receiver whose event is not in `event` is not inserted.
  *
  * @param parked `true` parks all of them; `false` parks those whose lane has a backlog
  */
-export const insertDeliveries = (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  now: DateTime.Utc,
-  parked: boolean,
-): ReadonlyArray<Part> => [
-  {
-    name: "lane_ends",
-    isRead: true,
-    isMaterialized: true,
-    columns: "lane text, last timestamptz, ordered boolean",
-    rows: sql`
-      SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane" })} AS last, ${isOrdered(sql, "l.endpoint")} AS ordered
-      FROM (
-        SELECT DISTINCT lane, endpoint, ${orgId}::text COLLATE "C" AS org_id FROM receivers WHERE state = 'pending'
-      ) AS l`,
-  },
-  {
-    name: "made",
-    into: "deliveries",
-    columns: "id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at",
-    rows: sql`
-      SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
-      FROM receivers r JOIN event ON event.id = r.event_id`,
-  },
-  {
-    name: "places",
-    isMaterialized: true,
-    rows: sql`
-      SELECT r.lane, r.id, event.id AS event_id,
-        CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END AS due_at,
-        ${parked}::boolean OR r.ordered OR r.last IS NOT NULL AS parked, event.bytes
-      FROM (
-        SELECT *, row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
-        FROM receivers JOIN lane_ends USING (lane)
-      ) r
-      JOIN event ON event.id = r.event_id WHERE r.state = 'pending'`,
-  },
-  {
-    name: "queued",
-    into: "pending_deliveries",
-    columns: queueColumns,
-    rows: sql`SELECT lane, id, event_id, 0, 0, due_at, parked, ${orgId}, bytes FROM places`,
-  },
-]
+export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: DateTime.Utc, parked: boolean) => sql`
+  lane_ends AS MATERIALIZED (
+    SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane" })} AS last, ${isOrdered(sql, "l.endpoint")} AS ordered
+    FROM (
+      SELECT DISTINCT lane, endpoint, ${orgId}::text COLLATE "C" AS org_id FROM receivers WHERE state = 'pending'
+    ) AS l
+  ), made AS (
+    INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
+    SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
+    FROM receivers r JOIN event ON event.id = r.event_id
+  ), places AS MATERIALIZED (
+    SELECT r.lane, r.id, event.id AS event_id,
+      CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END AS due_at,
+      ${parked}::boolean OR r.ordered OR r.last IS NOT NULL AS parked, event.bytes
+    FROM (
+      SELECT *, row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
+      FROM receivers JOIN lane_ends USING (lane)
+    ) r
+    JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
+  ), queued AS (
+    INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
+    SELECT lane, id, event_id, 0, 0, due_at, parked, ${orgId}, bytes FROM places
+  )`
 
 /** The endpoints whose delivery of an event does not exist yet. */
 interface FanOut {
@@ -211,23 +136,15 @@ export const fanOut = Effect.fnUntraced(function* (
   const lanes = new Map(candidates.map(({ id, lane }) => [id, lane]))
   const to = endpointReceivers(candidates)
   const ids = yield* Effect.forEach(to, () => random.ulid)
-  const event: ReadonlyArray<Part> = [
-    {
-      name: "receivers",
-      rows: sql`
-        SELECT r.*, ${eventId} AS event_id FROM unnest(${texts(ids)}, ${texts(to.map(({ endpointId }) => endpointId))},
-          ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
-          AS r (id, endpoint, state, lane)`,
-    },
-    {
-      name: "event",
-      isRead: true,
-      columns: "id text, job_id text, bytes int",
-      rows: sql`
-        SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}`,
-    },
-  ]
-  yield* runParts(sql, [...event, ...insertDeliveries(sql, orgId, createdAt, true)], sql`SELECT 1`)
+  yield* sql`
+    WITH receivers AS (
+      SELECT r.*, ${eventId} AS event_id FROM unnest(${texts(ids)}, ${texts(to.map(({ endpointId }) => endpointId))},
+        ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
+        AS r (id, endpoint, state, lane)
+    ), event AS (
+      SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}
+    ), ${insertDeliveries(sql, orgId, createdAt, true)}
+    SELECT 1`
   return to.length
 })
 

@@ -2,8 +2,6 @@ import { type DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
 import { date, texts } from "../database/fragments.ts"
-import type { Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
 
 /** The columns of a delivery that is queued without a claim, in the order in which every statement inserts them. */
 export const queueColumns = "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes"
@@ -73,16 +71,11 @@ export const cancelLanes = Effect.fnUntraced(function* (
   const { rows } = yield* cancelBatch(sql, lanes, "", inlineCancellations, now)
   if (rows < inlineCancellations) return
   const ids = yield* Effect.forEach(ended, () => random.ulid)
-  const made: Part = {
-    name: "made",
-    into: "sweeps",
-    columns: "id, org_id, kind, endpoint_id, lane, created_at",
-    rows: sql`
-      SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}::timestamptz
-      FROM unnest(${texts(ids)}, ${texts(ended.map(({ orgId }) => orgId))},
-        ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane)`,
-  }
-  yield* runParts(sql, [made], sql`SELECT 1`)
+  yield* sql`
+    INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, created_at)
+    SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}
+    FROM unnest(${texts(ids)}, ${texts(ended.map(({ orgId }) => orgId))},
+      ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane)`
 })
 
 /**

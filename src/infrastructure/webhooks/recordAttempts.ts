@@ -12,9 +12,7 @@ import {
 import { deactivated, makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { laneId } from "../../domain/webhooks/Slots.ts"
 import { date, integers, texts, times } from "../database/fragments.ts"
-import { namesOf, type Part } from "../database/parts.ts"
-import { runParts } from "../database/runParts.ts"
-import { announcementParts, emitted, eventRows } from "./emitEvents.ts"
+import { announceAll, emitted, eventRows } from "./emitEvents.ts"
 import { cancelLanes, type EndedLane, nextLane } from "./lanes.ts"
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
@@ -77,50 +75,17 @@ const failedOf = (
     },
   )
 
-/** The parts that announce the deliveries that have failed now. One that was canceled in flight stays canceled. */
-const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>): ReadonlyArray<Part> =>
+/** The CTEs that announce the deliveries that have failed now. One that was canceled in flight stays canceled. */
+const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>) =>
   failed.length === 0
-    ? []
-    : [
-        {
-          name: "service_event",
-          isRead: true,
-          columns: "id text, org_id text, topics text[], subject text, at timestamptz",
-          rows: sql`
-            SELECT t.* FROM unnest(${texts(failed.map(({ deliveryId }) => deliveryId))}, ${texts(failed.map(({ event }) => event.id))})
-              AS f (delivery_id, event_id)
-            JOIN ${eventRows(sql, failed)} ON t.id = f.event_id
-            JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
-            JOIN ours ON ours.id = f.delivery_id`,
-        },
-        ...announcementParts(sql),
-      ]
-
-const attemptColumns = `delivery_id text, org_id text, number int, started_at timestamptz, duration_ms int, status int,
-  failure text, error text, body text`
-
-/**
- * The parts that insert the previous attempts, which the rows of the deliveries kept until now. Most deliveries have
- * one attempt, and no row here.
- */
-const writeAttempts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
-  {
-    name: "previous",
-    isRead: true,
-    isNamed: true,
-    columns: attemptColumns,
-    rows: sql`
-      SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
-        (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
-      FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)`,
-  },
-  {
-    name: "written",
-    into: "delivery_attempts",
-    columns: namesOf(attemptColumns).join(", "),
-    rows: sql`SELECT * FROM previous`,
-  },
-]
+    ? sql.literal("")
+    : sql`, service_event AS (
+        SELECT t.* FROM unnest(${texts(failed.map(({ deliveryId }) => deliveryId))}, ${texts(failed.map(({ event }) => event.id))})
+          AS f (delivery_id, event_id)
+        JOIN ${eventRows(sql, failed)} ON t.id = f.event_id
+        JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
+        JOIN ours ON ours.id = f.delivery_id
+      ), ${announceAll(sql)}`
 
 /**
  * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their
@@ -129,7 +94,8 @@ const writeAttempts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
  *
  * made: the attempts. held: the attempts with the delivery's row and its place in the queue. ended: the rows that leave
  * the queue. retried: the rows that wait for a retry. ours: the deliveries that this worker still claims. moved: their
- * new state.
+ * new state. written: the previous attempts, which the rows of the deliveries kept until now. Most deliveries have one
+ * attempt, and no row there.
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -137,8 +103,10 @@ const moveOn = (
   now: DateTime.Utc,
   commit: Statement.Fragment,
   failed: ReadonlyArray<Failed>,
-) => {
-  const made = sql`
+) => sql<{ id: string }>`
+  WITH transaction AS MATERIALIZED (
+    SELECT ${commit}
+  ), made AS (
     SELECT made.* FROM transaction CROSS JOIN unnest(
       ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => stateAfter[r.decision._tag])}, ${time(records, (r) => r.nextAttemptAt)},
       ${integer(records, (r) => r.delivery.attempts + 1)},
@@ -146,48 +114,42 @@ const moveOn = (
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
       ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))},
       ${texts(records.map((r) => `${r.delivery.ordered}`))}::boolean[]
-    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)`
-  const held = sql`
+    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)
+  ), held AS (
     SELECT made.*, d.last, p.place
     FROM made
     CROSS JOIN LATERAL (SELECT d AS last FROM deliveries d WHERE id = made.id FOR NO KEY UPDATE) AS d
     LEFT JOIN LATERAL (
       SELECT ctid AS place FROM pending_deliveries p
       WHERE p.lane = (d.last).lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
-    ) AS p ON true`
-  const ended = sql`
+    ) AS p ON true
+  ), ended AS (
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
-    RETURNING delivery_id AS id`
-  const retried = sql`
+    RETURNING delivery_id AS id
+  ), retried AS (
     -- In a lane that sends in order, a retry keeps its place, and holds the later ones back until the lease.
     UPDATE pending_deliveries p SET claim_id = NULL, lease_until = CASE WHEN held.ordered THEN held.next_at END,
       due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, parked = held.ordered,
       attempts = held.number, tries = p.tries + 1
     FROM held
     WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid
-    RETURNING p.delivery_id AS id`
-  const ours = sql`
-    SELECT id FROM ended UNION ALL SELECT id FROM retried UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id`
-  const moved = sql`
+    RETURNING p.delivery_id AS id
+  ), ours AS (
+    SELECT id FROM ended UNION ALL SELECT id FROM retried UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id
+  ), moved AS (
     UPDATE deliveries d SET attempts = held.number, claim_id = NULL, lease_until = NULL, updated_at = ${date(now)},
       attempt_started_at = held.started_at, attempt_duration_ms = held.duration_ms, attempt_status = held.status,
       attempt_failure = held.failure, attempt_error = held.error, attempt_body = held.body,
       -- A delivery that was canceled in flight stays canceled unless it succeeded.
       state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
-    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id`
-  const parts: ReadonlyArray<Part> = [
-    { name: "transaction", isRead: true, isMaterialized: true, rows: sql`SELECT ${commit}` },
-    { name: "made", isRead: true, columns: "id text", rows: made },
-    { name: "held", isRead: true, rows: held },
-    { name: "ended", isRead: true, rows: ended },
-    { name: "retried", isRead: true, rows: retried },
-    { name: "ours", isRead: true, columns: "id text", rows: ours },
-    { name: "moved", isRead: true, rows: moved },
-    ...writeAttempts(sql),
-    ...announceFailed(sql, failed),
-  ]
-  return runParts<{ id: string }>(sql, parts, sql`SELECT id FROM made WHERE id NOT IN (SELECT id FROM ours)`)
-}
+    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id
+  ), written AS (
+    INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
+    SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
+      (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
+    FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)
+  )${announceFailed(sql, failed)}
+  SELECT id FROM made WHERE id NOT IN (SELECT id FROM ours)`
 
 /** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
 export const recordAttempts = Effect.fnUntraced(function* (
@@ -308,16 +270,11 @@ const recordCallbacks = Effect.fnUntraced(function* (
   const fails = [...failing.keys()].filter((lane) => lanes.has(lane)).sort()
   if (works.length > 0) yield* sql`DELETE FROM failing_callbacks WHERE lane = ANY(${texts(works)})`
   if (fails.length === 0) return
-  const made: Part = {
-    name: "made",
-    into: "failing_callbacks",
-    columns: "lane, org_id, failing_since",
-    unlessExists: true,
-    rows: sql`
-      SELECT lane, org_id, ${date(now)}::timestamptz FROM unnest(${texts(fails)}, ${texts(fails.map((lane) => lanes.get(lane)!))})
-        AS l (lane, org_id)`,
-  }
-  yield* runParts(sql, [made], sql`SELECT 1`)
+  yield* sql`
+    INSERT INTO failing_callbacks (lane, org_id, failing_since)
+    SELECT lane, org_id, ${date(now)}::timestamptz FROM unnest(${texts(fails)}, ${texts(fails.map((lane) => lanes.get(lane)!))})
+      AS l (lane, org_id)
+    ON CONFLICT DO NOTHING`
 })
 
 /** The events that announce deactivations. A delivery of an event of the service's own makes no other event. */
@@ -350,47 +307,28 @@ const deactivate = Effect.fnUntraced(function* (
   )
   const entries = yield* Effect.forEach(records, () => random.ulid)
   const events = yield* announcements(random, records, now)
-  const parts: ReadonlyArray<Part> = [
-    {
-      name: "ending",
-      isRead: true,
-      rows: sql`
-        SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
-          ${times(failingSince)}, ${texts(entries)}) AS e (id, url, failing_since, entry)
-        CROSS JOIN LATERAL (SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE id = e.id OFFSET 0) w`,
-    },
-    {
-      name: "ended",
-      isRead: true,
-      columns: "id text, org_id text, deactivated_reason text, old_lane text, entry text",
-      rows: sql`
-        UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
-          deactivated_at = ${date(now)},
-          deactivated_reason = CASE WHEN ending.failing_since IS NULL THEN 'gone' ELSE 'failing' END
-        FROM ending
-        WHERE w.id = ending.id AND w.url = ending.url AND w.active
-          AND (ending.failing_since IS NULL OR ending.failing_since = w.failing_since)
-        RETURNING w.id, w.org_id, w.deactivated_reason, ending.old_lane, ending.entry`,
-    },
-    {
-      name: "written",
-      into: "audit_log",
-      columns: "id, org_id, at, actor, action, target, details, request_id",
-      rows: sql`
-        SELECT entry, org_id, ${date(now)}::timestamptz, 'service', 'webhook_endpoint.deactivate', id,
-          json_build_object('reason', deactivated_reason)::text, NULL
-        FROM ended`,
-    },
-    {
-      name: "service_event",
-      isRead: true,
-      columns: "id text, org_id text, topics text[], subject text, at timestamptz",
-      rows: sql`SELECT t.* FROM ended JOIN ${eventRows(sql, events)} ON t.subject = ended.id`,
-    },
-    ...announcementParts(sql),
-  ]
-  const select = sql`SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane FROM ended`
-  return yield* runParts<EndedLane>(sql, parts, select)
+  return yield* sql<EndedLane>`
+    WITH ending AS (
+      SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
+        ${times(failingSince)}, ${texts(entries)}) AS e (id, url, failing_since, entry)
+      CROSS JOIN LATERAL (SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE id = e.id OFFSET 0) w
+    ), ended AS (
+      UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
+        deactivated_at = ${date(now)},
+        deactivated_reason = CASE WHEN ending.failing_since IS NULL THEN 'gone' ELSE 'failing' END
+      FROM ending
+      WHERE w.id = ending.id AND w.url = ending.url AND w.active
+        AND (ending.failing_since IS NULL OR ending.failing_since = w.failing_since)
+      RETURNING w.id, w.org_id, w.deactivated_reason, ending.old_lane, ending.entry
+    ), written AS (
+      INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
+      SELECT entry, org_id, ${date(now)}::timestamptz, 'service', 'webhook_endpoint.deactivate', id,
+        json_build_object('reason', deactivated_reason)::text, NULL
+      FROM ended
+    ), service_event AS (
+      SELECT t.* FROM ended JOIN ${eventRows(sql, events)} ON t.subject = ended.id
+    ), ${announceAll(sql)}
+    SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane FROM ended`
 })
 
 /**

@@ -1,9 +1,6 @@
 import { layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
-import { eachShard, inOrg } from "#src/infrastructure/database/shards.ts"
-import { orUnavailable } from "#src/infrastructure/database/orUnavailable.ts"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
@@ -18,7 +15,6 @@ import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpoi
 import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/webhooks.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
-import { onCitus } from "../../support/citus.ts"
 import { databases } from "../../support/databases.ts"
 import { webhookLimits } from "./webhookLimits.ts"
 import { backlog } from "./backlog.ts"
@@ -52,7 +48,7 @@ class Leftovers extends Context.Service<Leftovers, { readonly putOff: Effect.Eff
   static readonly sql = Layer.effect(
     Leftovers,
     Effect.map(SqlClient.SqlClient, (sql) => {
-      const putOff = eachShard(sql, orUnavailable(sql`UPDATE pending_deliveries SET parked = false WHERE parked`))
+      const putOff = sql`UPDATE pending_deliveries SET parked = false WHERE parked`
       return Leftovers.of({ putOff: Effect.asVoid(Effect.orDie(putOff)) })
     }),
   )
@@ -84,38 +80,11 @@ const sql = Layer.mergeAll(
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
-/**
- * An org's first entry in the log of its shard too, so that its id is taken in both logs: `assertAudited` needs one
- * that is.
- */
-const takenIds = Layer.effect(
-  OrgRepository,
-  Effect.zipWith(OrgRepository, SqlClient.SqlClient, (orgs, sql) =>
-    OrgRepository.of({
-      ...orgs,
-      insert: (org, entry) =>
-        Effect.andThen(
-          orgs.insert(org, entry),
-          inOrg(
-            sql,
-            org.orgId,
-          )(sql`
-            INSERT INTO audit_log (id, org_id, at, actor, action, target, details)
-            VALUES (${entry.id}, ${org.orgId}, now(), 'administrator', 'org.create', ${org.orgId}, '{}')`).pipe(
-            Effect.asVoid,
-            Effect.orDie,
-          ),
-        ),
-    }),
-  ),
-)
-
 /** Runs one suite on three backends, as for the platform's repositories. */
 const backends = {
   fake: Layer.provideMerge(Layer.mergeAll(Events.fake, Leftovers.fake, Paces.fake), fakes.layer),
   embedded: Layer.provide(sql, databases.embedded),
   postgres: Layer.provide(sql, databases.postgres),
-  ...("citus" in onCitus ? { citus: takenIds.pipe(Layer.provideMerge(sql), Layer.provide(onCitus.citus)) } : {}),
 }
 
 for (const [name, repositories] of Object.entries(backends)) {

@@ -1,6 +1,5 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { everywhere } from "#src/infrastructure/database/shards.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 
 /** The stored events, including those without a delivery, which no port returns. */
@@ -24,8 +23,8 @@ export const sql = Layer.effect(
   Events,
   Effect.map(SqlClient.SqlClient, (sql) => ({
     of: (jobId) =>
-      everywhere(sql, sql<{ body: string }>`SELECT body FROM events WHERE job_id = ${jobId}`).pipe(
-        Effect.map((rows) => rows.flat().map(({ body }) => body)),
+      sql<{ body: string }>`SELECT body FROM events WHERE job_id = ${jobId}`.pipe(
+        Effect.map((rows) => rows.map(({ body }) => body)),
         Effect.orDie,
       ),
   })),

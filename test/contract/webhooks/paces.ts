@@ -3,7 +3,6 @@ import { Clock, Context, DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { paceHorizonMillis, paceMargin } from "#src/domain/webhooks/Slots.ts"
-import { inOrg } from "#src/infrastructure/database/shards.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 import { insertOrg } from "../support.ts"
 import {
@@ -57,20 +56,14 @@ export const sql = Layer.effect(
   Paces,
   Effect.map(SqlClient.SqlClient, (sql) => ({
     // The statements of one transaction see the same now().
-    atOnce: (orgId, effect) =>
-      inOrg(sql, orgId)(sql.withTransaction(effect)).pipe(Effect.catchTag("SqlError", Effect.die)) as typeof effect,
+    atOnce: (_orgId, effect) =>
+      sql.withTransaction(effect).pipe(Effect.catchTag("SqlError", Effect.die)) as typeof effect,
     forward: (orgId, millis) =>
-      inOrg(
-        sql,
-        orgId,
-      )(sql`
+      sql`
         UPDATE endpoint_paces SET next_at = next_at - ${millis}::float8 * interval '1 millisecond'
-        WHERE org_id = ${orgId}`).pipe(Effect.asVoid, Effect.orDie),
+        WHERE org_id = ${orgId}`.pipe(Effect.asVoid, Effect.orDie),
     of: (orgId) =>
-      inOrg(
-        sql,
-        orgId,
-      )(sql<{ id: string }>`SELECT endpoint_id AS id FROM endpoint_paces WHERE org_id = ${orgId}`).pipe(
+      sql<{ id: string }>`SELECT endpoint_id AS id FROM endpoint_paces WHERE org_id = ${orgId}`.pipe(
         Effect.map((rows) => rows.map(({ id }) => id)),
         Effect.orDie,
       ),

@@ -1,15 +1,13 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { PgClient } from "@effect/sql-pg"
 import { expect, it, layer } from "@effect/vitest"
-import { Context, Effect, Exit, Fiber, Layer, Redacted, Result } from "effect"
+import { Context, Effect, Exit, Layer, Redacted, Result } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { chownSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
-import { nodeWatch } from "#src/infrastructure/database/citus/DistributedClient.ts"
 import { parseDatabaseUrl } from "#src/infrastructure/database/DatabaseUrl.ts"
-import { client, describeSqlError, poolConfig } from "#src/infrastructure/database/PostgresDatabase.ts"
+import { client, describeSqlError } from "#src/infrastructure/database/PostgresDatabase.ts"
 import { makePostgres } from "../../faults/postgres.ts"
 import { makeAuthority, selfSigned } from "../../support/certificate.ts"
 import { adminClient } from "../../support/databases.ts"
@@ -166,26 +164,6 @@ layer(TlsPostgres.layer, { excludeTestServices: true, timeout: 60_000 })(
         rmSync(path)
         expect(context()).toBe(after)
       }),
-    )
-
-    it.effect("ends with the node of Citus that falls silent, also when it is encrypted", () =>
-      Effect.gen(function* () {
-        const { allow, url } = yield* TlsPostgres
-        yield* allow(anyone)
-        for (const mode of ["prefer", "require"]) {
-          const proxy = yield* proxied(url)
-          const at = Redacted.make(`${proxy.url}?sslmode=${mode}`)
-          const { hostname: host, port } = new URL(proxy.url)
-          const watch = yield* nodeWatch(at, { host, port: Number(port) })
-          const config = yield* poolConfig(at, {}, watch.open)
-          const sql = yield* PgClient.make({ ...config, minConnections: 0, maxConnections: 1 })
-          const ssl = yield* sql`SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`
-          expect(ssl).toEqual([{ ssl: true }])
-          const running = yield* Effect.forkChild(Effect.exit(sql`SELECT pg_sleep(600)`))
-          yield* proxy.silence
-          expect(Exit.isFailure(yield* Fiber.join(running))).toBe(true)
-        }
-      }).pipe(Effect.scoped, Effect.provide(Reactivity.layer)),
     )
 
     it.effect("needs no TLS of the server with prefer", () =>
