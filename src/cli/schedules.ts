@@ -64,7 +64,7 @@ const get = Command.make("get", { schedule }, ({ schedule }) =>
       ),
     }),
   ),
-).pipe(Command.withDescription("Show a schedule, its next five firings and its last job"))
+).pipe(Command.withDescription("Show a schedule, its next five runs and its last job"))
 
 const changed = Struct.omit(UpdateJobSchedule.fields, ["schedule_id", "callback_secret"])
 
@@ -90,7 +90,7 @@ const run = Command.make("run", { schedule }, ({ schedule }) =>
     (gatehouse) => gatehouse.schedules.run({ payload: { schedule_id: schedule } }),
     ({ job_id }) => ({ out: job_id, note: "The job is queued." }),
   ),
-).pipe(Command.withDescription("Create a job of a schedule now, beside its firings"))
+).pipe(Command.withDescription("Create a job of a schedule now, beside its runs"))
 
 const remove = Command.make("delete", { schedule }, ({ schedule }) =>
   call(

@@ -1,7 +1,7 @@
 import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { InvalidRequest } from "#src/domain/Errors.ts"
-import { changedFiring, nextFiring } from "#src/domain/jobs/firings.ts"
+import { changedRun, nextRun } from "#src/domain/jobs/scheduleRuns.ts"
 import {
   isBlocked,
   JobScheduleRepository,
@@ -109,7 +109,7 @@ export const layer = Layer.effect(
         const { row } = stored
         const { cron = row.cron, overlap = row.overlap, timezone = row.timezone, workflow = row.workflow } = changes
         const next_at = yield* Effect.mapError(
-          Effect.fromResult(changedFiring({ ...row, nextAt: row.next_at }, changes, now)),
+          Effect.fromResult(changedRun({ ...row, nextAt: row.next_at }, changes, now)),
           (error) => new InvalidRequest({ error: `${error}.` }),
         )
         const input = changes.input === undefined ? row.input : toStoredJson(changes.input)
@@ -146,7 +146,7 @@ export const layer = Layer.effect(
           schedules.delete(scheduleId)
         }),
 
-      fireDue: Effect.fnUntraced(function* ({ now, ...batch }) {
+      runDue: Effect.fnUntraced(function* ({ now, ...batch }) {
         const { next, picked } = batchOf(
           [...schedules.values()]
             .filter(({ row }) => row.next_at !== null)
@@ -160,7 +160,7 @@ export const layer = Layer.effect(
           const blocked = isBlocked(overlap, lastJobOf(stored)?.status ?? null)
           const created = blocked ? undefined : yield* Effect.result(createJob(stored, yield* random.ulid, now))
           if (created !== undefined && Result.isSuccess(created)) orgs.push(stored.orgId)
-          const nextAt = Result.getOrUndefined(nextFiring(cron, timezone, now))
+          const nextAt = Result.getOrUndefined(nextRun(cron, timezone, now))
           if (nextAt === undefined) schedules.delete(id)
           else schedules.set(id, { ...schedules.get(id)!, row: { ...stored.row, next_at: nextAt } })
         }

@@ -50,7 +50,7 @@ const begin = Effect.gen(function* () {
 describe.concurrent("steps of the wall clock", () => {
   // Seen failing with keys that are accepted with any `expiresAt`.
   it.live(
-    "an hour ahead: keys and leases expire, missed firings create one job together, and everything else continues",
+    "an hour ahead: keys and leases expire, missed runs create one job together, and everything else continues",
     () =>
       Effect.gen(function* () {
         const { call, expiring, jobs, register, step, validate, witness } = yield* begin
@@ -70,7 +70,7 @@ describe.concurrent("steps of the wall clock", () => {
           [yield* validate(key), yield* register, yield* jobs("leased"), yield* jobs("scheduled")],
           [401, 401, ["queued"], ["queued"]],
         )
-        // After the step back the key and the tokens are valid again, and nothing fires twice.
+        // After the step back the key and the tokens are valid again, and nothing runs twice.
         yield* step(-1)
         yield* Effect.sleep("2 seconds")
         assert.deepStrictEqual(
@@ -83,7 +83,7 @@ describe.concurrent("steps of the wall clock", () => {
   // Seen failing when failures without a credential were counted by the wall clock: clients were locked out for an
   // hour. Also when deliveries that were due before the step and not claimed waited until the clock had caught up.
   it.live(
-    "an hour back: no lease expires, nothing fires twice, events are sent at once, and no client is locked out",
+    "an hour back: no lease expires, nothing runs twice, events are sent at once, and no client is locked out",
     () =>
       Effect.gen(function* () {
         const { call, expiring, guess, jobs, register, step, validate, witness } = yield* begin

@@ -15,7 +15,7 @@ const leasedQuotas = "domain/keys/LeasedQuotas.ts"
 const finishJobs = "infrastructure/jobs/finishJobs.ts"
 const jobRepository = "infrastructure/jobs/JobRepository.ts"
 const jobEnd = "domain/jobs/JobEnd.ts"
-const schedules = "infrastructure/jobs/fireSchedules.ts"
+const schedules = "infrastructure/jobs/runSchedules.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
 const claim = "infrastructure/webhooks/claimDeliveries.ts"
 const insert = "infrastructure/webhooks/insertEvents.ts"
@@ -218,13 +218,13 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "a schedule does not move on",
     about: "A run leaves the schedule due.",
-    edits: [[schedules, "SET next_at = fired.next_at,", "SET next_at = job_schedules.next_at,"]],
+    edits: [[schedules, "SET next_at = ran.next_at,", "SET next_at = job_schedules.next_at,"]],
   },
   {
     name: "a run is forgotten",
     about: "The next run is searched from a minute later.",
     edits: [
-      [schedules, "nextFiring(cron, timezone, now)", "nextFiring(cron, timezone, DateTime.add(now, { minutes: 1 }))"],
+      [schedules, "nextRun(cron, timezone, now)", "nextRun(cron, timezone, DateTime.add(now, { minutes: 1 }))"],
       [schedules, 'import { Effect, Result } from "effect"', 'import { DateTime, Effect, Result } from "effect"'],
     ],
   },

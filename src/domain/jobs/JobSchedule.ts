@@ -20,13 +20,12 @@ const optionalFields = {
     examples: ["Europe/Berlin"],
   }),
   overlap: Schema.optionalKey(Overlap).annotate({
-    description:
-      "skip: a firing creates no job while the last job of this schedule is queued or running. Default: allow.",
+    description: "skip: a run creates no job while the last job of this schedule is queued or running. Default: allow.",
     examples: ["skip"],
   }),
   active: Schema.optionalKey(Schema.Boolean).annotate({
     description:
-      "false: the schedule is paused and does not fire. Firings of the pause are not made up for. Default: true.",
+      "false: the schedule is paused and does not run. Runs of the pause are not made up for. Default: true.",
   }),
 }
 
@@ -57,7 +56,7 @@ export const UpdateJobSchedule = Schema.Struct({ schedule_id: Id, ...changeField
     examples: [{ schedule_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", active: false }],
   })
 
-/** A schedule: each firing creates a job. */
+/** A schedule: each run creates a job. */
 export const JobSchedule = Schema.Struct({
   schedule_id: Id,
   workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
@@ -66,7 +65,7 @@ export const JobSchedule = Schema.Struct({
   ...sharedFields,
   overlap: Overlap.annotate({ examples: ["allow"] }),
   active: Schema.Boolean.annotate({ examples: [true] }),
-  next_at: Schema.NullOr(Timestamp).annotate({ description: "The next firing. null: the schedule is paused." }),
+  next_at: Schema.NullOr(Timestamp).annotate({ description: "The next run. null: the schedule is paused." }),
   created_at: Timestamp,
 }).annotate({ identifier: "JobSchedule" })
 export interface JobSchedule extends Schema.Schema.Type<typeof JobSchedule> {}
@@ -80,10 +79,10 @@ export const LastJob = Schema.Struct({
 }).annotate({ identifier: "LastJob" })
 export interface LastJob extends Schema.Schema.Type<typeof LastJob> {}
 
-/** A schedule with its next firings and its last job. */
+/** A schedule with its next runs and its last job. */
 export const JobScheduleDetail = Schema.Struct({
   ...JobSchedule.fields,
-  next_times: Schema.Array(Timestamp).annotate({ description: "The next five firings. None while it is paused." }),
+  next_times: Schema.Array(Timestamp).annotate({ description: "The next five runs. None while it is paused." }),
   last_job: Schema.NullOr(LastJob).annotate({
     description: "The last job that the schedule created. null: none, or it is past its retention.",
   }),

@@ -28,15 +28,15 @@ export interface JobScheduleChanges extends Partial<JobTemplate> {
 }
 
 /** The request of one batch of due schedules. */
-export interface FireBatch extends TurnBatch {
+export interface RunBatch extends TurnBatch {
   readonly now: DateTime.Utc
 }
 
 /** The result of one batch of due schedules. */
-export interface FiredSchedules {
+export interface RunSchedules {
   /** The org of each new job. */
   readonly orgs: ReadonlyArray<string>
-  /** The schedules with a new firing time, including those that created no job. */
+  /** The schedules with a new run time, including those that created no job. */
   readonly moved: number
   readonly next: string | null
 }
@@ -54,7 +54,7 @@ export class JobScheduleRepository extends Context.Service<
       orgId: string,
       scheduleId: string,
     ) => Effect.Effect<{ readonly schedule: JobSchedule; readonly lastJob: LastJob | null }, NotFound | Unavailable>
-    /** Changes a schedule; `changedFiring` decides when it fires next. Fails when the org has too many stored bytes. */
+    /** Changes a schedule; `changedRun` decides when it runs next. Fails when the org has too many stored bytes. */
     readonly update: (
       orgId: string,
       scheduleId: string,
@@ -68,7 +68,7 @@ export class JobScheduleRepository extends Context.Service<
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
     /**
-     * Creates a job of a schedule now. Its firings stay. Fails with a `Conflict` when `isBlocked`, and when the org has
+     * Creates a job of a schedule now. Its runs stay. Fails with a `Conflict` when `isBlocked`, and when the org has
      * reached its limit of unfinished jobs or of stored bytes.
      */
     readonly run: (
@@ -78,11 +78,11 @@ export class JobScheduleRepository extends Context.Service<
       now: DateTime.Utc,
     ) => Effect.Effect<void, Conflict | LimitReached | NotFound | Unavailable>
     /**
-     * Fires the due schedules of a batch in one transaction: creates one job for each and sets its next firing time.
-     * Skips schedules that another replica is firing. A schedule creates no job when `isBlocked`, or when its org has
-     * reached its limit of unfinished jobs or of stored bytes; its next firing time is set all the same.
+     * Runs the due schedules of a batch in one transaction: creates one job for each and sets its next run time.
+     * Skips schedules that another replica is running. A schedule creates no job when `isBlocked`, or when its org has
+     * reached its limit of unfinished jobs or of stored bytes; its next run time is set all the same.
      */
-    readonly fireDue: (batch: FireBatch) => Effect.Effect<FiredSchedules, Unavailable>
+    readonly runDue: (batch: RunBatch) => Effect.Effect<RunSchedules, Unavailable>
   }
 >()("gatehouse/domain/JobSchedules/JobScheduleRepository") {}
 

@@ -1,7 +1,7 @@
 import { Context, DateTime, Effect, Layer, type Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
-import { nextFiring, nextFirings } from "./firings.ts"
+import { nextRun, nextRuns } from "./scheduleRuns.ts"
 import {
   type Conflict,
   InvalidRequest,
@@ -19,16 +19,16 @@ import { inTurns } from "../Turns.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 
-/** Schedules that one transaction fires. */
-const maxFireBatch = 500
-/** The firings that `get` shows. */
-const shownFirings = 5
+/** Schedules that one transaction runs. */
+const maxRunBatch = 500
+/** The runs that `get` shows. */
+const shownRuns = 5
 
-/** Fails with `InvalidRequest` when a firing cannot be computed. */
-const orInvalid = <A>(firing: Result.Result<A, string>) =>
-  Effect.mapError(Effect.fromResult(firing), (error) => new InvalidRequest({ error: `${error}.` }))
+/** Fails with `InvalidRequest` when a run cannot be computed. */
+const orInvalid = <A>(run: Result.Result<A, string>) =>
+  Effect.mapError(Effect.fromResult(run), (error) => new InvalidRequest({ error: `${error}.` }))
 
-/** The schedules of the current tenant, and their firings. */
+/** The schedules of the current tenant, and their runs. */
 export class JobSchedules extends Context.Service<
   JobSchedules,
   {
@@ -46,7 +46,7 @@ export class JobSchedules extends Context.Service<
       Unauthorized | Unavailable,
       CurrentPrincipal
     >
-    /** A schedule with its next firings and its last job. */
+    /** A schedule with its next runs and its last job. */
     readonly get: (
       scheduleId: string,
     ) => Effect.Effect<JobScheduleDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
@@ -64,8 +64,8 @@ export class JobSchedules extends Context.Service<
     readonly remove: (
       scheduleId: string,
     ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
-    /** Fires all due schedules; orgs take turns. */
-    readonly fireDue: Effect.Effect<void, Unavailable>
+    /** Runs all due schedules; orgs take turns. */
+    readonly runDue: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/JobSchedules") {
   static readonly layer = Layer.effect(
@@ -81,7 +81,7 @@ export class JobSchedules extends Context.Service<
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const { active = true, cron, overlap = "allow", timezone = "UTC", workflow } = input
-        const nextAt = yield* orInvalid(nextFiring(cron, timezone, now))
+        const nextAt = yield* orInvalid(nextRun(cron, timezone, now))
         const scheduleId = yield* random.ulid
         const schedule = {
           ...(yield* templates.prepare(input, scheduleId)),
@@ -109,7 +109,7 @@ export class JobSchedules extends Context.Service<
         const orgId = yield* currentTenant
         const { lastJob, schedule } = yield* repository.find(orgId, scheduleId)
         const { active, cron, timezone } = schedule
-        const next_times = active ? nextFirings(cron, timezone, yield* DateTime.now, shownFirings) : []
+        const next_times = active ? nextRuns(cron, timezone, yield* DateTime.now, shownRuns) : []
         return { ...schedule, next_times, last_job: lastJob }
       })
 
@@ -137,16 +137,16 @@ export class JobSchedules extends Context.Service<
         yield* repository.remove(orgId, scheduleId, entry)
       })
 
-      const fireDue = inTurns(
-        maxFireBatch,
+      const runDue = inTurns(
+        maxRunBatch,
         Effect.fnUntraced(function* (batch) {
-          const { moved, next, orgs } = yield* repository.fireDue({ ...batch, now: yield* DateTime.now })
+          const { moved, next, orgs } = yield* repository.runDue({ ...batch, now: yield* DateTime.now })
           yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })
           return { moved, next }
         }),
       )
 
-      return JobSchedules.of({ create, list, get, update, run, remove, fireDue })
+      return JobSchedules.of({ create, list, get, update, run, remove, runDue })
     }),
   )
 }

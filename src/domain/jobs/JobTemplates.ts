@@ -8,7 +8,7 @@ import type { jobFields } from "./Job.ts"
 export const withoutUndefined = <A extends object>(fields: A): { [K in keyof A]?: Exclude<A[K], undefined> } =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never
 
-/** The contents of a new job. A schedule has one and copies it at each firing. */
+/** The contents of a new job. A schedule has one and copies it at each run. */
 export interface JobTemplate {
   readonly workflow: string
   readonly input: unknown

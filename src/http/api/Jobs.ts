@@ -121,7 +121,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       .annotateMerge(
         about(
           "Create a schedule",
-          "Each firing creates one job, for any number of replicas. Firings that were missed while no replica ran are one job.",
+          "Each run creates one job, for any number of replicas. Runs that were missed while no replica ran are one job.",
         ),
       ),
     HttpApiEndpoint.post("list", "/v1/schedules/list", {
@@ -137,7 +137,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "GetJobSchedule" }),
       success: JobScheduleDetail,
       error: NotFound,
-    }).annotateMerge(about("Get a schedule", "Returns the schedule with its next five firings and its last job.")),
+    }).annotateMerge(about("Get a schedule", "Returns the schedule with its next five runs and its last job.")),
     HttpApiEndpoint.post("update", "/v1/schedules/update", {
       payload: UpdateJobSchedule,
       success: Done,
@@ -145,7 +145,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
     }).annotateMerge(
       about(
         "Update a schedule",
-        "Changes the given fields. active: false pauses the schedule. A schedule that is activated, or has another cron or timezone, fires next after now.",
+        "Changes the given fields. active: false pauses the schedule. A schedule that is activated, or has another cron or timezone, runs next after now.",
       ),
     ),
     HttpApiEndpoint.post("run", "/v1/schedules/run", {
@@ -155,7 +155,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
     }).annotateMerge(
       about(
         "Run a schedule now",
-        "Creates a job of the schedule now, beside its firings, also while it is paused. With overlap skip it is a 409 while the last job is queued or running.",
+        "Creates a job of the schedule now, beside its runs, also while it is paused. With overlap skip it is a 409 while the last job is queued or running.",
       ),
     ),
     HttpApiEndpoint.post("delete", "/v1/schedules/delete", {

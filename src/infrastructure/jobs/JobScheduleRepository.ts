@@ -13,7 +13,7 @@ import {
   type NewJobSchedule,
   scheduleNotFound,
 } from "../../domain/jobs/JobScheduleRepository.ts"
-import { changedFiring } from "../../domain/jobs/firings.ts"
+import { changedRun } from "../../domain/jobs/scheduleRuns.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { audited } from "../audit/audited.ts"
 import {
@@ -33,8 +33,8 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { insertJobs, templateColumns, templateValues } from "./createJobs.ts"
-import { fireSchedules } from "./fireSchedules.ts"
-import * as JobRoom from "./fireSchedules.ts"
+import { runSchedules } from "./runSchedules.ts"
+import * as JobRoom from "./runSchedules.ts"
 
 const Row = Schema.Struct({
   ...JobSchedule.fields,
@@ -163,13 +163,13 @@ export const layer = Layer.effect(
           ),
         ),
 
-      fireDue: (batch) =>
-        fireSchedules(sql, random, batch, findRoom).pipe(
+      runDue: (batch) =>
+        runSchedules(sql, random, batch, findRoom).pipe(
           sql.withTransaction,
           orUnavailableWithin("sweep"),
-          Effect.map(({ stored, ...fired }) => {
+          Effect.map(({ stored, ...ran }) => {
             for (const { orgId, bytes } of stored) usage.addBytes(orgId, bytes)
-            return fired
+            return ran
           }),
         ),
     })
@@ -222,7 +222,7 @@ const changeSchedule = Effect.fnUntraced(function* (
   if (row === undefined) return yield* scheduleNotFound()
   const current = { ...row, nextAt: row.next_at && DateTime.fromDateUnsafe(row.next_at) }
   const nextAt = yield* Effect.mapError(
-    Effect.fromResult(changedFiring(current, changes, now)),
+    Effect.fromResult(changedRun(current, changes, now)),
     (error) => new InvalidRequest({ error: `${error}.` }),
   )
   const input = changes.input === undefined ? null : toJsonText(changes.input)

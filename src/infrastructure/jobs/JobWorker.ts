@@ -21,6 +21,6 @@ export const layer = Layer.effectDiscard(
     const schedules = yield* JobSchedules
     yield* everySecond("Leases are not checked", jobs.expireLeases)
     yield* everySecond("Delayed jobs are not queued", jobs.queueDelayed)
-    yield* everySecond("Schedules do not fire", schedules.fireDue)
+    yield* everySecond("Schedules do not run", schedules.runDue)
   }),
 )

@@ -18,20 +18,20 @@ for (const [name, database] of Object.entries(databases)) {
       "a batch copies at most 16 MiB of inputs, and takes one schedule of each org before a second of any",
       () =>
         Effect.gen(function* () {
-          const { fireDue } = yield* JobScheduleRepository
+          const { runDue } = yield* JobScheduleRepository
           const [{ orgId: large }, { orgId: other }] = [yield* insertOrg(), yield* insertOrg()]
           const now = epoch()
           const input = "x".repeat(1024 * 1024)
           for (let n = 0; n < 20; n++) yield* insertSchedule(large, now, { input })
           yield* insertSchedule(other, now)
           const batch = { now, limit: 100, after: null }
-          const first = yield* fireDue(batch)
+          const first = yield* runDue(batch)
           assert.strictEqual(first.next, "")
           assert.deepStrictEqual(
             [first.orgs.filter((org) => org === other).length, first.orgs.filter((org) => org === large).length],
             [1, 16],
           )
-          assert.deepStrictEqual(yield* fireDue(batch), { orgs: Array(4).fill(large), moved: 4, next: null })
+          assert.deepStrictEqual(yield* runDue(batch), { orgs: Array(4).fill(large), moved: 4, next: null })
         }),
     )
   })

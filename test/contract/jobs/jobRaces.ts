@@ -209,60 +209,60 @@ export const jobRaces = {
     return outcomes
   }),
 
-  "fire a schedule, fire it": Effect.gen(function* () {
+  "run a due schedule, run it": Effect.gen(function* () {
     const { orgId } = yield* insertOrg()
     const now = epoch()
     yield* insertSchedule(orgId, now)
-    const fire = JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null }))
-    const outcomes = yield* meet(fire, fire)
+    const run = JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null }))
+    const outcomes = yield* meet(run, run)
     assert.strictEqual((yield* jobsOf(orgId)).length, 1)
     return outcomes
   }),
 
-  "fire a schedule, pause it": Effect.gen(function* () {
+  "run a due schedule, pause it": Effect.gen(function* () {
     const { orgId } = yield* insertOrg()
     const now = epoch()
     const id = yield* insertSchedule(orgId, now)
     const outcomes = yield* meet(
-      JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null })),
+      JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null })),
       JobScheduleRepository.use((schedules) => schedules.update(orgId, id, { active: false }, now, newEntry())),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
-    const fired = (yield* jobsOf(orgId)).length
-    assert.isAtMost(fired, 1)
+    const ran = (yield* jobsOf(orgId)).length
+    assert.isAtMost(ran, 1)
     // The schedule stays paused in either order.
     const { schedule } = yield* JobScheduleRepository.use((schedules) => schedules.find(orgId, id))
     assert.deepStrictEqual([schedule.active, schedule.next_at], [false, null])
     yield* JobScheduleRepository.use((schedules) =>
-      schedules.fireDue({ now: plus(now, 86_400), limit: 100, after: null }),
+      schedules.runDue({ now: plus(now, 86_400), limit: 100, after: null }),
     )
-    assert.strictEqual((yield* jobsOf(orgId)).length, fired)
-    return [...outcomes, `${fired} jobs`]
+    assert.strictEqual((yield* jobsOf(orgId)).length, ran)
+    return [...outcomes, `${ran} jobs`]
   }),
 
-  "fire a schedule that skips, run it": Effect.gen(function* () {
+  "run a due schedule that skips, run it": Effect.gen(function* () {
     const { orgId } = yield* insertOrg()
     const now = epoch()
     const id = yield* insertSchedule(orgId, now, { overlap: "skip" })
     const jobId = yield* newId
     const outcomes = yield* meet(
-      JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null })),
+      JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null })),
       JobScheduleRepository.use((schedules) => schedules.run(orgId, id, jobId, now)),
     )
     assert.strictEqual(outcomes[0], "ok")
-    // One job exists, of the firing or of the run.
-    yield* JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null }))
+    // One job exists, of its time or of the request.
+    yield* JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null }))
     assert.strictEqual((yield* jobsOf(orgId)).length, 1)
     assert.strictEqual(outcomes[1], (yield* jobsOf(orgId))[0] === jobId ? "ok" : "Conflict")
     return outcomes
   }),
 
-  "fire a schedule, delete it": Effect.gen(function* () {
+  "run a due schedule, delete it": Effect.gen(function* () {
     const { orgId } = yield* insertOrg()
     const now = epoch()
     const id = yield* insertSchedule(orgId, now)
     const outcomes = yield* meet(
-      JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null })),
+      JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null })),
       JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry())),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
@@ -270,8 +270,8 @@ export const jobRaces = {
       yield* JobScheduleRepository.use((schedules) => schedules.list(orgId, { limit: 10 })),
       noRows,
     )
-    const fired = (yield* jobsOf(orgId)).length
-    assert.isAtMost(fired, 1)
-    return [...outcomes, `${fired} jobs`]
+    const ran = (yield* jobsOf(orgId)).length
+    assert.isAtMost(ran, 1)
+    return [...outcomes, `${ran} jobs`]
   }),
 }

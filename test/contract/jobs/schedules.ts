@@ -5,7 +5,7 @@ import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import type { JobScheduleChanges, NewJobSchedule } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
-import { nextFiring } from "#src/domain/jobs/firings.ts"
+import { nextRun } from "#src/domain/jobs/scheduleRuns.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { toStoredJson } from "../../fakes/storedJson.ts"
 import type { TurnBatch } from "#src/domain/Turns.ts"
@@ -63,10 +63,10 @@ const run = Effect.fnUntraced(function* (orgId: string, id: string, now: DateTim
   yield* JobScheduleRepository.use((schedules) => schedules.run(orgId, id, jobId, now))
   return jobId
 })
-const fireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
-  JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null, ...batch }))
-/** Fires everything that is due; returns the org of each. */
-const fireDue = (now: DateTime.Utc) => Effect.map(fireBatch(now), ({ orgs }) => orgs)
+const runBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
+  JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null, ...batch }))
+/** Runs everything that is due; returns the org of each. */
+const runDue = (now: DateTime.Utc) => Effect.map(runBatch(now), ({ orgs }) => orgs)
 const allJobs = (orgId: string) => JobRepository.use((jobs) => itemsOf(jobs.list(orgId, {}, { limit: 100 })))
 
 /** The contract of every JobScheduleRepository. */
@@ -142,7 +142,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: a firing creates one job from the schedule, and the next firing is later than now", () =>
+  it.effect("schedules: a run creates one job from the schedule, and the next run is later than now", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: other } = yield* insertOrg()
@@ -150,8 +150,8 @@ export const schedules = (it: It) => {
       const input = { deep: ["\u0000"] }
       yield* insertSchedule(orgId, due, { workflow: "w", input, deploymentId: "d", skipCallbacks: true })
       yield* insertSchedule(other, plus(due, 1))
-      assert.deepStrictEqual(yield* fireDue(plus(due, -0.001)), [])
-      assert.deepStrictEqual([yield* fireDue(due), yield* fireDue(due)], [[orgId], []])
+      assert.deepStrictEqual(yield* runDue(plus(due, -0.001)), [])
+      assert.deepStrictEqual([yield* runDue(due), yield* runDue(due)], [[orgId], []])
       const [job, ...others] = yield* allJobs(orgId)
       assert.deepStrictEqual([others, yield* jobsOf(other)], [[], []])
       assert.deepInclude(job, {
@@ -164,45 +164,45 @@ export const schedules = (it: It) => {
       assert.deepInclude(job, { created_at: due, attempt: 0, callback_url: null })
       assert.deepStrictEqual(
         (yield* schedulesOf(orgId))[0]!.next_at,
-        Result.getOrThrow(nextFiring("*/5 * * * *", "UTC", due)),
+        Result.getOrThrow(nextRun("*/5 * * * *", "UTC", due)),
       )
-      yield* fireDue(plus(due, 1))
+      yield* runDue(plus(due, 1))
     }),
   )
 
-  it.effect("schedules: missed firings create one job together", () =>
+  it.effect("schedules: missed runs create one job together", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
       yield* insertSchedule(orgId, due)
       const late = plus(due, 86_400)
-      assert.deepStrictEqual(yield* fireDue(late), [orgId])
+      assert.deepStrictEqual(yield* runDue(late), [orgId])
       assert.strictEqual((yield* jobsOf(orgId)).length, 1)
       assert.deepStrictEqual(
         (yield* schedulesOf(orgId))[0]!.next_at,
-        Result.getOrThrow(nextFiring("*/5 * * * *", "UTC", late)),
+        Result.getOrThrow(nextRun("*/5 * * * *", "UTC", late)),
       )
     }),
   )
 
-  it.effect("schedules: a firing happens once, however many replicas try at the same time", () =>
+  it.effect("schedules: a run happens once, however many replicas try at the same time", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
       for (let n = 0; n < 12; n++) yield* insertSchedule(orgId, plus(due, n))
-      const fired = yield* Effect.replicateEffect(fireDue(plus(due, 12)), 4, { concurrency: "unbounded" })
-      assert.deepStrictEqual(fired.flat(), Array(12).fill(orgId))
+      const ran = yield* Effect.replicateEffect(runDue(plus(due, 12)), 4, { concurrency: "unbounded" })
+      assert.deepStrictEqual(ran.flat(), Array(12).fill(orgId))
       assert.strictEqual((yield* jobsOf(orgId)).length, 12)
-      assert.deepStrictEqual(yield* fireDue(plus(due, 12)), [])
+      assert.deepStrictEqual(yield* runDue(plus(due, 12)), [])
     }),
   )
 
-  it.effect("schedules: a schedule without another firing is removed after its last one", () =>
+  it.effect("schedules: a schedule without another run is removed after its last one", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
       yield* insertSchedule(orgId, due, { cron: "0 0 30 2 *" })
-      assert.deepStrictEqual(yield* fireDue(due), [orgId])
+      assert.deepStrictEqual(yield* runDue(due), [orgId])
       assert.deepStrictEqual([(yield* jobsOf(orgId)).length, yield* schedulesOf(orgId)], [1, []])
     }),
   )
@@ -215,7 +215,7 @@ export const schedules = (it: It) => {
         callbackUrl: "https://example.com/cb?x=1",
         callbackSecret: "stored secret",
       })
-      yield* fireDue(due)
+      yield* runDue(due)
       // The job no longer needs its schedule.
       yield* remove(orgId, id)
       yield* finish(orgId, (yield* jobsOf(orgId))[0]!, completed(), due)
@@ -227,7 +227,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: a batch fires the most overdue schedules first, and tells whether there may be more", () =>
+  it.effect("schedules: a batch runs the most overdue schedules first, and tells whether there may be more", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
@@ -235,9 +235,9 @@ export const schedules = (it: It) => {
         yield* insertSchedule(orgId, plus(due, (n + 2) % 3), { workflow })
       }
       const now = plus(due, 5)
-      assert.deepStrictEqual(yield* fireBatch(now, { limit: 2 }), { orgs: [orgId, orgId], moved: 2, next: "" })
+      assert.deepStrictEqual(yield* runBatch(now, { limit: 2 }), { orgs: [orgId, orgId], moved: 2, next: "" })
       assert.deepStrictEqual((yield* allJobs(orgId)).map(({ workflow }) => workflow).sort(), ["a", "b"])
-      assert.deepStrictEqual(yield* fireBatch(now, { limit: 2 }), { orgs: [orgId], moved: 1, next: null })
+      assert.deepStrictEqual(yield* runBatch(now, { limit: 2 }), { orgs: [orgId], moved: 1, next: null })
     }),
   )
 
@@ -252,18 +252,18 @@ export const schedules = (it: It) => {
         for (let n = 0; n < 4; n++) yield* insertSchedule(one!, due)
         yield* insertSchedule(two!, due)
         yield* insertSchedule(later!, plus(due, 60))
-        const first = yield* fireBatch(due, { limit: 3, after })
+        const first = yield* runBatch(due, { limit: 3, after })
         assert.deepStrictEqual(
           { ...first, orgs: first.orgs.toSorted() },
           { orgs: [one!, two!], moved: 2, next: later! },
         )
-        assert.deepStrictEqual(yield* fireBatch(due, { limit: 3, after: later! }), { orgs: [], moved: 0, next: null })
-        assert.deepStrictEqual(yield* fireBatch(due, { after }), { orgs: [one!, one!, one!], moved: 3, next: null })
-        yield* fireBatch(plus(due, 60))
+        assert.deepStrictEqual(yield* runBatch(due, { limit: 3, after: later! }), { orgs: [], moved: 0, next: null })
+        assert.deepStrictEqual(yield* runBatch(due, { after }), { orgs: [one!, one!, one!], moved: 3, next: null })
+        yield* runBatch(plus(due, 60))
       }),
   )
 
-  it.effect("schedules: a change sets the named fields, and the schedule fires by its new times", () =>
+  it.effect("schedules: a change sets the named fields, and the schedule runs by its new times", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: foreign } = yield* insertOrg()
@@ -293,7 +293,7 @@ export const schedules = (it: It) => {
         next_at: plus(now, 60),
       })
       yield* update(orgId, id, { cron: "0 4 * * *", timezone: "Europe/Berlin" }, now)
-      const next = Result.getOrThrow(nextFiring("0 4 * * *", "Europe/Berlin", now))
+      const next = Result.getOrThrow(nextRun("0 4 * * *", "Europe/Berlin", now))
       assert.deepStrictEqual((yield* findSchedule(orgId, id)).schedule.next_at, next)
       const refused = yield* failureOf(update(orgId, id, { cron: "0 0 30 2 *" }, now))
       assert.strictEqual(
@@ -323,21 +323,21 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: a paused schedule does not fire, and resumes without the firings it missed", () =>
+  it.effect("schedules: a paused schedule does not run, and resumes without the runs it missed", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
       const id = yield* insertSchedule(orgId, due)
       yield* update(orgId, id, { active: false }, due)
-      assert.deepStrictEqual(yield* fireDue(plus(due, day)), [])
+      assert.deepStrictEqual(yield* runDue(plus(due, day)), [])
       assert.deepInclude((yield* findSchedule(orgId, id)).schedule, { active: false, next_at: null })
       yield* update(orgId, id, { cron: "*/7 * * * *" }, due)
       assert.deepInclude((yield* findSchedule(orgId, id)).schedule, { active: false, next_at: null })
       yield* update(orgId, id, { active: true }, plus(due, day))
-      assert.deepStrictEqual(yield* fireDue(plus(due, day)), [])
-      const next = Result.getOrThrow(nextFiring("*/7 * * * *", "UTC", plus(due, day)))
+      assert.deepStrictEqual(yield* runDue(plus(due, day)), [])
+      const next = Result.getOrThrow(nextRun("*/7 * * * *", "UTC", plus(due, day)))
       assert.deepInclude((yield* findSchedule(orgId, id)).schedule, { active: true, next_at: next })
-      assert.deepStrictEqual(yield* fireDue(next), [orgId])
+      assert.deepStrictEqual(yield* runDue(next), [orgId])
       const paused = yield* insertSchedule(orgId, due, { nextAt: null })
       assert.deepInclude((yield* findSchedule(orgId, paused)).schedule, { active: false, next_at: null })
       yield* remove(orgId, id)
@@ -353,10 +353,10 @@ export const schedules = (it: It) => {
         const id = yield* insertSchedule(orgId, due, { cron: "* * * * *", overlap: "skip" })
         const last = Effect.map(findSchedule(orgId, id), ({ lastJob }) => lastJob)
         assert.isNull(yield* last)
-        assert.deepStrictEqual(yield* fireDue(due), [orgId])
+        assert.deepStrictEqual(yield* runDue(due), [orgId])
         const [first] = yield* jobsOf(orgId)
         assert.deepStrictEqual(yield* last, { job_id: first!, status: "queued", created_at: due, finished_at: null })
-        assert.deepStrictEqual(yield* fireDue(plus(due, 60)), [])
+        assert.deepStrictEqual(yield* runDue(plus(due, 60)), [])
         const blocked = JSON.stringify({
           error:
             "The last job of this schedule is unfinished, and the schedule's overlap is skip. Wait until the job ends, or cancel it.",
@@ -366,20 +366,20 @@ export const schedules = (it: It) => {
         yield* JobRepository.use((jobs) =>
           jobs.claim(orgId, { workflows: undefined, limit: 1, now: due, leaseUntil: plus(due, day) }),
         )
-        assert.deepStrictEqual(yield* fireDue(plus(due, 120)), [])
+        assert.deepStrictEqual(yield* runDue(plus(due, 120)), [])
         yield* finish(orgId, first!, completed(), plus(due, 130))
         assert.deepInclude(yield* last, { status: "completed", finished_at: plus(due, 130) })
         const second = yield* run(orgId, id, plus(due, 140))
         assert.deepStrictEqual((yield* jobsOf(orgId))[0], second)
-        assert.deepStrictEqual(yield* fireDue(plus(due, 180)), [])
+        assert.deepStrictEqual(yield* runDue(plus(due, 180)), [])
         // A job that was canceled is finished.
         yield* cancelJob(orgId, second, plus(due, 190))
-        assert.deepStrictEqual(yield* fireDue(plus(due, 240)), [orgId])
+        assert.deepStrictEqual(yield* runDue(plus(due, 240)), [orgId])
         yield* remove(orgId, id)
       }),
   )
 
-  it.effect("schedules: run creates the job of a firing, also while paused, and does not move the next firing", () =>
+  it.effect("schedules: run creates the job of a run, also while paused, and does not move the next run", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -398,7 +398,7 @@ export const schedules = (it: It) => {
       const shown = { workflow: "w", priority: -3, max_attempts: 7, retry_delay_seconds: 5, deployment_id: "d" }
       assert.deepInclude(job, { ...shown, status: "queued", created_at: now })
       assert.deepStrictEqual((yield* findSchedule(orgId, id)).schedule.next_at, plus(now, 60))
-      assert.deepStrictEqual(yield* fireDue(plus(now, 60)), [orgId])
+      assert.deepStrictEqual(yield* runDue(plus(now, 60)), [orgId])
       assert.deepInclude((yield* allJobs(orgId))[0], shown)
       yield* update(orgId, id, { active: false }, now)
       yield* run(orgId, id, now)

@@ -51,11 +51,11 @@ const insertSchedule = Effect.fnUntraced(function* (orgId: string, overrides: Pa
 })
 const removeSchedule = (orgId: string, id: string) =>
   JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry()))
-/** Fires the schedules of a test's orgs. */
-const fire = (now: DateTime.Utc, orgs: ReadonlyArray<string>) =>
+/** Runs the schedules of a test's orgs. */
+const run = (now: DateTime.Utc, orgs: ReadonlyArray<string>) =>
   JobScheduleRepository.use((schedules) =>
-    Effect.map(schedules.fireDue({ now, limit: 100, after: null }), (fired) =>
-      fired.orgs.filter((orgId) => orgs.includes(orgId)).toSorted(),
+    Effect.map(schedules.runDue({ now, limit: 100, after: null }), (ran) =>
+      ran.orgs.filter((orgId) => orgs.includes(orgId)).toSorted(),
     ),
   )
 const overLimit = (orgs: ReadonlyArray<string>) =>
@@ -161,7 +161,7 @@ export const webhookLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: a schedule of an org at its limit creates no job and moves to its next firing", () =>
+  it.effect("limits: a schedule of an org at its limit creates no job and moves to its next run", () =>
     Effect.gen(function* () {
       const now = epoch()
       const [jobs, bytes, other] = [yield* insertOrg(), yield* insertOrg(), yield* insertOrg()]
@@ -169,12 +169,12 @@ export const webhookLimits = (it: It) => {
       for (const orgId of orgs) yield* insertSchedule(orgId, { cron: "* * * * *", nextAt: now, now, input: "input" })
       yield* updateOrg(jobs.orgId, { limits: { unfinishedJobs: 1 } })
       yield* updateOrg(bytes.orgId, { limits: { storedBytes: 0 } })
-      assert.deepStrictEqual(yield* fire(now, orgs), [jobs.orgId, other.orgId].toSorted())
-      assert.deepStrictEqual(yield* fire(plus(now, 60), orgs), [other.orgId])
-      assert.deepStrictEqual(yield* fire(plus(now, 60), orgs), [])
+      assert.deepStrictEqual(yield* run(now, orgs), [jobs.orgId, other.orgId].toSorted())
+      assert.deepStrictEqual(yield* run(plus(now, 60), orgs), [other.orgId])
+      assert.deepStrictEqual(yield* run(plus(now, 60), orgs), [])
       const batch = { now: plus(now, 120), limit: 100, after: null }
-      const { moved, orgs: fired } = yield* JobScheduleRepository.use((schedules) => schedules.fireDue(batch))
-      assert.isAtLeast(moved, fired.length + 2)
+      const { moved, orgs: ran } = yield* JobScheduleRepository.use((schedules) => schedules.runDue(batch))
+      assert.isAtLeast(moved, ran.length + 2)
       assert.strictEqual((yield* jobsOf(jobs.orgId)).length, 1)
       assert.strictEqual((yield* usedBy(other.orgId)).storedBytes, rowCost.schedule + 3 * rowCost.job + 4 * 7)
     }),

@@ -12,11 +12,11 @@ import { as, makeOrg, services, settle } from "../webhooks/webhookSupport.ts"
 const create = (input: Parameters<JobSchedules["Service"]["create"]>[0]) =>
   JobSchedules.use((schedules) => schedules.create(input))
 const listed = JobSchedules.use((schedules) => Effect.map(schedules.list(), (page) => page.schedules))
-const fireDue = JobSchedules.use((schedules) => schedules.fireDue)
+const runDue = JobSchedules.use((schedules) => schedules.runDue)
 const refusal = (error: string) => JSON.stringify({ error, code: "invalid_request" })
 
 describe("JobSchedules", () => {
-  it.effect("a schedule is in UTC and has no input by default, and its next firing follows the clock", () =>
+  it.effect("a schedule is in UTC and has no input by default, and its next run follows the clock", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const schedule_id = yield* create({ workflow: "w", cron: "0 4 * * *" })
@@ -66,7 +66,7 @@ describe("JobSchedules", () => {
   )
 
   it.effect(
-    "a firing creates a job and wakes a waiting claim, and its callback's secret is encrypted for the schedule",
+    "a run creates a job and wakes a waiting claim, and its callback's secret is encrypted for the schedule",
     () =>
       Effect.gen(function* () {
         yield* makeOrg("o")
@@ -74,15 +74,15 @@ describe("JobSchedules", () => {
         const callback = { callback_url: "https://example.com/cb", callback_secret: "plain" }
         yield* create({ workflow: "w", cron: "* * * * *", input: { n: 1 }, deployment_id: "d", ...callback })
         yield* TestClock.adjust("59 seconds")
-        yield* fireDue
+        yield* runDue
         const claiming = yield* Effect.forkChild(jobs.claim({ wait_seconds: 30 }))
         yield* settle
         assert.isUndefined(claiming.pollUnsafe())
         yield* TestClock.adjust("1 second")
-        yield* fireDue
+        yield* runDue
         const [job] = yield* Fiber.join(claiming)
         assert.deepInclude(job, { workflow: "w", input: toStoredJson({ n: 1 }), deployment_id: "d" })
-        yield* fireDue
+        yield* runDue
         assert.strictEqual((yield* jobs.list({ limit: 10 })).jobs.length, 1)
 
         yield* jobs.complete({ job_id: job!.job_id })

@@ -21,7 +21,7 @@ const list = (tenant: Tenant) =>
 const create = (tenant: Tenant, json: object) =>
   Effect.map(tenant.call("schedules/create", { workflow: "w", ...json }), ({ schedule_id }) => schedule_id!)
 /** Waits for the scheduler, which runs every second. */
-const fired = (tenant: Tenant) =>
+const ran = (tenant: Tenant) =>
   Effect.map(
     tenant.call("jobs/claim", { limit: 100, wait_seconds: 10 }),
     (answer) => answer["jobs"] as unknown as ReadonlyArray<typeof ClaimedJob.Encoded>,
@@ -60,7 +60,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
       expect(two).toMatchObject({ schedule_id: seconds, cron: "0 0 4 * * *", ...empty })
       expect(more).toEqual([])
       expect((yield* tenant.ask("schedules/list")).text).not.toMatch(/secret|never-in/)
-      // The next firing, in the schedule's own zone.
+      // The next run, in the schedule's own zone.
       const berlin = new Date(one!.next_at!).toLocaleTimeString("en-GB", { timeZone: "Europe/Berlin" })
       expect([berlin, two!.next_at!.slice(11)]).toEqual(["04:30:00", "04:00:00.000Z"])
       for (const { next_at, created_at } of [one!, two!]) expect(next_at! > created_at).toBe(true)
@@ -73,7 +73,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
   )
 
   it.effect(
-    "each firing creates one job with its callback; missed firings create one together, and a deleted schedule none",
+    "each run creates one job with its callback; missed runs create one together, and a deleted schedule none",
     () =>
       Effect.gen(function* () {
         const { advance } = yield* TestServer
@@ -87,9 +87,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
         yield* tenant.call("schedules/delete", { schedule_id: gone })
         const [before] = yield* list(tenant)
 
-        // Four firings are missed.
+        // Four runs are missed.
         yield* advance("4 days")
-        const jobs = yield* fired(tenant)
+        const jobs = yield* ran(tenant)
         expect(jobs).toMatchObject([{ workflow: "w", input: [1], deployment_id: "d1", attempt: 1 }])
         const [after] = yield* list(tenant)
         expect(after!.schedule_id).toBe(id)
@@ -103,7 +103,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
         const { event } = yield* Effect.promise(() => verifyWebhook({ headers, body }, secret, tolerance))
         expect(event).toMatchObject({ job_id, deployment_id: "d1", result: "done" })
 
-        const [skipped] = yield* fired(other)
+        const [skipped] = yield* ran(other)
         yield* other.call("jobs/complete", { job_id: skipped!.job_id })
         expect(yield* other.deliveries({})).toEqual([])
         const { jobs: all } = yield* tenant.call("jobs/list", {})
@@ -111,7 +111,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
       }),
   )
 
-  it.effect("are read with their next firings and last job, changed, paused, and run at once", () =>
+  it.effect("are read with their next runs and last job, changed, paused, and run at once", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const id = yield* create(tenant, { cron: "0 4 * * *", overlap: "skip", priority: 5 })

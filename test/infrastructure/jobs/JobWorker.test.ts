@@ -22,7 +22,7 @@ it.effect(
           expireLeases: Effect.suspend(() => (leases++, fault ?? Effect.void)),
           queueDelayed: Effect.suspend(() => (delayed++, fault ?? Effect.void)),
         }),
-        Layer.mock(JobSchedules, { fireDue: Effect.suspend(() => (schedules++, fault ?? Effect.void)) }),
+        Layer.mock(JobSchedules, { runDue: Effect.suspend(() => (schedules++, fault ?? Effect.void)) }),
         Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
       )
       yield* Layer.build(Layer.provide(JobsWorker.layer, services))

@@ -27,7 +27,7 @@ const runs = (made: Done, history: History): ReadonlyArray<string> => {
     : [...wrong, `${workflow} was forgotten: its last job is of ${new Date(last).toISOString()}`]
 }
 
-/** No schedule fires twice or is forgotten. */
+/** No schedule runs twice or is forgotten. */
 export const schedules = (history: History): ReadonlyArray<Violation> =>
   history.done
     .filter((one) => one.kind === "createSchedule" && succeeded(one))

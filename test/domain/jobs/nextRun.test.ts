@@ -1,15 +1,15 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Cron, DateTime, Result, Schema } from "effect"
-import { nextFiring, nextFirings } from "#src/domain/jobs/firings.ts"
+import { nextRun, nextRuns } from "#src/domain/jobs/scheduleRuns.ts"
 
 const next = (cron: string, timezone: string, after: string) =>
-  Result.match(nextFiring(cron, timezone, DateTime.makeUnsafe(after)), {
+  Result.match(nextRun(cron, timezone, DateTime.makeUnsafe(after)), {
     onSuccess: DateTime.formatIso,
     onFailure: (sentence) => sentence,
   })
 
-/** The next firings, without their date when it is the same as that of the first. */
-const firings = (count: number, cron: string, timezone: string, after: string) => {
+/** The next runs, without their date when it is the same as that of the first. */
+const runs = (count: number, cron: string, timezone: string, after: string) => {
   const all: Array<string> = []
   for (let at = after; all.length < count; all.push(at)) at = next(cron, timezone, at)
   return all.map((time) => time.replace(after.slice(0, 10), "").replace(":00.000Z", "Z"))
@@ -50,10 +50,10 @@ const clockChanges = (from: number, to: number): ReadonlyArray<ClockChange> =>
     return changes
   })
 
-/** How far from the change of a clock the firings are compared, in milliseconds. */
+/** How far from the change of a clock the runs are compared, in milliseconds. */
 const margin = 5 * 3_600_000
 
-/** The firings around a change, found by trying each minute; only `*`, steps and lists of numbers, and every date. */
+/** The runs around a change, found by trying each minute; only `*`, steps and lists of numbers, and every date. */
 const referenceFirings = (cron: string, { at, before, later }: ClockChange): ReadonlyArray<number> => {
   const fields = cron.split(" ")
   const [minutes, hours] = fields.slice(-5, -3).map((field) => {
@@ -76,7 +76,7 @@ const referenceFirings = (cron: string, { at, before, later }: ClockChange): Rea
   return [...times].filter((time) => Math.abs(time - at) <= margin).toSorted((a, b) => a - b)
 }
 
-describe("the next firing", () => {
+describe("the next run", () => {
   it.each([
     ["*/5 * * * *", "UTC", "2026-11-20T17:00:00.000Z", "2026-11-20T17:05:00.000Z"],
     ["*/5 * * * *", "UTC", "2026-11-20T16:59:59.999Z", "2026-11-20T17:00:00.000Z"],
@@ -110,7 +110,7 @@ describe("the next firing", () => {
     ["30 1 * * *", "America/New_York", "2026-10-31T12:00:00.000Z", "2026-11-01T05:30Z", "2026-11-02T06:30Z"],
     ["0 3 * * *", "Europe/Berlin", "2026-10-24T12:00:00.000Z", "2026-10-25T02:00Z", "2026-10-26T02:00Z"],
   ])("of %j in %s is once a day, also when the clock changes", (cron, timezone, after, ...expected) => {
-    assert.deepStrictEqual(firings(2, cron, timezone, after), expected)
+    assert.deepStrictEqual(runs(2, cron, timezone, after), expected)
   })
 
   it.each([
@@ -130,21 +130,21 @@ describe("the next firing", () => {
     ["*/30 * * * *", "America/New_York", "2026-11-01T05:00:00.000Z", ["T05:30Z", "T06:00Z", "T06:30Z", "T07:00Z"]],
     ["0 */20 * * * *", "Australia/Lord_Howe", "2026-04-04T14:30:00.000Z", ["T14:40Z", "T15:10Z", "T15:30Z", "T15:50Z"]],
   ])("of %j in %s continues every hour when the clock changes", (cron, timezone, after, expected) => {
-    assert.deepStrictEqual(firings(expected.length, cron, timezone, after), expected)
+    assert.deepStrictEqual(runs(expected.length, cron, timezone, after), expected)
   })
 
   it.each([
     ["*/15 2 * * *", "Europe/Berlin", "2026-03-29T00:00:00.000Z", ["T01:00Z", "T01:15Z", "T01:30Z", "T01:45Z"]],
     ["0,30 2 * * *", "America/New_York", "2026-03-08T00:00:00.000Z", ["T07:00Z", "T07:30Z"]],
-    // 03:00 is also the time at which the skipped 02:00 fires: one firing.
+    // 03:00 is also the time at which the skipped 02:00 runs: one run.
     ["0,30 2,3 * * *", "Europe/Berlin", "2026-03-29T00:00:00.000Z", ["T01:00Z", "T01:30Z", "2026-03-30T00:00Z"]],
-    // The gap is half an hour long: 02:00 and 02:20 fire at 02:30 and 02:50.
+    // The gap is half an hour long: 02:00 and 02:20 run at 02:30 and 02:50.
     ["0 */20 * * * *", "Australia/Lord_Howe", "2026-10-03T15:00:00.000Z", ["T15:10Z", "T15:30Z", "T15:40Z", "T15:50Z"]],
     // Midnight does not exist in Santiago on 6 September; a day did not exist in Apia.
     ["0,30 0 * * *", "America/Santiago", "2026-09-06T00:00:00.000Z", ["T04:00Z", "T04:30Z", "2026-09-07T03:00Z"]],
     ["0 12 30 * *", "Pacific/Apia", "2011-12-01T00:00:00.000Z", ["2011-12-30T22:00Z", "2012-01-29T22:00Z"]],
-  ])("of %j in %s has each firing of a gap", (cron, timezone, after, expected) => {
-    assert.deepStrictEqual(firings(expected.length, cron, timezone, after), expected)
+  ])("of %j in %s has each run of a gap", (cron, timezone, after, expected) => {
+    assert.deepStrictEqual(runs(expected.length, cron, timezone, after), expected)
   })
 
   it("is that of a reference which tries each minute, around each change of each zone's clock in ten years", () => {
@@ -162,7 +162,7 @@ describe("the next firing", () => {
         "30 */2 * * *",
       ]) {
         const reference = referenceFirings(cron, change)
-        const found = nextFirings(cron, change.zone, DateTime.makeUnsafe(change.at - margin - 1), reference.length + 1)
+        const found = nextRuns(cron, change.zone, DateTime.makeUnsafe(change.at - margin - 1), reference.length + 1)
         const times = found.map(DateTime.toEpochMillis).filter((time) => time <= change.at + margin)
         if (times.join() !== reference.join())
           differences.push(`${change.zone} ${new Date(change.at).toISOString()} ${cron}: ${times} not ${reference}`)
@@ -175,7 +175,7 @@ describe("the next firing", () => {
   it.prop("is always in the future; with five fields, on a whole minute", [Moment], ([millis]) => {
     for (const timezone of ["Europe/Berlin", "America/New_York", "Pacific/Apia"]) {
       for (const cron of ["*/7 * * * *", "30 2 * * *"]) {
-        const found = DateTime.toEpochMillis(Result.getOrThrow(nextFiring(cron, timezone, DateTime.makeUnsafe(millis))))
+        const found = DateTime.toEpochMillis(Result.getOrThrow(nextRun(cron, timezone, DateTime.makeUnsafe(millis))))
         assert.isTrue(found > millis && found % 60_000 === 0)
       }
     }
@@ -228,7 +228,7 @@ describe("the next firing", () => {
         const parsed = Result.getOrThrow(Cron.parse(cron, timezone))
         return Cron.next(parsed, DateTime.makeUnsafe(millis)).getTime()
       })
-      const found = Result.map(nextFiring(cron, timezone, DateTime.makeUnsafe(millis)), DateTime.toEpochMillis)
+      const found = Result.map(nextRun(cron, timezone, DateTime.makeUnsafe(millis)), DateTime.toEpochMillis)
       const tenYears = 3_652 * 86_400_000
       if (Result.isSuccess(searched) && searched.success < millis + tenYears)
         assert.strictEqual(Result.getOrThrow(found), searched.success)

@@ -3,8 +3,8 @@ import type { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import type { JobStatus } from "../../domain/jobs/Job.ts"
 import type { Overlap } from "../../domain/jobs/JobSchedule.ts"
-import { type FireBatch, isBlocked } from "../../domain/jobs/JobScheduleRepository.ts"
-import { nextFiring } from "../../domain/jobs/firings.ts"
+import { type RunBatch, isBlocked } from "../../domain/jobs/JobScheduleRepository.ts"
+import { nextRun } from "../../domain/jobs/scheduleRuns.ts"
 import { countReached, DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { date, texts, times } from "../database/fragments.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
@@ -38,7 +38,7 @@ const columns = `id, org_id, cron, timezone, overlap, last_job_id, next_at,
  * Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of each
  * org.
  */
-const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
+const lockDue = (sql: SqlClient.SqlClient, batch: RunBatch) => {
   const isCut = sql`(SELECT count(*) FROM picked) > (SELECT count(*) FROM fits)`
   const { next, picked } = pickDue(sql, dueSchedules, columns, batch, isCut)
   return sql<{ schedules: ReadonlyArray<DueSchedule>; next: string | null }>`
@@ -73,27 +73,27 @@ const findBlocked = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sched
 })
 
 /**
- * Fires one batch of due schedules, in a transaction. Creates a job for each, and computes the next firing from now, so
- * that missed firings create one job. Deletes a schedule that never fires again. A schedule that is blocked by its last
+ * Runs one batch of due schedules, in a transaction. Creates a job for each, and computes the next run from now, so
+ * that missed runs create one job. Deletes a schedule that never runs again. A schedule that is blocked by its last
  * job, or whose org has no room for a job, moves on without one. Also returns how many bytes each org has stored or
  * freed.
  */
-export const fireSchedules = Effect.fnUntraced(function* (
+export const runSchedules = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
-  batch: FireBatch,
+  batch: RunBatch,
   findRoom: JobRoom,
 ) {
   const { now } = batch
   const { next, schedules } = yield* lockDue(sql, batch)
   if (schedules.length === 0) return { orgs: [], moved: 0, stored: [], next }
 
-  const firings = new Map<string, ReturnType<typeof nextFiring>>()
+  const runs = new Map<string, ReturnType<typeof nextRun>>()
   const nextAt = ({ cron, timezone }: DueSchedule) => {
     const key = `${timezone} ${cron}`
-    const firing = firings.get(key) ?? nextFiring(cron, timezone, now)
-    firings.set(key, firing)
-    return Result.getOrNull(firing)
+    const run = runs.get(key) ?? nextRun(cron, timezone, now)
+    runs.set(key, run)
+    return Result.getOrNull(run)
   }
   const nexts = schedules.map(nextAt)
   const ids = texts(schedules.map(({ id }) => id))
@@ -105,20 +105,20 @@ export const fireSchedules = Effect.fnUntraced(function* (
       : Effect.flatMap(hasRoom(orgId), (room) => (room ? random.ulid : Effect.succeed(null))),
   )
   const rows = sql`
-    SELECT fired.job_id, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
-    FROM fired CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = fired.id OFFSET 0) AS s
-    WHERE fired.job_id IS NOT NULL`
+    SELECT ran.job_id, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
+    FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id OFFSET 0) AS s
+    WHERE ran.job_id IS NOT NULL`
   const sized = (kind: "job" | "schedule") => `org_id, ${StoredBytes.bytesOf(kind)} AS bytes`
   const stored = yield* sql<{ orgId: string; bytes: number }>`
-    WITH fired AS (
-      SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)
+    WITH ran AS (
+      SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS ran (id, job_id, next_at)
     ), ${insertJobs(sql, rows, { returning: sized("job") })},
     ended AS (
-      DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
+      DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM ran WHERE next_at IS NULL))
       RETURNING ${sql.literal(sized("schedule"))}
     ), moved AS (
-      UPDATE job_schedules SET next_at = fired.next_at, last_job_id = coalesce(fired.job_id, last_job_id) FROM fired
-      WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = fired.id AND fired.next_at IS NOT NULL
+      UPDATE job_schedules SET next_at = ran.next_at, last_job_id = coalesce(ran.job_id, last_job_id) FROM ran
+      WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = ran.id AND ran.next_at IS NOT NULL
     )
     SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
       SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended

@@ -4,7 +4,7 @@ import type { JobScheduleChanges } from "./JobScheduleRepository.ts"
 const secondMillis = 1_000
 const dayMillis = 86_400_000
 
-/** A schedule must fire within this time: ten years. Two 29 Februaries are at most eight years apart. */
+/** A schedule must run within this time: ten years. Two 29 Februaries are at most eight years apart. */
 const maxSearchDays = 3_653
 
 /** No zone is further ahead of UTC. */
@@ -73,28 +73,28 @@ const firstSecond = ({ hours, minutes, seconds }: Cron.Cron, from: number): numb
 /** A valid expression in its zone. */
 interface Expression {
   readonly cron: Cron.Cron
-  /** The date fields, with a firing at midnight UTC of each date. */
+  /** The date fields, with a run at midnight UTC of each date. */
   readonly dates: Cron.Cron
   readonly offsetAt: Offsets
-  /** Whether times that the zone has twice fire twice. */
-  readonly firesTwice: boolean
+  /** Whether times that the zone has twice run twice. */
+  readonly runsTwice: boolean
 }
 
 /**
- * The first firing after a time, of those that a date of the zone has. Each period of the zone's offset fires at the
+ * The first run after a time, of those that a date of the zone has. Each period of the zone's offset runs at the
  * times of its own clock, and then at those that the next clock skips. What it repeats of the clock before it is left
- * out, unless the expression fires twice.
+ * out, unless the expression runs twice.
  */
-const firingOn = ({ cron, firesTwice, offsetAt }: Expression, date: number, after: number): number | undefined => {
+const runOn = ({ cron, runsTwice, offsetAt }: Expression, date: number, after: number): number | undefined => {
   const periods = periodsAround(offsetAt, date)
   let first: number | undefined
   for (const [index, { from, offset, to }] of periods.entries()) {
-    const repeated = firesTwice ? 0 : Math.max(0, (periods[index - 1]?.offset ?? offset) - offset)
+    const repeated = runsTwice ? 0 : Math.max(0, (periods[index - 1]?.offset ?? offset) - offset)
     const skipped = Math.max(0, (periods[index + 1]?.offset ?? offset) - offset)
     const earliest = Math.max(after + 1, from + repeated) + offset - date
     const second = firstSecond(cron, Math.max(0, Math.ceil(earliest / secondMillis)))
-    const firing = second === undefined ? undefined : date + second * secondMillis - offset
-    if (firing !== undefined && firing < to + skipped && (first === undefined || firing < first)) first = firing
+    const run = second === undefined ? undefined : date + second * secondMillis - offset
+    if (run !== undefined && run < to + skipped && (first === undefined || run < first)) first = run
   }
   return first
 }
@@ -115,19 +115,19 @@ const firstDate = (dates: Cron.Cron, from: number): number | undefined => {
 }
 
 /**
- * The first firing after a time; `undefined` when there is none within ten years, as on 30 February. Not `Cron.next`:
- * it skips all but one of the firings of a gap, and can try 10,000 dates in the zone, which takes a second of CPU.
+ * The first run after a time; `undefined` when there is none within ten years, as on 30 February. Not `Cron.next`:
+ * it skips all but one of the runs of a gap, and can try 10,000 dates in the zone, which takes a second of CPU.
  */
-const firstFiring = (expression: Expression, after: number): number | undefined => {
+const firstRun = (expression: Expression, after: number): number | undefined => {
   const { dates, offsetAt } = expression
   const wall = after + offsetAt(after)
-  // A gap can move firings of yesterday to today.
+  // A gap can move runs of yesterday to today.
   const yesterday = wall - (((wall % dayMillis) + dayMillis) % dayMillis) - dayMillis
   let first: number | undefined
   let date = firstDate(dates, yesterday)
   while (date !== undefined && (first === undefined || date - maxOffsetMillis < first)) {
-    const firing = firingOn(expression, date, after)
-    if (firing !== undefined && (first === undefined || firing < first)) first = firing
+    const run = runOn(expression, date, after)
+    if (run !== undefined && (first === undefined || run < first)) first = run
     date = firstDate(dates, date + dayMillis)
   }
   return first
@@ -163,52 +163,52 @@ const parseExpression = (given: string, timezone: string): Result.Result<Express
         cron: parsed,
         dates,
         offsetAt: offsetsOf(zone.value),
-        firesTwice: fields.at(-4)!.startsWith("*"),
+        runsTwice: fields.at(-4)!.startsWith("*"),
       })
     },
   })
 }
 
 /**
- * The first firing after a time, in the schedule's time zone. A local time that the zone skips, as when daylight saving
- * time begins, fires as if the clock had not changed. One that it has twice fires the first time, and both times when
- * the hour field begins with `*`. Firings at the same time are one. Fails with a sentence that says what is wrong with
+ * The first run after a time, in the schedule's time zone. A local time that the zone skips, as when daylight saving
+ * time begins, runs as if the clock had not changed. One that it has twice runs the first time, and both times when
+ * the hour field begins with `*`. Runs at the same time are one. Fails with a sentence that says what is wrong with
  * the expression or the zone.
  */
-export const nextFiring = (cron: string, timezone: string, after: DateTime.Utc): Result.Result<DateTime.Utc, string> =>
+export const nextRun = (cron: string, timezone: string, after: DateTime.Utc): Result.Result<DateTime.Utc, string> =>
   Result.flatMap(parseExpression(cron, timezone), (expression) => {
-    const next = firstFiring(expression, DateTime.toEpochMillis(after))
+    const next = firstRun(expression, DateTime.toEpochMillis(after))
     return next === undefined
       ? Result.fail("cron names dates that never come")
       : Result.succeed(DateTime.makeUnsafe(next))
   })
 
-/** The next firings after a time, up to `count`; none when the expression or the zone is wrong. */
-export const nextFirings = (cron: string, timezone: string, after: DateTime.Utc, count: number) => {
-  const firings: Array<DateTime.Utc> = []
+/** The next runs after a time, up to `count`; none when the expression or the zone is wrong. */
+export const nextRuns = (cron: string, timezone: string, after: DateTime.Utc, count: number) => {
+  const runs: Array<DateTime.Utc> = []
   const expression = parseExpression(cron, timezone)
-  if (Result.isFailure(expression)) return firings
+  if (Result.isFailure(expression)) return runs
   let last: number | undefined = DateTime.toEpochMillis(after)
-  while (firings.length < count) {
-    last = firstFiring(expression.success, last)
+  while (runs.length < count) {
+    last = firstRun(expression.success, last)
     if (last === undefined) break
-    firings.push(DateTime.makeUnsafe(last))
+    runs.push(DateTime.makeUnsafe(last))
   }
-  return firings
+  return runs
 }
 
-interface Firing {
+interface Run {
   readonly cron: string
   readonly timezone: string
   readonly nextAt: DateTime.Utc | null
 }
 
 /**
- * When a changed schedule fires next; `null` while it is paused. A schedule that is activated, or has another cron or
- * time zone, fires next after `now`: firings of its pause are not made up for.
+ * When a changed schedule runs next; `null` while it is paused. A schedule that is activated, or has another cron or
+ * time zone, runs next after `now`: runs of its pause are not made up for.
  */
-export const changedFiring = (
-  current: Firing,
+export const changedRun = (
+  current: Run,
   changes: JobScheduleChanges,
   now: DateTime.Utc,
 ): Result.Result<DateTime.Utc | null, string> => {
@@ -216,5 +216,5 @@ export const changedFiring = (
   const isSame = cron === current.cron && timezone === current.timezone
   if (isSame && !active) return Result.succeed(null)
   if (isSame && current.nextAt !== null) return Result.succeed(current.nextAt)
-  return Result.map(nextFiring(cron, timezone, now), (next) => (active ? next : null))
+  return Result.map(nextRun(cron, timezone, now), (next) => (active ? next : null))
 }
