@@ -171,9 +171,9 @@ export const defaultOrg = (world: World["Service"], newId: string, now: DateTime
 /**
  * Writes the entry of a change. Call it before the change, so that an entry that cannot be written prevents the change.
  */
-export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: string, announced: AuditEntry) => {
+export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: string, changed: AuditEntry) => {
   // No list shows the event of an entry.
-  const { event: _event, ...entry } = announced
+  const { event: _event, ...entry } = changed
   if (audit.has(entry.id)) throw new Error("The id is taken")
   // Details are stored as JSON.
   audit.set(entry.id, { orgId, row: { ...entry, details: JSON.parse(JSON.stringify(entry.details)) } })

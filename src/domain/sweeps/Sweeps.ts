@@ -6,13 +6,13 @@ import { Wakeups } from "../Wakeups.ts"
 /**
  * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`:
  * cancel the pending deliveries of an endpoint that was deactivated or deleted. `recover`: resend the unsuccessful
- * deliveries of an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `announce`:
+ * deliveries of an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `emit`:
  * create the deliveries of events of the service's own. `erase`: remove the rows of a deleted org or project.
  */
 export interface Sweep {
   readonly sweepId: string
   readonly orgId: string
-  readonly kind: "cancel" | "recover" | "deliver" | "announce" | "erase"
+  readonly kind: "cancel" | "recover" | "deliver" | "emit" | "erase"
 }
 
 /** The result of one batch. */
@@ -69,7 +69,7 @@ const makesDue: Record<Sweep["kind"], boolean> = {
   cancel: false,
   recover: true,
   deliver: true,
-  announce: true,
+  emit: true,
   erase: false,
 }
 const kinds = Struct.keys(makesDue)
@@ -157,7 +157,7 @@ export class Sweeps extends Context.Service<
             ),
           )
           // Between events of different orgs there is no pause.
-          const isOfEvents = sweep.kind === "deliver" || sweep.kind === "announce"
+          const isOfEvents = sweep.kind === "deliver" || sweep.kind === "emit"
           if (isSameOrg || !isOfEvents) yield* Effect.sleep(Duration.min(took, maxBatchPause))
         }
       })

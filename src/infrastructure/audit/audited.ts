@@ -5,7 +5,7 @@ import * as Batches from "../database/Batches.ts"
 import { date } from "../database/fragments.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { announce, announceAll, emitted, eventColumns } from "../webhooks/emitEvents.ts"
+import { emit, emitAll, emitted, eventColumns } from "../webhooks/emitEvents.ts"
 
 /** The columns of the audit log, in the order in which `audited` and `auditedTogether` insert them. */
 const auditColumns = (sql: SqlClient.SqlClient) =>
@@ -39,7 +39,7 @@ export const audited = (
       SELECT ${entry.id}, "orgId", ${date(entry.at)}::timestamptz, ${entry.actor}, ${entry.action}, ${entry.target},
         ${JSON.stringify(entry.details)}, ${entry.requestId}
       FROM changed
-    )${announce(sql, event, sql.literal("changed"))}
+    )${emit(sql, event, sql.literal("changed"))}
     SELECT * FROM changed`
   return event === undefined
     ? written
@@ -95,7 +95,7 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
         FROM changed JOIN asked USING (id), json_to_record(event)
           AS event (id text, type text, body text, topics text, subject text, at timestamptz)
         WHERE asked.event IS NOT NULL
-      ), ${announceAll(sql)}
+      ), ${emitAll(sql)}
       SELECT * FROM changed`.pipe(
       Effect.tap(({ length }) =>
         length > 0 && all.some(({ entry }) => entry.event !== undefined) ? emitted(sql) : Effect.void,

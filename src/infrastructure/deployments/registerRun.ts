@@ -20,7 +20,7 @@ import {
   lockRepositoryName,
   orgExists,
 } from "../projects/repositoryLinks.ts"
-import { announce, emitted } from "../webhooks/emitEvents.ts"
+import { emit, emitted } from "../webhooks/emitEvents.ts"
 
 type Sql = SqlClient.SqlClient
 
@@ -51,7 +51,7 @@ const recordRun = (
     FROM project
     ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
     RETURNING id, project_id, org_id
-  )${announce(
+  )${emit(
     sql,
     event,
     sql`(SELECT org_id AS "orgId", project_id FROM recorded)`,

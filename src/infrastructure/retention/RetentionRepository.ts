@@ -61,7 +61,7 @@ const lockRemovable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, old
       ELSE (SELECT count(*)::int FROM deliveries d WHERE d.job_id = e.job_id) END AS deliveries
     FROM events e WHERE e.id = ANY(${texts(old.map(({ id }) => id))})
       AND NOT EXISTS (SELECT FROM sweeps s WHERE s.org_id = e.org_id
-        AND (s.event_id = e.id OR s.kind = 'announce' AND e.id = ANY(s.receivers)))`
+        AND (s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)))`
   const removable = events.filter(({ deliveries, id }) => deliveries === (locked.get(id)?.length ?? 0))
   return {
     events: removable.map(({ id }) => id),

@@ -9,7 +9,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
 import { recoverBatch } from "../webhooks/DeliveryLogRepository.ts"
-import { deliverAnnounced, onEmitted } from "../webhooks/emitEvents.ts"
+import { deliverEmitted, onEmitted } from "../webhooks/emitEvents.ts"
 import { fanOut } from "../webhooks/insertEvents.ts"
 import { cancelBatch } from "../webhooks/lanes.ts"
 
@@ -17,12 +17,12 @@ interface SweepRow {
   readonly id: string
   readonly org_id: string
   readonly kind: Sweep["kind"]
-  /** In a sweep of `announce`, the endpoint that gets no delivery. */
+  /** In a sweep of `emit`, the endpoint that gets no delivery. */
   readonly endpoint_id: string
   readonly project_id: string | null
   readonly lane: string
   readonly event_id: string
-  /** The endpoints of `deliver`, or the events of `announce`. */
+  /** The endpoints of `deliver`, or the events of `emit`. */
   readonly receivers: ReadonlyArray<string>
   readonly since: Date
   readonly until: Date | null
@@ -43,7 +43,7 @@ interface Batch {
 const maxReceiversPerBatch = 500
 
 /** Events of the service's own whose deliveries one batch inserts. */
-const maxAnnouncedPerBatch = 100
+const maxEmittedPerBatch = 100
 
 /** Runs the next batch of an erasure. The owners of an org are free when nothing of it is left. */
 const erase = Effect.fnUntraced(function* (
@@ -93,10 +93,10 @@ const runBatch = Effect.fnUntraced(function* (
       const deliveries = yield* fanOut(sql, random, fan)
       return { rows: endpoints.length, deliveries, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
     }
-    case "announce": {
+    case "emit": {
       const left = sweep.receivers.filter((id) => id > sweep.done_to)
-      const eventIds = left.slice(0, Math.min(limit, maxAnnouncedPerBatch))
-      const deliveries = yield* deliverAnnounced(sql, { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id })
+      const eventIds = left.slice(0, Math.min(limit, maxEmittedPerBatch))
+      const deliveries = yield* deliverEmitted(sql, { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id })
       return { rows: eventIds.length, deliveries, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
     }
   }

@@ -237,7 +237,7 @@ const updateEndpoint = Effect.fnUntraced(function* (
   const sets = assignments(sql, changes, ended.length > 0)
   const updated = yield* audited(
     sql,
-    // An endpoint that was inactive before is not announced again.
+    // An endpoint that was inactive before is not emitted again.
     ended.length === 0 ? { ...entry, event: undefined } : entry,
     sql`
       UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}

@@ -6,26 +6,26 @@ import { date, isOfOrg, texts, times } from "../database/fragments.ts"
 import { deliverEvents } from "./insertEvents.ts"
 
 /**
- * The CTEs `subscribed`, `announced` and `announcing`, which write events of the service's own and a sweep for their
+ * The CTEs `subscribed`, `emitted` and `emitting`, which write events of the service's own and a sweep for their
  * deliveries, in the statement of the change that they are about. They read the CTE `service_event` (id, org_id, type,
  * body, topics, subject, at). An event that no endpoint of its org names is not written. A sweep inserts the
  * deliveries, so that the change waits for no lock of another endpoint: two endpoints that end at the same time would
  * wait for each other.
  */
-export const announceAll = (sql: SqlClient.SqlClient) =>
+export const emitAll = (sql: SqlClient.SqlClient) =>
   sql.literal(`
   subscribed AS MATERIALIZED (
     SELECT id, org_id, type, body, at FROM service_event e WHERE EXISTS (
       SELECT FROM webhook_endpoints w
       WHERE w.org_id = e.org_id AND w.event_types IS NOT NULL AND w.event_types && e.topics AND w.id <> e.subject
     )
-  ), announced AS (
+  ), emitted AS (
     INSERT INTO events (id, org_id, type, body, created_at)
     SELECT id, org_id, type, body, at FROM subscribed RETURNING id
-  ), announcing AS (
+  ), emitting AS (
     INSERT INTO sweeps (id, org_id, kind, endpoint_id, receivers, created_at)
-    SELECT min(id), org_id, 'announce', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
-    FROM announced JOIN service_event USING (id) GROUP BY org_id, subject
+    SELECT min(id), org_id, 'emit', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
+    FROM emitted JOIN service_event USING (id) GROUP BY org_id, subject
   )`)
 
 /** The columns of `service_event` for an event, but for its org; the topics are joined by spaces. */
@@ -39,12 +39,12 @@ export const eventColumns = ({ id, type, body, except, createdAt }: ServiceEvent
 })
 
 /**
- * `announceAll` for one event, as the end of a WITH; nothing without an event.
+ * `emitAll` for one event, as the end of a WITH; nothing without an event.
  *
  * @param changed the CTE of the change, with the org as "orgId"
  * @param bodyOf completes the body with what only the change knows
  */
-export const announce = (
+export const emit = (
   sql: SqlClient.SqlClient,
   event: ServiceEvent | undefined,
   changed: Statement.Fragment,
@@ -57,7 +57,7 @@ export const announce = (
           ${bodyOf(sql`${event.body}::text`)} AS body,
           ${texts(topicsOf(event.type))} AS topics, ${event.except ?? ""}::text AS subject, ${date(event.createdAt)}::timestamptz AS at
         FROM ${changed} AS change
-      ), ${announceAll(sql)}`
+      ), ${emitAll(sql)}`
 
 /** An event of the service's own, and its org. */
 interface OrgEvent {
@@ -86,17 +86,17 @@ export const onEmitted = (sql: SqlClient.SqlClient, listener: Effect.Effect<void
 /** Says that events may have been written. */
 export const emitted = (sql: SqlClient.SqlClient) => sql.afterCommit(listeners.get(sql) ?? Effect.void)
 
-/** The events that a sweep announces: those of one org that are about the same endpoint, or about none. */
-interface Announced {
+/** The events that a sweep emits: those of one org that are about the same endpoint, or about none. */
+interface Emitted {
   readonly orgId: string
   readonly eventIds: ReadonlyArray<string>
   readonly except: string | null
 }
 
 /** Inserts the deliveries of events of the service's own, in a transaction. Returns how many. */
-export const deliverAnnounced = Effect.fnUntraced(function* (
+export const deliverEmitted = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  { except, eventIds, orgId }: Announced,
+  { except, eventIds, orgId }: Emitted,
 ) {
   const events = yield* sql<{ id: string; type: string }>`
     SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)} ORDER BY id`

@@ -12,7 +12,7 @@ import {
 import { deactivated, makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { laneId } from "../../domain/webhooks/Slots.ts"
 import { date, integers, texts, times } from "../database/fragments.ts"
-import { announceAll, emitted, eventRows } from "./emitEvents.ts"
+import { emitAll, emitted, eventRows } from "./emitEvents.ts"
 import { cancelLanes, type EndedLane, nextLane } from "./lanes.ts"
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
@@ -41,7 +41,7 @@ const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptReco
     }),
   )
 
-/** A delivery without another attempt, and the event that announces it. */
+/** A delivery without another attempt, and the event about it. */
 interface Failed {
   readonly deliveryId: string
   readonly orgId: string
@@ -70,13 +70,13 @@ const failedOf = (
         last_status: outcome.status,
         last_error: storable(outcome.failure?.message),
       }
-      const announced = { type: "delivery.failed", data, except: endpointId } as const
-      return Effect.map(makeServiceEvent(random, announced, now), (event): Failed => ({ deliveryId, orgId, event }))
+      const about = { type: "delivery.failed", data, except: endpointId } as const
+      return Effect.map(makeServiceEvent(random, about, now), (event): Failed => ({ deliveryId, orgId, event }))
     },
   )
 
-/** The CTEs that announce the deliveries that have failed now. One that was canceled in flight stays canceled. */
-const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>) =>
+/** The CTEs that emit the events of deliveries that have failed now. One that was canceled in flight stays canceled. */
+const emitFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>) =>
   failed.length === 0
     ? sql.literal("")
     : sql`, service_event AS (
@@ -85,7 +85,7 @@ const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>)
         JOIN ${eventRows(sql, failed)} ON t.id = f.event_id
         JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
         JOIN ours ON ours.id = f.delivery_id
-      ), ${announceAll(sql)}`
+      ), ${emitAll(sql)}`
 
 /**
  * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their
@@ -148,7 +148,7 @@ const moveOn = (
     SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
       (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
     FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)
-  )${announceFailed(sql, failed)}
+  )${emitFailed(sql, failed)}
   SELECT id FROM made WHERE id NOT IN (SELECT id FROM ours)`
 
 /** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
@@ -277,8 +277,8 @@ const recordCallbacks = Effect.fnUntraced(function* (
     ON CONFLICT DO NOTHING`
 })
 
-/** The events that announce deactivations. A delivery of an event of the service's own makes no other event. */
-const announcements = (
+/** The events of deactivations. A delivery of an event of the service's own makes no other event. */
+const emittedEvents = (
   random: SecureRandom.SecureRandom["Service"],
   records: ReadonlyArray<EndingRecord>,
   now: DateTime.Utc,
@@ -306,7 +306,7 @@ const deactivate = Effect.fnUntraced(function* (
     decision.reason === "gone" ? null : delivery.failingSince,
   )
   const entries = yield* Effect.forEach(records, () => random.ulid)
-  const events = yield* announcements(random, records, now)
+  const events = yield* emittedEvents(random, records, now)
   return yield* sql<EndedLane>`
     WITH ending AS (
       SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
@@ -327,7 +327,7 @@ const deactivate = Effect.fnUntraced(function* (
       FROM ended
     ), service_event AS (
       SELECT t.* FROM ended JOIN ${eventRows(sql, events)} ON t.subject = ended.id
-    ), ${announceAll(sql)}
+    ), ${emitAll(sql)}
     SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane FROM ended`
 })
 

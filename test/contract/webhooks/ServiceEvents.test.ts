@@ -229,7 +229,7 @@ for (const database of ["embedded", "postgres"] as const) {
       )
 
       it.effect(
-        "more failed deliveries than one batch announces, to more endpoints than one event queues at once, all arrive",
+        "more failed deliveries than one batch of events has, to more endpoints than one event queues at once, all arrive",
         () =>
           Effect.gen(function* () {
             const { orgId } = yield* insertOrg()
