@@ -15,6 +15,7 @@ const SYNC = 0x53
 const TERMINATE = 0x58
 const NOTIFICATION = 0x41
 const READY = 0x5a
+const PARSE_COMPLETE = 0x31
 const IDLE = 0x49
 const ERROR = 0x45
 const ROW_DESCRIPTION = 0x54
@@ -148,7 +149,6 @@ class Session {
   readonly #database: SimulatedDatabase
   /** The prepared statements, by the driver's names, which are random: their texts, and their names in the engine. */
   readonly #statements = new Map<string, { readonly text: string; readonly own: string }>()
-  #prepared = 0
   #received: Buffer = Buffer.alloc(0)
   #isStarted = false
   /** When the last bytes of each direction arrive: bytes never overtake each other. */
@@ -210,7 +210,6 @@ class Session {
     this.isOpen = false
     this.waiting.length = 0
     this.#database.ended(this)
-    for (const { own } of this.#statements.values()) if (own !== "") this.#database.forget(own)
   }
 
   #receive(bytes: Buffer) {
@@ -246,42 +245,63 @@ class Session {
     if (this.waiting.length > 0) this.#database.wake()
   }
 
-  /** The statement with the names of this session, as all sessions share those of the engine; and its texts. */
-  prepare(statement: Buffer): { readonly bytes: Buffer; readonly texts: ReadonlyArray<string> } {
+  /**
+   * The statement as the engine gets it: a text is parsed once for all sessions, since that takes longer than to run it.
+   * Returns its texts, too, and those that the engine parses now.
+   */
+  prepare(statement: Buffer): Prepared {
     const texts: Array<string> = []
-    const parts = [...messages(statement)].map((message) => {
+    const parsed: Array<string> = []
+    let known = 0
+    const parts = [...messages(statement)].flatMap((message) => {
       const type = message[0]!
       const textAt = (at: number) => message.toString("utf8", at, message.indexOf(0, at))
       if (type === QUERY) {
         texts.push(textAt(5))
-        return frame(QUERY, `${withoutSleep(textAt(5))}\0`)
+        return [frame(QUERY, `${withoutSleep(textAt(5))}\0`)]
       }
       if (type === PARSE) {
-        const name = textAt(5)
         const from = message.indexOf(0, 5) + 1
         const sql = textAt(from)
-        const own = name === "" ? "" : `s${this.id}_${++this.#prepared}`
-        this.#statements.set(name, { text: sql, own })
-        const rest = message.subarray(message.indexOf(0, from) + 1)
-        return frame(PARSE, `${own}\0${withoutSleep(sql)}\0`, rest)
+        const types = message.subarray(message.indexOf(0, from) + 1)
+        const key = `${sql}\0${types.toString("hex")}`
+        const { isNew, own } = this.#database.nameOf(key)
+        this.#statements.set(textAt(5), { text: sql, own })
+        if (isNew) {
+          parsed.push(key)
+          return [frame(PARSE, `${own}\0${withoutSleep(sql)}\0`, types)]
+        }
+        known++
+        return []
       }
       if (type === BIND) {
         const from = message.indexOf(0, 5) + 1
         const name = textAt(from)
         const { own = name, text = "" } = this.#statements.get(name) ?? {}
         texts.push(text)
-        return frame(BIND, message.subarray(5, from), `${own}\0`, message.subarray(message.indexOf(0, from) + 1))
+        return [frame(BIND, message.subarray(5, from), `${own}\0`, message.subarray(message.indexOf(0, from) + 1))]
       }
       if ((type === DESCRIBE || type === CLOSE) && message[5] === SYNC) {
         const name = textAt(6)
         const { own = name } = this.#statements.get(name) ?? {}
-        if (type === CLOSE) this.#statements.delete(name)
-        return frame(type, "S", `${own}\0`)
+        if (type === DESCRIBE) return [frame(type, "S", `${own}\0`)]
+        this.#statements.delete(name)
+        return [frame(type, "S", "of this session alone\0")]
       }
-      return message
+      return [message]
     })
-    return { bytes: Buffer.concat(parts), texts }
+    return { bytes: Buffer.concat(parts), texts, parsed, known }
   }
+}
+
+/** A statement for the engine. */
+interface Prepared {
+  readonly bytes: Buffer
+  readonly texts: ReadonlyArray<string>
+  /** What the engine parses with it. */
+  readonly parsed: ReadonlyArray<string>
+  /** How many parts of it the engine has parsed before, so that it does not answer them. */
+  readonly known: number
 }
 
 /** The engine's clock stands still while a statement runs, so a sleep would not end. */
@@ -298,8 +318,11 @@ export class SimulatedDatabase {
   readonly #digest = createHash("sha256")
   readonly #engine: PGlite
   readonly #sessions = new Map<number, Session>()
+  /** The engine's names of the texts that it has parsed, with the types of their parameters. */
+  readonly #parsed = new Map<string, string>()
   #owner: Session | undefined
   #lastId = 0
+  #lastName = 0
   #isAwake = false
 
   private constructor(world: World, engine: PGlite) {
@@ -358,9 +381,11 @@ export class SimulatedDatabase {
 
   /** Reads rows for an oracle, as texts by their columns. */
   rows(sql: string): Array<Record<string, string | null>> {
+    const { isNew, own } = this.nameOf(sql)
+    if (isNew) this.execute(query(`PREPARE ${own} AS ${sql}`))
     let names: ReadonlyArray<string> = []
     const rows: Array<Record<string, string | null>> = []
-    for (const message of messages(this.execute(query(sql)))) {
+    for (const message of messages(this.execute(query(`EXECUTE ${own}`)))) {
       if (message[0] === ERROR) throw new Error(`${sql}: ${message.toString("utf8", 5)}`)
       if (message[0] === ROW_DESCRIPTION) names = columnsOf(message)
       if (message[0] === DATA_ROW)
@@ -400,8 +425,13 @@ export class SimulatedDatabase {
     )
   }
 
-  forget(name: string) {
-    this.execute(query(`DEALLOCATE "${name}"`))
+  /** The engine's name of a text, and whether it has to parse it. */
+  nameOf(key: string): { readonly own: string; readonly isNew: boolean } {
+    const known = this.#parsed.get(key)
+    if (known !== undefined) return { own: known, isNew: false }
+    const own = `s${++this.#lastName}`
+    this.#parsed.set(key, own)
+    return { own, isNew: true }
   }
 
   /** Runs the next statement soon. */
@@ -433,17 +463,18 @@ export class SimulatedDatabase {
   }
 
   #run(session: Session, statement: Buffer) {
-    const { bytes, texts } = session.prepare(statement)
+    const { bytes, known, parsed, texts } = session.prepare(statement)
     const isCommit = texts.some((text) => text === "COMMIT")
     const cut = isCommit && session.link.cutAtCommit > 0 && this.dice.chance(session.link.cutAtCommit)
     if (cut && this.dice.chance(0.5)) return session.cut("before COMMIT arrives")
-    const answer: Array<Buffer> = []
+    const answer: Array<Buffer> = Array.from({ length: known }, () => frame(PARSE_COMPLETE))
     const notifications: Array<Buffer> = []
     let state = IDLE
     for (const message of messages(this.execute(bytes))) {
       if (message[0] === NOTIFICATION) notifications.push(message)
       else answer.push(message)
       if (message[0] === READY) state = message[5]!
+      if (message[0] === ERROR) for (const key of parsed) this.#parsed.delete(key)
     }
     this.#noteListening(session, texts)
     session.inTransaction = state !== IDLE

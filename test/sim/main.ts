@@ -36,12 +36,12 @@ if (given.bugs !== undefined) {
 }
 
 print(`Seeds from ${first} on`)
-let [runs, virtual, real] = [0, 0, 0]
+let [runs, virtual, core] = [0, 0, 0]
 while (runs < most && (runs === 0 || hasTime())) {
   const outcome = await simulate(makePlan(first + runs))
   runs++
   virtual += outcome.virtualMillis
-  real += outcome.realMillis
+  core += outcome.coreMillis
   if (given.log === true) for (const { at, what, who } of outcome.log) print((at / 1000).toFixed(3), who, what)
   if (given.page !== undefined) writeFileSync(given.page, page(outcome))
   if (outcome.violations.length === 0) continue
@@ -51,5 +51,5 @@ while (runs < most && (runs === 0 || hasTime())) {
   process.exitCode = 1
   break
 }
-const lived = `${(virtual / 3_600_000).toFixed(2)} hours of virtual time, ${(virtual / real).toFixed(0)} × real time`
+const lived = `${(virtual / 3_600_000).toFixed(2)} hours of virtual time, ${(virtual / core).toFixed(0)} × the time of the core`
 print(`${runs} runs: ${lived}`)

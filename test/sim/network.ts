@@ -11,6 +11,8 @@ export type Manner = "well" | "slow" | "hangs" | "fails" | "busy" | "lies" | "lo
 export class Receivers {
   readonly world: World
   readonly received: Array<Received> = []
+  /** Who waits for an answer: once for each request. */
+  readonly #waiting = new Set<{ readonly actor: Actor }>()
   readonly #dice: Dice
   readonly #manners = new Map<string, Manner>()
 
@@ -29,6 +31,11 @@ export class Receivers {
   /** From now on all receivers behave well, but those that are gone. */
   calmDown() {
     for (const [url, manner] of this.#manners) if (manner !== "gone") this.#manners.delete(url)
+  }
+
+  /** Whether no replica waits for an answer. */
+  get isQuiet() {
+    return ![...this.#waiting].some(({ actor }) => actor.state !== "dead")
   }
 
   /** The time until the receiver has the request, and until its answer is back; and the answer. */
@@ -61,8 +68,12 @@ export class Receivers {
       const { there, back, answer } = this.#plan(manner)
       const timeout = Duration.toMillis(Duration.fromInputUnsafe(request.timeout))
       const isAnswered = there + back < timeout
-      const fail = (kind: "timeout", message: string) =>
+      const waiting = { actor }
+      this.#waiting.add(waiting)
+      const fail = (kind: "timeout", message: string) => {
+        this.#waiting.delete(waiting)
         resume(Effect.fail(new SafeHttpError({ kind, message, partial: undefined })))
+      }
       const undo = [
         // What is on its way arrives, even if the sender dies now.
         this.world.after(there, () => this.#receive(actor, request, manner, isAnswered ? answer.status : undefined)),
@@ -72,12 +83,16 @@ export class Receivers {
         undo.push(
           actor.after(there + back, () => {
             undo[1]!()
+            this.#waiting.delete(waiting)
             const body = Buffer.from(answer.body)
             resume(Effect.succeed({ ...answer, body, bytesRead: body.length, truncated: false }))
           }),
         )
       }
-      return Effect.sync(() => undo.slice(1).forEach((cancel) => cancel()))
+      return Effect.sync(() => {
+        this.#waiting.delete(waiting)
+        undo.slice(1).forEach((cancel) => cancel())
+      })
     })
   }
 

@@ -61,22 +61,35 @@ const longest: Readonly<Record<FaultKind, number>> = {
   "database clock step": 1,
 }
 
+/** How long the time without operations after a busy time is at most, in milliseconds. */
+const longestQuiets = [20_000, 300_000, 3_600_000]
+
 /**
- * Makes the plan of a seed. Swarm testing: each run has some kinds of operations and faults, and not others.
+ * Makes the plan of a seed: busy times, each with a quiet time after it. Swarm testing: each run has some kinds of
+ * operations and faults, and not others.
  *
- * @param minutes how long operations begin and faults happen: one of these
+ * @param minutes how long all busy times together are: one of these
  */
-export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [2, 3, 5, 10]): Plan => {
+export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.75, 1, 2]): Plan => {
   const dice = new Dice(seed)
-  const millis = dice.pick(minutes) * 60_000
   const replicas = dice.pick([1, 2, 2, 3])
   const tenants = dice.pick([1, 2, 3])
+  const busyMillis = dice.pick(minutes) * 60_000
+  const times = dice.pick([1, 1, 2, 3])
+  const longestQuiet = dice.pick(longestQuiets)
+  let millis = 0
+  const begins = Array.from({ length: times }, () => {
+    const begin = millis
+    millis += Math.ceil(busyMillis / times + dice.next() ** 2 * longestQuiet)
+    return begin
+  })
+  const anyTime = () => Math.floor(dice.pick(begins) + (dice.next() * busyMillis) / times)
   const names = Object.keys(weights) as Array<OperationName>
   const used: Record<string, number> = {}
   for (const name of names) used[name] = dice.chance(0.25) ? 0 : weights[name] * (0.3 + dice.next())
-  const perMinute = dice.pick([6, 20, 60])
-  const operations = Array.from({ length: Math.ceil((millis / 60_000) * perMinute) }, () => ({
-    at: Math.floor(dice.next() * millis),
+  const perMinute = dice.pick([40, 100, 200])
+  const operations = Array.from({ length: Math.ceil((busyMillis / 60_000) * perMinute) }, () => ({
+    at: anyTime(),
     tenant: dice.int(0, tenants - 1),
     kind: dice.weighted(used) as OperationName,
     seed: dice.bits(),
@@ -85,10 +98,10 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [2, 3, 5
   const faults =
     kinds.length === 0
       ? []
-      : Array.from({ length: dice.int(1, Math.ceil(millis / 20_000)) }, () => {
+      : Array.from({ length: dice.int(1, Math.ceil(busyMillis / 8_000)) }, () => {
           const kind = dice.pick(kinds)
           return {
-            at: Math.floor(dice.next() * millis),
+            at: anyTime(),
             kind,
             millis: Math.ceil(dice.next() * longest[kind]),
             replica: dice.int(0, replicas - 1),

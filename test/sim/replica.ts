@@ -161,12 +161,10 @@ export class Replica {
   pause() {
     if (this.#actor?.state !== "running") return
     this.#actor.state = "paused"
-    this.#around.world.note(this.name, "stands still")
   }
   resume() {
     if (this.#actor?.state !== "paused") return
     this.#actor.state = "running"
-    this.#around.world.note(this.name, "continues")
   }
 
   /** Breaks connections to the database. */

@@ -2,7 +2,7 @@ import { PGlite } from "@electric-sql/pglite"
 import { Effect } from "effect"
 import { readFile } from "node:fs/promises"
 import { fileURLToPath } from "node:url"
-import { SimulatedDatabase } from "./database.ts"
+import { goodLink, SimulatedDatabase } from "./database.ts"
 import type { Fault, History, Violation } from "./history.ts"
 import { Issuers, type Manner, Receivers } from "./network.ts"
 import { judge, queries } from "./oracle/judge.ts"
@@ -16,6 +16,11 @@ const startMillis = 60_000
 /** How long everything may take to settle: retries, leases, and erasures, with the delays of `replica.ts`. */
 const settleMillis = 30 * 60_000
 
+/** How often the world is looked at to see whether it can sleep, or has settled. */
+const lookMillis = 2_000
+/** How long before something is due the replicas are awake again. */
+const awakeMillis = 300
+
 /** How a run went. */
 export interface Outcome {
   readonly plan: Plan
@@ -23,7 +28,8 @@ export interface Outcome {
   readonly violations: ReadonlyArray<Violation>
   /** How long the world lived. */
   readonly virtualMillis: number
-  readonly realMillis: number
+  /** How long it took a core, with the start of the engine. */
+  readonly coreMillis: number
   readonly statements: number
   /** Of all statements and their answers. */
   readonly digest: string
@@ -73,8 +79,8 @@ const surroundingsOf = (world: World, database: SimulatedDatabase) => ({
 /** Runs a plan and judges what happened. The same plan has the same outcome; only the real time differs. */
 export const simulate = async (plan: Plan): Promise<Outcome> => {
   const files = await migrated()
+  const startedAt = process.cpuUsage()
   const engine = await PGlite.create({ ...(await compiled), loadDataDir: files })
-  const startedAt = performance.now()
   const world = new World(plan.seed)
   const database = await SimulatedDatabase.open(world, engine)
   try {
@@ -84,7 +90,7 @@ export const simulate = async (plan: Plan): Promise<Outcome> => {
       log: world.log,
       violations: judge(history),
       virtualMillis: world.now,
-      realMillis: performance.now() - startedAt,
+      coreMillis: coreMillisSince(startedAt),
       statements: database.statements,
       digest: database.digest(),
     }
@@ -93,6 +99,11 @@ export const simulate = async (plan: Plan): Promise<Outcome> => {
     process.stdin.removeAllListeners("end")
     await engine.close()
   }
+}
+
+const coreMillisSince = (start: NodeJS.CpuUsage) => {
+  const { system, user } = process.cpuUsage(start)
+  return (system + user) / 1_000
 }
 
 /** Lives through a plan: starts everything, lets operations and faults happen, stops the faults, and waits. */
@@ -124,6 +135,9 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
   await world.run(() => running === 0)
 
   const beganAt = world.now
+  const planned = [...plan.operations, ...plan.faults]
+    .map(({ at }) => beganAt + at)
+    .toSorted((one, other) => one - other)
   for (const { at, kind, seed, tenant } of plan.operations) {
     world.after(at, () => begin(clients.run(kind, tenants[tenant]!, new Dice(seed))))
   }
@@ -137,24 +151,49 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
       happen(fault, end, replica, { ...around, clients })
     })
   }
-  await world.run(() => world.now >= beganAt + plan.millis)
+  let nextLook = world.now
+  const isTimeToLook = () => {
+    if (world.now < nextLook || !database.isIdle) return false
+    nextLook = world.now + lookMillis
+    return true
+  }
+  /** If nothing happens, lets all replicas stand still until something is due, as a machine that is suspended. */
+  const sleepTo = (end: number) => {
+    const isQuiet =
+      running === 0 &&
+      receivers.isQuiet &&
+      replicas.every(({ isUp }) => isUp) &&
+      faults.every(({ end }) => end < world.now)
+    if (!isQuiet) return
+    const next = Math.min(end, planned.find((at) => at > world.now) ?? Infinity, nextDue(database))
+    if (next < world.now + 2 * lookMillis) return
+    world.note("world", `sleeps for ${((next - world.now) / 1000).toFixed(0)} s: nothing is due`)
+    for (const replica of replicas) replica.pause()
+    nextLook = next + lookMillis
+    world.after(next - awakeMillis - world.now, () => replicas.forEach((replica) => replica.resume()))
+  }
+  const calmAt = beganAt + plan.millis
+  await world.run(() => {
+    if (world.now < calmAt && isTimeToLook()) sleepTo(calmAt)
+    return world.now >= calmAt
+  })
 
-  const calmAt = world.now
   world.note("world", "is calm: no more faults")
   receivers.calmDown()
   issuers.isDown = false
   for (const replica of replicas) {
-    Object.assign(replica.link, { delayMillis: 1, silentUntil: 0, refusedUntil: 0, cutAtCommit: 0, cutAtNotify: 0 })
+    Object.assign(replica.link, goodLink())
     replica.resume()
     if (replica.state === "dead") replica.start()
   }
-  let nextLook = world.now
   let rows: History["rows"] | undefined
   await world.run(() => {
-    if (world.now < nextLook || !database.isIdle) return false
-    nextLook = world.now + 5_000
+    if (!isTimeToLook()) return false
     const isOver = running === 0 && world.now > calmAt + startMillis && hasSettled(database)
-    if (!isOver && world.now < calmAt + settleMillis) return false
+    if (!isOver && world.now < calmAt + settleMillis) {
+      sleepTo(world.now < calmAt + startMillis ? calmAt + startMillis : calmAt + settleMillis)
+      return false
+    }
     rows = Object.fromEntries(Object.entries(queries).map(([name, sql]) => [name, database.rows(sql)]))
     return true
   })
@@ -166,6 +205,19 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     calmAt,
     endAt: world.now,
   }
+}
+
+/** When something is due next that workers do by themselves, in true time. */
+const nextDue = (database: SimulatedDatabase) => {
+  const [row] = database.rows(`SELECT extract(epoch FROM min(at)) * 1000 AS due FROM (
+    SELECT min(due_at) AS at FROM pending_deliveries WHERE NOT parked
+    UNION ALL SELECT min(lease_until) FROM pending_deliveries
+    UNION ALL SELECT min(lease_expires_at) FROM jobs WHERE status = 'running'
+    UNION ALL SELECT min(run_at) FROM jobs WHERE status = 'queued' AND delayed
+    UNION ALL SELECT min(next_at) FROM job_schedules
+    UNION ALL SELECT min(created_at) FROM sweeps) AS things`)
+  const due = row!["due"]
+  return due === null || due === undefined ? Infinity : Number(due) - database.wallMillis() + database.world.now
 }
 
 /** Whether nothing is left to do: no delivery is pending, no job runs, no sweep is under way. */
@@ -189,7 +241,11 @@ const happen = (
       return world.after(millis, () => replica.state === "dead" && replica.start())
     case "pause":
       replica.pause()
-      return world.after(millis, () => replica.resume())
+      world.note(replica.name, "stands still")
+      return world.after(millis, () => {
+        replica.resume()
+        world.note(replica.name, "continues")
+      })
     case "clock step":
       replica.clock.skewMillis = dice.int(-90_000, 90_000)
       return world.note(replica.name, `its clock steps to ${replica.clock.skewMillis} ms off`)

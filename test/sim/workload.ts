@@ -477,13 +477,14 @@ const cancelJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
 const createSchedule: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const workflow = clients.name(tenant, "schedule")
   const overlap = dice.pick(["allow", "skip"])
+  const minutes = dice.pick([1, 1, 10])
   const done = yield* clients.own(
     dice,
     "createSchedule",
     tenant,
     "schedules/create",
-    { workflow, cron: "* * * * *", overlap, input: { mark: workflow } },
-    { workflow, overlap },
+    { workflow, cron: `*/${minutes} * * * *`, overlap, input: { mark: workflow } },
+    { workflow, overlap, minutes },
     true,
   )
   if (done.status === 200) tenant.schedules.push(done.body.schedule_id)

@@ -11,8 +11,9 @@ const maxClockErrorMillis = 100_000
 /** When an operation can no longer take effect: a try without an answer may run at any later time. */
 const lastEffect = ({ end, tries }: Done) => (tries.every(({ status }) => status !== undefined) ? end : Infinity)
 
-/** Whether an operation may have taken effect: it was not refused. */
-const mayHaveRun = ({ status }: Done) => status === undefined || status < 300 || status >= 500
+/** Whether an operation may have taken effect: one of its tries was not refused. */
+const mayHaveRun = ({ tries }: Done) =>
+  tries.some(({ status }) => status === undefined || status < 300 || status >= 500)
 
 interface Key {
   readonly id: string

@@ -2,15 +2,20 @@ import { type Done, type History, succeeded, type Violation } from "../history.t
 
 const minute = 60_000
 /** How far the clocks of replicas and of the database may be from the true time, with the time of a search. */
-const maxLateMillis = 2 * minute + 100_000
+const slackMillis = minute + 100_000
 
 /** No schedule creates two jobs for one time, and none is forgotten. */
 const runs = (made: Done, history: History): ReadonlyArray<string> => {
-  const { overlap, workflow } = made.args as { readonly overlap: string; readonly workflow: string }
+  const { minutes, overlap, workflow } = made.args as {
+    readonly minutes: number
+    readonly overlap: string
+    readonly workflow: string
+  }
+  const maxLateMillis = minutes * minute + slackMillis
   const own = history.rows["jobs"]!.filter((row) => row["workflow"] === workflow)
   // The next time is always after the creation of the last job: each has a minute of its own.
-  const minutes = own.map((row) => Math.floor(Number(row["created"]) / minute))
-  const wrong = new Set(minutes).size < minutes.length ? [`${workflow} has two jobs of one minute`] : []
+  const places = own.map((row) => Math.floor(Number(row["created"]) / minute))
+  const wrong = new Set(places).size < places.length ? [`${workflow} has two jobs of one minute`] : []
   const unfinished = own.filter((row) => row["status"] === "queued" || row["status"] === "running")
   if (overlap === "skip" && unfinished.length > 1)
     wrong.push(`${workflow} skips, and has ${unfinished.length} open jobs`)
