@@ -82,8 +82,25 @@ export interface Violation {
 /** Whether the operation was answered with success. */
 export const succeeded = ({ status }: Done) => status !== undefined && status < 300
 
-/** Whether a fault touched a replica, or everybody, between two times. */
-export const isTroubled = (history: History, replica: string, from: number, to: number) =>
-  history.faults.some(
-    (fault) => (fault.replica === undefined || fault.replica === replica) && fault.start <= to && fault.end >= from,
-  )
+/** Whether the try may have taken effect, although it was not answered so. */
+export const isUncertain = ({ status }: Try) => status === undefined || status >= 500
+
+/** The faults that keep a replica from its work, or from the database. */
+export const lamingKinds: ReadonlySet<string> = new Set([
+  "crash",
+  "pause",
+  "cut",
+  "silence",
+  "refuse",
+  "cut at commit",
+  "lose notifications",
+  "slow database",
+])
+
+/** Whether a fault of these kinds touched a replica between two times. */
+export const isTouched = ({ faults }: History, kinds: ReadonlySet<string>, replica: string, from: number, to: number) =>
+  faults.some((fault) => kinds.has(fault.kind) && fault.replica === replica && fault.start <= to && fault.end >= from)
+
+/** Whether a clock has stepped before a time. What is off stays so. */
+export const hasStepped = ({ faults }: History, before: number) =>
+  faults.some(({ kind, start }) => (kind === "clock step" || kind === "database clock step") && start <= before)

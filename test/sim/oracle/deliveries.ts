@@ -1,11 +1,20 @@
-import { type Done, type History, isTroubled, type Received, succeeded, type Violation } from "../history.ts"
+import {
+  type Done,
+  hasStepped,
+  type History,
+  isTouched,
+  lamingKinds,
+  type Received,
+  succeeded,
+  type Violation,
+} from "../history.ts"
 
 /** Attempts of a delivery with the delays that the simulation sets. Then it may fail. */
 const maxAttempts = 9
 /** How long an attempt that began before a deletion may take to arrive. */
 const inFlightMillis = 20_000
-/** How long before a second receipt a fault may have begun to matter: the lease of a delivery, and a retry. */
-const explainedMillis = 180_000
+/** How long before a receipt its delivery was claimed at most, and after it recorded, while nothing is wrong. */
+const recordMillis = 20_000
 
 const isOk = ({ status }: Received) => status !== undefined && status >= 200 && status < 300
 const markOf = ({ body }: Received) => /"mark":"([^"]+)"/.exec(body)?.[1]
@@ -128,10 +137,14 @@ const twice = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> =
       return []
     }
     const isAsked = endpoint.changes.some(
-      ({ kind, start }) => (kind === "recover" || kind === "retryDelivery") && start < one.at,
+      ({ args, kind, start }) =>
+        (kind === "recover" || (kind === "retryDelivery" && args["deliveryId"] === id)) && start < one.at,
     )
-    if (isAsked || history.faults.some(({ end, start }) => start <= one.at && end >= before.at - explainedMillis))
-      return []
+    // Whoever sent it first could not record it; or a clock ended its lease.
+    const isExplained =
+      isTouched(history, lamingKinds, before.from, before.at - recordMillis, before.at + recordMillis) ||
+      hasStepped(history, one.at)
+    if (isAsked || isExplained) return []
     return [{ oracle: "twice", at: one.at, what: `${endpoint.url} got ${id} at ${seconds(before.at)}, and again` }]
   })
 }
@@ -161,7 +174,7 @@ const afterEnd = (history: History, endpoint: Endpoint): ReadonlyArray<Violation
   if (ended === undefined) return []
   return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
     const isLate = one.at > ended.end + inFlightMillis
-    if (!isLate || isTroubled(history, one.from, ended.start, one.at)) return []
+    if (!isLate || isTouched(history, lamingKinds, one.from, ended.start, one.at)) return []
     return [
       {
         oracle: "after its end",

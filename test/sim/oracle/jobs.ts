@@ -1,4 +1,5 @@
-import { type Done, type History, succeeded, type Violation } from "../history.ts"
+import { type Done, hasStepped, type History, isUncertain, succeeded, type Try, type Violation } from "../history.ts"
+import { isLinearizable, type Step } from "./linearizable.ts"
 
 type Row = Readonly<Record<string, unknown>>
 
@@ -29,6 +30,114 @@ const ends = (id: string, row: Row | undefined, reports: ReadonlyArray<Done>): R
     wrong.push(`job ${id} failed with ${String(lost.args["error"])} and is ${String(status)} with ${String(error)}`)
   }
   return wrong
+}
+
+/** The state of a job, its last attempt, and the attempts that gave it back: bit n for attempt n. */
+type State = `${"queued" | "running" | "completed" | "failed" | "canceled"} ${number} ${number}`
+
+const parts = (state: State) => {
+  const [status, attempt, released] = state.split(" ") as [string, string, string]
+  return { status, attempt: Number(attempt), released: Number(released) }
+}
+
+/** The states after a report is answered with success. Leases run out unseen, and claims whose answers were lost. */
+const taken = ({ args, kind }: Done) => {
+  const n = Number(args["attempt"])
+  return (state: State): ReadonlyArray<State> => {
+    const { attempt, released, status } = parts(state)
+    const isOpen = status === "queued" || status === "running"
+    const isOwn = status === "running" && attempt === n
+    switch (kind) {
+      case "heartbeat":
+        return isOwn ? [state] : []
+      case "complete":
+        return isOwn ? [`completed ${n} ${released}`] : status === "completed" && attempt === n ? [state] : []
+      case "fail":
+        if (status === "failed" && attempt === n) return [state]
+        if (args["retry"] !== true) return isOwn ? [`failed ${n} ${released}`] : []
+        if (isOwn) return [`queued ${n} ${released | (1 << n)}`, `failed ${n} ${released}`]
+        return (released & (1 << n)) > 0 ? [state] : []
+      case "cancelJob":
+        return isOpen ? [`canceled ${attempt} ${released}`] : status === "canceled" ? [state] : []
+      default:
+        return []
+    }
+  }
+}
+
+/** The states after a report is refused. */
+const refused = (one: Done) => (state: State) => {
+  const { attempt, released, status } = parts(state)
+  // A lease may have run out unseen.
+  const expired: ReadonlyArray<State> = [`queued ${attempt} ${released}`, `failed ${attempt} ${released}`]
+  if (status === "running") return attempt === one.args["attempt"] ? expired : [state]
+  return taken(one)(state).length > 0 && one.kind !== "cancelJob" && status !== "failed" ? [] : [state]
+}
+
+const claimed =
+  (n: number) =>
+  (state: State): ReadonlyArray<State> => {
+    const { attempt, released, status } = parts(state)
+    const isOpen = status === "queued" || status === "running"
+    return isOpen && attempt < n ? [`running ${n} ${released}`] : []
+  }
+
+/** What was answered about a job, and its row at the end, have an order that explains them. */
+const order = (
+  id: string,
+  row: Row | undefined,
+  reports: ReadonlyArray<Done>,
+  claims: ReadonlyArray<{ readonly attempt: number; readonly each: Try }>,
+  endAt: number,
+): ReadonlyArray<string> => {
+  const steps: Array<Step<State>> = claims.map(({ attempt, each: { end, start } }) => ({
+    from: start,
+    to: end,
+    after: claimed(attempt),
+  }))
+  for (const one of reports) {
+    for (const each of one.tries) {
+      const { end, start, status } = each
+      if (isUncertain(each)) steps.push({ from: start, to: Infinity, after: taken(one) })
+      else if (status! < 300) steps.push({ from: start, to: end, after: taken(one) })
+      else if (status === 409) steps.push({ from: start, to: end, after: refused(one) })
+    }
+  }
+  if (row !== undefined) {
+    const last = String(row["status"])
+    const isOpen = last === "queued" || last === "running" || last === "failed"
+    steps.push({
+      from: endAt,
+      to: endAt,
+      after: (state) => {
+        const { status } = parts(state)
+        return status === last || (isOpen && (status === "queued" || status === "running")) ? [state] : []
+      },
+    })
+  }
+  return isLinearizable(steps, ["queued 0 0"]) ? [] : [`no order explains what was answered about job ${id}`]
+}
+
+/** How long a lease is, less what clocks may differ. */
+const sureLeaseMillis = 10_000 - 4_000
+
+/** A worker within its lease is not refused, unless the job was canceled or it has reported before. */
+const early = (
+  id: string,
+  reports: ReadonlyArray<Done>,
+  claims: ReadonlyArray<{ readonly attempt: number; readonly each: Try }>,
+  history: History,
+): ReadonlyArray<string> => {
+  if (hasStepped(history, Infinity) || reports.some(({ kind }) => kind === "cancelJob")) return []
+  return reports.flatMap((one) => {
+    const { attempt } = one.args
+    const claim = claims.find((other) => other.attempt === attempt)
+    const others = reports.filter((other) => other !== one && other.args["attempt"] === attempt)
+    const isFirst = one.tries.length === 1 && others.every(({ kind }) => kind === "heartbeat")
+    if (one.status !== 409 || claim === undefined || !isFirst) return []
+    if (one.end > claim.each.start + sureLeaseMillis) return []
+    return [`the worker with attempt ${String(attempt)} of job ${id} was refused within its lease`]
+  })
 }
 
 /** A job has one event when it has ended, which says the same; else it has none. */
@@ -63,12 +172,21 @@ const claims = (done: ReadonlyArray<Done>): ReadonlyArray<Violation> => {
 }
 
 /** Nothing that was answered about a job is lost, and a late worker changes nothing. */
-export const jobs = ({ done, endAt, rows }: History): ReadonlyArray<Violation> => {
+export const jobs = (history: History): ReadonlyArray<Violation> => {
+  const { done, endAt, rows } = history
   const deleted = new Set(done.filter(({ kind }) => kind === "deleteOrg").map(({ tenant }) => tenant))
   const stored = new Map(rows["jobs"]!.map((row) => [row["id"] as string, row]))
   const reports = Map.groupBy(
     done.filter(({ args }) => args["jobId"] !== undefined),
     ({ args }) => args["jobId"] as string,
+  )
+  const claimsOf = Map.groupBy(
+    done
+      .filter((one) => one.kind === "claim" && succeeded(one))
+      .flatMap((one) =>
+        one.body.jobs!.map(({ attempt, job_id: id }) => ({ id, attempt, tenant: one.tenant, each: one.tries.at(-1)! })),
+      ),
+    ({ id }) => id,
   )
   const eventsOf = Map.groupBy(
     rows["events"]!.filter((row) => row["job_id"] !== null),
@@ -81,7 +199,12 @@ export const jobs = ({ done, endAt, rows }: History): ReadonlyArray<Violation> =
   })
   const wrong = [
     ...lost,
-    ...[...reports].flatMap(([id, own]) => (deleted.has(own[0]!.tenant) ? [] : ends(id, stored.get(id), own))),
+    ...[...reports].flatMap(([id, own]) => {
+      if (deleted.has(own[0]!.tenant)) return []
+      const row = stored.get(id)
+      const claims = claimsOf.get(id) ?? []
+      return [...ends(id, row, own), ...order(id, row, own, claims, endAt), ...early(id, own, claims, history)]
+    }),
     ...[...stored].flatMap(([id, row]) => [
       ...events(row, eventsOf.get(id) ?? []),
       ...(Number(row["attempt"]) > Number(row["max_attempts"])

@@ -1,19 +1,32 @@
-import { type Done, type History, isTroubled, succeeded, type Violation } from "../history.ts"
+import {
+  type Done,
+  hasStepped,
+  type History,
+  isTouched,
+  isUncertain,
+  lamingKinds,
+  succeeded,
+  type Try,
+  type Violation,
+} from "../history.ts"
+import { isLinearizable, type Step } from "./linearizable.ts"
 
-/**
- * How long after a revocation a key may still be accepted, in milliseconds: the age of a proof that lets memory answer
- * (`maxProofAgeMillis`), and half a second for what is on its way.
- */
-const revocationBoundMillis = 3_500
+/** How long after its end a replica may accept a key, in milliseconds; and after it was paused or cut off. */
+const freshnessMillis = 1_000
+const freshnessAfterFaultMillis = 10_000
 /** How far the clocks of replicas may be from the true time. */
 const maxClockErrorMillis = 100_000
+/** Limits from this on are given out in leased quotas. */
+const minLeasedLimit = 100
 
-/** When an operation can no longer take effect: a try without an answer may run at any later time. */
-const lastEffect = ({ end, tries }: Done) => (tries.every(({ status }) => status !== undefined) ? end : Infinity)
+/** How old what a replica knows may be at a time. */
+const maxAge = (history: History, { replica, start }: Try) =>
+  isTouched(history, lamingKinds, replica, start - freshnessAfterFaultMillis, start)
+    ? freshnessAfterFaultMillis
+    : freshnessMillis
 
 /** Whether an operation may have taken effect: one of its tries was not refused. */
-const mayHaveRun = ({ tries }: Done) =>
-  tries.some(({ status }) => status === undefined || status < 300 || status >= 500)
+const mayHaveRun = (one: Done) => succeeded(one) || one.tries.some(isUncertain)
 
 interface Key {
   readonly id: string
@@ -37,93 +50,187 @@ const keysOf = (done: ReadonlyArray<Done>): ReadonlyMap<string, Key> => {
   return keys
 }
 
-/** The operations that end a key for good, and how long each leaves it valid. */
-const endingsOf = (key: Key, done: ReadonlyArray<Done>): ReadonlyArray<readonly [Done, number]> =>
-  done.flatMap((one): ReadonlyArray<readonly [Done, number]> => {
-    if (one.tenant !== key.tenant || !mayHaveRun(one)) return []
-    if (one.kind === "deleteOrg") return [[one, 0]]
-    if (one.kind === "deleteProject" && one.args["projectId"] === key.projectId) return [[one, 0]]
-    if (one.args["keyId"] !== key.id) return []
-    if (one.kind === "deleteKey") return [[one, 0]]
-    if (one.kind === "rotateKey") return [[one, Number(one.args["overlapSeconds"]) * 1000 + maxClockErrorMillis]]
-    return []
-  })
+/** `orphan`: its org or project is deleted. `ending`: it was rotated, and is valid until the end of a grace period. */
+type State = "on" | "off" | "gone" | "orphan" | "ending"
 
-/** No key is accepted later than the bound after its end, and none is refused before. */
-const acceptance = (key: Key, keys: ReadonlyMap<string, Key>, history: History): ReadonlyArray<Violation> => {
-  const uses = history.done.filter(({ args, kind }) => kind === "validateKey" && args["keyId"] === key.id)
-  if (uses.length === 0) return []
-  const endings = endingsOf(key, history.done)
-  const changes = history.done.filter(
-    (one) => one.kind === "updateKey" && one.args["keyId"] === key.id && mayHaveRun(one),
-  )
-  // A replacement inherits that its key is disabled.
-  const disabling = history.done.filter(
-    ({ args, kind }) =>
-      kind === "updateKey" && args["enabled"] === false && keys.get(args["keyId"] as string)?.root === key.root,
-  )
-  return uses.flatMap(({ tries }) =>
-    tries.flatMap(({ end, replica, start, status }): ReadonlyArray<Violation> => {
-      if (status === 200) {
-        const ended = endings.find(([one, grace]) => succeeded(one) && start > one.end + grace + revocationBoundMillis)
-        if (ended !== undefined) {
-          const late = ((start - ended[0].end) / 1000).toFixed(1)
-          return [{ oracle: "keys", at: end, what: `${replica} accepts ${key.id} ${late} s after ${ended[0].kind}` }]
-        }
-        const disabled = changes.findLast(
-          (one) => one.args["enabled"] === false && succeeded(one) && start > one.end + revocationBoundMillis,
-        )
-        const isEnabledAgain = changes.some(
-          (one) => one.args["enabled"] === true && one.start < end && lastEffect(one) > (disabled?.start ?? 0),
-        )
-        if (disabled === undefined || isEnabledAgain) return []
-        return [{ oracle: "keys", at: end, what: `${replica} accepts ${key.id}, which is disabled` }]
-      }
-      if (status !== 401 || start < key.made.end) return []
-      const mayBeEnded = endings.some(([one]) => one.start < end) || disabling.some(({ start }) => start < end)
-      return mayBeEnded ? [] : [{ oracle: "keys", at: end, what: `${replica} refuses ${key.id}, which is valid` }]
-    }),
-  )
+const states: ReadonlyArray<State> = ["on", "off", "gone", "orphan", "ending"]
+const exists: ReadonlyArray<State> = ["on", "off", "orphan", "ending"]
+const missing: ReadonlyArray<State> = ["gone", "orphan", "ending"]
+
+/** Which states allow an answer, and what follows. */
+const answered = (from: ReadonlyArray<State>, next: (state: State) => State) => (state: State) =>
+  from.includes(state) ? [next(state)] : []
+
+const changeTo = (next: State) => (state: State) => (state === "ending" || state === "orphan" ? state : next)
+
+/** What the answer to a try of an operation says about the key. */
+const effectOf = (one: Done, { status }: Try): Step<State>["after"] | undefined => {
+  const same = (state: State) => state
+  switch (one.kind) {
+    case "validateKey":
+      if (status === 401) return answered(["off", "gone", "orphan", "ending"], same)
+      return status === 200 || status === 429 ? answered(["on", "ending"], same) : undefined
+    case "updateKey": {
+      if (status === 404) return answered(missing, same)
+      const { enabled } = one.args
+      return enabled === undefined
+        ? answered(exists, same)
+        : answered(exists, changeTo(enabled === true ? "on" : "off"))
+    }
+    case "deleteKey":
+      return status === 404 ? answered(missing, same) : answered(exists, () => "gone")
+    case "rotateKey":
+      return status === 404 ? answered(missing, same) : answered(exists, () => "ending")
+    default:
+      return answered(states, () => "orphan")
+  }
 }
 
-/** No key uses more than its limit, all keys of a chain of rotations together. */
-const limits = (root: Key, keys: ReadonlyMap<string, Key>, history: History): ReadonlyArray<Violation> => {
-  const { credits, rateLimit } = root.made.args as {
-    readonly credits?: { readonly remaining: number }
-    readonly rateLimit?: { readonly limit: number; readonly window: number }
-  }
-  if (credits === undefined && rateLimit === undefined) return []
-  const used = history.done
+/** The tries of everything that asks for a key or changes it, as steps of a register. */
+const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
+  history.done.flatMap((one): ReadonlyArray<Step<State>> => {
+    const isOwner =
+      (one.kind === "deleteOrg" && one.tenant === key.tenant) ||
+      (one.kind === "deleteProject" && one.args["projectId"] === key.projectId)
+    if (!isOwner && one.args["keyId"] !== key.id) return []
+    return one.tries.flatMap((each): ReadonlyArray<Step<State>> => {
+      const isRead = one.kind === "validateKey"
+      if (isUncertain(each)) {
+        const change = effectOf(one, { ...each, status: 200 })
+        return isRead || change === undefined ? [] : [{ from: each.start, to: Infinity, after: change }]
+      }
+      if (each.status! >= 300 && ![401, 404, 429].includes(each.status!)) return []
+      const after = effectOf(one, each)
+      // Memory answers with what was true a while ago; a refusal comes from the database.
+      const from = isRead && each.status !== 401 ? each.start - maxAge(history, each) : each.start
+      return after === undefined ? [] : [{ from: Math.max(from, key.made.start), to: each.end, after }]
+    })
+  })
+
+/** What was answered about a key has an order that explains it, in which no replica is behind by more than the bound. */
+const register = (key: Key, history: History): ReadonlyArray<Violation> => {
+  const steps = stepsOf(key, history)
+  // A replacement inherits whether its key is enabled.
+  if (isLinearizable(steps, key.made.kind === "createKey" ? ["on"] : ["on", "off"])) return []
+  // The first answers that no order explains.
+  const ends = steps.map(({ to }) => to).toSorted((one, other) => one - other)
+  const at =
+    ends.find(
+      (end) =>
+        !isLinearizable(
+          steps.filter(({ from, to }) => to <= end || (to === Infinity && from < end)),
+          ["on", "off"],
+        ),
+    ) ?? history.endAt
+  return [{ oracle: "keys", at, what: `no order explains what was answered about ${key.id} until now` }]
+}
+
+/** A rotated key is refused after its grace period. */
+const grace = (key: Key, history: History): ReadonlyArray<Violation> => {
+  const rotations = history.done.filter((one) => one.kind === "rotateKey" && one.args["keyId"] === key.id)
+  const rotated = rotations.find(succeeded)
+  if (rotated === undefined) return []
+  const millis = Number(rotated.args["overlapSeconds"]) * 1000
+  const end = rotated.end + millis + (millis === 0 && !hasStepped(history, Infinity) ? 3_000 : maxClockErrorMillis)
+  const late = history.done
+    .filter(({ args, kind }) => kind === "validateKey" && args["keyId"] === key.id)
+    .flatMap(({ tries }) => tries)
+    .find((each) => each.status === 200 && each.start > end + maxAge(history, each))
+  if (late === undefined) return []
+  const what = `${late.replica} accepts ${key.id} ${((late.start - rotated.end) / 1000).toFixed(1)} s after its rotation`
+  return [{ oracle: "keys", at: late.end, what }]
+}
+
+interface Limits {
+  readonly credits?: { readonly remaining: number } | null
+  readonly rateLimit?: { readonly limit: number; readonly window: number } | null
+}
+
+/** The uses of a chain of rotated keys that were allowed, or may have been, the earliest first. */
+const usesOf = (root: Key, keys: ReadonlyMap<string, Key>, { done }: History) =>
+  done
     .filter(({ args, kind }) => kind === "validateKey" && keys.get(args["keyId"] as string)?.root === root.id)
-    .flatMap(({ tries }) => tries.filter(({ status }) => status === 200))
+    .flatMap(({ tries }) => tries)
     .toSorted((one, other) => one.end - other.end)
-  if (credits !== undefined && used.length > credits.remaining) {
-    const what = `${root.id} was used ${used.length} times with ${credits.remaining} credits`
-    return [{ oracle: "limits", at: used[credits.remaining]!.end, what }]
+
+/** No key uses more credits than it has, all keys of a chain together; and none is left without what it has. */
+const credits = (root: Key, uses: ReadonlyArray<Try>, history: History, changes: ReadonlyArray<Done>) => {
+  const given = [root.made, ...changes].map(({ args }) => Number((args as Limits).credits?.remaining ?? 0))
+  if (given.every((units) => units === 0)) return []
+  const most = given.reduce((sum, units) => sum + units, 0)
+  const used = uses.filter(({ status }) => status === 200)
+  // A use before the first change of limits to credits needs none.
+  if ((root.made.args as Limits).credits == null) return []
+  if (used.length > most) {
+    const what = `${root.id} was used ${used.length} times with ${most} credits`
+    return [{ oracle: "limits", at: used[most]!.end, what }]
   }
-  if (rateLimit === undefined) return []
+  if (changes.length > 0 || most >= minLeasedLimit) return []
+  const may = uses.filter((one) => one.status === 200 || isUncertain(one))
+  return uses.flatMap((one) => {
+    const before = may.filter(({ start }) => start < one.end).length
+    if (one.status !== 429 || before >= most) return []
+    const what = `${one.replica} refuses ${root.id}, which has used ${before} of ${most} credits`
+    return [{ oracle: "limits", at: one.end, what }]
+  }) satisfies ReadonlyArray<Violation>
+}
+
+/** No key is used more often than its rate limit allows, and a small limit refuses nothing too early. */
+const rates = (root: Key, uses: ReadonlyArray<Try>, history: History, changes: ReadonlyArray<Done>) => {
+  const { rateLimit } = root.made.args as Limits
+  if (rateLimit == null) return []
+  const { limit } = rateLimit
   const millis = rateLimit.window * 1000
+  const isLeased = limit >= minLeasedLimit
+  const used = uses.filter(({ status }) => status === 200)
+  const wrong: Array<Violation> = []
+  // A clock of the database that steps fills or empties a bucket.
+  const hasStep = history.faults.some(({ kind }) => kind === "database clock step")
+  if (changes.length > 0 || hasStep) return wrong
   for (const [n, first] of used.entries()) {
-    const within = used.slice(n).filter(({ end, start }) => start >= first.start && end < first.start + millis)
-    // A clock of the database that steps fills or empties a bucket.
-    const hasStep = isTroubled(
-      { ...history, faults: history.faults.filter(({ kind }) => kind === "database clock step") },
-      "",
-      first.start - millis,
-      first.start + millis,
-    )
-    if (within.length < 2 * rateLimit.limit || hasStep) continue
-    const what = `${root.id} was used ${within.length} times in ${rateLimit.window} s with a limit of ${rateLimit.limit}`
-    return [{ oracle: "limits", at: within.at(-1)!.end, what }]
+    const later = used.slice(n).filter(({ start }) => start >= first.start)
+    const tooMany = later.findIndex(({ end }, count) => {
+      const windows = (end - first.start) / millis
+      // A burst, and what drains meanwhile. Leased units may be used later than they were taken.
+      return count + 1 > (isLeased ? (windows < 1 ? 2 * limit - 1 : Infinity) : limit * (1 + windows) + 1)
+    })
+    if (tooMany < 0) continue
+    const within = ((later[tooMany]!.end - first.start) / 1000).toFixed(3)
+    const what = `${root.id} was used ${tooMany + 1} times in ${within} s with a limit of ${limit} in ${rateLimit.window} s`
+    wrong.push({ oracle: "limits", at: later[tooMany]!.end, what })
+    break
   }
-  return []
+  if (isLeased) return wrong
+  const may = uses.filter((one) => one.status === 200 || isUncertain(one))
+  const early = uses.find(
+    (one) =>
+      one.status === 429 &&
+      may.filter(({ end, start }) => start < one.end && end > one.start - millis - 500).length < limit,
+  )
+  if (early === undefined) return wrong
+  const what = `${early.replica} refuses ${root.id}, which was used less than ${limit} times in ${rateLimit.window} s`
+  return [...wrong, { oracle: "limits", at: early.end, what }]
+}
+
+/** No key uses more than its limits, and small limits are exact. */
+const limits = (root: Key, keys: ReadonlyMap<string, Key>, history: History): ReadonlyArray<Violation> => {
+  const changes = history.done.filter(
+    (one) =>
+      one.kind === "updateKey" &&
+      keys.get(one.args["keyId"] as string)?.root === root.id &&
+      mayHaveRun(one) &&
+      ("credits" in one.args || "rateLimit" in one.args),
+  )
+  const uses = usesOf(root, keys, history)
+  return [...credits(root, uses, history, changes), ...rates(root, uses, history, changes)]
 }
 
 /** No key is accepted later than the stated bound after its deletion, and no key uses more than its limit. */
 export const keys = (history: History): ReadonlyArray<Violation> => {
   const known = keysOf(history.done)
   return [...known.values()].flatMap((key) => [
-    ...acceptance(key, known, history),
+    ...register(key, history),
+    ...grace(key, history),
     ...(key.root === key.id ? limits(key, known, history) : []),
   ])
 }
