@@ -178,11 +178,7 @@ export const bugs: ReadonlyArray<Bug> = [
         "AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
         "AND asked.was_status IS NOT NULL AND asked.was_attempt IS NOT NULL",
       ],
-      [
-        finishJobs,
-        "            IS NOT DISTINCT FROM asked.was_lease AT TIME ZONE 'UTC'",
-        "            IS NOT NULL IS NOT NULL",
-      ],
+      [finishJobs, "AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease", ""],
     ],
   },
   {
@@ -286,7 +282,13 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "a full lane loses a delivery",
     about: "A delivery behind a backlog is not queued.",
-    edits: [[insert, "FROM places ORDER BY n`", "FROM places WHERE NOT parked OR n > 0 AND bytes % 7 > 0 ORDER BY n`"]],
+    edits: [
+      [
+        insert,
+        "org_id, bytes FROM places ORDER BY n",
+        "org_id, bytes FROM places WHERE NOT parked OR bytes % 7 > 0 ORDER BY n",
+      ],
+    ],
   },
   {
     name: "a record is not fenced",
@@ -298,9 +300,9 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A publish with a known idempotency key makes another event.",
     edits: [
       [
-        insert,
-        "SELECT id, org_id, type, body, key, at FROM asked",
-        "SELECT id, org_id, type, body, NULL, at FROM asked",
+        "infrastructure/webhooks/EventRepository.ts",
+        "SELECT id, org_id, type, body, key, at FROM asked ORDER BY org_id, key, n",
+        "SELECT id, org_id, type, body, NULL, at FROM asked ORDER BY org_id, key, n",
       ],
     ],
   },
@@ -309,7 +311,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "an erasure forgets a table",
     about: "Something of a deleted org stays.",
-    edits: [[eraseOrg, '  ["schedules", there(table("job_schedules"))],\n', ""]],
+    edits: [[eraseOrg, '  ["schedules", table("job_schedules")],\n', ""]],
   },
   {
     name: "an erasure makes one pass",

@@ -154,7 +154,7 @@ const usesOf = (root: Key, keys: ReadonlyMap<string, Key>, { done }: History) =>
     .toSorted((one, other) => one.end - other.end)
 
 /** No key uses more credits than it has, all keys of a chain together; and none is left without what it has. */
-const credits = (root: Key, uses: ReadonlyArray<Try>, history: History, changes: ReadonlyArray<Done>) => {
+const credits = (root: Key, uses: ReadonlyArray<Try>, changes: ReadonlyArray<Done>) => {
   const given = [root.made, ...changes].map(({ args }) => Number((args as Limits).credits?.remaining ?? 0))
   if (given.every((units) => units === 0)) return []
   const most = given.reduce((sum, units) => sum + units, 0)
@@ -222,7 +222,7 @@ const limits = (root: Key, keys: ReadonlyMap<string, Key>, history: History): Re
       ("credits" in one.args || "rateLimit" in one.args),
   )
   const uses = usesOf(root, keys, history)
-  return [...credits(root, uses, history, changes), ...rates(root, uses, history, changes)]
+  return [...credits(root, uses, changes), ...rates(root, uses, history, changes)]
 }
 
 /** No key is accepted later than the stated bound after its deletion, and no key uses more than its limit. */
