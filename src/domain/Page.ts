@@ -1,13 +1,12 @@
 import { Effect, Schema } from "effect"
-import { Text } from "./Schemas.ts"
+import { Text, whole } from "./Schemas.ts"
 
 // With the flag u, the pattern is also in the OpenAPI document.
 const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/u
 
 /** The query fields of a list. */
 export const pageQuery = {
-  limit: Schema.Int.pipe(
-    Schema.check(Schema.isBetween({ minimum: 1, maximum: 100 }, { expected: "a whole number from 1 to 100" })),
+  limit: whole(1, 100).pipe(
     Schema.annotate({
       description: "The maximum number of items, 1 to 100. Default: 50. A page also ends after 4 MiB of text.",
     }),
@@ -26,11 +25,10 @@ const maxWholeListItems = 1000
 
 /** The fields of a list that returns the whole collection by default. */
 export const wholeListFields = {
-  limit: Schema.optionalKey(
-    Schema.Int.check(
-      Schema.isBetween({ minimum: 1, maximum: maxWholeListItems }, { expected: "a whole number from 1 to 1000" }),
-    ),
-  ).annotate({ description: "The maximum number of items, 1 to 1000. Default: 1000.", examples: [100] }),
+  limit: Schema.optionalKey(whole(1, maxWholeListItems)).annotate({
+    description: "The maximum number of items, 1 to 1000. Default: 1000.",
+    examples: [100],
+  }),
   cursor: pageQuery.cursor,
 }
 

@@ -18,6 +18,27 @@ export const NonEmptyText = Text.check(Schema.isMinLength(1, { expected: "at lea
 export const atMost = (length: number) =>
   Schema.isMaxLength(length, { expected: `at most ${length.toLocaleString("en")} characters` })
 
+/** A whole number in a range. Its error names both bounds. */
+export const whole = (minimum: number, maximum: number) =>
+  Schema.Int.check(Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` }))
+
+/** How deep a JSON value may be nested. */
+const maxJsonLevels = 1000
+const isObject = (value: unknown): value is object => typeof value === "object" && value !== null
+
+/** Whether a value has at most `maxJsonLevels`. Reads level by level, because recursion can exhaust the stack. */
+const isShallow = (value: unknown) => {
+  let containers = [value].filter(isObject)
+  for (let level = 1; containers.length > 0; level++) {
+    if (level > maxJsonLevels) return false
+    containers = containers.flatMap((container): ReadonlyArray<unknown> => Object.values(container)).filter(isObject)
+  }
+  return true
+}
+
+/** Any JSON value that is not nested too deep. */
+export const AnyJson = Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" }))
+
 /** The name of a key, a project or an org: 1 to 255 characters. */
 export const Name = NonEmptyText.check(atMost(255))
 

@@ -5,3 +5,6 @@ import { Clock, Effect } from "effect"
  * measured with the wall clock would be too long.
  */
 export const monotonicMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Math.floor(Number(nanos) / 1e6))
+
+/** The monotonic clock in milliseconds and parts of them, for code outside of an effect. */
+export const monotonicMillisOf = (clock: Clock.Clock) => Number(clock.monotonicTimeNanosUnsafe()) / 1e6

@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer, Schema } from "effect"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { CurrentPrincipal, Principal } from "#src/domain/Principal.ts"
-import type { RegistrationRules } from "#src/domain/deployments/admission.ts"
+import type { RegistrationRules } from "#src/domain/deployments/registration.ts"
 import { Deployments } from "#src/domain/deployments/Deployments.ts"
 import { RegistrationPolicy } from "#src/domain/deployments/Deployment.ts"
 import {

@@ -6,7 +6,7 @@ import {
   type LinkedProject,
   newestOf,
   positionOf,
-} from "#src/domain/deployments/admission.ts"
+} from "#src/domain/deployments/registration.ts"
 import type { CiRun } from "#src/domain/deployments/CiRun.ts"
 import { type Deployment, subdomainFor } from "#src/domain/deployments/Deployment.ts"
 import {

@@ -1,13 +1,9 @@
 import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { InvalidRequest } from "#src/domain/Errors.ts"
-import { changedRun, nextRun } from "#src/domain/jobs/scheduleRuns.ts"
-import {
-  isBlocked,
-  JobScheduleRepository,
-  lastJobUnfinished,
-  scheduleNotFound,
-} from "#src/domain/jobs/JobScheduleRepository.ts"
+import { changedRun, nextRun } from "#src/domain/jobs/cronTimes.ts"
+import { isBlocked, lastJobUnfinished } from "#src/domain/jobs/JobSchedule.ts"
+import { JobScheduleRepository, scheduleNotFound } from "#src/domain/jobs/JobScheduleRepository.ts"
 import type { StoredSchedule } from "./WebhookWorld.ts"
 import { toStoredJson } from "./storedJson.ts"
 import { storedJob } from "./Jobs.ts"

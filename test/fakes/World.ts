@@ -8,7 +8,7 @@ import type { OrgScope } from "#src/domain/Principal.ts"
 import type { Deployment } from "#src/domain/deployments/Deployment.ts"
 import { formatOwner, type RepositoryOwner } from "#src/domain/deployments/CiRun.ts"
 import type { Pins } from "#src/domain/deployments/RepositoryLink.ts"
-import type { RunPosition } from "#src/domain/deployments/admission.ts"
+import type { RunPosition } from "#src/domain/deployments/registration.ts"
 import type { Org } from "#src/domain/orgs/Org.ts"
 import {
   DefaultLimits,

@@ -1,7 +1,7 @@
 import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import { eventBody, eventType, type FinishedJob } from "#src/domain/webhooks/Event.ts"
+import { jobEventBody, jobEventType, type FinishedJob } from "#src/domain/webhooks/Event.ts"
 import { type Receiver, receivers, receives, topicsOf } from "#src/domain/webhooks/EventPatterns.ts"
 import { callbackLane } from "#src/domain/webhooks/Slots.ts"
 import type { StoredEvent, StoredJob, WebhookWorld } from "./WebhookWorld.ts"
@@ -68,9 +68,9 @@ export const writeEvent = Effect.fnUntraced(function* (
   now: DateTime.Utc,
 ) {
   const { job_id, workflow, deployment_id, callback_url, skip_callbacks } = row
-  const type = eventType(finished.status)
+  const type = jobEventType(finished.status)
   const id = yield* random.ulid
-  const body = eventBody({ job_id, workflow, deployment_id, ...finished }, nonce)
+  const body = jobEventBody({ job_id, workflow, deployment_id, ...finished }, nonce)
   const to = receivers(
     { callback_url, hasCallbackSecret: secret !== null, skip_callbacks },
     candidates(world, orgId, type),

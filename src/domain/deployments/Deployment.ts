@@ -1,7 +1,7 @@
 import { Context, Schema } from "effect"
 import { InvalidRequest } from "../Errors.ts"
 import { Id, Timestamp } from "../Schemas.ts"
-import type { RegistrationRules } from "./admission.ts"
+import type { RegistrationRules } from "./registration.ts"
 
 /** The record of one CI run of a project. */
 export const Deployment = Schema.Struct({

@@ -5,9 +5,9 @@ import type { Skill } from "./Documents.ts"
 import type { ModelTool } from "./LanguageModel.ts"
 
 /** The characters of all tool results of one chat. They are part of every later prompt. */
-const maxResultLength = 120_000
+const maxResultsCharacters = 120_000
 /** The characters of one result. A longer one is cut. */
-const maxPageLength = 24_000
+const maxResultCharacters = 24_000
 /** The passages of one search. */
 const maxFoundPassages = 6
 
@@ -21,7 +21,7 @@ const show =
     return `slug: ${slug}\n${url}heading: ${heading}\n\n${text}`
   }
 
-/** Whatever a tool is used for: its name, and what it takes. */
+/** A tool without its function: its name, what it is for, and what it takes. */
 export type ToolDefinition = Omit<ModelTool, "run">
 
 /** The tools that search and read documentation. */
@@ -53,7 +53,7 @@ const lost = () => Effect.succeed("The documentation cannot be looked at any mor
 export const docsTools = ({
   docs,
   docsUrl,
-  limited = (text) => cut(text, maxPageLength),
+  limited = (text) => cut(text, maxResultCharacters),
   pageSlug,
 }: DocsToolOptions): ReadonlyArray<ModelTool> => [
   {
@@ -83,10 +83,10 @@ export const chatTools = (options: {
   readonly skills: ReadonlyArray<Skill>
 }): ReadonlyArray<ModelTool> => {
   const { docs, pageSlug, skills } = options
-  let left = maxResultLength
+  let left = maxResultsCharacters
   const limited = (text: string) => {
     if (left <= 0) return "There is no room for more. Answer from what you have."
-    const result = cut(text, Math.min(left, maxPageLength))
+    const result = cut(text, Math.min(left, maxResultCharacters))
     left -= result.length
     return result
   }

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { atMost, Id, NonEmptyText, SigningSecret, Text, Timestamp } from "../Schemas.ts"
+import { AnyJson, atMost, Id, NonEmptyText, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
 
 export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed", "canceled"])
 export type JobStatus = typeof JobStatus.Type
@@ -9,23 +9,6 @@ export const WorkflowName = NonEmptyText.check(atMost(255)).annotate({
   examples: ["nightly-report"],
 })
 export const Json = Schema.Unknown.annotateKey({ description: "Any JSON value." })
-
-/** How deep a JSON value may be nested. */
-const maxJsonLevels = 1000
-const isObject = (value: unknown): value is object => typeof value === "object" && value !== null
-
-/** Whether a value has at most `maxJsonLevels`. Reads level by level, because recursion can exhaust the stack. */
-const isShallow = (value: unknown) => {
-  let containers = [value].filter(isObject)
-  for (let level = 1; containers.length > 0; level++) {
-    if (level > maxJsonLevels) return false
-    containers = containers.flatMap((container): ReadonlyArray<unknown> => Object.values(container)).filter(isObject)
-  }
-  return true
-}
-
-/** Any JSON value that is not nested too deep. */
-export const AnyJson = Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" }))
 
 /** An optional field with any JSON value. */
 const jsonField = (what: string) =>
@@ -48,18 +31,15 @@ const callbackFields = {
   }),
 }
 
-const between = (minimum: number, maximum: number) =>
-  Schema.Int.check(Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` }))
-
-export const Priority = between(-100, 100).annotate({
+export const Priority = whole(-100, 100).annotate({
   description: "Claims take jobs with a higher priority first, -100 to 100. Default: 0.",
   examples: [0],
 })
-const MaxAttempts = between(1, 20).annotate({
+const MaxAttempts = whole(1, 20).annotate({
   description: "How often the job is claimed at most, 1 to 20. Default: 3.",
   examples: [3],
 })
-const RetryDelaySeconds = between(1, 86_400).annotate({
+const RetryDelaySeconds = whole(1, 86_400).annotate({
   description:
     "How long a failure with retry delays the second attempt, in seconds, 1 to 86400. Each further delay is twice as long, " +
     "up to an hour. Default: 10.",
@@ -95,7 +75,7 @@ export const CreateJob = Schema.Struct({
   }),
 }).annotate({ identifier: "CreateJob" })
 
-const LeaseSeconds = between(1, 3600).annotate({
+const LeaseSeconds = whole(1, 3600).annotate({
   description: "How long the claim of the job is valid, in seconds. Default: 60.",
   examples: [60],
 })
@@ -114,12 +94,12 @@ export const ClaimJobs = Schema.Struct({
   ).annotate({
     description: "Claim only jobs of these workflows, 1 to 20. Not together with workflow.",
   }),
-  limit: Schema.optionalKey(between(1, 100)).annotate({
+  limit: Schema.optionalKey(whole(1, 100)).annotate({
     description: "The maximum number of jobs, 1 to 100. Default: 1.",
     examples: [10],
   }),
   lease_seconds: Schema.optionalKey(LeaseSeconds),
-  wait_seconds: Schema.optionalKey(between(0, 30)).annotate({
+  wait_seconds: Schema.optionalKey(whole(0, 30)).annotate({
     description: "How long to wait for a job when none is queued, in seconds. Default: 0.",
     examples: [20],
   }),

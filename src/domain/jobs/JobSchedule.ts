@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { Conflict } from "../Errors.ts"
 import { jobFields, JobStatus, sharedFields } from "./Job.ts"
 import { atMost, Id, NonEmptyText, Timestamp } from "../Schemas.ts"
 
@@ -88,3 +89,13 @@ export const JobScheduleDetail = Schema.Struct({
   }),
 }).annotate({ identifier: "JobScheduleDetail" })
 export interface JobScheduleDetail extends Schema.Schema.Type<typeof JobScheduleDetail> {}
+
+/** Whether a schedule must not create a job, because its last job is unfinished. */
+export const isBlocked = (overlap: Overlap, lastStatus: JobStatus | null) =>
+  overlap === "skip" && (lastStatus === "queued" || lastStatus === "running")
+
+export const lastJobUnfinished = () =>
+  new Conflict({
+    error:
+      "The last job of this schedule is unfinished, and the schedule's overlap is skip. Wait until the job ends, or cancel it.",
+  })

@@ -1,9 +1,8 @@
 import { Context, type DateTime, type Effect } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
-import { Conflict, type InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
+import { type Conflict, type InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { TurnBatch } from "../Turns.ts"
 import type { Found, Page } from "../Page.ts"
-import type { JobStatus } from "./Job.ts"
 import type { JobSchedule, LastJob, Overlap } from "./JobSchedule.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
 
@@ -87,13 +86,3 @@ export class JobScheduleRepository extends Context.Service<
 >()("gatehouse/domain/JobSchedules/JobScheduleRepository") {}
 
 export const scheduleNotFound = () => new NotFound({ error: "There is no such schedule." })
-
-/** Whether a schedule must not create a job, because its last job is unfinished. */
-export const isBlocked = (overlap: Overlap, lastStatus: JobStatus | null) =>
-  overlap === "skip" && (lastStatus === "queued" || lastStatus === "running")
-
-export const lastJobUnfinished = () =>
-  new Conflict({
-    error:
-      "The last job of this schedule is unfinished, and the schedule's overlap is skip. Wait until the job ends, or cancel it.",
-  })

@@ -1,7 +1,7 @@
 import { Context, DateTime, Effect, Layer, type Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
-import { nextRun, nextRuns } from "./scheduleRuns.ts"
+import { nextRun, nextRuns } from "./cronTimes.ts"
 import {
   type Conflict,
   InvalidRequest,

@@ -1,6 +1,5 @@
 import { Context, DateTime, Deferred, Effect, Exit, FiberSet, Latch, Layer, type Scope } from "effect"
 import { SecureRandom } from "effect/crypto"
-import * as Hex from "effect/encoding/Hex"
 import {
   type Conflict,
   InvalidRequest,
@@ -12,6 +11,7 @@ import {
 import { nextCursor, type Page } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant, RequestOrg } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
+import { makeNonce } from "../webhooks/Event.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
 import { makeDelayed, makeExpiry } from "./Leases.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
@@ -74,7 +74,7 @@ const makeReport = Effect.gen(function* () {
   const wakeups = yield* Wakeups
 
   return Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
-    const nonce = Hex.encode(yield* random.randomBytes(16))
+    const nonce = yield* makeNonce(random)
     const { hasSweep, status } = yield* repository.report({ orgId, jobId, nonce, now: yield* DateTime.now }, report)
     yield* wakeups.deliveries
     if (hasSweep) yield* wakeups.sweeps

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { Id, Name, Timestamp } from "../Schemas.ts"
-import { changedSettings, Metadata, newSettings, RateLimit, whole, Credits } from "./KeySettings.ts"
+import { Id, Name, Timestamp, whole } from "../Schemas.ts"
+import { changedSettings, Metadata, newSettings, RateLimit, Credits } from "./KeySettings.ts"
 import { NeededPermissions } from "./Permission.ts"
 
 /** The prefix of every key. People and secret scanners recognize a key by it. */

@@ -70,8 +70,11 @@ export const refilled = (credits: CreditBalance, now: number): CreditBalance => 
     : credits
 }
 
-/** The units of a limit that a replica may hold: none below 100, 10 below 1,000, else 1 %. */
-export const maxQuota = (limit: number) => (limit < 100 ? 0 : limit < 1000 ? 10 : Math.floor(limit / 100))
+/** Replicas lease quotas of this limit and larger ones. With a smaller limit, each use asks the database. */
+const minLeasedLimit = 100
+
+/** The units of a limit that a replica may lease: none of a small one, 10 below 1,000, else 1 %. */
+export const maxQuota = (limit: number) => (limit < minLeasedLimit ? 0 : limit < 1000 ? 10 : Math.floor(limit / 100))
 
 const advance = (counter: KeyCounter, now: number): KeyCounter => ({
   ...counter,
@@ -215,8 +218,6 @@ interface RateBucket {
   readonly at: number
 }
 
-/** Replicas lease quotas of this limit and larger ones. With a smaller limit, each use asks the database. */
-const minLeasedLimit = 100
 /** The longest lifetime of a leased quota, in milliseconds. */
 const maxLifetimeMillis = 10_000
 /** The clock of the database has stepped back when it is behind the last change by more. No statement takes as long. */

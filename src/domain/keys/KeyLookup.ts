@@ -3,8 +3,8 @@ import type { Unavailable } from "../Errors.ts"
 import type { KeyGrant } from "./ApiKeyRepository.ts"
 
 /**
- * Finds keys by their hash. Memory answers only while it certainly knows of all deletions, or those of all but the last
- * seconds.
+ * Finds keys by their hash. Memory answers while the last proof that notifications arrive is recent
+ * (`maxProofAgeMillis`); a key that was revoked since that proof may still pass.
  */
 export class KeyLookup extends Context.Service<
   KeyLookup,

@@ -1,9 +1,6 @@
 import { Schema } from "effect"
-import { atMost, NonEmptyText } from "../Schemas.ts"
+import { atMost, NonEmptyText, whole } from "../Schemas.ts"
 import { Permissions } from "./Permission.ts"
-
-export const whole = (minimum: number, maximum: number) =>
-  Schema.Int.check(Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` }))
 
 /** The rate limit of a key: `limit` units at once, and `limit` more in every `window` seconds. */
 export const RateLimit = Schema.Struct({

@@ -3,6 +3,7 @@ import { LRUCache } from "lru-cache"
 import { CostAboveLimit, CreditsExhausted, TooManyRequests, type Unauthorized, Unavailable } from "../Errors.ts"
 import type { KeyLimits } from "./ApiKeyRepository.ts"
 import type { Lease, LeaseAsk, LeasedQuota } from "./KeyCounter.ts"
+import { monotonicMillisOf } from "../monotonicMillis.ts"
 
 /** Counters that a process has leased quotas of; the least recently used one is evicted. */
 const maxCounters = 100_000
@@ -28,7 +29,7 @@ export const make = (notValid: Unauthorized) =>
     const clock = yield* Clock.Clock
     const run = Effect.runForkWith(yield* Effect.context<never>())
     const counters = new LRUCache<string, Held>({ max: maxCounters, dispose: (held) => void run(returnUnits(held)) })
-    const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+    const nowMillis = () => monotonicMillisOf(clock)
 
     const heldOf = (orgId: string, { counterId, version }: KeyLimits, now: number) => {
       const known = counters.get(counterId)

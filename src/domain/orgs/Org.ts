@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
 import { ownerFormat, parseOwner } from "../deployments/CiRun.ts"
-import { atMost, Id, Name, Text, Timestamp } from "../Schemas.ts"
+import { atMost, Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */
 export const Org = Schema.Struct({
@@ -56,11 +56,7 @@ export interface OrgDetail extends Schema.Schema.Type<typeof OrgDetail> {}
 
 /** The largest value of a limit. JSON numbers are exact up to it. */
 const maxLimit = 10 ** 15
-const Limit = Schema.NullOr(
-  Schema.Int.check(
-    Schema.isBetween({ minimum: 0, maximum: maxLimit }, { expected: `a whole number from 0 to ${maxLimit}` }),
-  ),
-)
+const Limit = Schema.NullOr(whole(0, maxLimit))
 
 const isNotEmpty = Schema.makeFilter((change: object) => Object.keys(change).length > 0, {
   expected: "at least one field",

@@ -2,7 +2,7 @@ import { Context, DateTime, Duration, Effect, Layer, Redacted, Schema } from "ef
 import { SecureRandom } from "effect/crypto"
 import { Forbidden, Unauthorized, type Unavailable } from "../Errors.ts"
 import { CurrentPrincipal, currentTenant, noCredential, type Principal } from "../Principal.ts"
-import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
+import { atMost, Id, Text, Timestamp, whole } from "../Schemas.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
 import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
 
@@ -178,11 +178,10 @@ export interface WhoAmI extends Schema.Schema.Type<typeof WhoAmI> {}
 
 /** The lifetime of a portal link: one minute to a week. */
 export const CreatePortalLink = Schema.Struct({
-  expires_in_seconds: Schema.optionalKey(
-    Schema.Int.check(
-      Schema.isBetween({ minimum: 60, maximum: 604_800 }, { expected: "a whole number from 60 to 604800" }),
-    ),
-  ).annotate({ description: "How long the link can be opened, in seconds. Default: 3600.", examples: [3600] }),
+  expires_in_seconds: Schema.optionalKey(whole(60, 604_800)).annotate({
+    description: "How long the link can be opened, in seconds. Default: 3600.",
+    examples: [3600],
+  }),
 }).annotate({ identifier: "CreatePortalLink" })
 
 export const OpenPortal = Schema.Struct({

@@ -16,15 +16,15 @@ export interface FinishedJob {
   readonly mapped_stack: unknown
 }
 
-export const eventType = (status: FinishedJob["status"]) => `job.${status}` as const
+export const jobEventType = (status: FinishedJob["status"]) => `job.${status}` as const
 
 /**
  * The body of a job's event. It always has all nine fields. It is made once: every attempt of every delivery signs and
  * sends the same bytes.
  */
-export const eventBody = (job: FinishedJob, nonce: string): string =>
+export const jobEventBody = (job: FinishedJob, nonce: string): string =>
   JSON.stringify({
-    event: eventType(job.status),
+    event: jobEventType(job.status),
     job_id: job.job_id,
     nonce,
     workflow: job.workflow,
@@ -34,6 +34,10 @@ export const eventBody = (job: FinishedJob, nonce: string): string =>
     error: job.error,
     mapped_stack: job.mapped_stack ?? null,
   })
+
+/** A random value that makes each event's signature another one, in lower-case hexadecimal digits. */
+export const makeNonce = (random: SecureRandom.SecureRandom["Service"]) =>
+  Effect.map(random.randomBytes(16), Hex.encode)
 
 /** An event without a job: one that a user publishes, or one of the service's own. */
 export interface NewEvent {
@@ -46,7 +50,7 @@ export interface NewEvent {
 }
 
 /** The body of an event without a job. `data` is its JSON text, so that it is encoded once. */
-export const ownBody = (event: Omit<NewEvent, "body" | "idempotencyKey">, nonce: string, data: string): string => {
+export const envelopeBody = (event: Omit<NewEvent, "body" | "idempotencyKey">, nonce: string, data: string): string => {
   const { id, type, createdAt } = event
   const head = JSON.stringify({ event: type, event_id: id, nonce, created_at: DateTime.formatIso(createdAt) })
   return `${head.slice(0, -1)},"data":${data}}`
@@ -111,7 +115,7 @@ export const makeServiceEvent = Effect.fnUntraced(function* (
   createdAt: DateTime.Utc,
 ) {
   const event = { id: yield* random.ulid, type, createdAt }
-  const nonce = Hex.encode(yield* random.randomBytes(16))
-  const body = ownBody(event, nonce, JSON.stringify(data))
+  const nonce = yield* makeNonce(random)
+  const body = envelopeBody(event, nonce, JSON.stringify(data))
   return { ...event, body, idempotencyKey: null, except } satisfies ServiceEvent
 })

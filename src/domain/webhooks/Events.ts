@@ -1,12 +1,10 @@
 import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import * as Hex from "effect/encoding/Hex"
 import { InvalidRequest, type LimitReached, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
-import { AnyJson } from "../jobs/Job.ts"
 import { cutRows, nextCursor, nextCursorIfMore, type Page } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
-import { atMost, NonEmptyText } from "../Schemas.ts"
-import { type Event, type EventDetail, type NewEvent, ownBody, type SeenEventType } from "./Event.ts"
+import { AnyJson, atMost, NonEmptyText } from "../Schemas.ts"
+import { type Event, type EventDetail, type NewEvent, envelopeBody, makeNonce, type SeenEventType } from "./Event.ts"
 import { EventRepository } from "./EventRepository.ts"
 import { EventType } from "./EventPatterns.ts"
 import { Wakeups } from "../Wakeups.ts"
@@ -56,8 +54,12 @@ const newEvent = Effect.fnUntraced(function* (
 ) {
   const text = yield* dataText(data, field)
   const event = { id: yield* random.ulid, type, createdAt }
-  const nonce = Hex.encode(yield* random.randomBytes(16))
-  return { ...event, body: ownBody(event, nonce, text), idempotencyKey: idempotency_key ?? null } satisfies NewEvent
+  const nonce = yield* makeNonce(random)
+  return {
+    ...event,
+    body: envelopeBody(event, nonce, text),
+    idempotencyKey: idempotency_key ?? null,
+  } satisfies NewEvent
 })
 
 /** The events of the current tenant. */

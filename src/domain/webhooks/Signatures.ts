@@ -134,7 +134,9 @@ export class SigningKeyRepository extends Context.Service<
 >()("gatehouse/domain/webhooks/SigningKeys/SigningKeyRepository") {}
 
 /** How long a replaced key also signs. */
-const keyGraceHours = 24
+const signingKeyGraceHours = 24
+/** How long the previous secret of an endpoint signs beside the new one. */
+export const secretGraceHours = 24
 
 /** The prefix of a public key: Standard Webhooks 1.0. */
 const publicKeyPrefix = "whpk_"
@@ -185,7 +187,7 @@ export class SigningKeys extends Context.Service<
       const rotate = Effect.gen(function* () {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
-        const previousUntil = DateTime.add(now, { hours: keyGraceHours })
+        const previousUntil = DateTime.add(now, { hours: signingKeyGraceHours })
         const key = yield* make(orgId)
         const details = { publicKey: `${publicKeyPrefix}${key.publicKey}` }
         const entry = yield* audit.entry({ action: "signing_key.rotate", target: orgId, details })

@@ -1,6 +1,5 @@
 import { Schema } from "effect"
-import { atMost, Id, SigningSecret, Text, Timestamp } from "../Schemas.ts"
-import { AnyJson } from "../jobs/Job.ts"
+import { AnyJson, atMost, Id, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
 import { EventPatterns, TestEventType } from "./EventPatterns.ts"
 
 /** The extra headers of one endpoint. */
@@ -68,9 +67,7 @@ const settingFields = {
   headers: Schema.optionalKey(Schema.NullOr(EndpointHeaders)),
   max_per_second: Schema.optionalKey(
     Schema.NullOr(
-      Schema.Int.check(
-        Schema.isBetween({ minimum: 1, maximum: 1000 }, { expected: "a whole number from 1 to 1000" }),
-      ).annotate({
+      whole(1, 1000).annotate({
         description:
           "The most attempts in any second, over all replicas, retries included: 1 to 1,000. The service spreads them. " +
           "null: no limit.",

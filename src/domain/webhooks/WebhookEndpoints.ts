@@ -1,6 +1,5 @@
 import { Context, DateTime, Effect, Layer, Option, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
-import * as Hex from "effect/encoding/Hex"
 import { Cipher } from "../Cipher.ts"
 import {
   Conflict,
@@ -15,13 +14,13 @@ import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
-import { deactivated, eventBody, ownBody } from "./Event.ts"
+import { deactivated, envelopeBody, jobEventBody, makeNonce } from "./Event.ts"
 import { isServiceType, testTypeOf } from "./EventPatterns.ts"
 import { dataText } from "./Events.ts"
 import { checkReceiverUrl, ReceiverUrlRules } from "./ReceiverUrl.ts"
 import { isDelivered } from "./RetryDecision.ts"
 import { exampleData } from "./serviceEvents.ts"
-import { prepareSign, Signer, SigningKeys } from "./Signatures.ts"
+import { prepareSign, secretGraceHours, Signer, SigningKeys } from "./Signatures.ts"
 import { Wakeups } from "../Wakeups.ts"
 import type {
   CreateWebhookEndpoint,
@@ -32,9 +31,6 @@ import type {
 } from "./WebhookEndpoint.ts"
 import { defaultSettings, type EndpointSettings, WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
 import { WebhookSender } from "./WebhookSender.ts"
-
-/** How long a replaced secret also signs. */
-const secretGraceHours = 24
 
 /** The encrypted new secret of an update; `undefined` when the request has none, or repeats the current one. */
 const newSecret = Effect.fnUntraced(function* (
@@ -280,18 +276,18 @@ const testBody = Effect.fnUntraced(function* (
   data: unknown,
   createdAt: DateTime.Utc,
 ) {
-  const nonce = Hex.encode(yield* random.randomBytes(16))
+  const nonce = yield* makeNonce(random)
   const id = yield* random.ulid
   if (type === "job.failed" && data !== undefined) {
     return yield* new InvalidRequest({ error: "data must be absent: a job.failed has an error and no result." })
   }
   const text = yield* dataText(data ?? (isServiceType(type) ? exampleData(type) : { test: true }), "data")
   const job = { job_id: id, workflow: "test", deployment_id: null, mapped_stack: null }
-  if (type === "job.failed") return eventBody({ ...job, status: "failed", result: null, error: "A test." }, nonce)
+  if (type === "job.failed") return jobEventBody({ ...job, status: "failed", result: null, error: "A test." }, nonce)
   if (type === "job.completed") {
-    return eventBody({ ...job, status: "completed", result: JSON.parse(text) as unknown, error: null }, nonce)
+    return jobEventBody({ ...job, status: "completed", result: JSON.parse(text) as unknown, error: null }, nonce)
   }
-  return ownBody({ id, type, createdAt }, nonce, text)
+  return envelopeBody({ id, type, createdAt }, nonce, text)
 })
 
 /**

@@ -8,7 +8,7 @@ import {
   DeploymentRepository,
 } from "../../domain/deployments/DeploymentRepository.ts"
 import type { Page } from "../../domain/Page.ts"
-import { newestOf } from "../../domain/deployments/admission.ts"
+import { newestOf } from "../../domain/deployments/registration.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"

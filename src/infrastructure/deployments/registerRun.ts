@@ -10,7 +10,7 @@ import {
   type LinkedProject,
   type OwningOrg,
   type RunEffects,
-} from "../../domain/deployments/admission.ts"
+} from "../../domain/deployments/registration.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
 import {

@@ -4,16 +4,14 @@ import { SqlClient } from "effect/sql"
 import { InvalidRequest } from "../../domain/Errors.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import type { JobStatus } from "../../domain/jobs/Job.ts"
-import { JobSchedule, LastJob, type Overlap } from "../../domain/jobs/JobSchedule.ts"
+import { isBlocked, JobSchedule, LastJob, lastJobUnfinished, type Overlap } from "../../domain/jobs/JobSchedule.ts"
 import {
-  isBlocked,
   type JobScheduleChanges,
   JobScheduleRepository,
-  lastJobUnfinished,
   type NewJobSchedule,
   scheduleNotFound,
 } from "../../domain/jobs/JobScheduleRepository.ts"
-import { changedRun } from "../../domain/jobs/scheduleRuns.ts"
+import { changedRun } from "../../domain/jobs/cronTimes.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { audited } from "../audit/audited.ts"
 import {

@@ -14,7 +14,7 @@ import {
   statusAfter,
 } from "../../domain/jobs/JobEnd.ts"
 import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
-import { eventBody, eventType } from "../../domain/webhooks/Event.ts"
+import { jobEventBody, jobEventType } from "../../domain/webhooks/Event.ts"
 import { type Candidate, receivers } from "../../domain/webhooks/EventPatterns.ts"
 import { callbackLane } from "../../domain/webhooks/Slots.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
@@ -110,8 +110,8 @@ const readJobs = Effect.fnUntraced(function* (
     END`
   const rows = yield* sql<Row>`
     SELECT job.*,
-      ${endpoints(wantsType(sql, eventType("completed")))} AS completed,
-      ${endpoints(wantsType(sql, eventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive,
+      ${endpoints(wantsType(sql, jobEventType("completed")))} AS completed,
+      ${endpoints(wantsType(sql, jobEventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive,
       CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
     FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
       SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
@@ -223,8 +223,8 @@ const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, 
   )
   return {
     id,
-    type: eventType(outcome.status),
-    body: eventBody({ job_id: end.jobId, workflow, deployment_id, ...outcome }, end.nonce),
+    type: jobEventType(outcome.status),
+    body: jobEventBody({ job_id: end.jobId, workflow, deployment_id, ...outcome }, end.nonce),
     deliveries,
     sweepId: yield* random.ulid,
     /** The endpoints whose deliveries a sweep inserts. */

@@ -10,6 +10,7 @@ import {
 import * as Batches from "../database/Batches.ts"
 import { Notification, Notifications } from "../database/Notifications.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
+import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 
 /**
  * News of revoked keys. A key is revoked when it is deleted, or when its end moves closer. Between `Connected` and the
@@ -137,7 +138,7 @@ export const make = Effect.gen(function* () {
   const memory = makeMemory(yield* KeyCacheSize)
   const { findByHashes } = yield* ApiKeyRepository
   const clock = yield* Clock.Clock
-  const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const nowMillis = () => monotonicMillisOf(clock)
   let isConnected = false
   /** Memory knows every revocation from before this time of the monotonic clock. */
   let provenAt = -Infinity

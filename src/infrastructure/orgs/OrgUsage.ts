@@ -1,6 +1,7 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
 import type { OrgLimitName } from "../../domain/orgs/OrgLimits.ts"
+import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 
 /** The limits that count rows. */
 export type CountedLimit = Exclude<OrgLimitName, "storedBytes">
@@ -42,7 +43,7 @@ const makeCounts = (clock: Clock.Clock) => {
   const counts = new LRUCache<string, Counted>({ max: maxCacheEntries })
   const orgOfOwner = new LRUCache<string, string>({ max: maxCacheEntries })
   const keyOf = (name: CountedLimit, orgId: string) => `${name} ${orgId}`
-  const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const nowMillis = () => monotonicMillisOf(clock)
 
   /** Stores a new count. */
   const counted = (name: CountedLimit, orgId: string, count: number, countedAt = nowMillis()) => {

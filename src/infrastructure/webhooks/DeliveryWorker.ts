@@ -27,6 +27,7 @@ import {
 } from "../../domain/webhooks/Slots.ts"
 import { Wakeups } from "../../domain/Wakeups.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
+import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 
 export interface DeliveryWorkerOptions {
   /** Deliveries in flight in this process: claimed and not yet recorded. */
@@ -85,7 +86,7 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
   /** Closed while any slot is in use. */
   const idle = yield* Latch.make(true)
   const slots = makeSlots({ slots: maxInFlight, bytes: maxBytes, laneCap, claimBatchSize })
-  const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const nowMillis = () => monotonicMillisOf(clock)
   const openIfIdle = Effect.suspend(() => (slots.total === 0 ? idle.open : Effect.void))
 
   const tell = (event: SlotEvent) => step(slots, event).forEach(perform)
@@ -348,10 +349,10 @@ export const clockStepWorker = Layer.effectDiscard(
     const wakeups = yield* Wakeups
     const { attemptTimeout } = yield* DeliveryWorkerOptions
     const clock = yield* Clock.Clock
-    const monotonicMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-    const offset = () => clock.currentTimeMillisUnsafe() - monotonicMillis()
+    const nowMillis = () => monotonicMillisOf(clock)
+    const offset = () => clock.currentTimeMillisUnsafe() - nowMillis()
     let lastOffset = offset()
-    let correctUntil = monotonicMillis()
+    let correctUntil = nowMillis()
     let isCorrectionDue = true
 
     const correctTimes = Effect.gen(function* () {
@@ -367,12 +368,12 @@ export const clockStepWorker = Layer.effectDiscard(
       const stepMillis = lastOffset - offset()
       lastOffset -= stepMillis
       if (stepMillis > maxClockDriftMillis) {
-        correctUntil = monotonicMillis() + correctionMillis
+        correctUntil = nowMillis() + correctionMillis
         yield* Effect.logWarning(
           `The clock was set back by ${Duration.format(Duration.millis(Math.round(stepMillis)))}`,
         )
       }
-      isCorrectionDue ||= monotonicMillis() < correctUntil
+      isCorrectionDue ||= nowMillis() < correctUntil
       if (!isCorrectionDue) return
       yield* correctTimes
       isCorrectionDue = false

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { TestClock } from "effect/testing"
-import type { AllowedOwners } from "#src/domain/deployments/admission.ts"
+import type { AllowedOwners } from "#src/domain/deployments/registration.ts"
 import { parseOwner } from "#src/domain/deployments/CiRun.ts"
 import { Deployments } from "#src/domain/deployments/Deployments.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Cron, DateTime, Result, Schema } from "effect"
-import { nextRun, nextRuns } from "#src/domain/jobs/scheduleRuns.ts"
+import { nextRun, nextRuns } from "#src/domain/jobs/cronTimes.ts"
 
 const next = (cron: string, timezone: string, after: string) =>
   Result.match(nextRun(cron, timezone, DateTime.makeUnsafe(after)), {
