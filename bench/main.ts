@@ -15,7 +15,7 @@ import { endAll, scoped } from "./support/scope.ts"
  * in bench/results and writes them into docs/performance.md. Starts and stops everything that it needs.
  */
 const usage = `npm run bench -- [names] [--quick] [--rounds=N] [--seconds=N] [--beside=FOLDER]
-  names: validate, operations, deliveries, latency (all four when none is named), publish, growth, abuse, bounded, gateway, chat, console
+  names: validate, operations, deliveries, latency (all four when none is named), publish, growth, abuse, bounded, gateway, chat, console, pressure
   --beside: publish also measures the service of another checkout, with its dependencies installed`
 
 /** The longest time of a scenario, in minutes. */

@@ -35,5 +35,6 @@ export const measured: Readonly<Record<string, ReadonlyArray<string>>> = {
   bounded: [...served, ...webhooks, ...jobs, "src/domain/sweeps", "src/infrastructure/sweeps"],
   gateway: [...served, ...keys],
   chat: documentation,
+  pressure: [...served, ...webhooks, ...jobs],
   console: [...served, "src/domain/activity", "src/infrastructure/activity"],
 }

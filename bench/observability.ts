@@ -79,6 +79,7 @@ const program = Effect.gen(function* () {
     claim: () => Effect.succeed({ deliveries: [], more: false, short: false, pacedUntil: null }),
     record: () => Effect.void,
     release: () => Effect.void,
+    look: Effect.succeed({ found: false, waitMillis: 1_000 }),
     nextDueAt: Effect.succeed(null),
     countDue: () => Effect.succeed({ count: 0, oldestDueAt: null }),
     correctTimes: () => Effect.succeed(0),

@@ -207,10 +207,12 @@ export const layer = Layer.effect(
           }
         }),
 
+      look: Effect.succeed({ found: false, waitMillis: 1_000 }),
+
       nextDueAt: Effect.sync(
         () =>
           pending()
-            .filter(({ parked }) => !parked)
+            .filter(({ claimId, parked }) => !parked && claimId === null)
             .sort(byDue)[0]?.dueAt ?? null,
       ),
 

@@ -122,6 +122,12 @@ export interface TimesCorrection {
   readonly limit: number
 }
 
+/** The result of a look. */
+export interface Looked {
+  readonly found: boolean
+  readonly waitMillis: number
+}
+
 /** The deliveries that are due and not claimed, with or without a free slot. */
 export interface DueDeliveries {
   /** Counted up to the limit. */
@@ -153,7 +159,12 @@ export class DeliveryQueue extends Context.Service<
       deliveries: ReadonlyArray<ClaimedDelivery>,
       now: DateTime.Utc,
     ) => Effect.Effect<void, Unavailable>
-    /** The next due time outside the backlogs; `null` when there is none. */
+    /**
+     * Looks for deliveries that claims may not see, such as those that other replicas left. Returns whether a claim may
+     * find more, and how long to wait before the next look.
+     */
+    readonly look: Effect.Effect<Looked, Unavailable>
+    /** The next due time of deliveries outside the backlogs that no claim has; `null` when there is none. */
     readonly nextDueAt: Effect.Effect<DateTime.Utc | null, Unavailable>
     readonly countDue: (now: DateTime.Utc, limit: number) => Effect.Effect<DueDeliveries, Unavailable>
     /**

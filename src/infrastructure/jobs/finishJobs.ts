@@ -24,6 +24,8 @@ import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
+import { laneHeads } from "../webhooks/lanes.ts"
+import { type LaneHead, queuePositions } from "../webhooks/queuePositions.ts"
 import { inlineReceivers, insertDeliveries, wantsType } from "../webhooks/insertEvents.ts"
 
 /** Reports of an org that share a statement. */
@@ -330,7 +332,7 @@ const writeReports = Effect.fnUntraced(function* (
   const at = date(now)
   const ids = texts(prepared.map(({ end }) => end.jobId))
   const wanted = wantedRows(sql, prepared)
-  const written = yield* sql<{ id: string }>`
+  const written = yield* sql<{ id: string; heads: ReadonlyArray<LaneHead> | null }>`
     WITH endpoints AS (
       -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
       SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
@@ -361,7 +363,14 @@ const writeReports = Effect.fnUntraced(function* (
       RETURNING id, job_id, type, octet_length(body) AS bytes
     ), ${insertDeliveries(sql, orgId, now, false)},
     sweep AS (${insertSweeps(sql, orgId, prepared, now)})
-    SELECT id FROM job`
+    SELECT id, ${laneHeads(sql, "places")} AS heads FROM job`
+  yield* sql.afterCommit(
+    Effect.sync(() => {
+      const positions = queuePositions(sql)
+      positions.backlogged(written[0]?.heads ?? null)
+      positions.queued(now.epochMilliseconds)
+    }),
+  )
   const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))
   return new Map(
     written.map(({ id }): [string, Written] => {

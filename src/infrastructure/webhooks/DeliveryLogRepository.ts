@@ -18,6 +18,7 @@ import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepositor
 import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { endOfLane, isUnsuccessful, lastOfLane, queueColumns, stateNow, unsuccessfulStates } from "./lanes.ts"
+import { changedLanes, queuePositions } from "./queuePositions.ts"
 
 /** The log of deliveries in PostgreSQL. */
 export const layer = Layer.effect(
@@ -263,7 +264,7 @@ const queueAgain = (
   { at, lane, ordered }: { readonly at: Date; readonly lane: string | null; readonly ordered: boolean },
 ) => {
   // In a lane that sends in order it joins at the end.
-  const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane" }), "1")
+  const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane", at: sql`${at}::timestamptz` }), "1")
   const isQueued = sql`p.lane = coalesce(${lane}, d.lane) AND p.delivery_id = d.id`
   return sql`
     WITH rows AS MATERIALIZED (
@@ -309,6 +310,8 @@ const retryDelivery = Effect.fnUntraced(function* (
     WHERE d.id = ${deliveryId} AND p.lane = d.lane AND p.delivery_id = d.id AND p.lane <> ${lane}`
   const queued = yield* queueAgain(sql, orgId, deliveryId, { lane, ordered, at })
   if (queued.length === 0) return yield* attemptInFlight()
+  yield* sql.afterCommit(Effect.sync(() => queuePositions(sql).queued(now.epochMilliseconds)))
+  yield* changedLanes(sql)
   yield* sql`
     UPDATE deliveries SET state = 'pending', lane = coalesce(${lane}, lane), claim_id = NULL, lease_until = NULL,
       updated_at = ${at}
@@ -357,7 +360,7 @@ export const recoverBatch = (
   return sql<{ rows: number; last: string | null; recovered: number }>`
     WITH endpoint AS (
       SELECT id, ordered, coalesce(lane, id) AS lane,
-        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)" })} AS last
+        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)", at: sql`${date(now)}::timestamptz` })} AS last
       FROM webhook_endpoints w
       WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
     ), head AS (
@@ -385,6 +388,7 @@ export const recoverBatch = (
     )
     SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`.pipe(
     Effect.map(([row]) => row!),
+    Effect.tap(changedLanes(sql)),
   )
 }
 

@@ -1,7 +1,6 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import { LRUCache } from "lru-cache"
 import {
   type AttemptRecord,
   type Claim,
@@ -12,10 +11,11 @@ import {
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { Database } from "../database/Database.ts"
 import { date, texts } from "../database/fragments.ts"
-import { orUnavailable } from "../database/orUnavailable.ts"
+import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { parkedLane } from "./lanes.ts"
-import { type ClaimedRow, claimSql, maxHeadSize, minHeadSize, toClaimed } from "./claimDeliveries.ts"
+import { laneHeads, parkedLane } from "./lanes.ts"
+import { type LaneHead, queuePositions } from "./queuePositions.ts"
+import { claimSql, isUnclaimed, since, toClaimed } from "./claimDeliveries.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
@@ -44,7 +44,7 @@ const releaseSql = (
   const deliveries = unsorted.toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
   const ids = texts(deliveries.map(({ deliveryId }) => deliveryId))
   const claims = texts(deliveries.map(({ claimId }) => claimId))
-  return sql`
+  return sql<{ heads: ReadonlyArray<LaneHead> | null }>`
     WITH transaction AS MATERIALIZED (
       SELECT ${commit}
     ), held AS (
@@ -55,28 +55,12 @@ const releaseSql = (
         due_at = CASE WHEN p.parked THEN p.due_at ELSE ${date(now)} END, parked = true
       WHERE p.lane = ANY(ARRAY(SELECT lane FROM held)) AND p.delivery_id = ANY(${ids})
         AND p.claim_id = (SELECT claim_id FROM held WHERE id = p.delivery_id AND lane = p.lane)
+      RETURNING org_id, lane, due_at, parked
+    ), changed AS (
+      UPDATE deliveries d SET claim_id = NULL, lease_until = NULL
+      WHERE d.id = ANY(${ids}) AND d.claim_id = (SELECT claim_id FROM held WHERE id = d.id)
     )
-    UPDATE deliveries d SET claim_id = NULL, lease_until = NULL
-    WHERE d.id = ANY(${ids}) AND d.claim_id = (SELECT claim_id FROM held WHERE id = d.id)`
-}
-
-/** Orgs whose last lane this process remembers; the turn of any other org begins at its first lane. */
-const maxRememberedOrgs = 256
-
-/** Remembers where the next claim of this process continues. */
-const makeTurns = () => {
-  const lastLanes = new LRUCache<string, string>({ max: maxRememberedOrgs })
-  let lastOrg = ""
-  let headSize = minHeadSize
-  return {
-    current: () => ({ lastOrg, lastLanes, headSize }),
-    advance: ([first]: ReadonlyArray<ClaimedRow>) => {
-      const { turns, last_org, parked } = first!
-      lastOrg = last_org ?? ""
-      for (const [org, lane] of Object.entries(turns ?? {})) lastLanes.set(org, lane)
-      headSize = parked > headSize / 2 ? Math.min(2 * headSize, maxHeadSize) : minHeadSize
-    },
-  }
+    SELECT ${laneHeads(sql, "queued")} AS heads`
 }
 
 /** The queue of deliveries in PostgreSQL. */
@@ -93,45 +77,68 @@ export const layer = Layer.effect(
     const asyncCommit = sql`set_config('synchronous_commit', 'off', true)`
     const recordCommit = kind === "postgres" ? asyncCommit : sql`NULL`
 
-    const turns = makeTurns()
+    const positions = queuePositions(sql)
+    const lookNow = Effect.flatMap(DateTime.now, (now) => look(sql, positions, now))
+
+    const claim = Effect.fnUntraced(function* (claim: Claim) {
+      if (positions.needsLook()) yield* lookNow
+      const reads = positions.reads(claim)
+      const rows = yield* claimSql(sql, claim, reads, asyncCommit)
+      const { head, lanes, more, paced_until: pacedUntil, parked, parked_lanes: parkedLanes, short } = rows[0]!
+      const found = { head, lanes: lanes ?? [], parked, parkedLanes: parkedLanes ?? [] }
+      const isFull = positions.claimed(claim, reads, found)
+      return {
+        deliveries: toClaimed(rows, claim.claimId),
+        more: more || reads.more || isFull,
+        short: short || reads.short,
+        pacedUntil: pacedUntil === null ? null : DateTime.fromDateUnsafe(pacedUntil),
+      }
+    }, orUnavailable)
 
     return DeliveryQueue.of({
-      claim: (claim: Claim) =>
-        Effect.suspend(() => claimSql(sql, claim, turns.current(), asyncCommit)).pipe(
-          Effect.map((rows) => {
-            turns.advance(rows)
-            const { more, paced_until: pacedUntil, short } = rows[0]!
-            return {
-              deliveries: toClaimed(rows, claim.claimId),
-              more,
-              short,
-              pacedUntil: pacedUntil === null ? null : DateTime.fromDateUnsafe(pacedUntil),
-            }
-          }),
-          orUnavailable,
-        ),
+      claim,
+      look: orUnavailableWithin("sweep")(lookNow),
 
       record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) =>
         records.length === 0
           ? Effect.void
           : recordAttempts(sql, random, records, now, recordCommit).pipe(
               orUnavailable,
-              Effect.tap(() => Effect.sync(() => countAttempts(usage, records))),
+              Effect.tap(() =>
+                Effect.sync(() => {
+                  countAttempts(usage, records)
+                  for (const { delivery, nextAttemptAt } of records) {
+                    const { lane, ordered, orgId } = delivery
+                    if (ordered && nextAttemptAt !== null) positions.waits(orgId, lane, nextAttemptAt)
+                    else if (ordered) positions.backlogged([[orgId, lane, null]])
+                  }
+                }),
+              ),
             ),
 
       release: (deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
         deliveries.length === 0
           ? Effect.void
-          : releaseSql(sql, deliveries, now, recordCommit).pipe(Effect.asVoid, orUnavailable),
+          : releaseSql(sql, deliveries, now, recordCommit).pipe(
+              Effect.map(([row]) => positions.backlogged(row!.heads)),
+              orUnavailable,
+            ),
 
-      nextDueAt: sql<{ next: Date | null }>`
-        SELECT min(due_at) AS next FROM pending_deliveries WHERE NOT parked`.pipe(
+      nextDueAt: Effect.suspend(
+        () => sql<{ next: Date | null }>`
+          SELECT min(due_at) AS next FROM pending_deliveries
+          WHERE NOT parked AND claim_id IS NULL AND due_at >= ${since(sql, positions.headSince())}`,
+      ).pipe(
         Effect.map(([row]) => (row?.next == null ? null : DateTime.fromDateUnsafe(row.next))),
         orUnavailable,
       ),
 
       countDue: (now: DateTime.Utc, limit: number) => orUnavailable(countDue(sql, now, limit)),
-      correctTimes: (correction: TimesCorrection) => orUnavailable(correctTimes(sql, correction)),
+      correctTimes: (correction: TimesCorrection) =>
+        correctTimes(sql, correction).pipe(
+          Effect.tap(() => Effect.sync(() => positions.queued(correction.now.epochMilliseconds))),
+          orUnavailable,
+        ),
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
@@ -144,16 +151,53 @@ const correctTimes = (sql: SqlClient.SqlClient, { leaseUntil, limit, now }: Time
   sql<{ moved: number }>`
     WITH late AS (
       SELECT ctid AS place FROM pending_deliveries
-      WHERE NOT parked AND due_at > ${date(now)}
-        AND CASE WHEN claim_id IS NULL THEN tries = 0 ELSE due_at > ${date(leaseUntil)} END
+      WHERE NOT parked
+        AND CASE WHEN claim_id IS NULL THEN tries = 0 AND due_at > ${date(now)} ELSE lease_until > ${date(leaseUntil)} END
       ORDER BY due_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
     ), moved AS (
       UPDATE pending_deliveries
-      SET due_at = CASE WHEN claim_id IS NULL THEN ${date(now)}::timestamptz ELSE ${date(leaseUntil)} END,
+      SET due_at = least(due_at, ${date(now)}),
         lease_until = CASE WHEN claim_id IS NOT NULL THEN ${date(leaseUntil)}::timestamptz END
       WHERE ctid = ANY(ARRAY(SELECT place FROM late)) RETURNING 1
     )
     SELECT count(*)::int AS moved FROM moved`.pipe(Effect.map(([row]) => row!.moved))
+
+/** Lanes that a look reads. */
+const lookSize = 4_096
+
+/**
+ * Looks for deliveries that claims may not see: reads the head of the queue from its beginning to the first delivery
+ * without a claim, and each lane to its first delivery. With a claim, too: in a lane that sends in order it holds the
+ * others back.
+ */
+const look = (sql: SqlClient.SqlClient, positions: ReturnType<typeof queuePositions>, now: DateTime.Utc) =>
+  Effect.suspend(() => {
+    const [org, lane] = positions.startLook()
+    const unclaimed = isUnclaimed(sql, date(now))
+    return sql<{ head: Date | null; lanes: ReadonlyArray<LaneHead> | null; took: number }>`
+      WITH RECURSIVE lanes AS (
+        SELECT ${org}::text COLLATE "C" AS org_id, ${lane}::text COLLATE "C" AS lane, NULL::timestamptz AS due_at, 0 AS turn
+        UNION ALL
+        SELECT next.*, lanes.turn + 1 FROM lanes CROSS JOIN LATERAL (
+          SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
+          WHERE p.parked AND (p.org_id, ${parkedLane(sql)}) > (lanes.org_id, lanes.lane)
+          ORDER BY p.org_id, ${parkedLane(sql)}, p.due_at LIMIT 1
+        ) AS next WHERE lanes.turn < ${lookSize}::int
+      )
+      SELECT found.*, (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took FROM (
+        SELECT (
+            SELECT due_at FROM pending_deliveries WHERE NOT parked AND due_at <= ${date(now)} AND ${unclaimed}
+            ORDER BY due_at LIMIT 1
+          ) AS head,
+          (SELECT json_agg(json_build_array(org_id, lane, due_at) ORDER BY turn) FROM lanes WHERE turn > 0) AS lanes
+        OFFSET 0
+      ) AS found`.pipe(
+      Effect.map(([row]) => {
+        const { head, lanes, took } = row!
+        return positions.looked({ at: now, head, lanes: lanes ?? [], tookMillis: took }, lookSize)
+      }),
+    )
+  })
 
 /** Lanes whose oldest parked delivery is read. */
 const maxLanesRead = 1_000
@@ -164,11 +208,11 @@ const maxLanesRead = 1_000
  */
 export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: number, orgId: string | null = null) => {
   const ofOrg = orgId === null ? sql.literal("true") : sql`p.org_id = ${orgId}`
+  const unclaimed = isUnclaimed(sql, date(now))
   // The head of the queue has no index by org: an org's deliveries are counted among the first of all.
   const head = sql`
-    (SELECT due_at, org_id FROM pending_deliveries WHERE NOT parked AND due_at <= ${date(now)} ORDER BY due_at
-     LIMIT ${limit}) AS p`
-  const unclaimed = sql`(p.lease_until IS NULL OR p.lease_until <= ${date(now)})`
+    (SELECT greatest(due_at, lease_until) AS due_at, org_id FROM pending_deliveries AS q
+     WHERE NOT parked AND q.due_at <= ${date(now)} AND ${unclaimed} ORDER BY q.due_at LIMIT ${limit}) AS p`
   return sql<{ count: number; oldest: Date | null }>`
           WITH RECURSIVE heads AS (
             SELECT ${orgId ?? ""}::text COLLATE "C" AS org_id, '' COLLATE "C" AS lane, NULL::timestamptz AS due_at, 0 AS turn

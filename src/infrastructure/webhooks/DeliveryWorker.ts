@@ -207,7 +207,17 @@ export const layer = Layer.effectDiscard(
           ),
       }),
     )
+    const look = Effect.gen(function* () {
+      const { found, waitMillis } = yield* queue.look
+      if (found) yield* Queue.offer(woken, undefined)
+      yield* Effect.sleep(waitMillis)
+    }).pipe(
+      Effect.catch((error) =>
+        Effect.andThen(Effect.logDebug(`The queue is not read: ${error.error}`), Effect.sleep(retryDelay)),
+      ),
+    )
     yield* Effect.forkScoped(Effect.forever(work))
+    yield* Effect.forkScoped(Effect.forever(look))
     yield* Effect.forkScoped(Stream.runForEach(wakeups.onDeliveries, () => Queue.offer(woken, undefined)))
   }),
 )

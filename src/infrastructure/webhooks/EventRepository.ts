@@ -13,6 +13,8 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { deliverEvents } from "./insertEvents.ts"
+import { laneHeads } from "./lanes.ts"
+import { type LaneHead, queuePositions } from "./queuePositions.ts"
 
 /** Events in PostgreSQL. */
 export const layer = Layer.effect(
@@ -85,6 +87,8 @@ interface InsertedEvent {
   readonly deliveries: number
   /** Whether a sweep inserts the rest of its deliveries. */
   readonly hasMore: boolean
+  /** The lanes of the statement's parked deliveries. */
+  readonly heads: ReadonlyArray<LaneHead> | null
 }
 
 /** The inserted events of a request, by id. */
@@ -123,9 +127,19 @@ const insertAll = (
       SELECT id, org_id, type, body, key, at FROM asked ORDER BY org_id, key, n
       ON CONFLICT DO NOTHING RETURNING id
     ), ${deliverEvents(sql)}
-    SELECT e.id, s.event_id IS NOT NULL AS "hasMore", coalesce(d.count, 0)::int AS deliveries
+    SELECT e.id, s.event_id IS NOT NULL AS "hasMore", coalesce(d.count, 0)::int AS deliveries,
+      ${laneHeads(sql, "places")} AS heads
     FROM event e LEFT JOIN swept s ON s.event_id = e.id
-    LEFT JOIN (SELECT event_id, count(*) FROM made GROUP BY event_id) AS d ON d.event_id = e.id`.pipe(orUnavailable)
+    LEFT JOIN (SELECT event_id, count(*) FROM made GROUP BY event_id) AS d ON d.event_id = e.id`.pipe(
+    Effect.tap(([inserted]) =>
+      Effect.sync(() => {
+        const positions = queuePositions(sql)
+        positions.backlogged(inserted?.heads ?? null)
+        for (const { event } of rows) positions.queued(event.createdAt.epochMilliseconds)
+      }),
+    ),
+    orUnavailable,
+  )
 }
 
 /**

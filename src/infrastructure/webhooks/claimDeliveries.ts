@@ -2,8 +2,9 @@ import { DateTime } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, paceHorizonMillis, paceMargin } from "../../domain/webhooks/Slots.ts"
-import { date } from "../database/fragments.ts"
+import { date, dateOrNull, integers, texts, times } from "../database/fragments.ts"
 import { isCallbackLane, liveEndpoint, parkedLane } from "./lanes.ts"
+import { type Found, maxHeadSize, type Reads } from "./queuePositions.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
 
 type Sql = SqlClient.SqlClient
@@ -56,15 +57,14 @@ const shares = (sql: Sql, claim: Claim) => {
 
 /** Parks the deliveries without a free slot and claims the others, orgs in turn. The worker reads the CTE `claimed`. */
 const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
-  // A claimed row that is parked keeps its index entry, which makes draining a backlog cheaper.
+  // A claim changes no column of an index, so that the new version of a row stays on its page, without index entries.
   // Rows are numbered by event before the bodies are joined: a sort with bodies would take most of the time.
   sql`
     parking AS (
       UPDATE pending_deliveries SET parked = true
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE NOT is_chosen AND NOT parked))
     ), taken AS (
-      UPDATE pending_deliveries SET claim_id = ${claimId}, lease_until = ${date(leaseUntil)},
-        due_at = CASE WHEN parked THEN due_at ELSE ${date(leaseUntil)} END
+      UPDATE pending_deliveries SET claim_id = ${claimId}, lease_until = ${date(leaseUntil)}
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE is_chosen ORDER BY org_rank, due_at LIMIT ${limit}))
       RETURNING *
     ), claimed AS (
@@ -86,21 +86,6 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
     ), ${paced(sql, at)}`
 
 /**
- * The CTE `next_turns`: where the next claim continues. An org that used its share continues after the last lane that
- * it used.
- */
-const nextTurns = (sql: Sql) => sql`
-    next_turns AS (
-      SELECT o.org_id, o.turn, b.gave >= o.share AND o.turn_share < o.slots AS is_full, l.lanes >= o.max_lanes AS is_cut,
-        CASE WHEN b.gave >= o.share THEN b.last_lane ELSE l.last_lane END AS last_lane
-      FROM open_orgs o
-      JOIN (SELECT org_id, count(*) AS lanes, (array_agg(lane ORDER BY turn DESC))[1] AS last_lane
-        FROM looked GROUP BY org_id) l USING (org_id)
-      LEFT JOIN (SELECT b.org_id, count(*) AS gave, (array_agg(b.lane ORDER BY k.turn DESC))[1] AS last_lane
-        FROM backlog b JOIN looked k USING (org_id, lane) GROUP BY b.org_id) b USING (org_id)
-    )`
-
-/**
  * Claims due deliveries for the free slots, at the head of the queue and in the backlog. Parks the rest of the head, so
  * that no claim reads it again and the backlog of one org costs the others nothing. `commit` is evaluated in the
  * transaction of the claim.
@@ -108,83 +93,32 @@ const nextTurns = (sql: Sql) => sql`
  * PostgreSQL plans a statement once, perhaps while its tables are empty. So locked rows are found again by `ctid`, and
  * others by a lateral subquery that `OFFSET 0` keeps separate: no plan can then read a whole table.
  */
-export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement.Fragment) => {
+export const claimSql = (sql: Sql, claim: Claim, reads: Reads, commit: Statement.Fragment) => {
   const at = date(claim.now)
   const lanes = [...claim.lanes].map(([lane, { cap, count, works }]) => [lane, [count, cap, works ? 1 : 0]])
   const orgs = [...claim.orgs].map(([org, { bytes, count }]) => [org, [count, bytes]])
   return sql<ClaimedRow>`
-    WITH RECURSIVE state AS MATERIALIZED (
+    WITH state AS MATERIALIZED (
       SELECT ${JSON.stringify(Object.fromEntries(lanes))}::jsonb AS lanes,
-        ${JSON.stringify(Object.fromEntries(orgs))}::jsonb AS orgs,
-        ${JSON.stringify(Object.fromEntries(turns.lastLanes))}::jsonb AS last_lanes, ${commit} AS commit
-    ), ${dueAtHead(sql, at, turns)}, ${dueInBacklog(sql, claim, at, turns)}, ${shares(sql, claim)},
-    ${taken(sql, claim, at)}, ${nextTurns(sql)}
+        ${JSON.stringify(Object.fromEntries(orgs))}::jsonb AS orgs, ${commit} AS commit
+    ), ${dueAtHead(sql, at, reads)}, ${dueInBacklog(sql, claim, at, reads)}, ${shares(sql, claim)},
+    ${taken(sql, claim, at)}
     SELECT c.*, s.* FROM (
-      SELECT (SELECT json_object_agg(org_id, last_lane) FROM next_turns WHERE is_full OR is_cut) AS turns,
-        (SELECT org_id FROM org_turns ORDER BY turn DESC LIMIT 1) AS last_org,
-        coalesce((SELECT bool_or(is_full OR is_cut) FROM next_turns), false)
-          OR (SELECT max(turn) FROM org_turns) >= ${sql.literal(`${maxOrgsPerClaim}`)}
-          OR EXISTS (SELECT FROM ranked WHERE waits) AS more,
-        EXISTS (SELECT FROM ranked WHERE fits AND NOT is_chosen)
-          OR EXISTS (SELECT FROM org_turns t WHERE turn > 0 AND NOT EXISTS (SELECT FROM open_orgs WHERE org_id = t.org_id))
-          AS short,
+      SELECT (SELECT min(due_at) FROM head) AS head, (
+          SELECT json_agg(json_build_array(coalesce(b.count, 0), b.first) ORDER BY l.turn)
+          FROM looked l LEFT JOIN (
+            SELECT lane, count(*) AS count, min(due_at) AS first FROM backlog GROUP BY lane
+          ) AS b USING (lane)
+        ) AS lanes,
+        (SELECT json_agg(json_build_array(org_id, lane, first)) FROM (
+          SELECT org_id, lane, min(due_at) AS first FROM ranked WHERE NOT is_chosen AND NOT parked GROUP BY org_id, lane
+        ) AS r) AS parked_lanes,
         (SELECT count(*)::int FROM ranked WHERE NOT is_chosen AND NOT parked) AS parked,
+        EXISTS (SELECT FROM ranked WHERE waits) AS more,
+        EXISTS (SELECT FROM ranked WHERE fits AND NOT is_chosen) AS short,
         (SELECT min(until) FROM paces) AS paced_until,
         (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took_ms
     ) s LEFT JOIN claimed c ON true`
-}
-
-/** Rows that a claim reads at the head of the queue, at least. */
-export const minHeadSize = 512
-/** Rows that a claim reads at the head of the queue, at most: the number doubles while a claim parks most of them. */
-export const maxHeadSize = 4_096
-
-/** Orgs with a backlog that get a turn in one claim. */
-const maxOrgsPerClaim = 32
-/** Lanes with a backlog that one claim reads, of all orgs together. */
-const maxLanesPerClaim = 512
-/** Lanes of each org that one claim may read, however many orgs there are. */
-const minLanesPerOrg = 64
-
-/** Where a claim continues in the backlog. */
-export interface Turns {
-  /** The org that had the last turn. */
-  readonly lastOrg: string
-  /** The last lane of each org that a claim read. */
-  readonly lastLanes: Iterable<readonly [orgId: string, lane: string]>
-  /** Rows to read at the head of the queue. */
-  readonly headSize: number
-}
-
-/**
- * The recursive CTE `name`: the values of `column` that have a backlog, in the order of the index, from the first after
- * `last` around to `last`. `value` is the column as the index has it. Both ends are conditions of the index, so the
- * last step does not read past `last`. `~` sorts after every id.
- */
-const valuesInTurn = (
-  sql: Sql,
-  name: string,
-  column: string,
-  value: Statement.Fragment,
-  last: Statement.Fragment,
-  within: Statement.Fragment,
-  max: Statement.Fragment,
-) => {
-  const [turns, at] = [sql.literal(name), sql.literal(column)]
-  return sql`${turns} AS (
-    SELECT ${last}::text COLLATE "C" AS ${at}, 0 AS turn, false AS again
-    UNION ALL
-    SELECT next.${at}, before.turn + 1, next.again FROM ${turns} before CROSS JOIN LATERAL (
-      (SELECT ${value} AS ${at}, before.again FROM pending_deliveries p
-        WHERE p.parked AND ${within} AND ${value} > before.${at}
-          AND ${value} <= (CASE WHEN before.again THEN ${last}::text ELSE '~' END) COLLATE "C"
-        ORDER BY ${value} LIMIT 1)
-      UNION ALL
-      (SELECT ${value} AS ${at}, true FROM pending_deliveries p
-        WHERE p.parked AND ${within} AND NOT before.again AND ${value} <= ${last} ORDER BY ${value} LIMIT 1)
-      LIMIT 1
-    ) AS next WHERE before.turn < ${max}
-  )`
 }
 
 /** SQL: whether the org of a row exists. Deliveries of a deleted org stay parked until a sweep removes them. */
@@ -200,22 +134,30 @@ const endpointOfLane = (sql: Sql) => sql`
  * The CTE `head`, the head of the queue. When it is full, also the CTE `tail`: the newest due deliveries of orgs that
  * are not in the head, so that these orgs do not wait until the rows between are parked.
  */
-const dueAtHead = (sql: Sql, at: Date, { headSize }: Turns) => {
+const dueAtHead = (sql: Sql, at: Date, { headSince, headSize }: Reads) => {
   const columns = sql`ctid AS place, org_id, lane, delivery_id, due_at, bytes, false AS parked`
-  const isDue = sql`NOT parked AND due_at <= ${at}`
+  const isDue = sql`NOT parked AND due_at <= ${at} AND ${isUnclaimed(sql, at)}`
+  const isRead = sql`due_at >= ${since(sql, headSince)} AND ${isDue}`
   return sql`
     head AS (
-      SELECT ${columns} FROM pending_deliveries WHERE ${isDue}
+      SELECT ${columns} FROM pending_deliveries WHERE ${isRead}
       ORDER BY due_at LIMIT ${headSize} FOR UPDATE SKIP LOCKED
     ), tail AS (
       SELECT ${columns} FROM pending_deliveries WHERE ${isDue} AND ctid = ANY(ARRAY(
         SELECT place FROM (
           SELECT ctid AS place, org_id FROM pending_deliveries
-          WHERE ${isDue} AND (SELECT count(*) FROM head) >= ${headSize} ORDER BY due_at DESC LIMIT ${maxHeadSize}
+          WHERE ${isRead} AND (SELECT count(*) FROM head) >= ${headSize} ORDER BY due_at DESC LIMIT ${maxHeadSize}
         ) AS newest WHERE org_id NOT IN (SELECT org_id FROM head)
       )) FOR UPDATE SKIP LOCKED
     )`
 }
+
+/** SQL: a time; `null` is the beginning. */
+export const since = (sql: Sql, time: DateTime.Utc | null) =>
+  sql`coalesce(${dateOrNull(time)}::timestamptz, '-infinity')`
+
+/** SQL: whether no claim has a row. */
+export const isUnclaimed = (sql: Sql, at: Date) => sql`(lease_until IS NULL OR lease_until <= ${at})`
 
 /**
  * The first deliveries of a lane `l` of the org `o` that sends in order, as many as are free without a gap. So the
@@ -227,12 +169,12 @@ const headInOrder = (sql: Sql, at: Date) => sql`
     SELECT locked.*, locked.n = row_number() OVER (ORDER BY locked.n) AS has_no_gap FROM (
       SELECT place, row_number() OVER (ORDER BY due_at, delivery_id) AS n FROM (
         SELECT ctid AS place, due_at, delivery_id FROM pending_deliveries p
-        WHERE l.ordered AND p.parked AND p.org_id = o.org_id AND ${parkedLane(sql)} = l.lane
+        WHERE l.ordered AND p.parked AND p.org_id = o.org_id AND ${parkedLane(sql)} = l.lane AND p.due_at >= l.since
         ORDER BY p.due_at, p.delivery_id LIMIT l.slots
       ) AS head
     ) AS numbered CROSS JOIN LATERAL (
       SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, numbered.n FROM pending_deliveries p
-      WHERE p.ctid = numbered.place AND (p.lease_until IS NULL OR p.lease_until <= ${at}) FOR UPDATE SKIP LOCKED
+      WHERE p.ctid = numbered.place AND ${isUnclaimed(sql, at)} FOR UPDATE SKIP LOCKED
     ) AS locked
   ) AS head WHERE has_no_gap`
 
@@ -240,46 +182,23 @@ const headInOrder = (sql: Sql, at: Date) => sql`
  * The CTE `backlog`: parked deliveries, orgs in turn, and within an org its lanes in turn. A delivery is parked when it
  * is due, so its `due_at` is only the order: it stays due when a clock is set back.
  */
-const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
-  const { freeBytes, laneSlots, orgHas, orgSlots } = claimSlots(sql, claim)
-  const orgTurns = valuesInTurn(
-    sql,
-    "org_turns",
-    "org_id",
-    sql`p.org_id`,
-    sql`${lastOrg}`,
-    sql`true`,
-    sql.literal(`${maxOrgsPerClaim}`),
-  )
-  const [firstLane, laneLimit] = [sql`(SELECT lane FROM start)`, sql`o.max_lanes`]
-  const ofOrg = sql`p.org_id = o.org_id`
-  const laneTurns = valuesInTurn(sql, "lane_turns", "lane", parkedLane(sql), firstLane, ofOrg, laneLimit)
+const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lanes, orgs }: Reads) => {
+  const { laneSlots } = claimSlots(sql, claim)
   // open_orgs: the orgs that have free slots, with their shares of the claim.
   // looked: the lanes of these orgs that have a backlog.
   // backlog: the rows that fit into each lane. It reads no others, because a row that is read is locked.
   return sql`
-    ${orgTurns}, open_orgs AS MATERIALIZED (
-      SELECT *, least(greatest(share, ${minLanesPerOrg}::int),
-        greatest(${maxLanesPerClaim}::int / orgs, ${minLanesPerOrg}::int)) AS max_lanes
-      FROM (
-        SELECT org_id, turn, count(*) OVER () AS orgs,
-          ${orgSlots("org_id")} AS slots, ceil(${claim.limit}::numeric / count(*) OVER ())::int AS turn_share,
-          least(${orgSlots("org_id")}, ceil(${claim.limit}::numeric / count(*) OVER ())::int) AS share
-        FROM org_turns
-        WHERE turn > 0 AND ${orgSlots("org_id")} > 0 AND ${freeBytes("org_id")} > 0
-          AND ${orgSlots("org_id")} >= least(${claim.minBacklog}::int, ${orgHas("org_id")}) AND ${orgExists(sql, "org_turns")}
-      ) AS o
+    open_orgs AS MATERIALIZED (
+      SELECT org_id, share FROM unnest(${texts(orgs.map(({ orgId }) => orgId))}, ${integers(orgs.map(({ share }) => share))})
+        AS o (org_id, share) WHERE ${orgExists(sql, "o")}
     ), looked AS MATERIALIZED (
-      SELECT o.org_id, l.lane, l.turn FROM open_orgs o CROSS JOIN LATERAL (
-        WITH RECURSIVE start AS MATERIALIZED (
-          SELECT coalesce((SELECT last_lanes FROM state) ->> o.org_id, '') AS lane
-        ), ${laneTurns}
-        SELECT lane, turn FROM lane_turns WHERE turn > 0
-      ) AS l
+      SELECT org_id, lane, coalesce(since, '-infinity') AS since, turn FROM unnest(
+        ${texts(lanes.map(({ orgId }) => orgId))}, ${texts(lanes.map(({ lane }) => lane))}, ${times(lanes.map(({ since }) => since))}
+      ) WITH ORDINALITY AS l (org_id, lane, since, turn)
     ), backlog AS MATERIALIZED (
       SELECT head.* FROM open_orgs o CROSS JOIN LATERAL (
         SELECT head.* FROM (
-          SELECT l.lane, l.turn, ${laneSlots} AS slots, coalesce(w.ordered, false) AS ordered
+          SELECT l.lane, l.since, ${laneSlots} AS slots, coalesce(w.ordered, false) AS ordered
           FROM (SELECT * FROM looked WHERE org_id = o.org_id ORDER BY turn OFFSET 0) l
           ${endpointOfLane(sql)} WHERE ${laneSlots} > 0
         ) AS l
@@ -287,7 +206,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
           SELECT * FROM (
             SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM pending_deliveries p
             WHERE NOT l.ordered AND p.parked AND p.org_id = o.org_id AND ${parkedLane(sql)} = l.lane
-              AND (p.lease_until IS NULL OR p.lease_until <= ${at})
+              AND p.due_at >= l.since AND ${isUnclaimed(sql, at)}
             ORDER BY p.due_at LIMIT l.slots FOR UPDATE SKIP LOCKED
           ) AS in_any_order
           UNION ALL SELECT * FROM (${headInOrder(sql, at)}) AS in_order
@@ -297,7 +216,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
     )`
 }
 
-/** A row that a claim returns: one for each delivery, and at least one, for the columns from `turns` on. */
+/** A row that a claim returns: one for each delivery, and at least one, for the columns from `head` on. */
 export interface ClaimedRow {
   /** `null` in the only row of a claim without deliveries. */
   readonly id: string | null
@@ -331,16 +250,16 @@ export interface ClaimedRow {
   readonly paced_until: Date | null
   /** Milliseconds since the beginning of the claim, by the database's clock. */
   readonly took_ms: number
-  /** The last lane of each org whose turn is not over. */
-  readonly turns: Readonly<Record<string, string>> | null
-  /** The org that had the last turn. */
-  readonly last_org: string | null
-  /** Whether the claim did not read a backlog to its end, or an org used its share of the claim. */
+  /** The first `due_at` that was read at the head. */
+  readonly head: Date | null
+  readonly lanes: Found["lanes"] | null
+  /** Deliveries at the head that the claim parked, and their lanes. */
+  readonly parked: number
+  readonly parked_lanes: Found["parkedLanes"] | null
+  /** Whether deliveries of a lane that sends in order were parked, so that the next claim may take them. */
   readonly more: boolean
   /** Whether due deliveries were left because their org had no share. */
   readonly short: boolean
-  /** Deliveries at the head that the claim parked. */
-  readonly parked: number
 }
 
 /** Reads the rows of a claim as deliveries: the first of each lane, then the second of each. */
@@ -388,7 +307,6 @@ const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
   const orgHas = (org: string) => sql`coalesce((${orgState(org)} ->> 0)::int, 0)`
   return {
     laneHas,
-    orgHas,
     /** Whether the lane's last attempt in this process succeeded. */
     laneWorks: sql`coalesce((${laneState} ->> 2)::int, 0) = 1`,
     /**

@@ -4,6 +4,7 @@ import type { ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { date, isOfOrg, texts, times } from "../database/fragments.ts"
 import { deliverEvents } from "./insertEvents.ts"
+import { changedLanes, queuePositions } from "./queuePositions.ts"
 
 /**
  * The CTEs `subscribed`, `emitted` and `emitting`, which write events of the service's own and a sweep for their
@@ -100,7 +101,7 @@ export const deliverEmitted = Effect.fnUntraced(function* (
 ) {
   const events = yield* sql<{ id: string; type: string }>`
     SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)} ORDER BY id`
-  const made = yield* sql`
+  const made = yield* sql<{ at: Date }>`
     WITH asked AS MATERIALIZED (
       SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
         e.created_at AS at
@@ -110,6 +111,9 @@ export const deliverEmitted = Effect.fnUntraced(function* (
     ), event AS (
       SELECT id FROM asked
     ), ${deliverEvents(sql)}
-    SELECT 1 FROM made`
+    SELECT at FROM made JOIN asked ON asked.id = made.event_id`
+  const first = Math.min(...made.map(({ at }) => at.getTime()))
+  yield* sql.afterCommit(Effect.sync(() => queuePositions(sql).queued(first)))
+  yield* changedLanes(sql)
   return made.length
 })

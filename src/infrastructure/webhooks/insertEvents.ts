@@ -9,6 +9,7 @@ import {
   topicsOf,
 } from "../../domain/webhooks/EventPatterns.ts"
 import { base32Digits, date, isOfOrg, texts } from "../database/fragments.ts"
+import { changedLanes } from "./queuePositions.ts"
 import { endOfLane, isOrdered, lastOfLane, queueColumns } from "./lanes.ts"
 
 /**
@@ -42,7 +43,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
         WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject OFFSET 0
       ) AS w
     ), endpoints AS MATERIALIZED (
-      SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane" })} AS last FROM (
+      SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane", at: sql`(SELECT min(at) FROM asked)` })} AS last FROM (
         SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint OFFSET 0
       ) AS c
       CROSS JOIN LATERAL (
@@ -89,7 +90,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
  */
 export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: DateTime.Utc, parked: boolean) => sql`
   lane_ends AS MATERIALIZED (
-    SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane" })} AS last, ${isOrdered(sql, "l.endpoint")} AS ordered
+    SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane", at: sql`${date(now)}::timestamptz` })} AS last, ${isOrdered(sql, "l.endpoint")} AS ordered
     FROM (
       SELECT DISTINCT lane, endpoint, ${orgId}::text COLLATE "C" AS org_id FROM receivers WHERE state = 'pending'
     ) AS l
@@ -98,7 +99,7 @@ export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: D
     SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
     FROM receivers r JOIN event ON event.id = r.event_id
   ), places AS MATERIALIZED (
-    SELECT r.lane, r.id, event.id AS event_id,
+    SELECT ${orgId}::text AS org_id, r.lane, r.id, event.id AS event_id,
       CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END AS due_at,
       ${parked}::boolean OR r.ordered OR r.last IS NOT NULL AS parked, event.bytes
     FROM (
@@ -108,7 +109,7 @@ export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: D
     JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
   ), queued AS (
     INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-    SELECT lane, id, event_id, 0, 0, due_at, parked, ${orgId}, bytes FROM places
+    SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places
   )`
 
 /** The endpoints whose delivery of an event does not exist yet. */
@@ -145,6 +146,7 @@ export const fanOut = Effect.fnUntraced(function* (
       SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}
     ), ${insertDeliveries(sql, orgId, createdAt, true)}
     SELECT 1`
+  yield* changedLanes(sql)
   return to.length
 })
 

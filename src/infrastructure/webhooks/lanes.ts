@@ -88,17 +88,30 @@ interface Lane {
   /** SQL: the org, and the lane. */
   readonly orgId: string
   readonly lane: string
+  readonly at: Statement.Fragment
 }
 
 /**
- * SQL: the latest `due_at` of a lane's backlog; `NULL` without a backlog. Reads the index from its end: at its
- * beginning are the entries of deliveries that left the queue, until a vacuum. Even so, call it once for a lane and not
- * for each row.
+ * SQL: the latest `due_at` of a lane's backlog, if it is later than a second ago; else `NULL`. Older entries are not
+ * read: they may be those of a million delivered rows that a forgotten transaction keeps. A backlog without a delivery
+ * of the last second is taken for none: then a new delivery is queued at the head, and parked by a claim. Call it once
+ * for a lane and not for each row.
+ *
+ * @param at SQL: the time of the delivery, by the clock of this process
  */
-export const lastOfLane = (sql: SqlClient.SqlClient, { orgId, lane }: Lane) =>
-  sql.literal(`(
-    SELECT last.due_at FROM pending_deliveries last WHERE last.parked AND last.org_id = ${orgId} AND last.lane || '' = ${lane}
+export const lastOfLane = (sql: SqlClient.SqlClient, { at, lane, orgId }: Lane) => sql`(
+    SELECT last.due_at FROM pending_deliveries last
+    WHERE last.parked AND last.org_id = ${sql.literal(orgId)} AND last.lane || '' = ${sql.literal(lane)}
+      AND last.due_at > least(now(), ${at}) - interval '1 second'
     ORDER BY last.due_at DESC, last.delivery_id DESC LIMIT 1
+  )`
+
+/** SQL: the lanes of the parked rows of a CTE (org_id, lane, due_at, parked), as `LaneHead`s in JSON. */
+export const laneHeads = (sql: SqlClient.SqlClient, rows: string) =>
+  sql.literal(`(
+    SELECT json_agg(json_build_array(org_id, lane, first)) FROM (
+      SELECT org_id, lane, min(due_at) AS first FROM ${rows} WHERE parked GROUP BY org_id, lane
+    ) AS heads
   )`)
 
 /**
@@ -109,11 +122,8 @@ export const lastOfLane = (sql: SqlClient.SqlClient, { orgId, lane }: Lane) =>
  * @param last `lastOfLane` of the lane
  * @param number the number of the new row among those of its statement and lane, from 1
  */
-export const endOfLane = (
-  sql: SqlClient.SqlClient,
-  last: ReturnType<typeof lastOfLane> | ReturnType<SqlClient.SqlClient["literal"]>,
-  number: string,
-) => sql`(greatest(now(), ${last}) + ${sql.literal(number)} * interval '1 microsecond')`
+export const endOfLane = (sql: SqlClient.SqlClient, last: Statement.Fragment, number: string) =>
+  sql`(greatest(now(), ${last}) + ${sql.literal(number)} * interval '1 microsecond')`
 
 /** SQL: whether the endpoint of an id sends in order. */
 export const isOrdered = (sql: SqlClient.SqlClient, endpoint: string) =>

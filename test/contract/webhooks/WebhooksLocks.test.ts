@@ -23,6 +23,7 @@ import {
   finish,
   insertJob,
   insertReceiver,
+  look,
   plus,
   record,
   recover,
@@ -180,6 +181,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       // The same for a parked delivery.
       const due = yield* claim(plus(now, 60), { limit: 512, laneCap: 0 })
       assert.deepStrictEqual([due, yield* claim(plus(now, 60), { laneCap: 0 })], [[], []])
+      yield* look
       const [third, fourth] = yield* within(claim(plus(now, 60), { limit: 512, laneCap: 150 }))
       assert.deepStrictEqual([third.length, fourth.length], [150, 150])
       assert.strictEqual(new Set([...third, ...fourth].map(({ deliveryId }) => deliveryId)).size, 300)

@@ -5,6 +5,7 @@ import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { insertOrg } from "../support.ts"
 import type { It } from "./webhookSupport.ts"
 import {
+  assertNothingDue,
   attempt,
   claim,
   claimOne,
@@ -116,7 +117,7 @@ export const claims = (it: It) => {
       assert.deepStrictEqual(yield* nextDueAt, plus(now, 2))
       assert.deepStrictEqual(idsOf(yield* claim(plus(now, 2))), [second!])
       assert.deepStrictEqual(idsOf(yield* claim(plus(now, 9))), last)
-      assert.deepStrictEqual(yield* nextDueAt, plus(now, 2 + leaseSeconds))
+      yield* assertNothingDue(plus(now, 9 + leaseSeconds))
     }),
   )
 
@@ -198,7 +199,7 @@ export const claims = (it: It) => {
       yield* release([first!], plus(now, 10))
       assert.strictEqual((yield* findDelivery(orgId, first!.deliveryId)).state, "pending")
       // The delivery is parked: it does not wake the worker, and can be claimed when a slot is free.
-      assert.deepStrictEqual(yield* nextDueAt, plus(now, 9 + leaseSeconds))
+      yield* assertNothingDue(plus(now, 9 + leaseSeconds))
       const again = yield* claimOne(plus(now, 10))
       assert.deepStrictEqual({ ...again, claimId: first!.claimId }, first)
       // A release of another claim, or a second release, changes nothing.

@@ -11,6 +11,7 @@ import {
   epoch,
   insertEndpoint,
   type It,
+  look,
   plus,
   publish,
   record,
@@ -86,6 +87,7 @@ export const lanesWithRules = (it: It) => {
       const lost = yield* claim(now)
       yield* deliver(lost.slice(0, 1), now)
       assert.deepStrictEqual(yield* claim(plus(now, 59)), [])
+      yield* look
       assert.deepStrictEqual(eventsOf(yield* claim(plus(now, 61)), endpoint), ids.slice(1))
       yield* removeEndpoint(orgId, endpoint, now)
     }),

@@ -144,7 +144,9 @@ export const records = (it: It) => {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 2)
       const [stale, other] = yield* claim(plus(now, 1))
-      const [fresh] = (yield* claim(plus(now, 61))).filter(({ deliveryId }) => deliveryId === stale!.deliveryId)
+      const claimed = yield* claim(plus(now, 61))
+      const fresh = claimed.find(({ deliveryId }) => deliveryId === stale!.deliveryId)
+      const last = claimed.find(({ deliveryId }) => deliveryId === other!.deliveryId)
       const before = yield* findDelivery(orgId, stale!.deliveryId)
       for (const decision of ["Delivered", "Exhausted", { retryAt: now }, "Deactivate"] as const) {
         yield* record([attempt(stale!, decision, now)], now)
@@ -153,7 +155,8 @@ export const records = (it: It) => {
       // The late record does not change the health of the endpoint either.
       assert.isTrue((yield* endpointsOf(orgId)).every(({ active }) => active))
       assert.isNull((yield* findDelivery(orgId, other!.deliveryId)).attempt_log[0] ?? null)
-      yield* record([attempt(fresh!, { retryAt: plus(now, 70) }, plus(now, 62))], plus(now, 62))
+      const retried = attempt(fresh!, { retryAt: plus(now, 70) }, plus(now, 62))
+      yield* record([retried, attempt(last!, "Exhausted", plus(now, 62))], plus(now, 62))
       const again = yield* claim(plus(now, 200), { laneCap: 1000 })
       assert.deepInclude(again[0], { attempts: 1, endpointId: endpoint, failingSince: plus(now, 62) })
       // The same record again changes nothing.

@@ -1,4 +1,4 @@
-import type { Vitest } from "@effect/vitest"
+import { assert, type Vitest } from "@effect/vitest"
 import { DateTime, Duration, Effect } from "effect"
 import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
@@ -246,6 +246,15 @@ export const attempt = (
   }
   return { delivery, startedAt: plus(now, -1), outcome: made, decision: decided(), nextAttemptAt }
 }
+
+/** Looks for what other replicas left, as a worker does every second. */
+export const look = DeliveryQueue.use((queue) => queue.look)
+
+/** Asserts that nothing outside the backlogs becomes due until `time`. */
+export const assertNothingDue = Effect.fnUntraced(function* (time: DateTime.Utc) {
+  const next = yield* DeliveryQueue.use((queue) => queue.nextDueAt)
+  assert.isTrue(next === null || DateTime.isGreaterThan(next, time))
+})
 
 export const record = (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) =>
   DeliveryQueue.use((queue) => queue.record(records, now))

@@ -263,6 +263,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
       ),
     ],
     ["queue.release", 200, Effect.flatMap(claimed, (all) => queue.release(all, later))],
+    ["queue.look", 1_000, queue.look],
     ["queue.nextDueAt", 1, queue.nextDueAt],
     ["queue.countDue", 100, queue.countDue(later, 100)],
     ["queue.correctTimes", 100, queue.correctTimes({ now: plus(now, -60), leaseUntil: now, limit: 100 })],

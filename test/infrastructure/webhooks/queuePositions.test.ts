@@ -1,0 +1,133 @@
+import { assert, describe, it } from "@effect/vitest"
+import { DateTime } from "effect"
+import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { type Found, type LaneHead, makeQueuePositions } from "#src/infrastructure/webhooks/queuePositions.ts"
+
+const now = DateTime.makeUnsafe("2026-11-25T12:00:00.000Z")
+const at = (seconds: number) => DateTime.add(now, { seconds })
+const iso = (seconds: number) => DateTime.formatIso(at(seconds))
+const claim = (options: Partial<Claim> = {}): Claim => ({
+  claimId: "claim",
+  now,
+  leaseUntil: at(60),
+  limit: 100,
+  laneCap: 10,
+  lanes: new Map(),
+  free: { count: 1_000, bytes: 2 ** 30 },
+  reserve: 1 / 3,
+  minBacklog: 1,
+  orgs: new Map(),
+  ...options,
+})
+const lane = (name: string) => name.padEnd(26, "0")
+const heads = (...names: ReadonlyArray<string>): ReadonlyArray<LaneHead> =>
+  names.map((name) => [name.charAt(0), lane(name), iso(-10)])
+const nothing: Found = { head: null, lanes: [], parked: 0, parkedLanes: [] }
+const positionsAfter = (tookMillis: number, ...names: ReadonlyArray<string>) => {
+  const positions = makeQueuePositions()
+  positions.startLook()
+  positions.looked({ at: now, head: null, lanes: heads(...names), tookMillis }, 100)
+  return positions
+}
+const namesOf = (lanes: ReadonlyArray<{ readonly lane: string }>) => lanes.map(({ lane }) => lane.replace(/0+$/, ""))
+
+describe("where claims begin to read", () => {
+  it("is the beginning while a look is fast", () => {
+    const positions = positionsAfter(1, "a")
+    positions.claimed(claim(), positions.reads(claim()), { ...nothing, head: new Date(iso(-5)), lanes: [[1, iso(-4)]] })
+    const { headSince, lanes } = positions.reads(claim())
+    assert.deepStrictEqual([headSince, lanes[0]!.since], [null, null])
+  })
+
+  it("is a little before the first delivery that the last claim found, while a look is slow", () => {
+    const positions = positionsAfter(100, "a")
+    positions.claimed(claim(), positions.reads(claim()), { ...nothing, head: new Date(iso(-5)), lanes: [[1, iso(-4)]] })
+    const { headSince, lanes } = positions.reads(claim())
+    assert.deepStrictEqual([headSince, lanes[0]!.since], [at(-5.5), at(-4.5)])
+  })
+
+  it("moves back to what this process queues, to what a look finds, and with the clock", () => {
+    const positions = positionsAfter(100, "a")
+    positions.queued(at(-20).epochMilliseconds)
+    positions.backlogged([["a", lane("a"), iso(-30)]])
+    assert.deepStrictEqual(
+      [positions.reads(claim()).headSince, positions.reads(claim()).lanes[0]!.since],
+      [at(-20.5), at(-30.5)],
+    )
+    positions.looked({ at: now, head: new Date(iso(-40)), lanes: [["a", lane("a"), iso(-50)]], tookMillis: 100 }, 100)
+    assert.deepStrictEqual(
+      [positions.reads(claim()).headSince, positions.reads(claim()).lanes[0]!.since],
+      [at(-40.5), at(-50.5)],
+    )
+    assert.isNull(positions.reads(claim({ now: at(-3600) })).headSince)
+  })
+
+  it("is the last look in a lane that had no backlog then", () => {
+    const positions = positionsAfter(100)
+    positions.backlogged([["b", lane("b"), iso(1)]])
+    assert.deepStrictEqual(positions.reads(claim()).lanes[0]!.since, at(-0.5))
+  })
+
+  it("looks use a twentieth of the time", () => {
+    const { found, waitMillis } = makeQueuePositions().looked({ at: now, head: null, lanes: [], tookMillis: 200 }, 1)
+    assert.deepStrictEqual([found, waitMillis], [false, 4_000])
+  })
+})
+
+describe("lanes with a backlog", () => {
+  it("have their turns, orgs first", () => {
+    const positions = positionsAfter(1, "a1", "a2", "a3", "b1")
+    const reads = positions.reads(claim({ limit: 2 }))
+    assert.deepStrictEqual(
+      [reads.orgs, namesOf(reads.lanes)],
+      [
+        [
+          { orgId: "a", share: 1, isCut: true },
+          { orgId: "b", share: 1, isCut: true },
+        ],
+        ["a1", "a2", "a3", "b1"],
+      ],
+    )
+    // The claim comes to the first lane of each org.
+    const found: Found["lanes"] = [
+      [1, iso(-10)],
+      [0, null],
+      [0, null],
+      [1, iso(-10)],
+    ]
+    assert.isTrue(positions.claimed(claim(), reads, { ...nothing, lanes: found }))
+    assert.deepStrictEqual(namesOf(positions.reads(claim()).lanes), ["a2", "a3", "a1", "b1"])
+  })
+
+  it("are forgotten when a claim finds nothing, unless they have deliveries in flight or got new ones meanwhile", () => {
+    const positions = positionsAfter(1, "a1", "a2", "a3")
+    const inFlight = claim({ lanes: new Map([[lane("a2"), { count: 1, cap: 10, works: true }]]) })
+    const reads = positions.reads(inFlight)
+    positions.backlogged(heads("a3"))
+    const empty: Found["lanes"] = [
+      [0, null],
+      [0, null],
+      [0, null],
+    ]
+    positions.claimed(inFlight, reads, { ...nothing, lanes: empty })
+    assert.deepStrictEqual(namesOf(positions.reads(claim()).lanes), ["a2", "a3"])
+  })
+
+  it("without a free slot wait, as do orgs without a share", () => {
+    const positions = positionsAfter(1, "a1", "a2", "b1")
+    const { lanes, short } = positions.reads(
+      claim({
+        lanes: new Map([[lane("a1"), { count: 10, cap: 10, works: true }]]),
+        orgs: new Map([["b", { count: 3_000, bytes: 0 }]]),
+      }),
+    )
+    assert.deepStrictEqual([namesOf(lanes), short], [["a2"], true])
+  })
+
+  it("that send in order are read again when their retry is due", () => {
+    const positions = positionsAfter(1)
+    positions.waits("a", lane("a"), at(5))
+    assert.deepStrictEqual(positions.reads(claim({ now: at(4) })).lanes, [])
+    assert.deepStrictEqual(namesOf(positions.reads(claim({ now: at(5) })).lanes), ["a"])
+  })
+})
