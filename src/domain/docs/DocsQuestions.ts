@@ -8,6 +8,7 @@ import { parseQuestion, wordsOf } from "./docsWords.ts"
 import type { AskedQuestion, DocsQuestion, Feedback, NewQuestion, QuestionFilter } from "./DocsQuestion.ts"
 import { DocsQuestionRepository, maxQuestionsOfProject } from "./DocsQuestionRepository.ts"
 import { ProjectDocsRepository } from "./ProjectDocsRepository.ts"
+import { removeInBatches } from "../removeInBatches.ts"
 
 /** The questions that wait to be written. Further ones are dropped. */
 const maxUnwritten = 5_000
@@ -116,8 +117,7 @@ export class DocsQuestions extends Context.Service<
       const removeOld = Effect.gen(function* () {
         if (days === undefined) return
         const before = DateTime.subtract(yield* DateTime.now, { days })
-        while ((yield* repository.removeOld(before, eraseBatchSize)) >= eraseBatchSize)
-          yield* Effect.sleep("200 millis")
+        yield* removeInBatches(eraseBatchSize, (size) => repository.removeOld(before, size))
       }).pipe(Effect.withSpan("DocsQuestions.removeOld"))
 
       return DocsQuestions.of({ keep: add, flush, rate, list, mostAsked, erase, removeOld })

@@ -5,6 +5,7 @@ import { RetentionDays } from "../Retention.ts"
 import { Timestamp } from "../Schemas.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { ApiKeyRepository, keyNotFound } from "./ApiKeyRepository.ts"
+import { removeInBatches } from "../removeInBatches.ts"
 
 /** What validations of a key had as their outcome in an hour. */
 export interface HourOfKey {
@@ -258,13 +259,7 @@ export class KeyUsageReport extends Context.Service<
       const removeOld = Effect.gen(function* () {
         if (days === undefined) return 0
         const before = Math.floor(DateTime.toEpochMillis(DateTime.subtract(yield* DateTime.now, { days })) / hourMillis)
-        let total = 0
-        while (true) {
-          const removed = yield* usages.removeOld(before, reportBatchSize)
-          total += removed
-          if (removed < reportBatchSize) return total
-          yield* Effect.sleep("200 millis")
-        }
+        return yield* removeInBatches(reportBatchSize, (size) => usages.removeOld(before, size))
       }).pipe(Effect.withSpan("KeyUsageReport.removeOld"))
 
       return KeyUsageReport.of({ ofKey, ofOrg, removeOld })

@@ -5,6 +5,7 @@ import { CurrentPrincipal, currentTenant, noCredential, type Principal } from ".
 import { atMost, Id, Text, Timestamp, whole } from "../Schemas.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
 import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
+import { removeInBatches } from "../removeInBatches.ts"
 
 /** How long a session lasts. */
 export const sessionLifetime = Duration.hours(12)
@@ -133,8 +134,7 @@ export class Sessions extends Context.Service<
 
       const removeExpired = Effect.gen(function* () {
         const now = yield* DateTime.now
-        while ((yield* repository.removeExpired(now, removeBatchSize)) === removeBatchSize)
-          yield* Effect.sleep("200 millis")
+        yield* removeInBatches(removeBatchSize, (size) => repository.removeExpired(now, size))
       }).pipe(Effect.withSpan("Sessions.removeExpired"))
 
       const csrfTokenOf = (token: Redacted.Redacted<string>) => hashOf(`csrf ${Redacted.value(token)}`)

@@ -1,6 +1,5 @@
 import { Clock, Context, DateTime, Duration, Effect, Layer, Metric, Schedule } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { Unavailable } from "../../domain/Errors.ts"
 import { RetentionDays } from "../../domain/Retention.ts"
 import { maxFailureDays, maxFailureHours } from "../../domain/activity/Activities.ts"
 import type { Every } from "../../domain/activity/Activity.ts"
@@ -11,6 +10,8 @@ import {
   figuresMinutes,
   type ReplicaFigures,
 } from "../../domain/activity/ActivityRepository.ts"
+import { removeInBatches } from "../../domain/removeInBatches.ts"
+import { logged } from "../background.ts"
 
 /** How often a replica writes what it has counted. Source: 5 seconds, which are the delay of the overview. */
 export const FlushInterval = Context.Reference<Duration.Duration>(
@@ -26,12 +27,6 @@ const replicaMemory = { minutes: 10 }
 /** Intervals that one statement removes. */
 const removeBatchSize = 5_000
 
-const quietly = (what: string) => (work: Effect.Effect<void, Unavailable>) =>
-  work.pipe(
-    Effect.catch((error) => Effect.logWarning(`${what}: ${error.error}`)),
-    Effect.catchDefect((fault) => Effect.logError(what, fault)),
-  )
-
 /**
  * Removes old intervals. Minutes and hours of failures are kept for two days, everything else as RETENTION_DAYS says.
  */
@@ -41,9 +36,7 @@ const removeOld = Effect.gen(function* () {
   const now = yield* DateTime.now
   const remove = Effect.fnUntraced(function* (every: Every, age: Duration.Duration) {
     const before = DateTime.subtractDuration(now, age)
-    while ((yield* repository.removeOld(every, before, removeBatchSize)) >= removeBatchSize) {
-      yield* Effect.sleep("200 millis")
-    }
+    yield* removeInBatches(removeBatchSize, (size) => repository.removeOld(every, before, size))
   })
   yield* remove("minute", maxFailureHours)
   if (days !== undefined) {
@@ -64,25 +57,26 @@ export const layer = Layer.effectDiscard(
     const recorder = yield* ActivityRecorder
     const { ulid } = yield* SecureRandom.SecureRandom
     const [replicaId, startedAt] = [yield* ulid, yield* DateTime.now]
-    const flush = quietly("Activity is not counted yet")(recorder.flush)
+    const flush = logged("Activity is not counted yet", recorder.flush)
     const measure = yield* make
     const beat = Effect.gen(function* () {
       const figures = yield* measure
       yield* repository.heartbeat({ replicaId, startedAt, seenAt: yield* DateTime.now, figures })
     })
     yield* Effect.addFinalizer(() =>
-      Effect.andThen(flush, quietly("This replica counts as alive for a minute")(repository.leave(replicaId))),
+      Effect.andThen(flush, logged("This replica counts as alive for a minute", repository.leave(replicaId))),
     )
     yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced(yield* FlushInterval)))
     yield* Effect.forkScoped(
       Effect.repeat(
-        quietly("This replica cannot say that it is alive")(beat),
+        logged("This replica cannot say that it is alive", beat),
         Schedule.spaced(Duration.times(yield* FlushInterval, writesPerHeartbeat)),
       ),
     )
-    yield* quietly("Old activity is not removed")(
-      Effect.provideService(removeOld, ActivityRepository, repository),
-    ).pipe(Effect.repeat(Schedule.jittered(Schedule.spaced("10 minutes"))), Effect.forkScoped)
+    yield* logged("Old activity is not removed", Effect.provideService(removeOld, ActivityRepository, repository)).pipe(
+      Effect.repeat(Schedule.jittered(Schedule.spaced("10 minutes"))),
+      Effect.forkScoped,
+    )
   }),
 )
 

@@ -1,12 +1,12 @@
 import { Effect, Layer, Schedule, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import type { Unavailable } from "../../domain/Errors.ts"
 import { DocsQuestionRepository } from "../../domain/docs/DocsQuestionRepository.ts"
 import { DocsQuestion, type NewQuestion, type QuestionFilter } from "../../domain/docs/DocsQuestion.ts"
 import { DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { eraseFrom, isOf } from "./ProjectDocsRepository.ts"
+import { hourly, logged } from "../background.ts"
 
 const { found: _, ...fields } = DocsQuestion.fields
 /** `found` is the number of rows of a page. */
@@ -125,23 +125,16 @@ export const layer = Layer.effect(
   }),
 )
 
-const logged = (problem: string, effect: Effect.Effect<void, Unavailable>) =>
-  effect.pipe(
-    Effect.catch((error) => Effect.logWarning(`${problem}: ${error.error}`)),
-    // Without the cause: a fault of a statement can name its values, which are words of readers.
-    Effect.catchDefect(() => Effect.logError(problem)),
-  )
+/** Not the cause: a fault of a statement can name its values, which are words of readers. */
+const withoutCause = () => "Its cause is left out"
 
 /** Writes the questions of readers every second and when the process stops, and removes old ones about every hour. */
 export const questionWorker = Layer.effectDiscard(
   Effect.gen(function* () {
     const { flush, removeOld } = yield* DocsQuestions
-    const write = logged("Questions are not kept yet", flush)
+    const write = logged("Questions are not kept yet", flush, withoutCause)
     yield* Effect.addFinalizer(() => write)
     yield* Effect.forkScoped(Effect.repeat(write, Schedule.spaced("1 second")))
-    yield* logged("Old questions are not removed", removeOld).pipe(
-      Effect.repeat(Schedule.jittered(Schedule.spaced("1 hour"))),
-      Effect.forkScoped,
-    )
+    yield* hourly("Old questions are not removed", removeOld, withoutCause)
   }),
 )

@@ -1,8 +1,9 @@
-import { Effect, Layer, Schedule } from "effect"
+import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Idempotency, IdempotencyRepository, KeyedOutcome } from "../../domain/Idempotency.ts"
 import { date } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { hourly } from "../background.ts"
 
 /**
  * The records of operations with an idempotency key, in PostgreSQL. An operation and its record share a transaction,
@@ -46,15 +47,7 @@ export const layer = Layer.effect(
   }),
 )
 
-/** Deletes expired idempotency keys and their responses every hour. */
+/** Deletes expired idempotency keys and their responses about every hour. */
 export const idempotencyWorker = Layer.effectDiscard(
-  Effect.gen(function* () {
-    const { deleteExpired } = yield* Idempotency
-    yield* deleteExpired.pipe(
-      Effect.catch((error) => Effect.logWarning(`Expired idempotency keys are not deleted: ${error.error}`)),
-      Effect.catchDefect((fault) => Effect.logError("Expired idempotency keys are not deleted", fault)),
-      Effect.repeat(Schedule.spaced("1 hour")),
-      Effect.forkScoped,
-    )
-  }),
+  Effect.flatMap(Idempotency, ({ deleteExpired }) => hourly("Expired idempotency keys are not deleted", deleteExpired)),
 )

@@ -1,15 +1,7 @@
-import { Effect, Layer, Schedule } from "effect"
+import { Effect, Layer } from "effect"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
 import { Jobs } from "../../domain/jobs/Jobs.ts"
-import type { Unavailable } from "../../domain/Errors.ts"
-
-const everySecond = (problem: string, effect: Effect.Effect<void, Unavailable>) =>
-  effect.pipe(
-    Effect.catch((error) => Effect.logWarning(`${problem}: ${error.error}`)),
-    Effect.catchDefect((fault) => Effect.logError(problem, fault)),
-    Effect.repeat(Schedule.spaced("1 second")),
-    Effect.forkScoped,
-  )
+import { every } from "../background.ts"
 
 /**
  * Every second: queues or fails jobs whose lease has expired, opens delayed jobs to claims, and creates the jobs of due
@@ -19,8 +11,8 @@ export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const jobs = yield* Jobs
     const schedules = yield* JobSchedules
-    yield* everySecond("Leases are not checked", jobs.expireLeases)
-    yield* everySecond("Delayed jobs are not queued", jobs.queueDelayed)
-    yield* everySecond("Schedules do not run", schedules.runDue)
+    yield* every("1 second", "Leases are not checked", jobs.expireLeases)
+    yield* every("1 second", "Delayed jobs are not queued", jobs.queueDelayed)
+    yield* every("1 second", "Schedules do not run", schedules.runDue)
   }),
 )

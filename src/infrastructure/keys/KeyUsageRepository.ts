@@ -4,6 +4,7 @@ import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { type HourOfKey, KeyUsageReport, KeyUsageRepository } from "../../domain/keys/KeyUsage.ts"
 import { aliveOrgs, isAlive } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { every, hourly, logged } from "../background.ts"
 
 /** The key of the rows that add up an org. */
 const wholeOrg = ""
@@ -74,27 +75,15 @@ export const layer = Layer.effect(
 export const usageWorker = Layer.effectDiscard(
   Effect.gen(function* () {
     const { flushUsage, returnIdleQuotas, returnQuotas } = yield* ApiKeys
-    const flush = flushUsage.pipe(
-      Effect.catch((error) => Effect.logWarning(`Key usage is not written yet: ${error.error}`)),
-      Effect.catchDefect((fault) => Effect.logError("Key usage is not written yet", fault)),
-    )
-    const logged = <R>(effect: Effect.Effect<void, never, R>) =>
-      Effect.catchDefect(effect, (fault) => Effect.logError("Leased quotas are not returned", fault))
-    yield* Effect.addFinalizer(() => Effect.andThen(logged(returnQuotas), flush))
-    yield* Effect.forkScoped(Effect.repeat(logged(returnIdleQuotas), Schedule.spaced("1 second")))
+    const flush = logged("Key usage is not written yet", flushUsage)
+    const problem = "Leased quotas are not returned"
+    yield* Effect.addFinalizer(() => Effect.andThen(logged(problem, returnQuotas), flush))
+    yield* every("1 second", problem, returnIdleQuotas)
     yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced("5 seconds")))
   }),
 )
 
-/** Removes old usage of keys about every hour. The jitter spreads the work of replicas. */
+/** Removes old usage of keys about every hour. */
 export const usageRetentionWorker = Layer.effectDiscard(
-  Effect.gen(function* () {
-    const { removeOld } = yield* KeyUsageReport
-    yield* removeOld.pipe(
-      Effect.catch((error) => Effect.logWarning(`Old usage of keys is not removed: ${error.error}`)),
-      Effect.catchDefect((fault) => Effect.logError("Old usage of keys is not removed", fault)),
-      Effect.repeat(Schedule.jittered(Schedule.spaced("1 hour"))),
-      Effect.forkScoped,
-    )
-  }),
+  Effect.flatMap(KeyUsageReport, ({ removeOld }) => hourly("Old usage of keys is not removed", removeOld)),
 )

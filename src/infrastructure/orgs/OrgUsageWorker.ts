@@ -1,8 +1,8 @@
 import { Clock, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import type { Unavailable } from "../../domain/Errors.ts"
 import { DefaultLimits, startCounting } from "../../domain/orgs/OrgLimits.ts"
 import { PendingLimit } from "../../domain/webhooks/PendingLimit.ts"
+import { logged } from "../background.ts"
 import { idAt } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { countedRows, type CountedRows, countRows, limitOf } from "./orgCounts.ts"
@@ -10,12 +10,6 @@ import { type Counted, type CountedLimit, OrgUsage } from "./OrgUsage.ts"
 import { writeStoredBytes, writeUsage } from "./storedBytes.ts"
 
 const bounded = orUnavailableWithin("sweep")
-
-const logged = (problem: string, effect: Effect.Effect<void, Unavailable>) =>
-  effect.pipe(
-    Effect.catch((error) => Effect.logWarning(`${problem}: ${error.error}`)),
-    Effect.catchDefect((fault) => Effect.logError(problem, fault)),
-  )
 
 /**
  * Every five seconds: writes and counts the usage of orgs, and enforces the limit of pending deliveries. Every minute:

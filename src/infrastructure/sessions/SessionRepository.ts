@@ -1,9 +1,10 @@
-import { Effect, Layer, Schedule, Schema } from "effect"
+import { Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { SessionRepository, type StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { Sessions } from "../../domain/sessions/Sessions.ts"
 import { date, decodeRows, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { hourly } from "../background.ts"
 
 const decode = decodeRows(
   Schema.Struct({
@@ -101,13 +102,5 @@ export const layer = Layer.effect(
 
 /** Removes expired sessions about every hour. */
 export const sessionWorker = Layer.effectDiscard(
-  Effect.gen(function* () {
-    const { removeExpired } = yield* Sessions
-    yield* removeExpired.pipe(
-      Effect.catch((error) => Effect.logWarning(`Expired sessions are not removed: ${error.error}`)),
-      Effect.catchDefect((fault) => Effect.logError("Expired sessions are not removed", fault)),
-      Effect.repeat(Schedule.jittered(Schedule.spaced("1 hour"))),
-      Effect.forkScoped,
-    )
-  }),
+  Effect.flatMap(Sessions, ({ removeExpired }) => hourly("Expired sessions are not removed", removeExpired)),
 )
