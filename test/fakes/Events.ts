@@ -24,7 +24,7 @@ export const layer = Layer.effect(
 
     return EventRepository.of({
       publish: Effect.fnUntraced(function* (orgId, asked) {
-        world.needOrg(orgId)
+        yield* world.needOrg(orgId)
         yield* needRoom(
           world,
           "storedBytes",

@@ -48,7 +48,7 @@ export const layer = Layer.effect(
     return JobScheduleRepository.of({
       insert: (schedule, entry) =>
         Effect.gen(function* () {
-          needOrg(schedule.orgId)
+          yield* needOrg(schedule.orgId)
           yield* needRoom(world, "schedules", schedule.orgId)
           yield* needRoom(
             world,

@@ -68,7 +68,7 @@ export const layer = Layer.effect(
     return JobRepository.of({
       insert: (job) =>
         Effect.gen(function* () {
-          world.needOrg(job.orgId)
+          yield* world.needOrg(job.orgId)
           const earlier = [...jobs.values()].find(
             (other) =>
               other.orgId === job.orgId && other.idempotencyKey !== null && other.idempotencyKey === job.idempotencyKey,

@@ -16,13 +16,11 @@ export const layer = Layer.effect(
             .map(({ key }) => key.publicKey),
         ),
       insert: (orgId, key) =>
-        Effect.sync(() => {
-          world.needOrg(orgId)
+        Effect.map(world.needOrg(orgId), () => {
           if (!signingKeys.has(orgId)) signingKeys.set(orgId, [{ key, until: null }])
         }),
       rotate: (orgId, key, until, _, entry) =>
-        Effect.sync(() => {
-          world.needOrg(orgId)
+        Effect.map(world.needOrg(orgId), () => {
           keepEntry(world, orgId, entry)
           const [current] = signingKeys.get(orgId) ?? []
           signingKeys.set(orgId, [{ key, until: null }, ...(current === undefined ? [] : [{ ...current, until }])])

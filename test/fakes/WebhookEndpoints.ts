@@ -30,8 +30,7 @@ export const layer = Layer.effect(
 
     return WebhookEndpointRepository.of({
       insert: ({ id, orgId, url, secret, description, active, now, ...settings }, entry) =>
-        Effect.map(needRoom(world, "endpoints", orgId), () => {
-          needOrg(orgId)
+        Effect.map(Effect.andThen(needOrg(orgId), needRoom(world, "endpoints", orgId)), () => {
           keepEntry(world, orgId, entry)
           endpoints.set(id, {
             orgId,

@@ -9,6 +9,8 @@ import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import type { SigningKey } from "#src/domain/webhooks/Signatures.ts"
 import { World } from "./World.ts"
+import type { Unavailable } from "#src/domain/Errors.ts"
+import { orgDeleted } from "#src/domain/orgs/Org.ts"
 
 export interface StoredEndpoint {
   readonly orgId: string
@@ -84,7 +86,7 @@ export class WebhookWorld extends Context.Service<
     readonly overrides: World["Service"]["overrides"]
     readonly used: World["Service"]["used"]
     /** Throws when the org does not exist, like a foreign key. */
-    readonly needOrg: (orgId: string) => void
+    readonly needOrg: (orgId: string) => Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/test/WebhookWorld") {
   static readonly layer = Layer.effect(
@@ -138,9 +140,7 @@ export class WebhookWorld extends Context.Service<
         signingKeys: new Map(),
         paces: new Map(),
         failingCallbacks: new Set(),
-        needOrg: (orgId) => {
-          if (!orgs.has(orgId)) throw new Error("The org does not exist")
-        },
+        needOrg: (orgId) => Effect.suspend(() => (orgs.has(orgId) ? Effect.void : Effect.fail(orgDeleted))),
       }
     }),
   )

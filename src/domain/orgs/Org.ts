@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { Unavailable } from "../Errors.ts"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
 import { ownerFormat, parseOwner } from "../deployments/CiRun.ts"
 import { atMost, Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
@@ -79,3 +80,6 @@ export const UpdateOrg = Schema.Struct({
   .check(isNotEmpty)
   .annotate({ identifier: "UpdateOrg" })
 export type UpdateOrg = typeof UpdateOrg.Type
+
+/** What a write of an org gets whose row was deleted after the request was let in. The next request is refused. */
+export const orgDeleted = new Unavailable({ error: "The org was deleted during this request." })

@@ -6,6 +6,8 @@ import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
 import { limitOf } from "./orgCounts.ts"
+import type { LimitReached, Unavailable } from "../../domain/Errors.ts"
+import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 /** The texts of a row that count. */
 const sizedTexts = {
@@ -129,12 +131,12 @@ export const make = Effect.gen(function* () {
         )
       }),
 
-    /** Fails with `LimitReached`, for an insert that the limit of rows did not refuse. */
-    refuse: (orgId: string) =>
+    /** Fails as an insert that the limit of rows did not refuse: with `LimitReached`, or because the org was deleted. */
+    refuse: (orgId: string): Effect.Effect<never, LimitReached | Unavailable> =>
       sql<{ limit: number }>`SELECT ${sql.literal(limit)}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`.pipe(
         orUnavailable,
-        Effect.flatMap(([org]) =>
-          org === undefined ? Effect.die(new Error("The org does not exist")) : limitReached("storedBytes", org.limit),
+        Effect.flatMap(([org]): Effect.Effect<never, LimitReached | Unavailable> =>
+          org === undefined ? Effect.fail(orgDeleted) : limitReached("storedBytes", org.limit),
         ),
       ),
   }

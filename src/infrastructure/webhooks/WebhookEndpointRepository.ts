@@ -29,6 +29,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
 import { cancelLanes, type EndedLane, nextLane, stateNow } from "./lanes.ts"
+import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 type NewEndpoint = Parameters<WebhookEndpointRepository["Service"]["insert"]>[0]
 
@@ -49,8 +50,6 @@ const decodeDetail = decodeRows(
 
 /** The newest deliveries of an endpoint whose states are counted. */
 const maxCountedDeliveries = 10_000
-
-const noOrg = new Error("The org does not exist")
 
 const orNotFound = Effect.flatMap((rows: ReadonlyArray<unknown>) =>
   rows.length === 0 ? Effect.fail(endpointNotFound()) : Effect.void,
@@ -97,7 +96,7 @@ const insertEndpoint = (
         Effect.map(([made]) => made),
       ),
     )
-    .pipe(Effect.flatMap((made) => (made === undefined ? Effect.die(noOrg) : Effect.void)))
+    .pipe(Effect.flatMap((made) => (made === undefined ? Effect.fail(orgDeleted) : Effect.void)))
 }
 
 /** Reads an endpoint with the numbers of its deliveries by state. */
