@@ -16,6 +16,8 @@ export interface Body {
   readonly webhook_endpoint_id: string
   readonly job_id: string
   readonly schedule_id: string
+  readonly url: string
+  readonly deployments?: ReadonlyArray<{ readonly id: string; readonly runId: string }>
   readonly event_id: string
   readonly event_ids?: ReadonlyArray<string>
   readonly jobs?: ReadonlyArray<{ readonly job_id: string; readonly attempt: number }>
@@ -37,6 +39,8 @@ export interface Done {
   /** Has the fields of the operation when it succeeded. */
   readonly body: Body
   readonly tries: ReadonlyArray<Try>
+  /** The answer to the same request, sent once more with the same idempotency key. */
+  readonly again?: { readonly status: number | undefined; readonly body: unknown } | undefined
 }
 
 /** A delivery as a receiver got it. */

@@ -1,8 +1,12 @@
 import { Duration, Effect, Layer } from "effect"
+import { generateKeyPairSync, sign } from "node:crypto"
 import { HttpClient, HttpClientResponse } from "effect/http"
 import { SafeHttp, type SafeResponse, SafeHttpError, type SafeRequest } from "#src/infrastructure/net/SafeHttp.ts"
 import type { Received } from "./history.ts"
 import type { Actor, Dice, World } from "./world.ts"
+
+/** Where clients find the service. */
+export const baseUrl = "https://gatehouse.example"
 
 /** How a receiver behaves for a while. */
 export type Manner = "well" | "slow" | "hangs" | "fails" | "busy" | "lies" | "loses" | "gone"
@@ -112,10 +116,48 @@ export class Receivers {
   }
 }
 
-/** An issuer of CI tokens: what it publishes at its URLs, by their whole text. */
+const issuer = "https://token.actions.githubusercontent.com"
+const { privateKey, publicKey } = generateKeyPairSync("rsa", { modulusLength: 2048 })
+const jwk = { ...publicKey.export({ format: "jwk" }), kid: "simulated", use: "sig", alg: "RS256" }
+
+/** A run of CI that pushes to the branch main. */
+export interface CiRun {
+  readonly owner: string
+  readonly name: string
+  readonly runId: number
+}
+
+/** The issuer of CI tokens. */
 export class Issuers {
-  readonly documents = new Map<string, string>()
+  readonly documents = new Map([[`${issuer}/.well-known/jwks`, JSON.stringify({ keys: [jwk] })]])
   isDown = false
+
+  /** The token of a run, which is valid for an hour. */
+  token({ name, owner, runId }: CiRun, nowMillis: number) {
+    const now = Math.floor(nowMillis / 1000)
+    const claims = {
+      iss: issuer,
+      aud: baseUrl,
+      iat: now - 120,
+      nbf: now - 120,
+      exp: now + 3600,
+      repository: `${owner}/${name}`,
+      repository_owner: owner,
+      repository_id: `id of ${owner}/${name}`,
+      repository_owner_id: `id of ${owner}`,
+      ref: "refs/heads/main",
+      ref_type: "branch",
+      sha: "714a629c0b401fdce83e847fc9589983fc6f46bc",
+      run_id: String(runId),
+      run_attempt: "1",
+      event_name: "push",
+      workflow: "deploy",
+      actor: owner,
+    }
+    const encode = (part: object) => Buffer.from(JSON.stringify(part)).toString("base64url")
+    const input = `${encode({ alg: "RS256", kid: jwk.kid })}.${encode(claims)}`
+    return `${input}.${sign("sha256", Buffer.from(input), privateKey).toString("base64url")}`
+  }
 
   layer(actor: Actor): Layer.Layer<HttpClient.HttpClient> {
     return Layer.succeed(

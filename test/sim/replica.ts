@@ -13,7 +13,7 @@ import { OpenSocket } from "#src/infrastructure/database/PostgresDatabase.ts"
 import { DeletedOrgs, makeDeletedOrgs } from "#src/infrastructure/orgs/DeletedOrgs.ts"
 import { goodLink, type Link, type SimulatedDatabase } from "./database.ts"
 import type { Body } from "./history.ts"
-import type { Issuers, Receivers } from "./network.ts"
+import { baseUrl, type Issuers, type Receivers } from "./network.ts"
 import { Actor, type ClockError, type World } from "./world.ts"
 
 /** The administrator's token of every simulated service. */
@@ -21,7 +21,7 @@ export const adminToken = "administrator-of-the-simulation-0123456789"
 
 const environment = {
   ADMIN_TOKEN: adminToken,
-  BASE_URL: "https://gatehouse.example",
+  BASE_URL: baseUrl,
   DATABASE_URL: "postgres://postgres@database.example/gatehouse?sslmode=disable",
   ENCRYPTION_KEY: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
   ALLOW_PRIVATE_NETWORKS: "true",
@@ -55,6 +55,8 @@ export interface Call {
 export interface Answer {
   readonly status: number | undefined
   readonly body: Body
+  /** The session that the response starts. */
+  readonly cookie?: string | undefined
 }
 
 export const noAnswer: Answer = { status: undefined, body: undefined as unknown as Body }
@@ -193,7 +195,7 @@ export class Replica {
           if (this.#handle === undefined) return lose()
           const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body))
           const request = requestOf(method, path, headers, bytes)
-          response = new MemoryResponse(request, (status, text) => end({ status, body: parsed(text) }))
+          response = new MemoryResponse(request, (status, text, cookie) => end({ status, body: parsed(text), cookie }))
           this.#handle(request, response)
         }),
       )
@@ -264,15 +266,19 @@ const requestOf = (
 
 /** A response that is written to memory. */
 class MemoryResponse extends ServerResponse {
-  readonly #done: (status: number, text: string) => void
+  readonly #done: (status: number, text: string, cookie: string | undefined) => void
+  #cookie: string | undefined
   readonly #parts: Array<Buffer> = []
   #isOver = false
-  constructor(request: IncomingMessage, done: (status: number, text: string) => void) {
+  constructor(request: IncomingMessage, done: (status: number, text: string, cookie: string | undefined) => void) {
     super(request)
     this.#done = done
   }
-  override writeHead(status: number): this {
+  override writeHead(status: number, ...rest: ReadonlyArray<unknown>): this {
     this.statusCode = status
+    const headers = rest.find((one) => typeof one === "object") as Readonly<Record<string, unknown>> | undefined
+    const cookie = headers?.["set-cookie"] ?? this.getHeader("set-cookie")
+    if (cookie !== undefined) this.#cookie = String(cookie).split(";", 1)[0]
     return this
   }
   override write(part: string | Uint8Array): boolean {
@@ -286,7 +292,7 @@ class MemoryResponse extends ServerResponse {
     this.finished = true
     this.emit("finish")
     this.emit("close")
-    this.#done(this.statusCode, Buffer.concat(this.#parts).toString())
+    this.#done(this.statusCode, Buffer.concat(this.#parts).toString(), this.#cookie)
     return this
   }
   /** The client goes away. */

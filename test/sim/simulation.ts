@@ -119,7 +119,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
   for (const replica of replicas) replica.start()
   await world.run(() => replicas.every(({ isUp }) => isUp))
 
-  const clients = new Clients(world, client, replicas)
+  const clients = new Clients(world, client, replicas, issuers)
   let running = 0
   const begin = (operation: Effect.Effect<unknown>) => {
     running++
@@ -273,9 +273,12 @@ const happen = (
       link.delayMillis = dice.pick([50, 400, 3_000])
       return world.after(millis, () => void (link.delayMillis = 1))
     case "receiver": {
-      const endpoints = clients.tenants.flatMap((tenant) => tenant.endpoints)
-      if (endpoints.length === 0) return
-      const { url } = dice.pick(endpoints)
+      const urls = clients.tenants.flatMap(({ callbacks, endpoints }) => [
+        ...endpoints.map((one) => one.url),
+        ...callbacks.slice(-3),
+      ])
+      if (urls.length === 0) return
+      const url = dice.pick(urls)
       const manner = dice.pick<Manner>(["slow", "hangs", "fails", "busy", "lies", "gone"])
       if (receivers.mannerOf(url) === "gone") return
       receivers.behave(url, manner)

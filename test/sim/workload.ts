@@ -1,13 +1,16 @@
 import { Effect } from "effect"
 import type { Done, Try } from "./history.ts"
+import { baseUrl, type Issuers } from "./network.ts"
 import { adminToken, type Answer, type Call, noAnswer, type Replica } from "./replica.ts"
-import type { Actor, Dice, World } from "./world.ts"
+import { type Actor, type Dice, epochMillis, type World } from "./world.ts"
 
 /** How often each operation comes, compared with the others. */
 export const weights = {
   createKey: 4,
   validateKey: 14,
   updateKey: 3,
+  changeLimits: 1,
+  useSession: 1,
   rotateKey: 1,
   deleteKey: 2,
   revokeKey: 2,
@@ -17,6 +20,7 @@ export const weights = {
   publish: 10,
   createJob: 5,
   work: 8,
+  lateWorker: 2,
   cancelJob: 0.5,
   createSchedule: 0.7,
   deleteSchedule: 0.2,
@@ -26,6 +30,9 @@ export const weights = {
   deleteOrg: 0.3,
   createProject: 1,
   deleteProject: 0.3,
+  register: 2,
+  promote: 0.7,
+  portal: 0.7,
   lists: 2,
 }
 export type OperationName = keyof typeof weights
@@ -49,6 +56,11 @@ export interface Tenant {
   readonly jobs: Array<string>
   readonly schedules: Array<string>
   readonly projects: Array<string>
+  /** URLs that get the event of one job. */
+  readonly callbacks: Array<string>
+  /** Projects that CI runs have made. */
+  readonly deployed: Set<string>
+  lastRun: number
 }
 
 export const tenantOf = (name: string, isShortLived = false): Tenant => ({
@@ -62,6 +74,9 @@ export const tenantOf = (name: string, isShortLived = false): Tenant => ({
   jobs: [],
   schedules: [],
   projects: [],
+  callbacks: [],
+  deployed: new Set(),
+  lastRun: 1_000,
 })
 
 /** How often a client sends a request again that was not answered, or answered with 5xx. */
@@ -74,12 +89,14 @@ export class Clients {
   readonly world: World
   readonly actor: Actor
   readonly replicas: ReadonlyArray<Replica>
+  readonly issuers: Issuers
   readonly done: Array<Done> = []
   readonly tenants: Array<Tenant> = []
   #made = 0
 
-  constructor(world: World, actor: Actor, replicas: ReadonlyArray<Replica>) {
+  constructor(world: World, actor: Actor, replicas: ReadonlyArray<Replica>, issuers: Issuers) {
     this.world = world
+    this.issuers = issuers
     this.actor = actor
     this.replicas = replicas
   }
@@ -132,21 +149,28 @@ export class Clients {
         yield* Effect.sleep(dice.int(50, 2_000))
       }
       const isOver = answer.status !== undefined && answer.status < 500
+      const end = isOver ? world.now : Infinity
+      const up = this.replicas.filter(({ isUp }) => isUp)
+      const again =
+        isCreation && answer.status === 200 && up.length > 0 && dice.chance(0.15)
+          ? yield* dice.pick(up).call(this.actor, { ...call, headers })
+          : undefined
       const done: Done = {
         kind,
         tenant: tenant.name,
         args,
         start,
-        end: isOver ? world.now : Infinity,
+        end,
         status: answer.status,
         body: answer.body,
         tries,
+        again,
       }
       this.done.push(done)
       const often = tries.length > 1 ? ` after ${tries.length} tries` : ""
       const last = tries.at(-1)?.replica ?? "nobody"
       world.note(`${tenant.name}`, `${kind} ${shown(args)} at ${last}: ${answer.status ?? "no answer"}${often}`)
-      return done
+      return Object.assign(done, { cookie: answer.cookie })
     },
   )
 
@@ -207,6 +231,9 @@ const shown = (args: Readonly<Record<string, unknown>>) =>
     .filter(([, value]) => value !== undefined)
     .map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)
     .join(" ")
+
+/** Signs the deliveries of all endpoints and callbacks. */
+export const signingSecret = "secret of the simulation"
 
 type Operation = (clients: Clients, tenant: Tenant, dice: Dice) => Effect.Effect<unknown>
 
@@ -314,6 +341,46 @@ const rotateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
   if (done.status === 200) tenant.keys.push({ id: done.body.id, key: done.body.key, isLimited: known.isLimited })
 })
 
+const changeLimits: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(
+    dice,
+    tenant.keys.filter(({ isLimited }) => isLimited),
+  )
+  if (known === undefined) return
+  const change = dice.chance(0.5)
+    ? { credits: { remaining: dice.pick([2, 30]) } }
+    : { rateLimit: { limit: dice.pick([2, 10, 120]), window: dice.pick([10, 60]) } }
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
+  const uses = () =>
+    Effect.all(
+      Array.from({ length: 4 }, () => validate(clients, tenant, dice, known)),
+      { concurrency: 4 },
+    )
+  yield* Effect.all(
+    [clients.admin(dice, "updateKey", tenant, "PATCH", path, change, { keyId: known.id, ...change }), uses()],
+    { concurrency: 2 },
+  )
+  yield* uses()
+})
+
+/** Signs in with a key, and uses the session for a while. */
+const useSession: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(dice, tenant.keys)
+  if (known === undefined) return
+  const signIn = { method: "POST", path: "/api/v0/sessions", headers: { "x-api-key": known.key } }
+  const { cookie } = yield* clients.send(dice, "signIn", tenant, signIn, { keyId: known.id }, { tries: 3 })
+  if (cookie === undefined) return
+  const call = { method: "GET", path: "/api/v0/sessions/current", headers: { cookie } }
+  const use = clients.send(dice, "useSession", tenant, call, { keyId: known.id }, { tries: 3 })
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
+  for (let n = 0; n < 8; n++) {
+    yield* Effect.delay(use, dice.int(0, 1_500))
+    if (n === 3 && dice.chance(0.5)) {
+      yield* clients.admin(dice, "deleteKey", tenant, "DELETE", path, undefined, { keyId: known.id })
+    }
+  }
+})
+
 const deleteKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const known = oneOf(dice, tenant.keys)
   if (known === undefined) return
@@ -342,7 +409,7 @@ const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, 
     "createEndpoint",
     tenant,
     "webhooks/create",
-    { url, signing_secret: "secret of the simulation", ...settings },
+    { url, signing_secret: signingSecret, ...settings },
     { url, ...settings },
     true,
   )
@@ -395,10 +462,12 @@ const publish: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
 
 const createJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const mark = clients.name(tenant, "job")
+  const callback = dice.chance(0.25) ? `https://${clients.name(tenant, "callback")}.example/done` : undefined
   const settings = {
     ...(dice.chance(0.3) ? { max_attempts: dice.int(1, 3) } : {}),
     ...(dice.chance(0.3) ? { priority: dice.int(-5, 5) } : {}),
     ...(dice.chance(0.2) ? { skip_callbacks: true } : {}),
+    ...(callback === undefined ? {} : { callback_url: callback, callback_secret: signingSecret }),
   }
   const hasOwnKey = dice.chance(0.4)
   const done = yield* clients.own(
@@ -410,7 +479,9 @@ const createJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
     { mark, ...settings },
     !hasOwnKey,
   )
-  if (done.status === 200) tenant.jobs.push(done.body.job_id)
+  if (done.status !== 200) return
+  tenant.jobs.push(done.body.job_id)
+  if (callback !== undefined) tenant.callbacks.push(callback)
 })
 
 /** A worker claims jobs, works on each, stalls now and then, and reports. */
@@ -425,7 +496,7 @@ const work: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
       headers: { "x-api-key": tenant.key },
       body: { limit: dice.int(1, 3), lease_seconds: 10, wait_seconds: dice.pick([0, 0, 20]) },
     },
-    {},
+    { leaseSeconds: 10 },
     { tries: 3 },
   )
   for (const { attempt, job_id } of claimed.body?.jobs ?? []) {
@@ -467,6 +538,74 @@ const work: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
       )
     }
   }
+})
+
+/** A worker reports after its lease, while another one has the job. */
+const lateWorker: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "late")}-work`
+  const headers = { "x-api-key": tenant.key }
+  const claim = (seconds: number, wait: number) =>
+    clients.send(
+      dice,
+      "claim",
+      tenant,
+      {
+        method: "POST",
+        path: "/v1/jobs/claim",
+        headers,
+        body: { workflow, limit: 1, lease_seconds: seconds, wait_seconds: wait },
+      },
+      { leaseSeconds: seconds },
+      { tries: 3 },
+    )
+  const made = yield* clients.own(
+    dice,
+    "createJob",
+    tenant,
+    "jobs/create",
+    { workflow, input: { mark: clients.name(tenant, "job") } },
+    { workflow },
+    true,
+  )
+  if (made.status !== 200) return
+  const jobId = made.body.job_id
+  const first = yield* claim(dice.pick([1, 3]), 0)
+  if (first.body?.jobs?.length !== 1) return
+  const second = yield* claim(30, 20)
+  if (second.body?.jobs?.length !== 1) return
+  const report = (attempt: number) => {
+    const result = { mark: clients.name(tenant, "result") }
+    const error = clients.name(tenant, "error")
+    const retry = dice.chance(0.5)
+    return dice.weighted({ complete: 3, fail: 1, heartbeat: 1 }) === "complete"
+      ? clients.own(
+          dice,
+          "complete",
+          tenant,
+          "jobs/complete",
+          { job_id: jobId, attempt, result },
+          { jobId, attempt, result },
+        )
+      : dice.chance(0.5)
+        ? clients.own(
+            dice,
+            "fail",
+            tenant,
+            "jobs/fail",
+            { job_id: jobId, attempt, error, retry },
+            { jobId, attempt, retry, error },
+          )
+        : clients.own(
+            dice,
+            "heartbeat",
+            tenant,
+            "jobs/heartbeat",
+            { job_id: jobId, attempt, lease_seconds: 5 },
+            { jobId, attempt },
+          )
+  }
+  const [late, current] = [first.body.jobs[0]!.attempt, second.body.jobs[0]!.attempt]
+  yield* Effect.all([report(late), Effect.delay(report(current), dice.int(0, 3_000))], { concurrency: 2 })
 })
 
 const cancelJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -571,6 +710,56 @@ const deleteProject: Operation = Effect.fnUntraced(function* (clients, tenant, d
   })
 })
 
+/** A run of CI registers its deployment, now and then later than a newer run. */
+const register: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const owner = `${tenant.name}-ci`
+  if (tenant.lastRun === 1_000) {
+    const path = `/api/v0/orgs/${tenant.orgId}`
+    const done = yield* clients.admin(dice, "setOwners", tenant, "PATCH", path, { owners: [owner] }, { owner })
+    if (done.status !== 200) return
+  }
+  const run = { owner, name: `${tenant.name}-app${dice.int(1, 2)}`, runId: ++tenant.lastRun }
+  yield* Effect.sleep(dice.pick([0, 100, 5_000]))
+  const token = clients.issuers.token(run, epochMillis + clients.world.now)
+  const call = {
+    method: "POST",
+    path: "/api/v0/register-deployment",
+    headers: { authorization: `Bearer ${token}` },
+    body: {},
+  }
+  const times = dice.pick([1, 1, 2])
+  const sent = yield* Effect.all(
+    Array.from({ length: times }, () => clients.send(dice, "register", tenant, call, { ...run })),
+    { concurrency: 2 },
+  )
+  for (const { body, status } of sent) if (status === 200) tenant.deployed.add(body.projectId)
+})
+
+const promote: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const projectId = oneOf(dice, [...tenant.deployed])
+  if (projectId === undefined) return
+  const path = `/api/v0/projects/${projectId}/deployments`
+  const list = yield* clients.admin(dice, "listDeployments", tenant, "GET", path)
+  const deployment = oneOf(dice, list.body?.deployments ?? [])
+  if (deployment === undefined) return
+  yield* clients.admin(dice, "promote", tenant, "POST", `${path}/${deployment.id}/promote`, undefined, {
+    projectId,
+    runId: Number(deployment.runId),
+  })
+})
+
+/** A portal link is opened by two at once, and later again. */
+const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const made = yield* clients.own(dice, "portalLink", tenant, "portal/link", {})
+  if (made.status !== 200) return
+  const token = made.body.url.slice(`${baseUrl}/console/portal#`.length)
+  const link = token.slice(-8)
+  const call = { method: "POST", path: "/api/v0/sessions/portal", headers: {}, body: { token } }
+  const open = clients.send(dice, "openPortal", tenant, call, { link }, { tries: 3 })
+  yield* Effect.all([open, Effect.delay(open, dice.pick([0, 0, 50]))], { concurrency: 2 })
+  yield* Effect.delay(open, dice.int(10, 3_000))
+})
+
 const lists: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const path = dice.pick(["jobs/list", "webhooks/list", "schedules/list", "events/list", "webhooks/deliveries/list"])
   yield* clients.own(dice, "list", tenant, path, {}, { path })
@@ -580,6 +769,8 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   createKey,
   validateKey,
   updateKey,
+  changeLimits,
+  useSession,
   rotateKey,
   deleteKey,
   revokeKey,
@@ -589,6 +780,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   publish,
   createJob,
   work,
+  lateWorker,
   cancelJob,
   createSchedule,
   deleteSchedule,
@@ -598,5 +790,8 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   deleteOrg,
   createProject,
   deleteProject,
+  register,
+  promote,
+  portal,
   lists,
 }

@@ -1,3 +1,5 @@
+import { createHmac } from "node:crypto"
+import { signingSecret } from "../workload.ts"
 import {
   type Done,
   hasStepped,
@@ -20,8 +22,11 @@ const isOk = ({ status }: Received) => status !== undefined && status >= 200 && 
 const markOf = ({ body }: Received) => /"mark":"([^"]+)"/.exec(body)?.[1]
 const seconds = (millis: number) => `${(millis / 1000).toFixed(3)} s`
 
+const callbackOf = ({ args }: Done) => args["callback_url"] as string | undefined
+
 interface Endpoint {
-  readonly id: string
+  /** `undefined`: the callback of a job. */
+  readonly id: string | undefined
   readonly url: string
   readonly tenant: string
   readonly made: Done
@@ -34,14 +39,15 @@ interface Endpoint {
   readonly maxPerSecond: number | undefined
 }
 
+/** The endpoints, and the callbacks of jobs, which are endpoints of one event. */
 const endpointsOf = ({ done, received }: History): ReadonlyArray<Endpoint> =>
   done
-    .filter((one) => one.kind === "createEndpoint" && succeeded(one))
+    .filter((one) => succeeded(one) && (one.kind === "createEndpoint" || callbackOf(one) !== undefined))
     .map((made) => {
-      const url = made.args["url"] as string
+      const url = callbackOf(made) ?? (made.args["url"] as string)
       const own = received.filter((one) => one.url === url)
       return {
-        id: made.body.webhook_endpoint_id as string,
+        id: callbackOf(made) === undefined ? made.body.webhook_endpoint_id : undefined,
         url,
         tenant: made.tenant,
         made,
@@ -80,7 +86,7 @@ const publishedOf = (done: ReadonlyArray<Done>): ReadonlyArray<Published> =>
 const completedOf = ({ done, rows }: History): ReadonlyArray<Published> => {
   const silent = new Set(
     done.flatMap(({ args, body, kind }) =>
-      kind === "createJob" && args["skip_callbacks"] === true ? [body?.job_id] : [],
+      kind === "createJob" && (args["skip_callbacks"] === true || "callback_url" in args) ? [body?.job_id] : [],
     ),
   )
   const events = new Map(rows["events"]!.map((row) => [row["job_id"], row]))
@@ -113,6 +119,7 @@ const lost = (history: History, published: ReadonlyArray<Published>, endpoints: 
     return endpoints.flatMap((endpoint): ReadonlyArray<Violation> => {
       const isWanted =
         endpoint.tenant === event.tenant &&
+        endpoint.id !== undefined &&
         endpoint.made.end < event.by.start &&
         !endpoint.isGone &&
         !endpoint.changes.some(endsDeliveries)
@@ -123,6 +130,41 @@ const lost = (history: History, published: ReadonlyArray<Published>, endpoints: 
         row === undefined ? "has no delivery" : `is ${String(row["state"])} after ${String(row["attempts"])} attempts`
       return [{ oracle: "lost", at: history.endAt, what: `${endpoint.url} never got ${event.mark}: it ${state}` }]
     })
+  })
+}
+
+/** The callback of a finished job is called with its event, and no other. */
+const calledBack = ({ endAt, rows }: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
+  if (endpoint.id !== undefined || endpoint.isGone || endpoint.changes.some(endsDeliveries)) return []
+  const id = endpoint.made.body.job_id
+  const job = rows["jobs"]!.find((row) => row["id"] === id)
+  const event = rows["events"]!.find((row) => row["job_id"] === id)
+  const isFinished = job?.["status"] === "completed" || job?.["status"] === "failed"
+  const says = (what: string) => [{ oracle: "callbacks", at: endAt, what: `${endpoint.url} ${what}` }]
+  if (!isFinished || endpoint.made.args["skip_callbacks"] === true) {
+    return endpoint.received.length === 0 ? [] : says(`was called, and job ${id} calls nobody`)
+  }
+  if (endpoint.received.some(({ body }) => body !== event?.["body"])) return says("got another event")
+  if (endpoint.received.some(isOk)) return []
+  const row = rows["deliveries"]!.find((one) => one["event_id"] === event?.["id"])
+  const isGivenUp = row?.["state"] === "failed" && Number(row["attempts"]) >= maxAttempts
+  return isGivenUp ? [] : says(`was never called: it is ${String(row?.["state"])}`)
+}
+
+/** Each receiver gets what is stored for it, byte for byte, with a signature that holds. */
+const honest = ({ rows }: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
+  const rowsById = new Map(rows["deliveries"]!.map((row) => [row["id"], row]))
+  const events = new Map(rows["events"]!.map((row) => [row["id"], row]))
+  return endpoint.received.flatMap(({ at, body, headers }): ReadonlyArray<Violation> => {
+    const says = (what: string) => [{ oracle: "honest", at, what: `${endpoint.url} ${what}` }]
+    const mac = createHmac("sha256", signingSecret).update(body).digest("hex")
+    if (headers["x-webhook-signature"] !== mac) return says("got a signature that does not hold")
+    const row = rowsById.get(headers["webhook-id"])
+    // Nothing of a deleted org is left to compare with.
+    if (row === undefined)
+      return endpoint.changes.some(({ kind }) => kind === "deleteOrg") ? [] : says("got no delivery")
+    if (endpoint.id !== undefined && row["endpoint_id"] !== endpoint.id) return says("got another endpoint's delivery")
+    return events.get(row["event_id"])?.["body"] === body ? [] : says("got other bytes than those of the event")
   })
 }
 
@@ -211,6 +253,8 @@ export const deliveries = (history: History): ReadonlyArray<Violation> => {
   return [
     ...lost(history, published, endpoints),
     ...endpoints.flatMap((endpoint) => [
+      ...calledBack(history, endpoint),
+      ...honest(history, endpoint),
       ...twice(history, endpoint),
       ...order(published, endpoint),
       ...afterEnd(history, endpoint),

@@ -15,3 +15,7 @@ export const erased = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
     at: endAt,
     what: `${String(row["count"])} rows of a deleted org are left in ${String(row["name"])}`,
   }))
+
+/** Each row fits the others: what a table says twice, it says alike. */
+export const tables = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
+  rows["misfits"]!.map(({ id, what }) => ({ oracle: "tables", at: endAt, what: `${String(what)}: ${String(id)}` }))

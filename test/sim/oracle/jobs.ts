@@ -82,12 +82,20 @@ const claimed =
     return isOpen && attempt < n ? [`running ${n} ${released}`] : []
   }
 
+/** An attempt of a job that a worker has got. */
+interface Claimed {
+  readonly id: string
+  readonly attempt: number
+  readonly leaseMillis: number
+  readonly each: Try
+}
+
 /** What was answered about a job, and its row at the end, have an order that explains them. */
 const order = (
   id: string,
   row: Row | undefined,
   reports: ReadonlyArray<Done>,
-  claims: ReadonlyArray<{ readonly attempt: number; readonly each: Try }>,
+  claims: ReadonlyArray<Claimed>,
   endAt: number,
 ): ReadonlyArray<string> => {
   const steps: Array<Step<State>> = claims.map(({ attempt, each: { end, start } }) => ({
@@ -118,14 +126,14 @@ const order = (
   return isLinearizable(steps, ["queued 0 0"]) ? [] : [`no order explains what was answered about job ${id}`]
 }
 
-/** How long a lease is, less what clocks may differ. */
-const sureLeaseMillis = 10_000 - 4_000
+/** How much the clocks of replicas differ at most that have not stepped, with what an answer takes. */
+const maxSkewMillis = 4_000
 
 /** A worker within its lease is not refused, unless the job was canceled or it has reported before. */
 const early = (
   id: string,
   reports: ReadonlyArray<Done>,
-  claims: ReadonlyArray<{ readonly attempt: number; readonly each: Try }>,
+  claims: ReadonlyArray<Claimed>,
   history: History,
 ): ReadonlyArray<string> => {
   if (hasStepped(history, Infinity) || reports.some(({ kind }) => kind === "cancelJob")) return []
@@ -135,7 +143,7 @@ const early = (
     const others = reports.filter((other) => other !== one && other.args["attempt"] === attempt)
     const isFirst = one.tries.length === 1 && others.every(({ kind }) => kind === "heartbeat")
     if (one.status !== 409 || claim === undefined || !isFirst) return []
-    if (one.end > claim.each.start + sureLeaseMillis) return []
+    if (one.end > claim.each.start + claim.leaseMillis - maxSkewMillis) return []
     return [`the worker with attempt ${String(attempt)} of job ${id} was refused within its lease`]
   })
 }
@@ -184,7 +192,10 @@ export const jobs = (history: History): ReadonlyArray<Violation> => {
     done
       .filter((one) => one.kind === "claim" && succeeded(one))
       .flatMap((one) =>
-        one.body.jobs!.map(({ attempt, job_id: id }) => ({ id, attempt, tenant: one.tenant, each: one.tries.at(-1)! })),
+        one.body.jobs!.map(({ attempt, job_id: id }): Claimed => {
+          const leaseMillis = Number(one.args["leaseSeconds"]) * 1000
+          return { id, attempt, leaseMillis, each: one.tries.at(-1)! }
+        }),
       ),
     ({ id }) => id,
   )

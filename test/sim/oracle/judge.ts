@@ -1,6 +1,7 @@
 import type { History, Violation } from "../history.ts"
 import { deliveries } from "./deliveries.ts"
-import { erased, settled } from "./end.ts"
+import { deployments, portals } from "./deployments.ts"
+import { erased, settled, tables as misfits } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
 import { once } from "./once.ts"
@@ -31,7 +32,27 @@ const tables = [
 export const queries: Readonly<Record<string, string>> = {
   clock: "SELECT extract(epoch FROM clock_timestamp()) * 1000 AS now",
   unsettled: `SELECT 'pending delivery' AS what, delivery_id AS id FROM pending_deliveries
+    UNION ALL SELECT 'delivery', id FROM deliveries WHERE state = 'pending'
     UNION ALL SELECT 'running job', id FROM jobs WHERE status = 'running' UNION ALL SELECT kind, id::text FROM sweeps`,
+  misfits: `SELECT 'a counter without a key' AS what, id FROM key_counters c
+      WHERE NOT EXISTS (SELECT FROM api_keys WHERE coalesce(counter_id, id) = c.id)
+    UNION ALL SELECT 'a key without its counter', id FROM api_keys k
+      WHERE counter_id IS NOT NULL AND NOT EXISTS (SELECT FROM key_counters WHERE id = k.counter_id)
+    UNION ALL SELECT 'credits below zero', id FROM key_counters WHERE credits < 0
+    UNION ALL SELECT 'a delivery without its event', id FROM deliveries d
+      WHERE NOT EXISTS (SELECT FROM events WHERE id = d.event_id)
+    UNION ALL SELECT 'a delivery to another org', d.id FROM deliveries d JOIN events e ON e.id = d.event_id
+      WHERE d.org_id <> e.org_id
+    UNION ALL SELECT 'two deliveries of an event to an endpoint', min(id) FROM deliveries
+      GROUP BY event_id, endpoint_id HAVING count(*) > 1
+    UNION ALL SELECT 'attempts that nobody counts', d.id FROM deliveries d
+      WHERE (SELECT count(*) FROM delivery_attempts WHERE delivery_id = d.id) > d.attempts
+    UNION ALL SELECT 'a current deployment that is missing', p.id FROM projects p WHERE current_deployment_id IS NOT NULL
+      AND NOT EXISTS (SELECT FROM deployments WHERE id = p.current_deployment_id AND project_id = p.id)
+    UNION ALL SELECT 'a finished job with a lease', id FROM jobs
+      WHERE lease_expires_at IS NOT NULL AND status IN ('completed', 'failed', 'canceled')`,
+  projects: "SELECT id, current_deployment_id FROM projects",
+  deployments: "SELECT id, project_id, run_id FROM deployments",
   events: "SELECT id, org_id, job_id, type, body FROM events",
   deliveries: "SELECT id, org_id, event_id, endpoint_id, state, attempts FROM deliveries",
   jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, finished_attempt, result, error, input,
@@ -49,7 +70,19 @@ export const queries: Readonly<Record<string, string>> = {
     .join(" UNION ALL "),
 }
 
-const oracles: ReadonlyArray<Oracle> = [tenants, keys, deliveries, jobs, schedules, once, erased, settled]
+const oracles: ReadonlyArray<Oracle> = [
+  tenants,
+  keys,
+  deliveries,
+  jobs,
+  schedules,
+  once,
+  deployments,
+  portals,
+  erased,
+  settled,
+  misfits,
+]
 
 /** All violations of a history, the first first. */
 export const judge: Oracle = (history) =>

@@ -61,6 +61,9 @@ const missing: ReadonlyArray<State> = ["gone", "orphan", "ending"]
 const answered = (from: ReadonlyArray<State>, next: (state: State) => State) => (state: State) =>
   from.includes(state) ? [next(state)] : []
 
+/** What is answered as long as the key is valid. */
+const reads: ReadonlySet<string> = new Set(["validateKey", "signIn", "useSession"])
+
 const changeTo = (next: State) => (state: State) => (state === "ending" || state === "orphan" ? state : next)
 
 /** What the answer to a try of an operation says about the key. */
@@ -68,6 +71,8 @@ const effectOf = (one: Done, { status }: Try): Step<State>["after"] | undefined 
   const same = (state: State) => state
   switch (one.kind) {
     case "validateKey":
+    case "signIn":
+    case "useSession":
       if (status === 401) return answered(["off", "gone", "orphan", "ending"], same)
       return status === 200 || status === 429 ? answered(["on", "ending"], same) : undefined
     case "updateKey": {
@@ -94,7 +99,7 @@ const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
       (one.kind === "deleteProject" && one.args["projectId"] === key.projectId)
     if (!isOwner && one.args["keyId"] !== key.id) return []
     return one.tries.flatMap((each): ReadonlyArray<Step<State>> => {
-      const isRead = one.kind === "validateKey"
+      const isRead = reads.has(one.kind)
       if (isUncertain(each)) {
         const change = effectOf(one, { ...each, status: 200 })
         return isRead || change === undefined ? [] : [{ from: each.start, to: Infinity, after: change }]
