@@ -41,6 +41,14 @@ const creating = Effect.gen(function* () {
       { workflow: "a", cron: "1 4 * * *" },
       "job_schedules",
     ],
+    ["/v1/events/publish", tenant, { type: "a.b", data: 1 }, { type: "a.b", data: 2 }, "events"],
+    [
+      "/v1/events/publish-batch",
+      tenant,
+      { events: [{ type: "a.b", data: 1 }] },
+      { events: [{ type: "a.b", data: 2 }] },
+      "events",
+    ],
   ] as const
 })
 
