@@ -127,6 +127,8 @@ export interface CiRun {
   readonly runId: number
 }
 
+const digitsOf = (name: string) => name.replace(/\D/g, "")
+
 /** The issuer of CI tokens. */
 export class Issuers {
   readonly documents = new Map([[`${issuer}/.well-known/jwks`, JSON.stringify({ keys: [jwk] })]])
@@ -143,8 +145,8 @@ export class Issuers {
       exp: now + 3600,
       repository: `${owner}/${name}`,
       repository_owner: owner,
-      repository_id: `id of ${owner}/${name}`,
-      repository_owner_id: `id of ${owner}`,
+      repository_id: digitsOf(name),
+      repository_owner_id: digitsOf(owner),
       ref: "refs/heads/main",
       ref_type: "branch",
       sha: "714a629c0b401fdce83e847fc9589983fc6f46bc",

@@ -8,6 +8,20 @@ export const settled = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
     what: `${String(what)} ${String(id)} is left`,
   }))
 
+const faulty = new Set([400, 403, 405, 413, 415, 422, 500])
+
+/** No valid request is refused as invalid, and none meets an unexpected fault. */
+export const valid = ({ done }: History): ReadonlyArray<Violation> =>
+  done.flatMap(({ body, kind, tenant, tries }) =>
+    tries
+      .filter(({ status }) => status !== undefined && faulty.has(status))
+      .map(({ end, status }) => ({
+        oracle: "valid",
+        at: end,
+        what: `${kind} of ${tenant} was answered ${String(status)}: ${JSON.stringify(body).slice(0, 150)}`,
+      })),
+  )
+
 /** Nothing of a deleted org remains. */
 export const erased = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
   rows["leftovers"]!.map((row) => ({

@@ -1,7 +1,7 @@
 import type { History, Violation } from "../history.ts"
 import { deliveries } from "./deliveries.ts"
 import { deployments, portals } from "./deployments.ts"
-import { erased, settled, tables as misfits } from "./end.ts"
+import { erased, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
 import { once } from "./once.ts"
@@ -71,6 +71,7 @@ export const queries: Readonly<Record<string, string>> = {
 }
 
 const oracles: ReadonlyArray<Oracle> = [
+  valid,
   tenants,
   keys,
   deliveries,
