@@ -99,23 +99,32 @@ import * as WebhookEndpointsSql from "../infrastructure/webhooks/WebhookEndpoint
 import * as WebhookSender from "../infrastructure/webhooks/WebhookSender.ts"
 import { type Settings, urlHost } from "./config.ts"
 import { cachesWithin, memoryLimit, releaseMemory } from "./memory.ts"
+import * as Tenants from "./nodes.ts"
 
-/** The background workers, without traces: their polls every second would drown the traces of requests. */
-const workers = Layer.mergeAll(
-  ActivityWorker.layer,
+/** Without traces: polls every second would drown the traces of requests. */
+const untraced = Layer.provide(Layer.succeed(References.TracerEnabled, false))
+
+/** The background workers on the rows of tenants. */
+const tenantWorkers = Layer.mergeAll(
   DeliveryWorker.clockStepWorker,
   DeliveryWorker.layer,
-  DocsQuestionsSql.questionWorker,
-  DocsWorker.layer,
   IdempotencySql.idempotencyWorker,
   JobsWorker.layer,
-  KeyUsageSql.usageWorker,
-  KeyUsageSql.usageRetentionWorker,
   OrgUsageWorker.layer,
   RetentionSql.retentionWorker,
-  SessionsSql.sessionWorker,
   SweepsSql.sweepWorker,
-).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
+).pipe(untraced)
+
+/** All background workers of the platform's database. */
+const workers = Layer.mergeAll(
+  ActivityWorker.layer,
+  DocsQuestionsSql.questionWorker,
+  DocsWorker.layer,
+  KeyUsageSql.usageWorker,
+  KeyUsageSql.usageRetentionWorker,
+  SessionsSql.sessionWorker,
+  tenantWorkers,
+).pipe(untraced)
 
 /** The hot path; off when traces are exported, because it makes no spans. */
 const hotPath = (settings: Settings): typeof HotPath.make =>
@@ -164,7 +173,7 @@ export const outside = (settings: Settings) => ({
 export const app = (settings: Settings, { issuers, listener, random, receivers } = outside(settings)) =>
   Layer.mergeAll(Server.layer, ProcessMetrics.layer, logWelcome(settings)).pipe(
     Layer.provideMerge(listener),
-    Layer.provideMerge(workers),
+    Layer.provideMerge(Layer.mergeAll(workers, Tenants.layer(Layer.provideMerge(tenantWorkers, webhooks(settings))))),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provide([receivers, issuers]),
     Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Observed.layer))),
@@ -236,6 +245,16 @@ const repositories = Layer.mergeAll(
   Observed.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
 )
 
+/** The share of this process's slots that the workers of each database have. */
+const shareOf = ({ nodes }: Settings) => {
+  const { maxBytes, maxInFlight } = DeliveryWorker.defaultOptions
+  const databases = 1 + nodes.size
+  return {
+    maxInFlight: Math.ceil(Math.min(maxInFlight, ProcessMetrics.openFiles().attempts) / databases),
+    maxBytes: Math.ceil(maxBytes / databases),
+  }
+}
+
 /**
  * The services of the webhook interface (endpoints, jobs, schedules, deliveries), and idempotency, which shares the
  * cipher.
@@ -263,7 +282,7 @@ export const webhooks = (settings: Settings) => {
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
       laneCap: settings.endpointConcurrency,
-      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, ProcessMetrics.openFiles().attempts),
+      ...shareOf(settings),
       attemptTimeout: settings.webhookTimeout,
     }),
   )

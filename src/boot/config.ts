@@ -96,6 +96,12 @@ const loadDatabase = Effect.gen(function* () {
   if (listenUrl !== undefined && databaseUrl === undefined) {
     return yield* new StartupError({ message: "LISTEN_URL needs DATABASE_URL: both are addresses of one database" })
   }
+  const nodes = yield* read("NODES", nodeUrls, {
+    example: '"east=postgres://user:password@db1:5432/gatehouse west=postgres://user:password@db2:5432/gatehouse"',
+  })
+  if (nodes !== undefined && databaseUrl === undefined) {
+    return yield* new StartupError({ message: "NODES needs DATABASE_URL: the database that has the orgs and keys" })
+  }
   const encryptionKeys = yield* read("ENCRYPTION_KEY", list(encryptionKey), { example: "$(openssl rand -base64 32)" })
   if (databaseUrl !== undefined && encryptionKeys === undefined) {
     return yield* new StartupError({
@@ -105,6 +111,8 @@ const loadDatabase = Effect.gen(function* () {
   return {
     databaseUrl,
     listenUrl,
+    /** Other PostgreSQL databases, by name: each has the rows of some orgs. */
+    nodes: nodes ?? new Map<string, Redacted.Redacted<string>>(),
     encryptionKeys,
     dataDir: (yield* read("DATA_DIR", text, { example: "./data" })) ?? "./data",
   }
@@ -345,6 +353,24 @@ const encryptionKey: Parse<Redacted.Redacted<Uint8Array>> = (value) => {
 
 const postgresUrl: Parse<Redacted.Redacted<string>> = (value) =>
   Result.map(parseDatabaseUrl(value), () => Redacted.make(value))
+
+/** Entries `name=url`, separated by spaces. */
+const nodeUrls: Parse<ReadonlyMap<string, Redacted.Redacted<string>>> = (value) => {
+  const entries = value
+    .trim()
+    .split(/\s+/)
+    .map((entry) => [entry.split("=", 1)[0]!, entry.slice(entry.indexOf("=") + 1)] as const)
+  if (!entries.every(([name]) => /^[a-z][a-z0-9-]{0,30}$/.test(name))) {
+    return Result.fail(
+      "must be entries name=url separated by spaces; a name has lower-case letters, digits and hyphens",
+    )
+  }
+  if (new Set(entries.map(([name]) => name)).size < entries.length) return Result.fail("must have each name once")
+  return Result.map(
+    Result.all(entries.map(([name, url]) => Result.map(postgresUrl(url), (parsed) => [name, parsed] as const))),
+    (parsed) => new Map(parsed),
+  )
+}
 
 const egressProxy: Parse<EgressProxy> = (value) => {
   const fault =

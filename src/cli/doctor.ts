@@ -48,7 +48,7 @@ const expectsCi = (settings: Config.Settings) => {
 }
 
 const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
-  const { ciProviders, databaseUrl, dataDir, egressProxy, encryptionKeys, listenUrl, retentionDays } = settings
+  const { ciProviders, databaseUrl, dataDir, egressProxy, encryptionKeys, listenUrl, nodes, retentionDays } = settings
   // Imported here: the other commands start faster without the service's modules.
   const [postgres, embedded, issuer, proxy, clock] = yield* Effect.promise(() =>
     Promise.all([
@@ -62,7 +62,7 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
   const database =
     databaseUrl === undefined
       ? embedded.checkEmbedded(dataDir, encryptionKeys, retentionDays)
-      : postgres.checkPostgres(databaseUrl, listenUrl ?? databaseUrl, encryptionKeys ?? [], retentionDays)
+      : postgres.checkPostgres({ databaseUrl, listenUrl, nodes }, encryptionKeys ?? [], retentionDays)
   const needed = expectsCi(settings)
   const ci = ciProviders.map((provider) => issuer.checkIssuer(provider, { needed }))
   const proxies = egressProxy === undefined ? [] : [proxy.checkEgressProxy(egressProxy)]

@@ -11,6 +11,7 @@ import { keys } from "./keys.ts"
 import { listen } from "./listen.ts"
 import { login, logout, whoami } from "./login.ts"
 import { migrate } from "./migrate.ts"
+import { nodes } from "./nodes.ts"
 import { orgs } from "./orgs.ts"
 import { overview } from "./overview.ts"
 import { register } from "./register.ts"
@@ -45,6 +46,7 @@ const commands = [
   register,
   api,
   secrets,
+  nodes,
   doctor,
 ] as const
 

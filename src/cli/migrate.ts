@@ -13,7 +13,9 @@ export const migrate = Command.make(
     const { Database } = yield* Effect.promise(() => import("../infrastructure/database/Database.ts"))
     const { applied } = yield* Effect.promise(() => import("../infrastructure/database/Migrations.ts"))
     const logger = rateLimited(Logger.withConsoleError(settings.logFormat === "json" ? json : Logger.formatSimple))
-    const migration = yield* applied.pipe(
+    const { Nodes } = yield* Effect.promise(() => import("../infrastructure/database/Nodes.ts"))
+    const allNodes = Effect.flatMap(Nodes, ({ all }) => Effect.forEach(all, ({ migrated }) => migrated))
+    const migration = yield* Effect.andThen(allNodes, applied).pipe(
       Effect.orDie,
       Effect.provide(Layer.provideMerge(Database.layer(settings), Logger.layer([logger]))),
     )

@@ -136,3 +136,8 @@ export class Idempotency extends Context.Service<
     }),
   )
 }
+
+/** `Idempotency` whose records are beside the rows of the principal's org. */
+export class TenantIdempotency extends Context.Service<TenantIdempotency, Idempotency["Service"]>()(
+  "gatehouse/domain/TenantIdempotency",
+) {}

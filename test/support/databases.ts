@@ -71,6 +71,16 @@ export const databases = {
   ),
 }
 
+/** PostgreSQL with one node, which gets every new org. */
+export const databaseWithNode = Layer.unwrap(
+  Effect.gen(function* () {
+    const [url, node] = [yield* freshPostgres(), yield* freshPostgres()]
+    yield* Effect.scoped(Effect.flatMap(adminClient(url), (sql) => sql`INSERT INTO open_nodes (name) VALUES ('node')`))
+    const nodes = new Map([["node", Redacted.make(node)]])
+    return Database.layer({ databaseUrl: Redacted.make(url), nodes, dataDir: "unused" })
+  }),
+)
+
 /** Listens to a channel; returns an effect that takes the next notification: `Up`, `Down` or a payload. */
 export const heard = Effect.fn("heard")(function* (channel: string) {
   const told = yield* Queue.unbounded<string>()

@@ -19,7 +19,7 @@ import { Agent } from "node:http"
 import { inspect } from "node:util"
 import { app } from "#src/boot/app.ts"
 import * as Config from "#src/boot/config.ts"
-import { freshPostgres } from "./databases.ts"
+import { adminClient, freshPostgres } from "./databases.ts"
 import { type Send, sender } from "./wire.ts"
 
 /** The administrator's token of every guarded server of the tests. */
@@ -47,6 +47,17 @@ export const onPostgres = (environment: Environment = {}) =>
     ENCRYPTION_KEY: encryptionKey,
   }))
 
+/** The variables of a new database with two nodes, `a` and `b`, which get the new orgs in turn. */
+export const onNodes = Effect.fnUntraced(function* (environment: Environment = {}) {
+  const urls = yield* Effect.all([freshPostgres(), freshPostgres(), freshPostgres()])
+  const [DATABASE_URL, a, b] = urls
+  yield* Effect.flatMap(
+    adminClient(DATABASE_URL),
+    (sql) => sql`INSERT INTO open_nodes (name) VALUES ('a'), ('b')`,
+  ).pipe(Effect.scoped)
+  return { ...environment, DATABASE_URL, NODES: `a=${a} b=${b}`, ENCRYPTION_KEY: encryptionKey } satisfies Environment
+}, Effect.orDie)
+
 /** Options of the server. */
 export interface ServerOptions {
   /**
@@ -59,11 +70,12 @@ export interface ServerOptions {
 
 /**
  * The database of a server that names none: one on the run's PostgreSQL, which costs 0.1 s of CPU time; a new embedded
- * one costs 2 s. TEST_SERVERS=embedded puts such servers there.
+ * one costs 2 s. TEST_SERVERS=embedded puts such servers there, and TEST_SERVERS=nodes puts their orgs on nodes.
  */
 const database = (environment: Environment): Effect.Effect<Environment, never, Scope.Scope> => {
   if (environment["DATABASE_URL"] !== undefined || environment["DATA_DIR"] !== undefined) return Effect.succeed({})
-  return process.env["TEST_SERVERS"] === "embedded" ? Effect.succeed(embedded) : onPostgres()
+  const servers = process.env["TEST_SERVERS"]
+  return servers === "embedded" ? Effect.succeed(embedded) : servers === "nodes" ? onNodes() : onPostgres()
 }
 
 /** A running service, from the environment variables to the wire, with access to its internals for tests. */

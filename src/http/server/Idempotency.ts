@@ -3,7 +3,7 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { CurrentPrincipal, tenantOf } from "../../domain/Principal.ts"
 import { type Conflict, type IdempotencyKeyReused, InvalidRequest, type Unavailable } from "../../domain/Errors.ts"
-import { type StoredResponse, Idempotency } from "../../domain/Idempotency.ts"
+import { Idempotency, type StoredResponse, TenantIdempotency } from "../../domain/Idempotency.ts"
 import { Idempotent, WebhookIdempotent } from "../api/security.ts"
 
 const visibleAscii = /^[\x21-\x7e]{1,255}$/
@@ -31,35 +31,37 @@ type Responded<E, R> = Effect.Effect<
 >
 
 /** Runs an operation once for each `Idempotency-Key` of its caller: draft-ietf-httpapi-idempotency-key-header-07. */
-const make = Effect.map(
-  Idempotency,
-  (idempotency) =>
-    <E, R>(
-      operation: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
-      { endpoint, group }: { readonly endpoint: HttpApiEndpoint.Top; readonly group: HttpApiGroup.Top },
-    ) =>
-      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): Responded<E, R | CurrentPrincipal> => {
-        const key = request.headers["idempotency-key"]
-        if (key === undefined) return operation
-        if (!visibleAscii.test(key)) return Effect.fail(malformed)
-        return Effect.gen(function* () {
-          // Before the transaction: a slow body would keep it open.
-          const body = yield* Effect.orDie(request.text)
-          const { replayed, ...stored } = yield* idempotency.once(
-            { caller: yield* callerOf, operation: `${group.identifier}.${endpoint.identifier}`, key },
-            `${request.method} ${request.url}\n${body}`,
-            Effect.flatMap(operation, toStored),
-          )
-          return HttpServerResponse.text(stored.body, {
-            status: stored.status,
-            contentType: "application/json",
-            headers: replayed ? { "idempotency-replayed": "true" } : {},
-          })
-        }).pipe(Effect.catchIf(HttpServerResponse.isHttpServerResponse, Effect.succeed))
-      }),
-)
+const make =
+  (idempotency: Idempotency["Service"]) =>
+  <E, R>(
+    operation: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
+    { endpoint, group }: { readonly endpoint: HttpApiEndpoint.Top; readonly group: HttpApiGroup.Top },
+  ) =>
+    Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): Responded<E, R | CurrentPrincipal> => {
+      const key = request.headers["idempotency-key"]
+      if (key === undefined) return operation
+      if (!visibleAscii.test(key)) return Effect.fail(malformed)
+      return Effect.gen(function* () {
+        // Before the transaction: a slow body would keep it open.
+        const body = yield* Effect.orDie(request.text)
+        const { replayed, ...stored } = yield* idempotency.once(
+          { caller: yield* callerOf, operation: `${group.identifier}.${endpoint.identifier}`, key },
+          `${request.method} ${request.url}\n${body}`,
+          Effect.flatMap(operation, toStored),
+        )
+        return HttpServerResponse.text(stored.body, {
+          status: stored.status,
+          contentType: "application/json",
+          headers: replayed ? { "idempotency-replayed": "true" } : {},
+        })
+      }).pipe(Effect.catchIf(HttpServerResponse.isHttpServerResponse, Effect.succeed))
+    })
 
 /** The middlewares of operations that create something, for both interfaces. */
 export const layer = Layer.effectContext(
-  Effect.map(make, (once) => Context.make(Idempotent, once).pipe(Context.add(WebhookIdempotent, once))),
+  Effect.gen(function* () {
+    return Context.make(Idempotent, make(yield* Idempotency)).pipe(
+      Context.add(WebhookIdempotent, make(yield* TenantIdempotency)),
+    )
+  }),
 )

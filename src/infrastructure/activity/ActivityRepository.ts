@@ -22,8 +22,9 @@ import {
   Time,
   times,
 } from "../database/fragments.ts"
+import { everywhere, Nodes, type NodesService } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { countDue } from "../webhooks/DeliveryQueueRepository.ts"
+import { countDue, sumDue } from "../webhooks/DeliveryQueueRepository.ts"
 
 const decodeCounts = decodeRows(
   Schema.Struct({
@@ -50,19 +51,22 @@ const replicaSeconds = 60
 const isPresent = (sql: SqlClient.SqlClient, now: DateTime.Utc) =>
   sql`seen_at > ${date(DateTime.subtract(now, { seconds: replicaSeconds }))}`
 
-/** The open sweeps of a scope, and the replicas that were seen lately. */
-const countOpen = (sql: SqlClient.SqlClient, scope: OrgScope, now: DateTime.Utc) =>
-  sql<{ sweeps: number; replicas: number }>`
-    SELECT
-      (SELECT count(*)::int FROM (SELECT FROM sweeps WHERE ${inScope(sql, scope)} LIMIT ${maxSweeps}) AS open) AS sweeps,
-      (SELECT count(*)::int FROM replicas WHERE ${isPresent(sql, now)}) AS replicas`.pipe(Effect.map(([row]) => row!))
+/** The queue of a scope in a database, and its open sweeps. */
+const stateOf = (scope: OrgScope, now: DateTime.Utc) => (sql: SqlClient.SqlClient) =>
+  Effect.gen(function* () {
+    const due = yield* countDue(sql, now, maxBacklog, orgOf(scope))
+    const [open] = yield* sql<{ sweeps: number }>`
+      SELECT count(*)::int AS sweeps FROM (SELECT FROM sweeps WHERE ${inScope(sql, scope)} LIMIT ${maxSweeps}) AS open`
+    return { ...due, sweeps: open!.sweeps }
+  }).pipe(orUnavailable)
 
 /** Counts of what happened, in PostgreSQL. */
 export const layer = Layer.effect(
   ActivityRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const failing = failingEndpoints(sql)
+    const nodes = yield* Nodes
+    const failing = failingEndpoints(sql, nodes)
     const ranked = activeOrgs(sql)
 
     return ActivityRepository.of({
@@ -112,8 +116,15 @@ export const layer = Layer.effect(
 
       queueState: (scope, now) =>
         Effect.gen(function* () {
-          const { count, oldestDueAt } = yield* countDue(sql, now, maxBacklog, orgOf(scope))
-          return { backlog: count, oldestDueAt, ...(yield* countOpen(sql, scope, now)) }
+          const states = yield* everywhere(sql, nodes, stateOf(scope, now))
+          const [present] = yield* sql<{ replicas: number }>`
+            SELECT count(*)::int AS replicas FROM replicas WHERE ${isPresent(sql, now)}`
+          const { count, oldestDueAt } = sumDue(states, maxBacklog)
+          const sweeps = Math.min(
+            maxSweeps,
+            states.reduce((sum, { sweeps }) => sum + sweeps, 0),
+          )
+          return { backlog: count, oldestDueAt, sweeps, replicas: present!.replicas }
         }).pipe(orUnavailable),
 
       failing: (query) => orUnavailable(failing(query)),
@@ -121,8 +132,9 @@ export const layer = Layer.effect(
 
       heartbeat: ({ figures, replicaId, seenAt, startedAt }) =>
         sql`
-          INSERT INTO replicas (id, started_at, seen_at, figures)
-          VALUES (${replicaId}, ${date(startedAt)}, ${date(seenAt)}, ${figures && encodeFigures(figures)}::text)
+          INSERT INTO replicas (id, started_at, seen_at, figures, nodes)
+          VALUES (${replicaId}, ${date(startedAt)}, ${date(seenAt)}, ${figures && encodeFigures(figures)}::text,
+            ${texts(nodes.all.map(({ name }) => name))})
           ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, figures = excluded.figures`.pipe(
           Effect.asVoid,
           orUnavailableWithin("sweep"),
@@ -237,11 +249,41 @@ const decode = decodeRows(
   }),
 )
 
+type Row = Effect.Success<ReturnType<typeof decode>>[number]
+const decodeEndpoints = decodeRows(
+  Schema.Struct({
+    endpointId: Schema.String,
+    url: Schema.String,
+    active: Schema.Boolean,
+    failingSince: Schema.NullOr(Time),
+    deactivatedAt: Schema.NullOr(Time),
+    deactivatedReason: Schema.NullOr(Schema.String),
+  }),
+)
+
+/** Adds the endpoints that are on nodes. */
+const withEndpoints = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  nodes: NodesService,
+  rows: ReadonlyArray<Row>,
+) {
+  if (nodes.all.length === 0) return rows
+  const ids = texts(rows.map(({ endpointId }) => endpointId))
+  const found = yield* everywhere(sql, nodes, (sql) =>
+    decodeEndpoints(sql`
+      SELECT id AS "endpointId", url, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
+        deactivated_reason AS "deactivatedReason"
+      FROM webhook_endpoints WHERE id = ANY(${ids})`).pipe(orUnavailable),
+  )
+  const endpoints = new Map(found.flat().map((endpoint) => [endpoint.endpointId, endpoint]))
+  return rows.map((row): Row => ({ ...row, ...endpoints.get(row.endpointId) }))
+})
+
 /** Rows of failures that one list reads: 10,000 endpoints that fail in each of 48 hours. */
 const maxRowsRead = 500_000
 
 /** Ranks endpoints by their failed attempts. Reads an index, and then only the endpoints of the page. */
-const failingEndpoints = (sql: SqlClient.SqlClient) =>
+const failingEndpoints = (sql: SqlClient.SqlClient, nodes: NodesService) =>
   Effect.fnUntraced(function* ({
     after,
     every,
@@ -271,7 +313,7 @@ const failingEndpoints = (sql: SqlClient.SqlClient) =>
         SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id OFFSET 0
       ) AS w ON true
       ORDER BY r.failures DESC, r.endpoint_id`.pipe(decode)
-    const shown = rows.slice(0, limit)
+    const shown = yield* withEndpoints(sql, nodes, rows.slice(0, limit))
     const last = rows.length > limit ? shown.at(-1) : undefined
     return {
       endpoints: shown.map(({ active, url, ...row }) =>

@@ -2,7 +2,9 @@ import { Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { AuditRepository } from "../../domain/audit/AuditLog.ts"
+import type { Found, Page } from "../../domain/Page.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
+import { Nodes } from "../database/Nodes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, decodePage, pageOf, Time } from "../database/fragments.ts"
 
@@ -13,19 +15,38 @@ const Row = Schema.Struct({
 })
 const decode = decodePage(Row)
 
+type Entries = Found<typeof Row.Type>
+
+/** The newest entries of two logs: those of the platform's database, and those of the org's node. */
+const newestOf = (one: Entries, other: Entries, { limit }: Page): Entries => {
+  // Where a log was cut, it has entries that come before older ones of the other log.
+  const ends = [one, other].flatMap(({ hasMore, items }) => (hasMore ? [items.at(-1)!.id] : []))
+  const items = [...one.items, ...other.items]
+    .filter(({ id }) => ends.every((end) => id >= end))
+    .toSorted((a, b) => (a.id < b.id ? 1 : -1))
+  return { items: items.slice(0, limit), hasMore: ends.length > 0 || items.length > limit }
+}
+
 /** The audit log in PostgreSQL. */
 export const layer = Layer.effect(
   AuditRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const nodes = yield* Nodes
+
+    const read = (sql: SqlClient.SqlClient, orgId: string, page: Page) => {
+      const select = sql`
+        SELECT id, at, actor, action, target, details, request_id AS "requestId" FROM audit_log
+        WHERE org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}`
+      return pageOf(sql, page, select, "id", ["target", "details"], "newest").pipe(decode)
+    }
 
     return AuditRepository.of({
       list: (orgId, page) =>
         Effect.gen(function* () {
-          const select = sql`
-            SELECT id, at, actor, action, target, details, request_id AS "requestId" FROM audit_log
-            WHERE org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}`
-          const entries = yield* pageOf(sql, page, select, "id", ["target", "details"], "newest").pipe(decode)
+          const node = yield* nodes.of(orgId)
+          const own = yield* read(sql, orgId, page)
+          const entries = node === undefined ? own : newestOf(own, yield* read(node.sql, orgId, page), page)
           if (entries.items.length > 0) return entries
           const org = yield* sql`SELECT id FROM orgs WHERE id = ${orgId}`
           return org.length === 0 ? yield* orgNotFound() : entries

@@ -5,7 +5,9 @@ import { SqlClient } from "effect/sql"
 import * as Migrations from "../database/Migrations.ts"
 import * as PostgresDatabase from "../database/PostgresDatabase.ts"
 import { describeSqlError } from "../database/PostgresDatabase.ts"
-import { type Check, clockCheck, fail, ok, warn } from "./Check.ts"
+import { type Check, clockCheck, fail, inBytes, ok, warn } from "./Check.ts"
+import { texts } from "../database/fragments.ts"
+import { databaseBytes } from "../database/Readiness.ts"
 import { checkStorage } from "./storage.ts"
 import { checkSecrets } from "./secrets.ts"
 
@@ -55,10 +57,58 @@ const checkNotifications = (url: Redacted.Redacted<string>, sql: SqlClient.SqlCl
     ),
   )
 
-/** Checks the PostgreSQL of DATABASE_URL, and the one of LISTEN_URL. Changes nothing. */
+interface Urls {
+  readonly databaseUrl: Redacted.Redacted<string>
+  readonly listenUrl: Redacted.Redacted<string> | undefined
+  readonly nodes: ReadonlyMap<string, Redacted.Redacted<string>>
+}
+
+/** Checks a node: that it answers, and its migrations and secrets. */
+const checkNode = (
+  [name, url]: readonly [string, Redacted.Redacted<string>],
+  { isOpen, orgs }: { readonly isOpen: boolean; readonly orgs: number },
+  keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
+) => {
+  const cannot = (reason: string) =>
+    fail("node", `${name} cannot be used: ${reason}`, "check that PostgreSQL runs there, and its URL in NODES")
+  return PostgresDatabase.nodeClient(url).pipe(
+    Effect.flatMap((sql) =>
+      Effect.gen(function* () {
+        const { check, complete } = yield* checkMigrations
+        if (!complete) return [{ ...check, name: "node", message: `${name}: ${check.message}` }]
+        const secrets = yield* checkSecrets(keys)
+        const bytes = yield* databaseBytes(sql)
+        const found = `${name} has ${orgs} ${orgs === 1 ? "org" : "orgs"} and ${inBytes(bytes)}, and ${isOpen ? "gets" : "gets no"} new orgs`
+        return [ok("node", found), { ...secrets, message: `on ${name}, ${secrets.message}` }]
+      }).pipe(Effect.provideService(SqlClient.SqlClient, sql)),
+    ),
+    Effect.scoped,
+    Effect.timeout("5 seconds"),
+    Effect.catchTags({
+      SqlError: (error) => Effect.succeed([cannot(describeSqlError(error))]),
+      TimeoutError: () => Effect.succeed([cannot("no response within 5 seconds")]),
+    }),
+  )
+}
+
+/** Checks every node of NODES. */
+const checkNodes = Effect.fnUntraced(function* (
+  nodes: Urls["nodes"],
+  keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
+) {
+  const sql = yield* SqlClient.SqlClient
+  const placed = yield* sql<{ name: string; isOpen: boolean; orgs: number }>`
+    SELECT name, n.name IN (SELECT o.name FROM open_nodes o) AS "isOpen",
+      (SELECT count(*)::int FROM orgs WHERE node = n.name) AS orgs
+    FROM unnest(${texts(nodes.keys())}) AS n (name)`
+  const ofName = new Map(placed.map((node) => [node.name, node]))
+  const checks = yield* Effect.forEach(nodes, (node) => checkNode(node, ofName.get(node[0])!, keys), { concurrency: 8 })
+  return checks.flat()
+})
+
+/** Checks the PostgreSQL of DATABASE_URL, the one of LISTEN_URL, and those of NODES. Changes nothing. */
 export const checkPostgres = (
-  url: Redacted.Redacted<string>,
-  listenUrl: Redacted.Redacted<string>,
+  { databaseUrl: url, listenUrl = url, nodes }: Urls,
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
   retentionDays: number | undefined,
 ): Effect.Effect<ReadonlyArray<Check>> =>
@@ -71,7 +121,11 @@ export const checkPostgres = (
     const migrations = yield* database(checkMigrations)
     const notifications = yield* checkNotifications(listenUrl, sql)
     const stored = migrations.complete
-      ? [yield* database(checkSecrets(keys)), yield* database(checkStorage(retentionDays))]
+      ? [
+          yield* database(checkSecrets(keys)),
+          yield* database(checkStorage(retentionDays)),
+          ...(yield* database(checkNodes(nodes, keys))),
+        ]
       : []
     return [...server, migrations.check, notifications, ...stored]
   }).pipe(

@@ -1,6 +1,7 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { Cipher } from "../../domain/Cipher.ts"
+import { Nodes } from "../database/Nodes.ts"
 import { responseOwner } from "../../domain/Idempotency.ts"
 import { keyId, prefixOf } from "./Cipher.ts"
 
@@ -200,9 +201,25 @@ export const reencrypt = Effect.fn("Reencryption.reencrypt")(function* (
   onBatch: (what: string, done: number) => Effect.Effect<void> = () => Effect.void,
 ) {
   const prefix = prefixOf(keyId(Redacted.value(keys[0]!)))
-  const results = yield* Effect.forEach(secretColumns, (column) => reencryptColumn(column, prefix, onBatch))
+  const sql = yield* SqlClient.SqlClient
+  const { all } = yield* Nodes
+  yield* Effect.forEach(all, ({ migrated }) => migrated)
+  const everywhere = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    Effect.forEach([sql, ...all.map((node) => node.sql)], (database) =>
+      Effect.provideService(effect, SqlClient.SqlClient, database),
+    )
+  const results = yield* Effect.forEach(secretColumns, (column) =>
+    Effect.map(everywhere(reencryptColumn(column, prefix, onBatch)), (parts) => ({
+      what: column.what,
+      done: parts.reduce((sum, { done }) => sum + done, 0),
+      unreadable: parts.flatMap(({ unreadable }) => unreadable),
+    })),
+  )
   // Counted at the end: a replica with another first key, or a run of a schedule, may have stored more meanwhile.
   return yield* Effect.forEach(results, (result, n) =>
-    Effect.map(countLeft(secretColumns[n]!, prefix), (left) => ({ ...result, left })),
+    Effect.map(everywhere(countLeft(secretColumns[n]!, prefix)), (parts) => ({
+      ...result,
+      left: parts.reduce((sum, left) => sum + left, 0),
+    })),
   )
 })

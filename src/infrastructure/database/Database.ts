@@ -9,6 +9,7 @@ import { connectionsMax, isTransient } from "./orUnavailable.ts"
 import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
 import { maintenance } from "./embedded/EmbeddedDatabase.ts"
 import * as Migrations from "./Migrations.ts"
+import * as Nodes from "./Nodes.ts"
 import * as Notifications from "./Notifications.ts"
 import { describeSqlError } from "./PostgresDatabase.ts"
 import * as PostgresDatabase from "./PostgresDatabase.ts"
@@ -20,6 +21,8 @@ export interface DatabaseOptions {
   readonly databaseUrl?: Redacted.Redacted<string> | undefined
   /** The same database at the address for LISTEN. Default: `databaseUrl`. */
   readonly listenUrl?: Redacted.Redacted<string> | undefined
+  /** Other PostgreSQL databases, by name, that have the rows of some orgs. Default: none. */
+  readonly nodes?: ReadonlyMap<string, Redacted.Redacted<string>> | undefined
   /** The folder of the embedded database, or `memory` to keep nothing. */
   readonly dataDir: string
 }
@@ -47,7 +50,7 @@ export class Database extends Context.Service<
     Layer.effectContext(
       options.databaseUrl === undefined
         ? embedded(options.dataDir)
-        : postgres(options.databaseUrl, options.listenUrl ?? options.databaseUrl),
+        : postgres(options.databaseUrl, options.listenUrl ?? options.databaseUrl, options.nodes ?? new Map()),
     ).pipe(Layer.provide(Reactivity.layer))
 }
 
@@ -109,9 +112,12 @@ const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
 const postgres = Effect.fn("Database.postgres")(function* (
   url: Redacted.Redacted<string>,
   listenUrl: Redacted.Redacted<string>,
+  nodeUrls: ReadonlyMap<string, Redacted.Redacted<string>>,
 ) {
   yield* PostgresDatabase.migrationClient(url).pipe(
-    Effect.flatMap((sql) => Effect.provideService(Migrations.migrate, SqlClient.SqlClient, sql)),
+    Effect.flatMap((sql) =>
+      Effect.provideService(Effect.andThen(Migrations.migrate, Nodes.checkNames(nodeUrls)), SqlClient.SqlClient, sql),
+    ),
     Effect.scoped,
     // A service that starts together with PostgreSQL is often ready before it.
     Effect.tapError((error) => {
@@ -131,7 +137,8 @@ const postgres = Effect.fn("Database.postgres")(function* (
   const sql = yield* PostgresDatabase.client(url).pipe(cannotStart("DATABASE_URL"))
   const { faults, listening } = yield* watchPoolers(sql)
   const subscribe = yield* PostgresDatabase.subscriptions(listenUrl, sql, listening)
-  return yield* provide("postgres", sql, Notifications.make(subscribe), faults)
+  const nodes = yield* Nodes.make(sql, nodeUrls).pipe(cannotStart("DATABASE_URL"))
+  return Context.add(yield* provide("postgres", sql, Notifications.make(subscribe), faults), Nodes.Nodes, nodes)
 })
 
 /** What is wrong between the service and a database that answers, in sentences. */

@@ -52,6 +52,12 @@ export const client = (url: Redacted.Redacted<string>) =>
     Effect.map(PgClient.make({ ...config, minConnections: 1, maxConnections: poolSize }), withBoundedTransactions),
   )
 
+/** The pool of a node, as `client`. Opens connections when they are used: the service starts without the node. */
+export const nodeClient = (url: Redacted.Redacted<string>) =>
+  Effect.flatMap(poolConfig(url), (config) =>
+    Effect.map(PgClient.make({ ...config, minConnections: 0, maxConnections: poolSize }), withBoundedTransactions),
+  )
+
 /** The configuration of each connection of a pool. */
 const poolConfig = (url: Redacted.Redacted<string>) =>
   Effect.map(connection(url, "gatehouse"), (config) => ({

@@ -1,4 +1,4 @@
-import { Effect, Layer, Schema } from "effect"
+import { Effect, Layer, Record, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { formatOwner, type RepositoryOwner } from "../../domain/deployments/CiRun.ts"
 import { Conflict } from "../../domain/Errors.ts"
@@ -9,6 +9,7 @@ import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from
 import { type CountedLimit, OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
+import { type Node, Nodes } from "../database/Nodes.ts"
 import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, texts, Time } from "../database/fragments.ts"
 import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
@@ -65,18 +66,25 @@ export const layer = Layer.effect(
   OrgRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const nodes = yield* Nodes
+    const usage = yield* OrgUsage
     const { sample, used } = yield* makeAmounts
     const columns = sql.literal(`id AS "orgId", name, created_at AS "createdAt"`)
 
     return OrgRepository.of({
       insert: ({ orgId, name, createdAt }, entry) =>
-        audited(
-          sql,
-          entry,
-          sql`
-            INSERT INTO orgs (id, name, created_at) VALUES (${orgId}, ${name}, ${date(createdAt)})
-            RETURNING id AS "orgId"`,
-        ).pipe(Effect.asVoid, orUnavailable),
+        Effect.gen(function* () {
+          const node = yield* nodes.forNewOrg
+          const insert = audited(
+            sql,
+            entry,
+            sql`
+              INSERT INTO orgs (id, name, created_at, node)
+              VALUES (${orgId}, ${name}, ${date(createdAt)}, ${node?.name ?? null})
+              RETURNING id AS "orgId"`,
+          )
+          yield* node === undefined ? insert : sql.withTransaction(Effect.andThen(insert, copyTo(sql, node, orgId)))
+        }).pipe(orUnavailable),
 
       find: (orgId) =>
         sql`SELECT ${columns} FROM orgs WHERE id = ${orgId}`.pipe(
@@ -87,11 +95,16 @@ export const layer = Layer.effect(
 
       findWithUsage: (orgId) =>
         Effect.gen(function* () {
-          const sampled = yield* sample(orgId, columns)
+          const sampled = yield* sample(sql, orgId, columns)
           if (sampled === undefined) return yield* orgNotFound()
           const [org] = yield* decode(Effect.succeed([sampled]))
           const owners = yield* readOwners(sql, orgId)
-          return { org: org!, overrides: sampled.overrides ?? {}, used: yield* used(sampled), owners }
+          const node = yield* nodes.of(orgId)
+          const here = yield* used(sql, sampled)
+          const there = node && (yield* sample(node.sql, orgId, columns))
+          const stored = there === undefined ? here : sumOf(here, yield* used(node!.sql, there))
+          const storedBytes = Math.max(0, stored.storedBytes + usage.unwrittenBytes(orgId))
+          return { org: org!, overrides: sampled.overrides ?? {}, used: { ...stored, storedBytes }, owners }
         }).pipe(orUnavailable),
 
       owners: (orgId) => readOwners(sql, orgId).pipe(orUnavailable),
@@ -102,24 +115,35 @@ export const layer = Layer.effect(
           const changed = sql`coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb`
           sets.push(sql`limits = jsonb_strip_nulls(${changed})`)
         }
-        const update = Effect.flatMap(
-          audited(sql, entry, sql`UPDATE orgs SET ${sql.csv(sets)} WHERE id = ${orgId} RETURNING id AS "orgId"`),
-          ([org]) => (org === undefined ? Effect.fail(orgNotFound()) : Effect.void),
+        return Effect.gen(function* () {
+          const [org] = yield* audited(
+            sql,
+            entry,
+            sql`UPDATE orgs SET ${sql.csv(sets)} WHERE id = ${orgId} RETURNING id AS "orgId"`,
+          )
+          if (org === undefined) return yield* orgNotFound()
+          if (owners !== undefined) yield* replaceOwners(sql, orgId, owners)
+          const node = yield* nodes.of(orgId)
+          if (node !== undefined) yield* copyTo(sql, node, orgId)
+        }).pipe(
+          owners === undefined && nodes.all.length === 0 ? (update) => update : sql.withTransaction,
+          orUnavailable,
         )
-        return (
-          owners === undefined ? update : sql.withTransaction(Effect.andThen(update, replaceOwners(sql, orgId, owners)))
-        ).pipe(orUnavailable)
       },
 
       remove: (orgId, now, entry) =>
         Effect.gen(function* () {
-          const [org] = yield* audited(sql, entry, sql`DELETE FROM orgs WHERE id = ${orgId} RETURNING id AS "orgId"`)
+          const [org] = yield* audited(
+            sql,
+            entry,
+            sql`DELETE FROM orgs WHERE id = ${orgId} RETURNING id AS "orgId", node`,
+          )
           if (org === undefined) return yield* orgNotFound()
           yield* sql`SELECT pg_notify(${revocationChannel}, ${ownerDeleted(orgId)})`
           // The sweep has the id of the entry, which is a new one.
           yield* sql`
-            INSERT INTO sweeps (id, org_id, kind, created_at)
-            VALUES (${entry.id}, ${orgId}, 'erase', ${date(now)})`
+            INSERT INTO sweeps (id, org_id, kind, node, created_at)
+            VALUES (${entry.id}, ${orgId}, 'erase', ${org["node"] as string | null}, ${date(now)})`
         }).pipe(sql.withTransaction, orUnavailable),
 
       list: (scope, page) =>
@@ -134,6 +158,19 @@ export const layer = Layer.effect(
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
+/**
+ * Copies the row of an org to its node, so that statements there find its limits without the platform's database. Last
+ * in the transaction that changes the org: when the node does not answer, the change fails, too.
+ */
+const copyTo = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node: Node, orgId: string) {
+  const [org] = yield* sql<{ name: string; created_at: Date; limits: string | null }>`
+    SELECT name, created_at, limits::text AS limits FROM orgs WHERE id = ${orgId}`
+  yield* node.sql`
+    INSERT INTO orgs (id, name, created_at, limits)
+    VALUES (${orgId}, ${org!.name}, ${org!.created_at}, ${org!.limits}::text::jsonb)
+    ON CONFLICT (id) DO UPDATE SET name = excluded.name, limits = excluded.limits`
+})
+
 const countedNames = Object.keys(countedRows) as ReadonlyArray<CountedRows>
 /** Rows of a kind that one statement counts for display; past that, a recent count or a count in batches is shown. */
 const maxInlineCount = 10_000
@@ -146,49 +183,55 @@ interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>>
   readonly overrides: OrgLimitOverrides | null
 }
 
-/** Counts what an org has, for display. */
+/** Each database counts nothing of what the other has. */
+const sumOf = (one: OrgAmounts, other: OrgAmounts): OrgAmounts =>
+  Record.map(one, (amount, name) => amount + other[name])
+
+/** Counts what an org has in a database, for display. */
 const makeAmounts = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
   const defaults = yield* DefaultLimits
 
   const counts = countedNames.map((name) => `${countUpTo(name, `${maxInlineCount}`)}::int AS "${name}"`)
 
   /** The columns of a SELECT … FROM orgs org that `used` needs. */
-  const columns = sql`
+  const columns = (sql: SqlClient.SqlClient) => sql`
     org.limits AS overrides, ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
     ${sql.literal(usedBytes)}::float8 AS "storedBytes"`
 
   const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)
-  const count = (name: CountedLimit, orgId: string) =>
+  const count = (sql: SqlClient.SqlClient, name: CountedLimit, orgId: string) =>
     name === "pendingDeliveries"
       ? Effect.map(countPending(sql, orgId, maxShownCount), ({ pending }) => pending)
       : countRows(sql, name, orgId, maxShownCount)
 
-  const exactCount = Effect.fnUntraced(function* (name: CountedLimit, { orgId, overrides, ...sampled }: Sampled) {
+  const exactCount = Effect.fnUntraced(function* (
+    sql: SqlClient.SqlClient,
+    name: CountedLimit,
+    { orgId, overrides, ...sampled }: Sampled,
+  ) {
     if (sampled[name] < sampleLimit(name)) return sampled[name]
     const known = usage.known(name, orgId)
     // A count that reached its limit stopped there, so the org may have more.
     const limit = limitsOf(defaults, overrides ?? {})[name]
     if (known !== undefined && known.count > sampleLimit(name) && known.count < limit) return known.count + known.added
-    const counted = yield* count(name, orgId)
+    const counted = yield* count(sql, name, orgId)
     usage.counted(name, orgId, counted)
     return counted
   })
 
   /** The amounts of an org, from its row with `columns`. */
-  const used = Effect.fnUntraced(function* (sampled: Sampled) {
+  const used = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sampled: Sampled) {
     const names: ReadonlyArray<CountedLimit> = [...countedNames, "pendingDeliveries"]
     const counted = yield* Effect.forEach(names, (name) =>
-      Effect.map(exactCount(name, sampled), (n) => [name, n] as const),
+      Effect.map(exactCount(sql, name, sampled), (n) => [name, n] as const),
     )
-    const storedBytes = Math.max(0, sampled.storedBytes + usage.unwrittenBytes(sampled.orgId))
-    return { ...Object.fromEntries(counted), storedBytes } as unknown as OrgAmounts
+    return { ...Object.fromEntries(counted), storedBytes: sampled.storedBytes } as unknown as OrgAmounts
   })
 
   /** Reads the row of an org with `columns`, and any other columns; `undefined` without such an org. */
-  const sample = (orgId: string, others: Statement.Fragment) =>
-    Effect.map(sql<Sampled>`SELECT ${others}, ${columns} FROM orgs org WHERE id = ${orgId}`, ([row]) => row)
+  const sample = (sql: SqlClient.SqlClient, orgId: string, others: Statement.Fragment) =>
+    Effect.map(sql<Sampled>`SELECT ${others}, ${columns(sql)} FROM orgs org WHERE id = ${orgId}`, ([row]) => row)
 
   return { sample, used }
 })

@@ -5,11 +5,12 @@ import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
 import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
+import { everywhere, Nodes, type NodesService } from "../database/Nodes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
 import { recoverBatch } from "../webhooks/DeliveryLogRepository.ts"
-import { deliverEmitted, onEmitted } from "../webhooks/emitEvents.ts"
+import { deliverEmitted, onEmitted, passEmitted } from "../webhooks/emitEvents.ts"
 import { fanOut } from "../webhooks/insertEvents.ts"
 import { cancelBatch } from "../webhooks/lanes.ts"
 
@@ -20,6 +21,8 @@ interface SweepRow {
   /** In a sweep of `emit`, the endpoint that gets no delivery. */
   readonly endpoint_id: string
   readonly project_id: string | null
+  /** In a sweep of `erase`, the node of the org until the node has its own sweep. */
+  readonly node: string | null
   readonly lane: string
   readonly event_id: string
   /** The endpoints of `deliver`, or the events of `emit`. */
@@ -63,6 +66,15 @@ const erase = Effect.fnUntraced(function* (
   return { rows, doneTo: null }
 })
 
+/** Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep. */
+const passErasure = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node: SqlClient.SqlClient, sweep: SweepRow) {
+  yield* node`
+    WITH gone AS (DELETE FROM orgs WHERE id = ${sweep.org_id})
+    INSERT INTO sweeps (id, org_id, kind, created_at) VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
+    ON CONFLICT DO NOTHING`
+  yield* sql`UPDATE sweeps SET node = NULL WHERE id = ${sweep.id}`
+})
+
 /** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
 const runBatch = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -70,9 +82,11 @@ const runBatch = Effect.fnUntraced(function* (
   sweep: SweepRow,
   now: DateTime.Utc,
   limit: number,
+  nodes: NodesService,
 ) {
   switch (sweep.kind) {
     case "erase":
+      if (sweep.node !== null) yield* passErasure(sql, (yield* nodes.named(sweep.node)).sql, sweep)
       return yield* erase(sql, sweep, now, limit)
     case "cancel": {
       const { last, rows } = yield* cancelBatch(sql, [sweep.lane], sweep.done_to, limit, now)
@@ -96,7 +110,10 @@ const runBatch = Effect.fnUntraced(function* (
     case "emit": {
       const left = sweep.receivers.filter((id) => id > sweep.done_to)
       const eventIds = left.slice(0, Math.min(limit, maxEmittedPerBatch))
-      const deliveries = yield* deliverEmitted(sql, { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id })
+      const batch = { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id }
+      const node = yield* nodes.of(sweep.org_id)
+      if (node !== undefined) yield* passEmitted(sql, node.sql, batch)
+      const deliveries = node === undefined ? yield* deliverEmitted(sql, batch) : 0
       return { rows: eventIds.length, deliveries, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
     }
   }
@@ -109,6 +126,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
+    const nodes = yield* Nodes
 
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
@@ -130,7 +148,7 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
-          const batch: Batch = yield* runBatch(sql, random, sweep, now, limit)
+          const batch: Batch = yield* runBatch(sql, random, sweep, now, limit, nodes)
           const { deliveries = 0, doneTo, isWaiting = false, rows } = batch
           yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
           if (sweep.kind === "recover" || sweep.kind === "deliver") usage.notePending(sweep.org_id)
@@ -141,9 +159,17 @@ export const layer = Layer.effect(
         }).pipe(sql.withTransaction, orUnavailable),
 
       count: (limit) =>
-        sql<{ count: number }>`SELECT count(*)::int AS count FROM (SELECT FROM sweeps LIMIT ${limit}) AS open`.pipe(
-          Effect.map(([row]) => row!.count),
-          orUnavailable,
+        everywhere(sql, nodes, (sql) =>
+          orUnavailable(
+            sql<{ count: number }>`SELECT count(*)::int AS count FROM (SELECT FROM sweeps LIMIT ${limit}) AS open`,
+          ),
+        ).pipe(
+          Effect.map((counts) =>
+            Math.min(
+              limit,
+              counts.reduce((sum, [row]) => sum + row!.count, 0),
+            ),
+          ),
         ),
     })
   }),

@@ -11,6 +11,7 @@ import {
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { Database } from "../database/Database.ts"
 import { date, texts } from "../database/fragments.ts"
+import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { laneHeads, parkedLane } from "./lanes.ts"
@@ -77,6 +78,7 @@ export const layer = Layer.effect(
     const asyncCommit = sql`set_config('synchronous_commit', 'off', true)`
     const recordCommit = kind === "postgres" ? asyncCommit : sql`NULL`
 
+    const nodes = yield* Nodes
     const positions = queuePositions(sql)
     const lookNow = Effect.flatMap(DateTime.now, (now) => look(sql, positions, now))
 
@@ -133,7 +135,11 @@ export const layer = Layer.effect(
         orUnavailable,
       ),
 
-      countDue: (now: DateTime.Utc, limit: number) => orUnavailable(countDue(sql, now, limit)),
+      countDue: (now: DateTime.Utc, limit: number) =>
+        Effect.map(
+          everywhere(sql, nodes, (sql) => orUnavailable(countDue(sql, now, limit))),
+          (counts) => sumDue(counts, limit),
+        ),
       correctTimes: (correction: TimesCorrection) =>
         correctTimes(sql, correction).pipe(
           Effect.tap(() => Effect.sync(() => positions.queued(correction.now.epochMilliseconds))),
@@ -239,3 +245,14 @@ export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: num
     })),
   )
 }
+
+/** The due deliveries of several databases together, up to `limit`, and the oldest. */
+export const sumDue = (counts: ReadonlyArray<Effect.Success<ReturnType<typeof countDue>>>, limit: number) => ({
+  count: Math.min(
+    limit,
+    counts.reduce((sum, { count }) => sum + count, 0),
+  ),
+  oldestDueAt: counts
+    .map(({ oldestDueAt }) => oldestDueAt)
+    .reduce((a, b) => (a === null || (b !== null && DateTime.isLessThan(b, a)) ? b : a), null),
+})

@@ -1,4 +1,4 @@
-import { Effect } from "effect"
+import { DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
@@ -9,9 +9,9 @@ import { changedLanes, queuePositions } from "./queuePositions.ts"
 /**
  * The CTEs `subscribed`, `emitted` and `emitting`, which write events of the service's own and a sweep for their
  * deliveries, in the statement of the change that they are about. They read the CTE `service_event` (id, org_id, type,
- * body, topics, subject, at). An event that no endpoint of its org names is not written. A sweep inserts the
- * deliveries, so that the change waits for no lock of another endpoint: two endpoints that end at the same time would
- * wait for each other.
+ * body, topics, subject, at). An event that no endpoint of its org names is not written, unless the endpoints are on a
+ * node, which the sweep passes it to. A sweep inserts the deliveries, so that the change waits for no lock of another
+ * endpoint: two endpoints that end at the same time would wait for each other.
  */
 export const emitAll = (sql: SqlClient.SqlClient) =>
   sql.literal(`
@@ -19,7 +19,7 @@ export const emitAll = (sql: SqlClient.SqlClient) =>
     SELECT id, org_id, type, body, at FROM service_event e WHERE EXISTS (
       SELECT FROM webhook_endpoints w
       WHERE w.org_id = e.org_id AND w.event_types IS NOT NULL AND w.event_types && e.topics AND w.id <> e.subject
-    )
+    ) OR EXISTS (SELECT FROM orgs WHERE id = e.org_id AND node IS NOT NULL)
   ), emitted AS (
     INSERT INTO events (id, org_id, type, body, created_at)
     SELECT id, org_id, type, body, at FROM subscribed RETURNING id
@@ -116,4 +116,30 @@ export const deliverEmitted = Effect.fnUntraced(function* (
   yield* sql.afterCommit(Effect.sync(() => queuePositions(sql).queued(first)))
   yield* changedLanes(sql)
   return made.length
+})
+
+/**
+ * Passes events of the service's own to the node of their org, which has its endpoints, in the transaction that forgets
+ * them here. After a crash in between, the node has them already.
+ */
+export const passEmitted = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  node: SqlClient.SqlClient,
+  { except, eventIds, orgId }: Emitted,
+) {
+  const events = yield* sql<{ id: string; type: string; body: string; created_at: Date }>`
+    SELECT id, type, body, created_at FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)}`
+  const rows = eventRows(
+    node,
+    events.map(({ body, created_at: at, id, type }) => ({
+      orgId,
+      event: { id, type, body, idempotencyKey: null, createdAt: DateTime.fromDateUnsafe(at), except },
+    })),
+  )
+  yield* node`
+    WITH service_event AS (
+      SELECT t.* FROM ${rows} WHERE NOT EXISTS (SELECT FROM events WHERE id = t.id)
+    ), ${emitAll(node)}
+    SELECT 1`
+  yield* sql`DELETE FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)}`
 })

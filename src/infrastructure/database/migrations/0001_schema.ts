@@ -21,9 +21,15 @@ const orgs = Effect.gen(function* () {
       name text NOT NULL,
       is_default boolean NOT NULL DEFAULT false,
       limits jsonb,
+      node text COLLATE "C",
       created_at timestamptz NOT NULL
     )`
   yield* sql`CREATE UNIQUE INDEX orgs_one_default ON orgs (is_default) WHERE is_default`
+  yield* sql`CREATE INDEX orgs_by_node ON orgs (node) WHERE node IS NOT NULL`
+
+  // The nodes that get new orgs. An org with a node has its jobs, events, deliveries, endpoints and schedules there,
+  // with a copy of its own row.
+  yield* sql`CREATE TABLE open_nodes (name text COLLATE "C" PRIMARY KEY)`
 
   // An owner belongs to one org, so the key is global.
   yield* sql`
@@ -575,6 +581,7 @@ const deliveries = Effect.gen(function* () {
       since timestamptz,
       until timestamptz,
       done_to text COLLATE "C" NOT NULL DEFAULT '',
+      node text COLLATE "C",
       created_at timestamptz NOT NULL
     )`
   yield* sql`CREATE INDEX sweeps_by_org ON sweeps (org_id, id)`
@@ -618,13 +625,14 @@ const activity = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX endpoint_failures_by_age ON endpoint_failures (every, at) INCLUDE (org_id, endpoint_id, count)`
 
-  // figures: what the replica measured in the last minute, as JSON.
+  // figures: what the replica measured in the last minute, as JSON. nodes: those that it knows.
   yield* sql`
     CREATE TABLE replicas (
       id text COLLATE "C" PRIMARY KEY,
       started_at timestamptz NOT NULL,
       seen_at timestamptz NOT NULL,
-      figures text
+      figures text,
+      nodes text[]
     )`
 })
 

@@ -1,0 +1,108 @@
+import { Context, Effect, Fiber, Layer, Scope } from "effect"
+import { SqlClient } from "effect/sql"
+import { Idempotency, TenantIdempotency } from "../domain/Idempotency.ts"
+import { CurrentPrincipal, tenantOf } from "../domain/Principal.ts"
+import { Unavailable } from "../domain/Errors.ts"
+import { JobSchedules } from "../domain/jobs/JobSchedules.ts"
+import { Jobs } from "../domain/jobs/Jobs.ts"
+import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
+import { Events } from "../domain/webhooks/Events.ts"
+import { SigningKeys } from "../domain/webhooks/Signatures.ts"
+import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
+import { Nodes, noNodes } from "../infrastructure/database/Nodes.ts"
+import { Admission } from "../infrastructure/database/orUnavailable.ts"
+
+/** The services that act for one org, on the rows that the org's node has. */
+type Tenants = DeliveryLog | Events | Idempotency | Jobs | JobSchedules | SigningKeys | WebhookEndpoints
+
+/** How long the start waits for nodes. A node that takes longer serves its orgs when it is ready. */
+const startTime = "5 seconds"
+const notReady = new Unavailable({ error: "The database of the org is not ready; try again." })
+
+/**
+ * Builds the services of tenants once more for each node, with their workers, as soon as the node is ready. So a node
+ * runs the same program as a single database, and its failure stops nothing else (ADR 31).
+ */
+const makeStacks = Effect.fnUntraced(function* <E, R>(stack: Layer.Layer<Tenants, E, R>) {
+  const nodes = yield* Nodes
+  const context = yield* Effect.context<Exclude<R, SqlClient.SqlClient>>()
+  // In parallel, so that a stop waits for the slowest node and not for all of them one after the other.
+  const scope = yield* Scope.fork(yield* Effect.scope, "parallel")
+  const stacks = new Map<string, Context.Context<Tenants>>()
+  const building = yield* Effect.forEach(nodes.all, ({ admission, migrated, name, sql }) =>
+    Effect.gen(function* () {
+      yield* migrated
+      const places = Layer.mergeAll(
+        Layer.succeed(SqlClient.SqlClient, sql),
+        Layer.succeed(Admission, admission),
+        Layer.succeed(Nodes, noNodes),
+      )
+      // A memo map of its own, so that nodes share no service.
+      const [memoMap, own] = [yield* Layer.makeMemoMap, yield* Scope.fork(scope)]
+      const built = Layer.buildWithMemoMap(Layer.provide(stack, places), memoMap, own)
+      stacks.set(name, yield* Effect.provideContext(built, context))
+    }).pipe(
+      Effect.tapCause((cause) => Effect.logError(`The services of the node ${name} cannot start`, cause)),
+      Effect.forkScoped,
+    ),
+  )
+  yield* Effect.timeoutOption(Fiber.awaitAll(building), startTime)
+  return { nodes, stacks }
+})
+
+class Stacks extends Context.Service<Stacks, Effect.Success<ReturnType<typeof makeStacks>>>()(
+  "gatehouse/boot/Stacks",
+) {}
+
+/**
+ * A service whose operations run on the node of the principal's org; those of other orgs, and of no org, on the
+ * platform's database.
+ */
+const routed = <I, S extends object>(tag: Context.Service<I, S>) =>
+  Effect.gen(function* () {
+    const own = yield* tag
+    const { nodes, stacks } = yield* Stacks
+    if (nodes.all.length === 0) return own
+    const there = (use: (service: S) => Effect.Effect<unknown, unknown, unknown>) =>
+      Effect.contextWith((context: Context.Context<never>) => {
+        const caller = Context.getOrUndefined(context, CurrentPrincipal)
+        const orgId = caller && tenantOf(caller.principal)
+        if (orgId === undefined) return use(own)
+        return Effect.flatMap(nodes.of(orgId), (node) => {
+          if (node === undefined) return use(own)
+          const stack = stacks.get(node.name)
+          if (stack === undefined) return Effect.fail(notReady)
+          return Effect.provideService(use(Context.get(stack as Context.Context<I>, tag)), Admission, node.admission)
+        })
+      })
+    type Members = Record<
+      string,
+      Effect.Effect<unknown> | ((...args: ReadonlyArray<unknown>) => Effect.Effect<unknown>)
+    >
+    const memberOf = (service: S, name: string) => (service as unknown as Members)[name]!
+    return Object.fromEntries(
+      Object.entries(own as unknown as Members).map(([name, member]) => [
+        name,
+        Effect.isEffect(member)
+          ? there((service) => memberOf(service, name) as Effect.Effect<unknown>)
+          : (...args: ReadonlyArray<unknown>) =>
+              there((service) => (memberOf(service, name) as typeof member)(...args)),
+      ]),
+    ) as unknown as S
+  })
+
+/**
+ * The services of tenants on the nodes of NODES; without nodes, the services that it is given.
+ *
+ * @param stack the services and their workers over one database
+ */
+export const layer = <E, R>(stack: Layer.Layer<Tenants, E, R>) =>
+  Layer.mergeAll(
+    Layer.effect(DeliveryLog, routed(DeliveryLog)),
+    Layer.effect(Events, routed(Events)),
+    Layer.effect(Jobs, routed(Jobs)),
+    Layer.effect(JobSchedules, routed(JobSchedules)),
+    Layer.effect(SigningKeys, routed(SigningKeys)),
+    Layer.effect(TenantIdempotency, routed(Idempotency)),
+    Layer.effect(WebhookEndpoints, routed(WebhookEndpoints)),
+  ).pipe(Layer.provide(Layer.effect(Stacks, makeStacks(stack))))
