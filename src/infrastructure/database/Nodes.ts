@@ -27,8 +27,8 @@ export interface NodesService {
   /** The node of an org; `undefined`: the platform's database. Fails while the node is not ready. */
   readonly of: (orgId: string) => Effect.Effect<Node | undefined, Unavailable>
   readonly named: (name: string) => Effect.Effect<Node, Unavailable>
-  /** The open node with the fewest orgs, for a new org; `undefined`: the platform's database. */
-  readonly forNewOrg: Effect.Effect<Node | undefined, SqlError.SqlError>
+  /** The open node with the fewest orgs that answers, for a new org; `undefined`: no node is open. */
+  readonly forNewOrg: Effect.Effect<Node | undefined, SqlError.SqlError | Unavailable>
 }
 
 export const noNodes: NodesService = {
@@ -50,6 +50,10 @@ const maxPlacedOrgs = 200_000
 const maxLookups = 512
 /** How long a figure of all databases waits for one of them. */
 const answerTime = "1 second"
+
+/** Whether a node answers within a second. Detached: interrupting a statement on a dead connection takes longer. */
+const answers = ({ sql }: Node) =>
+  Effect.forkDetach(sql`SELECT 1`).pipe(Effect.flatMap(Fiber.join), Effect.timeout(answerTime), Effect.isSuccess)
 
 /** Migrates a node; while that fails, tries again. Logs each new reason once. */
 const migrateNode = (name: string, url: Redacted.Redacted<string>) => {
@@ -134,14 +138,14 @@ export const make = Effect.fnUntraced(function* (sql: PgClient.PgClient, urls: U
         )
       }),
 
-    forNewOrg: Effect.suspend(() => {
-      const ready = texts(all.filter(({ isMigrated }) => isMigrated()).map(({ name }) => name))
-      return Effect.map(
-        sql<{ name: string }>`
-          SELECT name FROM open_nodes WHERE name = ANY(${ready})
-          ORDER BY (SELECT count(*) FROM orgs WHERE node = open_nodes.name), name LIMIT 1`,
-        ([found]) => found && byName.get(found.name),
-      )
+    forNewOrg: Effect.gen(function* () {
+      const open = yield* sql<{ name: string }>`
+        SELECT name FROM open_nodes ORDER BY (SELECT count(*) FROM orgs WHERE node = open_nodes.name), name`
+      for (const { name } of open) {
+        const node = byName.get(name)
+        if (node?.isMigrated() === true && (yield* answers(node))) return node
+      }
+      return open.length === 0 ? undefined : yield* unreachable
     }),
   } satisfies NodesService
 })

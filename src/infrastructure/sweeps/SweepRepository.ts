@@ -66,12 +66,25 @@ const erase = Effect.fnUntraced(function* (
   return { rows, doneTo: null }
 })
 
-/** Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep. */
+/** Keys whose idempotency records one statement deletes. */
+const maxKeysPerBatch = 1_000
+
+/**
+ * Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep. The
+ * idempotency records there belong to keys, which the platform has.
+ */
 const passErasure = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node: SqlClient.SqlClient, sweep: SweepRow) {
   yield* node`
     WITH gone AS (DELETE FROM orgs WHERE id = ${sweep.org_id})
     INSERT INTO sweeps (id, org_id, kind, created_at) VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
     ON CONFLICT DO NOTHING`
+  let keys: ReadonlyArray<string> = [""]
+  while (keys.length > 0) {
+    const found = yield* sql<{ id: string }>`
+      SELECT id FROM api_keys WHERE org_id = ${sweep.org_id} AND id > ${keys.at(-1)!} ORDER BY id LIMIT ${maxKeysPerBatch}`
+    keys = found.map(({ id }) => id)
+    yield* node`DELETE FROM idempotency_keys WHERE caller = ANY(${texts(keys)})`
+  }
   yield* sql`UPDATE sweeps SET node = NULL WHERE id = ${sweep.id}`
 })
 

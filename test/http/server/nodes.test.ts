@@ -173,10 +173,16 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const tenant = yield* tenantOn("b")
-        yield* tenant.call("jobs/create", { workflow: "w" })
+        yield* tenant.ask("jobs/create", { workflow: "w" }, { headers: { "idempotency-key": "k" } })
         yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}`)
         yield* until("the jobs to go", count("b", "jobs", tenant.orgId), (n) => n === 0)
-        expect(yield* inPlace("b", (sql) => sql`SELECT 1 FROM orgs WHERE id = ${tenant.orgId}`)).toEqual([])
+        const left = inPlace(
+          "b",
+          (sql) => sql`
+            SELECT id FROM orgs WHERE id = ${tenant.orgId}
+            UNION ALL SELECT key FROM idempotency_keys WHERE caller = ${tenant.keyId}`,
+        )
+        yield* until("the rest to go", left, (rows) => rows.length === 0)
       }),
     )
 
@@ -239,6 +245,30 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
           }),
       )
     }
+
+    it.effect("while a node is down, new orgs are placed on another one, and a replica starts", () =>
+      Effect.gen(function* () {
+        const { send, sql } = yield* TestServer
+        const down = yield* tenantOn("a")
+        const { environment } = yield* Databases
+        const replica = yield* whileDown(
+          "a",
+          "close",
+          Effect.gen(function* () {
+            const made = yield* Effect.forEach(numbers(4), (n) =>
+              must(send, "POST", "/api/v0/orgs", { json: { name: `o${n}` } }),
+            )
+            const nodes = yield* sql<{ node: string }>`
+              SELECT node FROM orgs WHERE id = ANY(string_to_array(${made.map(({ orgId }) => orgId).join()}, ','))`
+            expect(nodes.map(({ node }) => node)).toEqual(["b", "b", "b", "b"])
+            const started = yield* Layer.build(Layer.fresh(TestServer.layer(environment)))
+            return Context.get(started, TestServer)
+          }),
+        )
+        const ask = replica.send("POST", "/v1/jobs/create", { json: { workflow: "w" }, headers: down.headers })
+        yield* until("the node's org to be served", ask, ({ status }) => status === 200)
+      }),
+    )
 
     it.effect("while the platform's database is down, nodes deliver", () =>
       Effect.gen(function* () {
