@@ -1,4 +1,4 @@
-import { type Duration, Effect, Schedule, type Scope } from "effect"
+import { Clock, type Duration, Effect, Schedule, type Scope } from "effect"
 import type { Unavailable } from "../domain/Errors.ts"
 
 /**
@@ -32,3 +32,29 @@ export const hourly = <R>(
   shown?: (fault: unknown) => unknown,
 ): Effect.Effect<unknown, never, R | Scope.Scope> =>
   Effect.forkScoped(Effect.repeat(logged(problem, pass, shown), Schedule.jittered(Schedule.spaced("1 hour"))))
+
+/** Work that takes less than this is done whenever it is asked for, in milliseconds. */
+const shortMillis = 500
+/** How long other work rests, as a multiple of its time. */
+const restFactor = 20
+
+/**
+ * Work that rests when it took long, so that it uses a twentieth of a connection at most: a count reads as many dead
+ * index entries as a forgotten transaction keeps (ADR 30).
+ *
+ * @param resting what it returns while it rests; by default what it returned last
+ */
+export const makeResting = <A>(resting?: A) => {
+  let last: { readonly value: A; readonly until: number } | undefined
+  const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
+
+  return <E, R>(work: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.gen(function* () {
+      const begun = yield* nowMillis
+      if (last !== undefined && begun < last.until) return resting ?? last.value
+      const value = yield* work
+      const ended = yield* nowMillis
+      last = ended - begun < shortMillis ? undefined : { value, until: ended + restFactor * (ended - begun) }
+      return value
+    })
+}

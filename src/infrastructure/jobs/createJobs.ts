@@ -9,6 +9,7 @@ import { date, dateOrNull, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
+import { jobPositions } from "./jobPositions.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 
 /** Jobs that one statement inserts. */
@@ -114,9 +115,14 @@ export const make = Effect.gen(function* () {
     }
     const isInserted = (id: string | undefined) => id === jobId
     const size = rowCost.job + byteLength(input, job.callbackUrl, idempotencyKey)
-    const stored = bytes
-      .storing(orgId, size, isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert))
-      .pipe(Effect.flatMap((id) => (id === undefined ? bytes.refuse(orgId) : Effect.succeed(id))))
+    const stored = bytes.storing(orgId, size, isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert)).pipe(
+      Effect.flatMap((id) => (id === undefined ? bytes.refuse(orgId) : Effect.succeed(id))),
+      Effect.tap((id) =>
+        id === jobId && job.runAt === null
+          ? sql.afterCommit(Effect.sync(() => jobPositions(sql).queued([{ ...job, id }])))
+          : Effect.void,
+      ),
+    )
     // A shared statement goes on without the request: its bytes must count then, too.
     return isShared ? Effect.uninterruptible(stored) : stored
   }

@@ -40,7 +40,7 @@ const columns = `id, org_id, cron, timezone, overlap, last_job_id, next_at,
  */
 const lockDue = (sql: SqlClient.SqlClient, batch: RunBatch) => {
   const isCut = sql`(SELECT count(*) FROM picked) > (SELECT count(*) FROM fits)`
-  const { next, picked } = pickDue(sql, dueSchedules, columns, batch, isCut)
+  const { next, picked } = pickDue(sql, dueSchedules, columns, batch, null, isCut)
   return sql<{ schedules: ReadonlyArray<DueSchedule>; next: string | null }>`
     ${picked}, ranked AS (
       SELECT *, row_number() OVER (PARTITION BY org_id ORDER BY next_at, id) AS rank FROM picked

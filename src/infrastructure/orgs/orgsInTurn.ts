@@ -1,7 +1,7 @@
-import type { DateTime } from "effect"
+import { Clock, DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { TurnBatch } from "../../domain/Turns.ts"
-import { date } from "../database/fragments.ts"
+import { date, dateOrNull } from "../database/fragments.ts"
 
 type DueBatch = TurnBatch & { readonly now: DateTime.Utc }
 
@@ -48,6 +48,7 @@ const orgsInTurn = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now
  * The beginning of the statement of a sweep's batch. `picked` is a WITH of the CTE `picked`, which locks the due rows
  * of the batch; `next` is SQL for the org after which the next batch begins, null after the last batch.
  *
+ * @param since the time from which rows are read; null is the beginning
  * @param hasMore SQL: whether due rows are left although fewer than the limit were picked
  */
 export const pickDue = (
@@ -55,12 +56,14 @@ export const pickDue = (
   rows: DueRows,
   columns: string,
   batch: DueBatch,
+  since: DateTime.Utc | null,
   hasMore: Statement.Fragment = sql.literal("false"),
 ) => {
   const { after, limit, now } = batch
   const pick = (wanted: Statement.Fragment, most: Statement.Fragment) => sql`
     SELECT ${sql.literal(columns)} FROM ${sql(rows.table)}
-    WHERE ${wanted} AND ${sql(rows.time)} <= ${date(now)}
+    WHERE ${wanted} AND ${sql(rows.time)} >= coalesce(${dateOrNull(since)}::timestamptz, '-infinity')
+      AND ${sql(rows.time)} <= ${date(now)}
     ORDER BY ${sql(rows.time)} LIMIT ${most} FOR UPDATE SKIP LOCKED`
   if (after === null) {
     return {
@@ -78,3 +81,39 @@ export const pickDue = (
     next: sql`CASE WHEN (SELECT count(*) FROM seen) = ${limit}::int THEN (SELECT max(org_id) FROM seen) END`,
   }
 }
+
+/** How far before the last batch a batch begins to read, in milliseconds, unless it reads from the beginning. */
+const marginMillis = 10_000
+/** The wait between two batches that read from the beginning, as a multiple of the time of one. */
+const waitFactor = 20
+
+/**
+ * Makes a function that runs batches of `pickDue` and chooses `since` for them. Rows that were due have left dead index
+ * entries, which stay while any old transaction is open (ADR 30). So a batch reads from where the last one began, and
+ * from the beginning as often as that takes a twentieth of the time.
+ *
+ * @returns a function of the batch, its statement, and whether rows that were read are still due
+ */
+export const makeWalk = Effect.sync(() => {
+  let position: DateTime.Utc | null = null
+  let walkAt = -Infinity
+  const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
+
+  return Effect.fnUntraced(function* <A extends { readonly next: string | null }, E, R>(
+    batch: DueBatch,
+    read: (since: DateTime.Utc | null) => Effect.Effect<A, E, R>,
+    isLeft: (found: A) => boolean = () => false,
+  ) {
+    const begun = yield* nowMillis
+    const wasSetBack =
+      position !== null &&
+      DateTime.isGreaterThan(position, DateTime.subtract(batch.now, { milliseconds: marginMillis }))
+    const walks = batch.after !== null || begun >= walkAt || wasSetBack
+    const found = yield* read(walks ? null : position)
+    if (batch.after === null && walks) walkAt = begun + (1 + waitFactor) * ((yield* nowMillis) - begun)
+    if (batch.after === null && found.next === null && !isLeft(found)) {
+      position = DateTime.subtract(batch.now, { milliseconds: marginMillis })
+    }
+    return found
+  })
+})

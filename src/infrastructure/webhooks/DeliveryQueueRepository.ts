@@ -6,9 +6,11 @@ import {
   type Claim,
   type ClaimedDelivery,
   DeliveryQueue,
+  type DueDeliveries,
   type TimesCorrection,
 } from "../../domain/webhooks/DeliveryQueue.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
+import { makeResting } from "../background.ts"
 import { Database } from "../database/Database.ts"
 import { date, texts } from "../database/fragments.ts"
 import { everywhere, Nodes } from "../database/Nodes.ts"
@@ -80,6 +82,7 @@ export const layer = Layer.effect(
 
     const nodes = yield* Nodes
     const positions = queuePositions(sql)
+    const counting = makeResting<DueDeliveries>()
     const lookNow = Effect.flatMap(DateTime.now, (now) => look(sql, positions, now))
 
     const claim = Effect.fnUntraced(function* (claim: Claim) {
@@ -136,9 +139,11 @@ export const layer = Layer.effect(
       ),
 
       countDue: (now: DateTime.Utc, limit: number) =>
-        Effect.map(
-          everywhere(sql, nodes, (sql) => orUnavailable(countDue(sql, now, limit))),
-          (counts) => sumDue(counts, limit),
+        counting(
+          Effect.map(
+            everywhere(sql, nodes, (sql) => orUnavailable(countDue(sql, now, limit))),
+            (counts) => sumDue(counts, limit),
+          ),
         ),
       correctTimes: (correction: TimesCorrection) =>
         correctTimes(sql, correction).pipe(

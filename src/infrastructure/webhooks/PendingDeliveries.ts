@@ -2,6 +2,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "../../domain/webhooks/PendingLimit.ts"
+import { makeResting } from "../background.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
@@ -105,6 +106,6 @@ export const layer = Layer.effect(
       return findOver(orgs)
     })
 
-    return PendingDeliveries.of({ overLimit })
+    return PendingDeliveries.of({ overLimit: makeResting<Effect.Success<typeof overLimit>>([])(overLimit) })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))

@@ -23,7 +23,7 @@ export const maxHeadSize = 4_096
 /** Deliveries in flight here beside which claims begin at the position: their rows are at the head of the queue. */
 const maxInFlightToRead = 64
 /** A look that takes longer than this, in milliseconds of the database, has read many dead entries. */
-const slowMillis = 2
+const slowMillis = 0.5
 /** A look that takes longer than this does not delay a claim. */
 const tooSlowMillis = 50
 /** The shortest wait between two looks. */

@@ -203,7 +203,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
         yield* sql`VACUUM ANALYZE pending_deliveries`
         assert.isAtMost((yield* explained(now, orgId, endpoint, 50)).pages, few.pages * 2)
 
-        yield* look
+        yield* Effect.replicateEffect(look, 2)
         const taken: Array<string> = []
         for (let n = 0; n < 11; n++) {
           taken.push(...(yield* claim(now, { limit: 500, laneCap: 1 })).map(({ lane }) => lane))

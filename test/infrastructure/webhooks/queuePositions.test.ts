@@ -33,7 +33,7 @@ const namesOf = (lanes: ReadonlyArray<{ readonly lane: string }>) => lanes.map((
 
 describe("where claims begin to read", () => {
   it("is the beginning while a look is fast", () => {
-    const positions = positionsAfter(1, "a")
+    const positions = positionsAfter(0.1, "a")
     positions.claimed(claim(), positions.reads(claim()), { ...nothing, head: new Date(iso(-5)), lanes: [[1, iso(-4)]] })
     const { headSince, lanes } = positions.reads(claim())
     assert.deepStrictEqual([headSince, lanes[0]!.since], [null, null])
@@ -76,7 +76,7 @@ describe("where claims begin to read", () => {
 
 describe("lanes with a backlog", () => {
   it("have their turns, orgs first", () => {
-    const positions = positionsAfter(1, "a1", "a2", "a3", "b1")
+    const positions = positionsAfter(0.1, "a1", "a2", "a3", "b1")
     const reads = positions.reads(claim({ limit: 2 }))
     assert.deepStrictEqual(
       [reads.orgs, namesOf(reads.lanes)],
@@ -100,7 +100,7 @@ describe("lanes with a backlog", () => {
   })
 
   it("are forgotten when a claim finds nothing, unless they have deliveries in flight or got new ones meanwhile", () => {
-    const positions = positionsAfter(1, "a1", "a2", "a3")
+    const positions = positionsAfter(0.1, "a1", "a2", "a3")
     const inFlight = claim({ lanes: new Map([[lane("a2"), { count: 1, cap: 10, works: true }]]) })
     const reads = positions.reads(inFlight)
     positions.backlogged(heads("a3"))
@@ -114,7 +114,7 @@ describe("lanes with a backlog", () => {
   })
 
   it("without a free slot wait, as do orgs without a share", () => {
-    const positions = positionsAfter(1, "a1", "a2", "b1")
+    const positions = positionsAfter(0.1, "a1", "a2", "b1")
     const { lanes, short } = positions.reads(
       claim({
         lanes: new Map([[lane("a1"), { count: 10, cap: 10, works: true }]]),
@@ -125,7 +125,7 @@ describe("lanes with a backlog", () => {
   })
 
   it("that send in order are read again when their retry is due", () => {
-    const positions = positionsAfter(1)
+    const positions = positionsAfter(0.1)
     positions.waits("a", lane("a"), at(5))
     assert.deepStrictEqual(positions.reads(claim({ now: at(4) })).lanes, [])
     assert.deepStrictEqual(namesOf(positions.reads(claim({ now: at(5) })).lanes), ["a"])

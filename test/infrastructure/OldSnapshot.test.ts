@@ -1,21 +1,35 @@
 import { assert, layer } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
-import { insertMany } from "../../contract/webhooks/deliveriesAtScale.ts"
-import { insertOrg } from "../../contract/support.ts"
-import { attempt, claim, insertEndpoint, look, plus, publish, record } from "../../contract/webhooks/webhookSupport.ts"
-import * as crypto from "../../fakes/crypto.ts"
-import { databases } from "../../support/databases.ts"
+import { insertMany } from "../contract/webhooks/deliveriesAtScale.ts"
+import { insertOrg } from "../contract/support.ts"
+import {
+  attempt,
+  claim,
+  insertEndpoint,
+  insertJob,
+  look,
+  plus,
+  publish,
+  record,
+} from "../contract/webhooks/webhookSupport.ts"
+import * as crypto from "../fakes/crypto.ts"
+import { databases } from "../support/databases.ts"
 
-const world = Layer.mergeAll(DeliveryQueueSql.layer, EventsSql.layer, OrgsSql.layer, WebhookEndpointsSql.layer).pipe(
-  Layer.provide(crypto.layer),
-  Layer.provideMerge(databases.postgres),
-)
+const world = Layer.mergeAll(
+  DeliveryQueueSql.layer,
+  EventsSql.layer,
+  JobsSql.layer,
+  OrgsSql.layer,
+  WebhookEndpointsSql.layer,
+).pipe(Layer.provide(crypto.layer), Layer.provideMerge(databases.postgres))
 
 /** Keeps a transaction with an old snapshot open while `effect` runs, so that no dead row can be removed. */
 const besideOldSnapshot = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
@@ -63,6 +77,25 @@ const dead = 20_000
 /** Claims; returns the events of the org's deliveries. */
 const claimOf = (orgId: string, now: DateTime.Utc) =>
   Effect.map(claim(now), (claimed) => claimed.filter((one) => one.orgId === orgId).map(({ eventId }) => eventId))
+
+/** Claims a job of the org until `isDone`; a look runs beside the claims. Fails after five seconds. */
+const claimJobUntil = Effect.fnUntraced(function* (
+  orgId: string,
+  now: DateTime.Utc,
+  isDone: (id: string | undefined, pages: number) => boolean,
+) {
+  const claiming = JobRepository.use((jobs) =>
+    jobs.claim(orgId, { workflows: ["w"], limit: 1, now, leaseUntil: plus(now, 60) }),
+  )
+  let pages = 0
+  for (let n = 0; n < 100; n++) {
+    let id: string | undefined
+    pages = yield* pagesOf(Effect.tap(claiming, ([job]) => Effect.sync(() => (id = job?.job_id))))
+    if (isDone(id, pages)) return id
+    yield* Effect.sleep("50 millis")
+  }
+  return assert.fail(`no such claim; the last one read ${pages} pages`)
+})
 
 layer(world, { excludeTestServices: true })("beside a forgotten transaction", (it) => {
   // Seen failing with 1,579 pages.
@@ -137,6 +170,37 @@ layer(world, { excludeTestServices: true })("beside a forgotten transaction", (i
           yield* look
           assert.deepStrictEqual(yield* claimOf(orgId, plus(now, 30)), [])
           assert.deepStrictEqual(yield* claimOf(orgId, plus(now, 601)), [first])
+        }),
+      )
+    }),
+  )
+
+  // Seen failing with 4,288 pages for each claim.
+  it.effect("jobs are claimed past dead entries, and those that are queued again or late are found", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { orgId } = yield* insertOrg()
+      const now = yield* DateTime.now
+      const queue = (prefix: string, count: number) => sql`
+        INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+        SELECT ${prefix}::text || n, ${orgId}, 'w', true, 'queued', now(), now() FROM generate_series(1, ${count}::int) AS n`
+      yield* besideOldSnapshot(
+        Effect.gen(function* () {
+          yield* queue("00", dead)
+          yield* sql`UPDATE jobs SET status = 'completed' WHERE org_id = ${orgId}`
+          const create = insertJob(orgId, { workflow: "w", now })
+          yield* claimJobUntil(orgId, now, (id) => id === undefined)
+          yield* claimJobUntil(orgId, now, (id, pages) => id === undefined && pages < 300)
+          const first = yield* create
+          assert.strictEqual(yield* claimJobUntil(orgId, now, (_, pages) => pages < 300), first)
+          // Claimed again after its lease, before the jobs that were created since.
+          yield* create
+          yield* create
+          yield* JobRepository.use((jobs) => jobs.expireLeases({ now: plus(now, 61), limit: 1_000, after: null }))
+          assert.strictEqual(yield* claimJobUntil(orgId, now, (_, pages) => pages < 300), first)
+          // Another replica queues one with an id of long ago.
+          yield* queue("01", 1)
+          yield* claimJobUntil(orgId, now, (id) => id === "011")
         }),
       )
     }),
