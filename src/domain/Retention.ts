@@ -1,48 +1,45 @@
-import { Cause, Context, DateTime, Duration, Effect, Layer, Schedule } from "effect"
+import { Context, DateTime, Duration, Effect, Layer, Schedule } from "effect"
 import type { Unavailable } from "./Errors.ts"
 
-/** The request of one batch. */
-export interface RetentionBatch {
-  /** The id of the last event of the previous batch; `""` for the first batch. */
-  readonly after: string
-  /** Only events from before this time may be removed. */
-  readonly before: DateTime.Utc
-  /** The maximum of deliveries of all events together. An event without deliveries counts as one. */
-  readonly limit: number
-}
+/** What expires together: webhooks are events with their deliveries and attempts. */
+export type Records = "webhooks" | "audit"
 
-/** An event after its retention. */
-export interface OldEvent {
-  readonly id: string
-  /** `null` for an event without a job. */
-  readonly jobId: string | null
-}
-
-/** Finds and removes events after their retention. */
+/**
+ * Removes records after their retention. Records are stored in ranges of the time at which they were made, and a range
+ * is removed as a whole when all of it is past the retention.
+ *
+ * Each of these gives way when other transactions hold a lock for longer than some milliseconds. It is then repeated
+ * with the next run.
+ */
 export class RetentionRepository extends Context.Service<
   RetentionRepository,
   {
+    /** Creates the ranges that begin until `range` after `now`. The clock of the database may put it off. */
+    readonly prepare: (
+      records: Records,
+      now: DateTime.Utc,
+      range: Duration.Duration,
+    ) => Effect.Effect<void, Unavailable>
     /**
-     * The next events from before `before`, oldest first, up to the limit. The first event is included even when it
-     * alone has more deliveries. Returns none when there is no older event left.
+     * Removes the oldest range if all of it is from before `now` minus `age`, by this clock and that of the database.
+     * An event with a pending delivery stays, with all its deliveries; a range with too many of them stays. Returns the
+     * number of removed events or entries; `null` when there was no such range, or it has to wait.
      */
-    readonly findOld: (batch: RetentionBatch) => Effect.Effect<ReadonlyArray<OldEvent>, Unavailable>
+    readonly removeOldest: (
+      records: Records,
+      now: DateTime.Utc,
+      age: Duration.Duration,
+    ) => Effect.Effect<number | null, Unavailable>
     /**
-     * Removes those of the events that have no pending delivery, with their deliveries, attempts and finished jobs, in
-     * one transaction. Keeps jobs with an idempotency key, which stays valid as long as the job. Skips rows that are
-     * locked. Returns the number of removed events; `null` when another replica is removing events.
+     * Removes events that stayed behind their range and have no pending delivery any more, up to `limit`. Returns their
+     * number.
      */
-    readonly remove: (events: ReadonlyArray<OldEvent>) => Effect.Effect<number | null, Unavailable>
+    readonly removeLeft: (limit: number) => Effect.Effect<number, Unavailable>
     /**
-     * Removes the first canceled jobs from before `before`, which have no event, up to `limit`. Keeps jobs with an
-     * idempotency key. Returns the number of removed jobs.
+     * Removes the first jobs that finished before `before` and before the oldest range, and have no event, up to
+     * `limit`. Keeps jobs with an idempotency key, which stays valid as long as the job. Returns their number.
      */
-    readonly removeCanceled: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
-    /**
-     * Removes the first entries of the audit log from before `before`, up to `limit`. Returns the number of removed
-     * ones.
-     */
-    readonly removeEntries: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
+    readonly removeJobs: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
@@ -59,23 +56,20 @@ export const AuditRetentionDays = Context.Reference<number | undefined>(
   },
 )
 
-/** Deliveries that one transaction removes, which takes some tens of milliseconds. */
-const maxRemovedDeliveries = 2_000
-/** Canceled jobs, or entries of the audit log, that one statement removes. */
+/** Ranges in the time that records are kept: each statement that reads all of them pays for each. */
+const rangesKept = 12
+/** The shortest range. */
+const minRange = Duration.hours(1)
+/** Rows that one statement removes. */
 const maxRemovedRows = 1_000
 /** The pause after a batch. It leaves the database to requests and deliveries for most of the time. */
 const batchPause = Duration.millis(200)
-
-const logSkipped = ({ id }: OldEvent, cause: Cause.Cause<Unavailable>) =>
-  Effect.logWarning("An old event is not removed; the next run tries again", cause).pipe(
-    Effect.annotateLogs({ eventId: id }),
-  )
 
 /** Removes webhooks, jobs and entries of the audit log after their retention. */
 export class Retention extends Context.Service<
   Retention,
   {
-    /** Removes all of them after their retention, batch by batch. Returns the number of events. */
+    /** Prepares the next ranges, and removes everything after its retention. Returns the number of events. */
     readonly removeOld: Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention") {
@@ -85,17 +79,17 @@ export class Retention extends Context.Service<
       const repository = yield* RetentionRepository
       const [days, auditDays] = [yield* RetentionDays, yield* AuditRetentionDays]
 
-      /** Removes a batch. Returns `undefined` when it fails. */
-      const remove = (events: ReadonlyArray<OldEvent>) =>
-        repository
-          .remove(events)
-          .pipe(
-            Effect.catchCause((cause) =>
-              Cause.hasInterruptsOnly(cause)
-                ? Effect.failCause(cause)
-                : Effect.as(events.length > 1 ? Effect.void : logSkipped(events[0]!, cause), undefined),
-            ),
-          )
+      const removeRanges = Effect.fnUntraced(function* (records: Records, days: number, now: DateTime.Utc) {
+        const age = Duration.days(days)
+        yield* repository.prepare(records, now, Duration.max(minRange, Duration.divideUnsafe(age, rangesKept)))
+        let total = 0
+        let removed: number | null = 0
+        while (removed !== null) {
+          removed = yield* repository.removeOldest(records, now, age)
+          total += removed ?? 0
+        }
+        return total
+      })
 
       const removeAll = (remove: (limit: number) => Effect.Effect<number, Unavailable>) =>
         Effect.repeat(remove(maxRemovedRows), {
@@ -103,36 +97,13 @@ export class Retention extends Context.Service<
           schedule: Schedule.spaced(batchPause),
         })
 
-      const removeEvents = Effect.fnUntraced(function* (before: DateTime.Utc) {
-        let total = 0
-        let limit = maxRemovedDeliveries
-        let after = ""
-        while (true) {
-          const events = yield* repository.findOld({ after, before, limit })
-          if (events.length === 0) return total
-          const removed = yield* remove(events)
-          if (removed === null) return total
-          if (removed === undefined && events.length > 1) {
-            limit = Math.max(1, Math.floor(Math.min(limit, events.length) / 2))
-          } else {
-            limit = Math.min(maxRemovedDeliveries, limit * 2)
-            after = events.at(-1)!.id
-            total += removed ?? 0
-          }
-          yield* Effect.sleep(batchPause)
-        }
-      })
-
       const removeOld = Effect.gen(function* () {
         const now = yield* DateTime.now
-        if (auditDays !== undefined) {
-          const before = DateTime.subtract(now, { days: auditDays })
-          yield* removeAll((limit) => repository.removeEntries(before, limit))
-        }
+        if (auditDays !== undefined) yield* removeRanges("audit", auditDays, now)
         if (days === undefined) return 0
-        const before = DateTime.subtract(now, { days })
-        const removed = yield* removeEvents(before)
-        yield* removeAll((limit) => repository.removeCanceled(before, limit))
+        const removed = yield* removeRanges("webhooks", days, now)
+        yield* removeAll(repository.removeLeft)
+        yield* removeAll((limit) => repository.removeJobs(DateTime.subtract(now, { days }), limit))
         return removed
       }).pipe(Effect.withSpan("Retention.removeOld"))
 

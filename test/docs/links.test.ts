@@ -55,6 +55,7 @@ const ofTests: Readonly<Record<string, string>> = {
   ABUSE_RUNS: "test/http/abuse/generated.test.ts",
   ABUSE_SEED: "test/http/abuse/generated.test.ts",
   CHROMIUM_PATH: "test/support/browser.ts",
+  EVENTS: "test/faults/retention.test.ts",
   ORDERED: "test/faults/ownEvents.test.ts",
   UPDATE_LAYOUTS: "test/console/layout.test.ts",
   RACES: "test/faults/races.test.ts",

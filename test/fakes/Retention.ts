@@ -1,4 +1,4 @@
-import { DateTime, Effect, Layer } from "effect"
+import { DateTime, Duration, Effect, Layer } from "effect"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 
@@ -7,49 +7,48 @@ export const layer = Layer.effect(
   RetentionRepository,
   Effect.map(WebhookWorld, ({ audit, deliveries, events, jobs }) => {
     const deliveriesOf = (event: string) => [...deliveries.values()].filter(({ row }) => row.event_id === event)
+    let rangeMillis = 1
+    const endOfRange = (time: DateTime.Utc) =>
+      DateTime.makeUnsafe((Math.floor(DateTime.toEpochMillis(time) / rangeMillis) + 1) * rangeMillis)
     return RetentionRepository.of({
-      findOld: ({ after, before, limit }) =>
-        Effect.sync(() => {
-          let rows = 0
-          return [...events.values()]
-            .filter(({ createdAt, id }) => id > after && DateTime.isLessThan(createdAt, before))
-            .sort((a, b) => (a.id < b.id ? -1 : 1))
-            .filter(({ id }, n) => {
-              rows += Math.max(1, deliveriesOf(id).length)
-              return n === 0 || rows <= limit
-            })
-            .map(({ id, jobId }) => ({ id, jobId }))
-        }),
+      prepare: (_records, _now, range) => Effect.sync(() => void (rangeMillis = Duration.toMillis(range))),
 
-      remove: (old) =>
+      removeOldest: (records, now, age) =>
         Effect.sync(() => {
-          const removed = old.filter(
-            ({ id }) => events.has(id) && deliveriesOf(id).every(({ row }) => row.state !== "pending"),
+          const before = DateTime.subtractDuration(now, age)
+          if (records === "audit") {
+            const old = [...audit.values()].filter(({ row }) =>
+              DateTime.isLessThanOrEqualTo(endOfRange(row.at), before),
+            )
+            for (const { row } of old) audit.delete(row.id)
+            return old.length === 0 ? null : old.length
+          }
+          const old = [...events.values()].filter(
+            ({ createdAt, id }) =>
+              DateTime.isLessThanOrEqualTo(endOfRange(createdAt), before) &&
+              deliveriesOf(id).every(({ row }) => row.state !== "pending"),
           )
-          for (const { id, jobId } of removed) {
+          for (const { id } of old) {
             for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
             events.delete(id)
-            if (jobId !== null && jobs.get(jobId)!.idempotencyKey === null) jobs.delete(jobId)
           }
-          return removed.length
+          return old.length === 0 ? null : old.length
         }),
 
-      removeCanceled: (before, limit) =>
+      removeLeft: () => Effect.succeed(0),
+
+      removeJobs: (before, limit) =>
         Effect.sync(() => {
+          const withEvent = new Set([...events.values()].map(({ jobId }) => jobId))
           const old = [...jobs.values()].filter(
             ({ idempotencyKey, row }) =>
-              row.status === "canceled" && idempotencyKey === null && DateTime.isLessThan(row.finished_at!, before),
+              row.finished_at !== null &&
+              idempotencyKey === null &&
+              DateTime.isLessThan(row.finished_at, before) &&
+              !withEvent.has(row.job_id),
           )
           for (const { row } of old.slice(0, limit)) jobs.delete(row.job_id)
           return Math.min(old.length, limit)
-        }),
-
-      removeEntries: (before, limit) =>
-        Effect.sync(() => {
-          const first = [...audit.values()].map(({ row }) => row).toSorted((a, b) => (a.id < b.id ? -1 : 1))
-          const old = first.slice(0, limit).filter(({ at }) => DateTime.isLessThan(at, before))
-          for (const { id } of old) audit.delete(id)
-          return old.length
         }),
     })
   }),

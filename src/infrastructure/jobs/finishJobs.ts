@@ -26,7 +26,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { laneHeads } from "../webhooks/lanes.ts"
 import { type LaneHead, queuePositions } from "../webhooks/queuePositions.ts"
-import { inlineReceivers, insertDeliveries, wantsType } from "../webhooks/insertEvents.ts"
+import { deliveryIdOf, inlineReceivers, insertDeliveries, wantsType } from "../webhooks/insertEvents.ts"
 
 /** Reports of an org that share a statement. */
 const maxReports = 64
@@ -220,9 +220,9 @@ const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, 
   const to = receivers(job, candidates[outcome.status])
   const id = yield* random.ulid
   const lane = job.callback_url === null ? null : callbackLane(end.orgId, job.callback_url)
-  const deliveries = yield* Effect.forEach(to.slice(0, inlineReceivers), ({ endpointId, state }) =>
-    Effect.map(random.ulid, (id) => ({ id, endpointId, state, lane: endpointId === null ? lane : null })),
-  )
+  const deliveries = to.slice(0, inlineReceivers).map(({ endpointId, state }, n) => {
+    return { id: deliveryIdOf(id, n), endpointId, state, lane: endpointId === null ? lane : null }
+  })
   return {
     id,
     type: jobEventType(outcome.status),

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import { isOfOrg, texts } from "../database/fragments.ts"
+import { isAmong, isOfOrg, texts } from "../database/fragments.ts"
 import { eraseDocs } from "../docs/ProjectDocsRepository.ts"
 import { subtractStoredBytes } from "./storedBytes.ts"
 
@@ -78,7 +78,7 @@ const lockNext = (sql: Sql, table: string, { orgId }: Erasure, after: string, li
   )
 
 const byId = (sql: Sql, table: string, { orgId }: Erasure, ids: ReadonlyArray<string>) =>
-  sql`DELETE FROM ${sql(table)} WHERE ${isOfOrg(sql, orgId)} AND id = ANY(${texts(ids)})`
+  sql`DELETE FROM ${sql(table)} WHERE ${isOfOrg(sql, orgId)} AND id = ANY(${texts(ids)}) AND ${isAmong(sql, "id", ids)}`
 
 /** Erases a table that has an index by org and id. */
 const table =
@@ -118,7 +118,7 @@ const eraseOfKeys = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, i
   yield* sql`DELETE FROM idempotency_keys WHERE caller = ANY(${texts(ids)})`
 })
 
-/** Erases jobs by the index of their states; they have none by org and id. Their events go with them. */
+/** Erases jobs by the index of their states; they have none by org and id. */
 const jobs: Step = (sql, { orgId }, after, limit) =>
   Effect.gen(function* () {
     const [status = "", id = ""] = after.split("\n")
@@ -127,7 +127,6 @@ const jobs: Step = (sql, { orgId }, after, limit) =>
       ORDER BY status, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
     const ids = rows.map((row) => row.id)
     if (ids.length === 0) return { rows: 0, last: null }
-    yield* sql`DELETE FROM events WHERE ${isOfOrg(sql, orgId)} AND job_id = ANY(${texts(ids)})`
     yield* byId(sql, "jobs", { orgId, projectId: null }, ids)
     const last = rows.at(-1)!
     return { rows: ids.length, last: ids.length === limit ? `${last.status}\n${last.id}` : null }
@@ -137,9 +136,11 @@ const eraseAttempts = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure,
   // By the primary key: the lane of a delivery is the one that it is pending in.
   yield* sql`
     DELETE FROM pending_deliveries p USING unnest(${texts(ids)}) AS gone (id)
-    JOIN deliveries d ON d.id = gone.id
+    CROSS JOIN LATERAL (SELECT id, org_id, lane FROM deliveries WHERE id = gone.id OFFSET 0) AS d
     WHERE p.lane = d.lane AND p.delivery_id = d.id AND ${isOfOrg(sql, orgId, "d.org_id")}`
-  yield* sql`DELETE FROM delivery_attempts WHERE ${isOfOrg(sql, orgId)} AND delivery_id = ANY(${texts(ids)})`
+  yield* sql`
+    DELETE FROM delivery_attempts
+    WHERE ${isOfOrg(sql, orgId)} AND delivery_id = ANY(${texts(ids)}) AND ${isAmong(sql, "delivery_id", ids)}`
 })
 
 /** The lanes of an org's callbacks begin with its id and a space. */
@@ -166,7 +167,7 @@ const otherSweeps: Step = (sql, { orgId }, _, limit) =>
 /**
  * The steps of an org's erasure. Every table with a column `org_id` is here or goes with one that is, but for the audit
  * log, which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/erasure.ts` reads the
- * catalog. First what makes new rows, and what others want: names, then schedules, then the jobs before their events.
+ * catalog. First what makes new rows, and what others want: names, then schedules.
  */
 const orgSteps: ReadonlyArray<NamedStep> = [
   ["projects", table("projects")],
@@ -181,6 +182,7 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["signingKeys", unordered("org_signing_keys")],
   ["deliveries", table("deliveries", eraseAttempts)],
   ["events", table("events")],
+  ["eventKeys", unordered("event_keys")],
   ["jobs", jobs],
   ["deployments", table("deployments")],
   ["callbacks", failingCallbacks],

@@ -1,15 +1,296 @@
-import { DateTime, Effect, Layer, Schedule } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
-import { type OldEvent, Retention, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
+import { DateTime, Duration, Effect, Layer, Schedule } from "effect"
+import { SqlClient, SqlError, type Statement } from "effect/sql"
+import type { Unavailable } from "../../domain/Errors.ts"
+import { type Records, Retention, RetentionRepository } from "../../domain/Retention.ts"
 import { serviceEventTypes } from "../../domain/webhooks/EventPatterns.ts"
-import { texts } from "../database/fragments.ts"
+import { idAt, texts, timeOfId } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/storedBytes.ts"
+import { isOfEvent } from "../webhooks/insertEvents.ts"
 import { stateNow } from "../webhooks/lanes.ts"
 
-interface EventRow extends OldEvent {
-  readonly createdAt: Date
+/*
+ * A range of time is a partition of each table of the records (ADR 32). Its name ends with its lower bound, the
+ * beginning of an id, and it ends where the next one begins: `events_01JDZ…`. The last has no upper bound. `events_old`
+ * has what is older than the first range. A range that is being removed is no partition any more: `gone_events_01JDZ…`.
+ */
+
+/** A table of records, with the column that begins with their time. */
+interface Table {
+  readonly name: string
+  readonly key: "id" | "delivery_id"
+  /** SQL: the bytes of a row that the usage of its org counts. */
+  readonly bytes?: string
 }
+
+const isOfService = `type IN (${serviceEventTypes.map((type) => `'${type}'`).join(", ")})`
+
+/** The tables of records, the one that is counted first. */
+const tables: Readonly<Record<Records, ReadonlyArray<Table>>> = {
+  webhooks: [
+    // Events of the service's own do not count: nobody stored them.
+    { name: "events", key: "id", bytes: `CASE WHEN ${isOfService} THEN 0 ELSE ${bytesOf("event")} END` },
+    { name: "deliveries", key: "id", bytes: bytesOf("delivery") },
+    { name: "delivery_attempts", key: "delivery_id", bytes: bytesOf("attempt") },
+  ],
+  audit: [{ name: "audit_log", key: "id" }],
+}
+
+/**
+ * Limits of the wait for each lock, and of all that is done while it is held, in milliseconds. Requests wait meanwhile.
+ * The second doubles with each try: on a machine without free CPU, even a change of the catalog takes longer.
+ */
+const lockMillis = 30
+const statementMillis = 100
+/** Tries to get the locks. */
+const lockRetries = Schedule.max([Schedule.spaced("500 millis"), Schedule.recurs(4)])
+/** Events with pending deliveries that are moved out of a range. With more, the range waits. */
+const maxMoved = 1_000
+/** Rows that one statement reads to sum their bytes. */
+const summedRows = 50_000
+
+type Sql = SqlClient.SqlClient
+
+const stateOf = ({ reason }: SqlError.SqlError) => (reason.cause as { readonly code?: string } | undefined)?.code ?? ""
+/** SQLSTATEs of lock_timeout and statement_timeout. */
+const slowStates = new Set(["55P03", "57014"])
+/** SQLSTATEs of a table that another replica has just removed or created. */
+const otherStates = new Set(["42P01", "42P07"])
+const isSlow = (error: SqlError.SqlError | Unavailable) => SqlError.isSqlError(error) && slowStates.has(stateOf(error))
+const isOther = (error: SqlError.SqlError | Unavailable) =>
+  SqlError.isSqlError(error) && otherStates.has(stateOf(error))
+
+/** Fails with `removed` when the table is gone: another replica has dropped it. */
+const bounded = <A, R>(effect: Effect.Effect<A, SqlError.SqlError, R>) =>
+  effect.pipe(
+    Effect.mapError((error) => (stateOf(error) === "42P01" ? ("removed" as const) : error)),
+    orUnavailableWithin("sweep"),
+  )
+
+const partition = (table: Table, low: string) => `${table.name}_${low.toLowerCase()}`
+
+/** The lower bounds of the ranges, oldest first: those that are partitions, or those that are being removed. */
+const lowsOf = (sql: Sql, records: Records, prefix: "" | "gone_" = "") => {
+  const name = `${prefix}${tables[records][0]!.name}_`
+  return Effect.map(
+    sql<{ low: string }>`
+      SELECT upper(substr(relname, ${name.length + 1})) AS low FROM pg_class
+      WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND starts_with(relname, ${name})
+        AND relname <> ${`${name}old`} ORDER BY low`,
+    (rows) => rows.map(({ low }) => low),
+  )
+}
+
+/** The earlier of a time of this process and of the database: a clock that is ahead must remove nothing. */
+const earliest = (sql: Sql, now: DateTime.Utc) =>
+  Effect.map(sql<{ now: Date }>`SELECT now() AS now`, ([row]) =>
+    Math.min(DateTime.toEpochMillis(now), row!.now.getTime()),
+  )
+
+/**
+ * Changes partitions, in a transaction that no request waits for longer than some milliseconds: it gives way to whoever
+ * holds a table. One replica at a time. Returns `null` when it has given way.
+ *
+ * @param locked the statements, which run in one round trip with the locks; nothing else is sent while they are held
+ * @param prepare runs before the tables are locked
+ * @param rest runs at the end of the transaction
+ */
+const whileLocked = <A>(
+  sql: Sql,
+  records: Records,
+  locked: ReadonlyArray<string>,
+  rest: Effect.Effect<A, SqlError.SqlError | Unavailable>,
+  prepare: Effect.Effect<unknown, SqlError.SqlError> = Effect.void,
+) => {
+  let tries = 0
+  return Effect.gen(function* () {
+    const limit = statementMillis * 2 ** tries++
+    const [lock] = yield* sql<{ ours: boolean }>`
+      SELECT pg_try_advisory_xact_lock(hashtextextended('gatehouse:retention', 0)) AS ours`
+    if (!lock!.ours) return null
+    yield* prepare
+    yield* sql`SELECT set_config('lock_timeout', ${`${lockMillis}ms`}, true), set_config('statement_timeout', ${`${limit}ms`}, true)`
+    // Only the parents: every statement of a request begins with them.
+    const locks = tables[records].map(({ name }) => `LOCK TABLE ONLY ${name} IN ACCESS EXCLUSIVE MODE`)
+    yield* sql.unsafe(`DO $do$ BEGIN ${[...locks, ...locked].join("; ")}; END $do$`)
+    return yield* rest
+  }).pipe(
+    sql.withTransaction,
+    Effect.retry({ while: isSlow, schedule: lockRetries }),
+    Effect.catchIf(isSlow, () =>
+      Effect.as(Effect.logInfo(`A partition of ${tables[records][0]!.name} is locked; it is tried again`), null),
+    ),
+    Effect.catchIf(isOther, () => Effect.succeed(null)),
+  )
+}
+
+/** SQL: the columns of a table that a row can be inserted with. */
+const columnsOf = (sql: Sql, { name }: Table) =>
+  Effect.map(
+    sql<{ columns: string }>`
+      SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) AS columns FROM pg_attribute
+      WHERE attrelid = ${name}::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''`,
+    ([row]) => row!.columns,
+  )
+
+/** The rows of events in a table that has them. */
+const rowsOf = (sql: Sql, { key, name }: Table, from: string, events: ReadonlyArray<string>) =>
+  name === "events"
+    ? sql`id = ANY(${texts(events)})`
+    : sql`${sql(key)} = ANY(ARRAY(
+        SELECT own.key FROM unnest(${texts(events)}) AS e (id)
+        CROSS JOIN LATERAL (SELECT ${sql(key)} AS key FROM ${sql(from)} WHERE ${isOfEvent(sql, key, "e.id")} OFFSET 0) AS own))`
+
+/** Moves the rows of a table that is no partition to the partitions that they belong to. */
+const moveRows = Effect.fnUntraced(function* (sql: Sql, table: Table, from: string, condition: Statement.Fragment) {
+  const columns = sql.literal(yield* columnsOf(sql, table))
+  yield* sql`
+    WITH moved AS (DELETE FROM ${sql(from)} WHERE ${condition} RETURNING ${columns})
+    INSERT INTO ${sql(table.name)} (${columns}) SELECT * FROM moved`
+})
+
+/** Creates a table for a range, with the settings of the last one. It becomes a partition later. */
+const createTable = Effect.fnUntraced(function* (sql: Sql, table: Table, last: string, low: string) {
+  const name = partition(table, low)
+  yield* sql.unsafe(`CREATE TABLE ${name} (LIKE ${table.name} INCLUDING ALL)`)
+  const settings = yield* sql<{ setting: string }>`
+    SELECT format('SET (%s)', array_to_string(reloptions, ', ')) AS setting FROM pg_class
+    WHERE oid = ${partition(table, last)}::regclass AND reloptions IS NOT NULL
+    UNION ALL SELECT format('ALTER COLUMN %I SET (%s)', attname, array_to_string(attoptions, ', ')) FROM pg_attribute
+    WHERE attrelid = ${partition(table, last)}::regclass AND attoptions IS NOT NULL`
+  for (const { setting } of settings) yield* sql.unsafe(`ALTER TABLE ${name} ${setting}`)
+})
+
+/**
+ * The statements that end the last range at `low`, where a new one begins. Rows of a clock that is far ahead move to
+ * the new one.
+ */
+const splitLast = (sql: Sql, records: Records, last: string, low: string) =>
+  Effect.map(
+    Effect.forEach(tables[records], (table) =>
+      Effect.map(columnsOf(sql, table), (columns) => {
+        const [name, old] = [table.name, partition(table, last)]
+        return [
+          `ALTER TABLE ${name} DETACH PARTITION ${old}`,
+          `ALTER TABLE ${name} ATTACH PARTITION ${partition(table, low)} FOR VALUES FROM ('${low}') TO (MAXVALUE)`,
+          `WITH moved AS (DELETE FROM ${old} WHERE ${table.key} >= '${low}' RETURNING ${columns})
+            INSERT INTO ${name} (${columns}) SELECT * FROM moved`,
+          `ALTER TABLE ${name} ATTACH PARTITION ${old} FOR VALUES FROM ('${last}') TO ('${low}')`,
+        ]
+      }),
+    ),
+    (statements) => statements.flat(),
+  )
+
+/** SQL: the events with pending deliveries among those of a table of deliveries. */
+const eventsPending = (sql: Sql, deliveries: string, before: string, limit: number) => sql<{ id: string }>`
+  SELECT DISTINCT event_id AS id FROM (SELECT event_id, delivery_id FROM pending_deliveries WHERE delivery_id < ${before}) AS p
+  WHERE EXISTS (SELECT FROM ${sql(deliveries)} WHERE id = p.delivery_id) LIMIT ${limit}`
+
+/**
+ * SQL: whether a sweep of deliveries before `high` is open: what it includes is pending, whatever its row says. An id
+ * may be an hour older than the time of its row.
+ */
+const hasSweep = (high: string) => `EXISTS (
+  SELECT FROM sweeps WHERE kind = 'recover' AND since < '${new Date(timeOfId(high) + 3_600_000).toISOString()}'
+    OR kind = 'deliver' AND event_id < '${high}' OR kind = 'emit' AND receivers[1] < '${high}')`
+
+/** Moves events with everything of them from a range that is being removed to `events_old`. */
+const moveEvents = (sql: Sql, low: string, events: ReadonlyArray<string>) =>
+  events.length === 0
+    ? Effect.void
+    : Effect.forEach(tables.webhooks, (table) => {
+        const from = `gone_${partition(table, low)}`
+        return moveRows(sql, table, from, rowsOf(sql, table, from, events))
+      })
+
+/** Forgets the idempotency keys of the events of a range, but for those that stay. */
+const forgetKeys = (sql: Sql, high: string, staying: ReadonlyArray<string>) =>
+  sql`
+    DELETE FROM event_keys WHERE event_id = ANY(ARRAY(
+      SELECT event_id FROM event_keys k WHERE event_id < ${high} AND event_id <> ALL(${texts(staying)})
+        AND NOT EXISTS (SELECT FROM events_old WHERE id = k.event_id)
+      ORDER BY event_id LIMIT 1000)) RETURNING 1`.pipe(
+    orUnavailableWithin("sweep"),
+    Effect.repeat({ while: (rows) => rows.length === 1_000 }),
+  )
+
+/** Makes the oldest range no partition any more: from the commit on, nobody sees it. `null` when it has to wait. */
+const detachOldest = Effect.fnUntraced(function* (sql: Sql, records: Records, low: string, high: string) {
+  const statements = tables[records].flatMap((table) => {
+    const [name, old] = [table.name, partition(table, low)]
+    return [
+      `ALTER TABLE ${name} DETACH PARTITION ${old}`,
+      `ALTER TABLE ${old} RENAME TO gone_${old}`,
+      `ALTER TABLE ${name} DETACH PARTITION ${name}_old`,
+      `ALTER TABLE ${name} ATTACH PARTITION ${name}_old FOR VALUES FROM (MINVALUE) TO ('${high}')`,
+    ]
+  })
+  if (records === "audit") return yield* whileLocked(sql, records, statements, Effect.succeed(low))
+  const pending = yield* eventsPending(sql, "deliveries", high, maxMoved + 1)
+  const [open] = yield* sql<{ sweep: boolean }>`SELECT ${sql.literal(hasSweep(high))} AS sweep`
+  if (pending.length > maxMoved || open!.sweep) return null
+  const events = pending.map(({ id }) => id)
+  yield* forgetKeys(sql, high, events)
+  const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`
+  const move = Effect.as(moveEvents(sql, low, events), low)
+  return yield* whileLocked(sql, records, [wait, ...statements], move)
+})
+
+/** Bytes by org, and the number of rows. */
+const sumRows = Effect.fnUntraced(function* (sql: Sql, table: Table, name: string, bytes: Map<string, number>) {
+  let after: string | null = ""
+  let count = 0
+  while (after !== null) {
+    const { rows, upTo }: { rows: ReadonlyArray<{ orgId: string; bytes: number; rows: number }>; upTo: string | null } =
+      yield* Effect.gen(function* () {
+        const key = sql(table.key)
+        const [last] = yield* sql<{ key: string }>`
+          SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key} LIMIT 1 OFFSET ${summedRows - 1}`
+        const rows = yield* sql<{ orgId: string; bytes: number; rows: number }>`
+          SELECT org_id AS "orgId", sum(${sql.literal(table.bytes ?? "0")})::float8 AS bytes, count(*)::int AS rows
+          FROM ${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}
+          GROUP BY org_id`
+        return { rows, upTo: last?.key ?? null }
+      }).pipe(bounded)
+    for (const row of rows) {
+      bytes.set(row.orgId, (bytes.get(row.orgId) ?? 0) + row.bytes)
+      count += row.rows
+    }
+    after = upTo
+  }
+  return count
+})
+
+/**
+ * Drops a range that is no partition any more. Nobody reads or locks it, so this may take as long as it needs; a
+ * replica that is stopped meanwhile leaves it to the next run. What has become pending while the range was removed
+ * returns first. Returns the number of rows of the first table.
+ */
+const dropGone = Effect.fnUntraced(function* (sql: Sql, records: Records, low: string) {
+  const gone = (table: Table) => `gone_${partition(table, low)}`
+  if (records === "webhooks") {
+    yield* Effect.gen(function* () {
+      const events = yield* eventsPending(sql, gone(tables.webhooks[1]!), "~", maxMoved)
+      yield* moveEvents(
+        sql,
+        low,
+        events.map(({ id }) => id),
+      )
+      return events.length
+    }).pipe(sql.withTransaction, bounded, Effect.repeat({ while: (moved) => moved > 0 }))
+  }
+  const bytes = new Map<string, number>()
+  const counts: Array<number> = []
+  for (const table of tables[records]) {
+    if (table.bytes !== undefined || counts.length === 0) counts.push(yield* sumRows(sql, table, gone(table), bytes))
+  }
+  yield* Effect.gen(function* () {
+    for (const table of tables[records]) yield* sql.unsafe(`DROP TABLE ${gone(table)}`)
+    yield* subtractStoredBytes(sql, bytes)
+  }).pipe(sql.withTransaction, bounded)
+  return counts[0]!
+})
 
 /** Bytes that a statement has removed of an org. */
 interface Freed {
@@ -23,51 +304,30 @@ const sumByOrg = (freed: ReadonlyArray<Freed>) => {
   return bytes
 }
 
-/**
- * Reads the next events, with one row for each delivery, and one row for an event without deliveries. Both loops are
- * nested and follow the order of the events, so no more rows are read than returned.
- */
-const readDeliveries = (sql: SqlClient.SqlClient, { after, limit }: RetentionBatch) => sql<EventRow>`
-  SELECT e.id, e.job_id AS "jobId", e.created_at AS "createdAt"
-  FROM (SELECT id, job_id, created_at FROM events WHERE id > ${after} ORDER BY id LIMIT ${limit}) AS e
-  LEFT JOIN LATERAL (
-    SELECT 1 FROM deliveries WHERE job_id = e.job_id
-    UNION ALL SELECT 1 FROM deliveries WHERE event_id = e.id AND job_id IS NULL LIMIT ${limit + 1}
-  ) AS d ON true
-  LIMIT ${limit + 1}`
-
-/**
- * Locks what can be removed of these events: those whose deliveries are all locked by this call and not pending. A
- * delivery is pending by its row, or by a recovery that has not reached the row. Skips deliveries that others have
- * locked, and events whose sweep still inserts deliveries.
- */
-const lockRemovable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, old: ReadonlyArray<OldEvent>) {
-  const jobs = texts(old.flatMap(({ jobId }) => jobId ?? []))
-  const withoutJob = texts(old.filter(({ jobId }) => jobId === null).map(({ id }) => id))
-  // By job or event first: a plan that follows the order of the ids would read all deliveries.
-  const deliveries = yield* sql<{ id: string; event: string }>`
-    WITH found AS MATERIALIZED (
-      SELECT id FROM deliveries WHERE job_id = ANY(${jobs})
-      UNION ALL SELECT id FROM deliveries WHERE event_id = ANY(${withoutJob}) AND job_id IS NULL
+/** Removes events of `events_old` without a pending delivery, while nobody can make one pending. */
+const removeLeft = Effect.fnUntraced(function* (sql: Sql, limit: number) {
+  const found = yield* sql<{ id: string }>`
+    SELECT id FROM events_old e
+    WHERE NOT EXISTS (
+      SELECT FROM deliveries_old d WHERE ${isOfEvent(sql, "d.id", "e.id")} AND (d.state = 'pending' OR ${stateNow(sql)} = 'pending')
+    ) AND NOT EXISTS (
+      SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
+    ) ORDER BY id LIMIT ${limit}`
+  const ids = found.map(({ id }) => id)
+  const freed: Array<Freed> = []
+  for (const table of tables.webhooks) {
+    const old = `${table.name}_old`
+    freed.push(
+      ...(yield* sql<Freed>`
+        WITH gone AS (
+          DELETE FROM ${sql(old)} WHERE ${rowsOf(sql, table, old, ids)} RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes
+        )
+        SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`),
     )
-    SELECT d.id, d.event_id AS event FROM deliveries d
-    WHERE d.id = ANY(ARRAY(SELECT id FROM found)) AND d.state <> 'pending' AND ${stateNow(sql)} <> 'pending'
-    ORDER BY d.id FOR UPDATE OF d SKIP LOCKED`
-  const locked = Map.groupBy(deliveries, ({ event }) => event)
-  // A later statement than the one above: when the sweep of an event is done, all of its deliveries are counted here.
-  const events = yield* sql<{ id: string; job: string | null; deliveries: number }>`
-    SELECT e.id, e.job_id AS job, CASE WHEN e.job_id IS NULL
-      THEN (SELECT count(*)::int FROM deliveries d WHERE d.event_id = e.id AND d.job_id IS NULL)
-      ELSE (SELECT count(*)::int FROM deliveries d WHERE d.job_id = e.job_id) END AS deliveries
-    FROM events e WHERE e.id = ANY(${texts(old.map(({ id }) => id))})
-      AND NOT EXISTS (SELECT FROM sweeps s WHERE s.org_id = e.org_id
-        AND (s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)))`
-  const removable = events.filter(({ deliveries, id }) => deliveries === (locked.get(id)?.length ?? 0))
-  return {
-    events: removable.map(({ id }) => id),
-    jobs: removable.flatMap(({ job }) => job ?? []),
-    deliveries: removable.flatMap(({ id }) => locked.get(id) ?? []).map(({ id }) => id),
   }
+  yield* sql`DELETE FROM event_keys WHERE event_id = ANY(${texts(ids)})`
+  yield* subtractStoredBytes(sql, sumByOrg(freed))
+  return ids.length
 })
 
 /** The removal of old jobs and events in PostgreSQL. */
@@ -77,60 +337,58 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
 
     return RetentionRepository.of({
-      // Ids sort by time: old events are at the head of the primary key, and no others are read.
-      findOld: (batch) =>
-        readDeliveries(sql, batch).pipe(
-          Effect.map((rows) => {
-            const before = DateTime.toEpochMillis(batch.before)
-            const events = [...new Map(rows.map((row) => [row.id, row])).values()]
-            // The limit may have cut the deliveries of the last event.
-            const complete = rows.length > batch.limit && events.length > 1 ? events.slice(0, -1) : events
-            return complete.filter(({ createdAt }) => createdAt.getTime() < before)
-          }),
-          orUnavailableWithin("sweep"),
-        ),
-
-      remove: (events) =>
+      prepare: (records, now, range) =>
         Effect.gen(function* () {
-          // One replica at a time: two would skip the deliveries that the other has locked.
-          const [lock] = yield* sql<{ ours: boolean }>`
-            SELECT pg_try_advisory_xact_lock(hashtextextended('gatehouse:retention', 0)) AS ours`
-          if (!lock!.ours) return null
-          const removable = yield* lockRemovable(sql, events)
-          // Separate statements, so that they see an attempt that was recorded just before its delivery was locked.
-          const gone = (deleted: Statement.Fragment, bytes: Statement.Fragment) => sql<Freed>`
-            WITH gone AS (${deleted} RETURNING org_id, ${bytes} AS bytes)
-            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`
-          const sized = (kind: Parameters<typeof bytesOf>[0]) => sql.literal(bytesOf(kind))
-          const deliveries = texts(removable.deliveries)
-          const freed = [
-            yield* gone(sql`DELETE FROM delivery_attempts WHERE delivery_id = ANY(${deliveries})`, sized("attempt")),
-            yield* gone(sql`DELETE FROM deliveries WHERE id = ANY(${deliveries})`, sized("delivery")),
-            yield* gone(
-              sql`DELETE FROM events WHERE id = ANY(${texts(removable.events)})`,
-              // Events of the service's own do not count: nobody stored them.
-              sql`CASE WHEN type = ANY(${texts(serviceEventTypes)}) THEN 0 ELSE ${sized("event")} END`,
-            ),
-            yield* gone(
-              // By id first: a plan could otherwise read all jobs without an idempotency key.
-              sql`
-                DELETE FROM jobs WHERE id = ANY(ARRAY(
-                  SELECT id FROM (SELECT id, idempotency_key FROM jobs WHERE id = ANY(${texts(removable.jobs)}) OFFSET 0) AS found
-                  WHERE idempotency_key IS NULL))`,
-              sized("job"),
-            ),
-          ]
-          yield* subtractStoredBytes(sql, sumByOrg(freed.flat()))
-          return removable.events.length
-        }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+          const [length, at] = [Duration.toMillis(range), yield* earliest(sql, now)]
+          let last = (yield* lowsOf(sql, records)).at(-1)!
+          for (let end = Math.floor(at / length) + 1; last <= idAt(at + length); end++) {
+            const low = idAt(end * length)
+            if (low <= last) continue
+            const [from, all] = [last, tables[records]]
+            const create = Effect.forEach(all, (table) => createTable(sql, table, from, low))
+            const split = yield* splitLast(sql, records, from, low)
+            const isSplit = yield* whileLocked(sql, records, split, Effect.succeed(low), create)
+            if (isSplit === null) return
+            last = low
+          }
+        }).pipe(orUnavailableWithin("sweep")),
 
-      removeCanceled: (before, limit) =>
+      removeOldest: (records, now, age) =>
         Effect.gen(function* () {
+          let [gone] = yield* orUnavailableWithin("sweep")(lowsOf(sql, records, "gone_"))
+          if (gone === undefined) {
+            const isDetached = yield* orUnavailableWithin("sweep")(
+              Effect.gen(function* () {
+                const [low, high] = yield* lowsOf(sql, records)
+                const before = idAt((yield* earliest(sql, now)) - Duration.toMillis(age))
+                if (high === undefined || high > before) return null
+                return yield* detachOldest(sql, records, low!, high)
+              }),
+            )
+            if (isDetached === null) return null
+            ;[gone] = yield* orUnavailableWithin("sweep")(lowsOf(sql, records, "gone_"))
+          }
+          return gone === undefined ? null : yield* dropGone(sql, records, gone)
+        }).pipe(Effect.catch((error) => (error === "removed" ? Effect.succeed(null) : Effect.fail(error)))),
+
+      removeLeft: (limit) =>
+        Effect.gen(function* () {
+          const left = yield* sql`SELECT FROM events_old LIMIT 1`
+          return left.length === 0 ? 0 : ((yield* whileLocked(sql, "webhooks", [], removeLeft(sql, limit))) ?? 0)
+        }).pipe(orUnavailableWithin("sweep")),
+
+      removeJobs: (before, limit) =>
+        Effect.gen(function* () {
+          // A job goes after its event, so no job of a range is read.
+          const [oldest] = yield* lowsOf(sql, "webhooks")
+          const until = Math.min(DateTime.toEpochMillis(before), timeOfId(oldest!))
           const freed = yield* sql<Freed & { readonly jobs: number }>`
             WITH gone AS (
               DELETE FROM jobs WHERE id = ANY(ARRAY(
-                SELECT id FROM jobs
-                WHERE status = 'canceled' AND idempotency_key IS NULL AND finished_at < ${DateTime.toDateUtc(before)}
+                SELECT id FROM jobs j
+                WHERE finished_at < ${new Date(until)} AND idempotency_key IS NULL
+                  -- Not a join, which could read all events.
+                  AND (SELECT id FROM events WHERE job_id = j.id LIMIT 1) IS NULL
                 ORDER BY finished_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
               ))
               RETURNING org_id, ${sql.literal(bytesOf("job"))} AS bytes
@@ -139,21 +397,11 @@ export const layer = Layer.effect(
           yield* subtractStoredBytes(sql, sumByOrg(freed))
           return freed.reduce((sum, { jobs }) => sum + jobs, 0)
         }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
-
-      // Ids sort by time: old entries are at the head of the primary key, and no others are read.
-      removeEntries: (before, limit) =>
-        sql`
-          DELETE FROM audit_log WHERE id = ANY(ARRAY(
-            SELECT id FROM (SELECT id, at FROM audit_log ORDER BY id LIMIT ${limit}) AS oldest
-            WHERE at < ${DateTime.toDateUtc(before)})) RETURNING 1`.pipe(
-          Effect.map((removed) => removed.length),
-          orUnavailableWithin("sweep"),
-        ),
     })
   }),
 )
 
-/** Removes old jobs and events about every hour. The jitter spreads the work of replicas. */
+/** Removes what is past its retention about every minute. The jitter spreads the work of replicas. */
 export const retentionWorker = Layer.effectDiscard(
   Effect.gen(function* () {
     const { removeOld } = yield* Retention
@@ -163,7 +411,7 @@ export const retentionWorker = Layer.effectDiscard(
       ),
       Effect.catch((error) => Effect.logWarning(`Old events are not removed: ${error.error}`)),
       Effect.catchDefect((fault) => Effect.logError("Old events are not removed", fault)),
-      Effect.repeat(Schedule.jittered(Schedule.spaced("1 hour"))),
+      Effect.repeat(Schedule.jittered(Schedule.spaced("1 minute"))),
       Effect.forkScoped,
     )
   }),

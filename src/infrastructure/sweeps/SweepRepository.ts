@@ -1,5 +1,4 @@
 import { DateTime, Duration, Effect, Layer, Queue, Stream } from "effect"
-import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
@@ -91,7 +90,6 @@ const passErasure = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node:
 /** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
 const runBatch = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  random: SecureRandom.SecureRandom["Service"],
   sweep: SweepRow,
   now: DateTime.Utc,
   limit: number,
@@ -116,8 +114,9 @@ const runBatch = Effect.fnUntraced(function* (
       const left = sweep.receivers.filter((id) => id > sweep.done_to)
       const endpoints = left.slice(0, Math.min(limit, maxReceiversPerBatch))
       const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
-      const fan = { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, createdAt }
-      const deliveries = yield* fanOut(sql, random, fan)
+      const place = sweep.receivers.length - left.length
+      const fan = { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, place, createdAt }
+      const deliveries = yield* fanOut(sql, fan)
       return { rows: endpoints.length, deliveries, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
     }
     case "emit": {
@@ -137,7 +136,6 @@ export const layer = Layer.effect(
   SweepRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
     const nodes = yield* Nodes
 
@@ -161,7 +159,7 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
-          const batch: Batch = yield* runBatch(sql, random, sweep, now, limit, nodes)
+          const batch: Batch = yield* runBatch(sql, sweep, now, limit, nodes)
           const { deliveries = 0, doneTo, isWaiting = false, rows } = batch
           yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
           if (sweep.kind === "recover" || sweep.kind === "deliver") usage.notePending(sweep.org_id)

@@ -17,8 +17,17 @@ import {
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { endOfLane, isUnsuccessful, lastOfLane, queueColumns, stateNow, unsuccessfulStates } from "./lanes.ts"
 import { changedLanes, queuePositions } from "./queuePositions.ts"
+import { isOfEvent } from "./insertEvents.ts"
+import {
+  endOfLane,
+  isUnsuccessful,
+  lastOfLane,
+  queueColumns,
+  stateNow,
+  unsuccessfulDeliveries,
+  unsuccessfulStates,
+} from "./lanes.ts"
 
 /** The log of deliveries in PostgreSQL. */
 export const layer = Layer.effect(
@@ -84,7 +93,7 @@ const deliveryColumns = (sql: SqlClient.SqlClient) => sql`
 /** Joins a delivery `d` with its event `e` and its row in the queue `p`, if it has one. */
 const deliveryJoins = (sql: SqlClient.SqlClient) =>
   sql.literal(`
-    JOIN events e ON e.id = d.event_id
+    CROSS JOIN LATERAL (SELECT type, body FROM events WHERE id = d.event_id OFFSET 0) AS e
     LEFT JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id`)
 
 type Sql = SqlClient.SqlClient
@@ -137,21 +146,14 @@ const candidates = (
   const ofEndpoint = endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`
   const rows = (condition: Statement.Fragment) => sql`
     SELECT id FROM deliveries WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${condition} AND ${after} ORDER BY id DESC`
-  if (job_id !== undefined) {
+  if (job_id !== undefined || event_id !== undefined) {
+    const isWanted = job_id === undefined ? sql`id = ${event_id!}` : sql`job_id = ${job_id}`
     // Kept separate: to have them in order, a plan could read all deliveries of the org.
     return sql`
       SELECT id FROM (
-        SELECT id, endpoint_id FROM deliveries WHERE job_id = ${job_id} AND ${isOfOrg(sql, orgId)} OFFSET 0
-      ) AS of_job WHERE ${ofEndpoint} AND ${after} ORDER BY id DESC`
-  }
-  if (event_id !== undefined) {
-    // The deliveries of a job's event are found by the job.
-    const job = sql`(SELECT job_id FROM events WHERE id = ${event_id} AND ${isOfOrg(sql, orgId)})`
-    return sql`
-      SELECT id FROM (
-        SELECT id, endpoint_id FROM deliveries WHERE job_id = ${job} AND org_id = ${orgId}
-        UNION ALL
-        SELECT id, endpoint_id FROM deliveries WHERE event_id = ${event_id} AND job_id IS NULL AND org_id = ${orgId}
+        SELECT d.id, d.endpoint_id FROM events e CROSS JOIN LATERAL (
+          SELECT id, endpoint_id FROM deliveries WHERE ${isOfEvent(sql, "id", "e.id")} AND ${isOfOrg(sql, orgId)} OFFSET 0
+        ) AS d WHERE e.${isWanted} AND ${isOfOrg(sql, orgId, "e.org_id")} OFFSET 0
       ) AS of_event WHERE ${ofEndpoint} AND ${after} ORDER BY id DESC`
   }
   if (state === undefined || state === "delivered") return rows(all)
@@ -170,7 +172,7 @@ const candidates = (
         SELECT * FROM sweeps WHERE org_id = ${orgId} AND kind = 'recover' AND ${ofEndpoint} ORDER BY id ${limit}
       ) AS r CROSS JOIN LATERAL (
         SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
-          SELECT id FROM deliveries
+          SELECT id FROM ${unsuccessfulDeliveries(sql)}
           WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), sql.literal("r.endpoint_id"))}
             AND id > r.done_to AND created_at >= r.since AND (r.until IS NULL OR created_at < r.until) AND ${after}
           ORDER BY id DESC LIMIT ${page.limit + 1}
@@ -186,7 +188,7 @@ const candidates = (
       ? isUnsuccessful(sql, "org_id", state, orgId)
       : isUnsuccessful(sql, "endpoint_id", state, endpoint)
   const unsuccessful = sql`
-    SELECT id FROM deliveries WHERE ${ofState} AND ${isOfOrg(sql, orgId)} AND ${after} ORDER BY id DESC`
+    SELECT id FROM ${unsuccessfulDeliveries(sql)} WHERE ${ofState} AND ${isOfOrg(sql, orgId)} AND ${after} ORDER BY id DESC`
   if (state !== "canceled") return unsuccessful
   return sql`
     SELECT id FROM ((${unsuccessful} LIMIT ${maxReadPerPage}) UNION ${inEndedLanes}) AS candidates ORDER BY id DESC`
@@ -271,7 +273,7 @@ const queueAgain = (
       SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts,
         ${ordered ? end : sql`${at}::timestamptz`} AS due_at, d.org_id, octet_length(e.body) AS bytes,
         EXISTS (SELECT FROM pending_deliveries p WHERE ${isQueued}) AS queued_already
-      FROM deliveries d JOIN events e ON e.id = d.event_id
+      FROM deliveries d CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) AS e
       WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
     ), renewed AS (
       UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, parked = ${ordered}::boolean,
@@ -336,7 +338,7 @@ const firstCovered = (
   const end = until === null ? sql.literal("true") : sql`id < ${idAfter(until)} AND created_at < ${date(until)}`
   return sql`
     SELECT d.id, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
-      SELECT id, created_at FROM deliveries
+      SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
       WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), endpointId)} AND ${isOfOrg(sql, orgId)}
         AND id > ${idBefore(since)} AND id > ${doneTo} AND created_at >= ${date(since)} AND ${end}
       ORDER BY id LIMIT ${limit}::int
@@ -405,7 +407,7 @@ export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
       ${firstCovered(sql, recovery, "", maxCountedRecoveries)}
     ), canceled AS (
       SELECT d.created_at FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
-      JOIN deliveries d ON d.id = p.delivery_id
+      CROSS JOIN LATERAL (SELECT created_at FROM deliveries WHERE id = p.delivery_id OFFSET 0) AS d
       WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' LIMIT ${maxCountedRecoveries}
     )
     SELECT (SELECT count(*) FROM unsuccessful d WHERE NOT EXISTS (

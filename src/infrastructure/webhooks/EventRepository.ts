@@ -121,11 +121,16 @@ const insertAll = (
         ${column(({ event }) => topicsOf(event.type).join(" "))}, ${times(rows.map(({ event }) => event.createdAt))}
       ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, at, n)
       WHERE org_id IN (SELECT id FROM open)
+    ), keyed AS (
+      INSERT INTO event_keys (org_id, key, event_id)
+      -- In the order of the keys: two statements with the same keys must not wait for each other.
+      SELECT org_id, key, id FROM asked WHERE key IS NOT NULL ORDER BY org_id, key, n
+      ON CONFLICT DO NOTHING RETURNING event_id
     ), event AS (
       INSERT INTO events (id, org_id, type, body, idempotency_key, created_at)
-      -- In the order of the keys: two statements with the same keys must not wait for each other.
-      SELECT id, org_id, type, body, key, at FROM asked ORDER BY org_id, key, n
-      ON CONFLICT DO NOTHING RETURNING id
+      SELECT id, org_id, type, body, key, at FROM asked
+      WHERE key IS NULL OR id IN (SELECT event_id FROM keyed) ORDER BY n
+      RETURNING id
     ), ${deliverEvents(sql)}
     SELECT e.id, s.event_id IS NOT NULL AS "hasMore", coalesce(d.count, 0)::int AS deliveries,
       ${laneHeads(sql, "places")} AS heads
@@ -171,7 +176,7 @@ const findEarlier = (sql: SqlClient.SqlClient, orgId: string, keys: ReadonlyArra
   keys.length === 0
     ? Effect.succeed(new Map<string, string>())
     : sql<{ id: string; key: string }>`
-        SELECT id, idempotency_key AS key FROM events WHERE org_id = ${orgId} AND idempotency_key = ANY(${texts(keys)})`.pipe(
+        SELECT event_id AS id, key FROM event_keys WHERE org_id = ${orgId} AND key = ANY(${texts(keys)})`.pipe(
         Effect.map((rows) => new Map(rows.map(({ id, key }) => [key, id]))),
         orUnavailable,
       )

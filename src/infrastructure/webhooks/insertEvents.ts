@@ -1,5 +1,4 @@
 import { type DateTime, Effect } from "effect"
-import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
 import {
   type Candidate,
@@ -117,6 +116,8 @@ interface FanOut {
   readonly orgId: string
   readonly eventId: string
   readonly endpoints: ReadonlyArray<string>
+  /** The place of the first of them among all that a sweep inserts. */
+  readonly place: number
   /** When the event was created. */
   readonly createdAt: DateTime.Utc
 }
@@ -127,8 +128,7 @@ interface FanOut {
  */
 export const fanOut = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  random: SecureRandom.SecureRandom["Service"],
-  { orgId, eventId, endpoints, createdAt }: FanOut,
+  { orgId, eventId, endpoints, place, createdAt }: FanOut,
 ) {
   // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
   const candidates = yield* sql<Candidate & { readonly lane: string }>`
@@ -136,7 +136,8 @@ export const fanOut = Effect.fnUntraced(function* (
     WHERE org_id = ${orgId} AND id = ANY(${texts(endpoints)}) ORDER BY id FOR SHARE`
   const lanes = new Map(candidates.map(({ id, lane }) => [id, lane]))
   const to = endpointReceivers(candidates)
-  const ids = yield* Effect.forEach(to, () => random.ulid)
+  // From the highest number down: those that were inserted with the event have the lowest.
+  const ids = to.map(({ endpointId }) => deliveryIdOf(eventId, lastReceiver - place - endpoints.indexOf(endpointId!)))
   yield* sql`
     WITH receivers AS (
       SELECT r.*, ${eventId} AS event_id FROM unnest(${texts(ids)}, ${texts(to.map(({ endpointId }) => endpointId))},
@@ -150,17 +151,32 @@ export const fanOut = Effect.fnUntraced(function* (
   return to.length
 })
 
+/** The highest number of a receiver that has a delivery. The next one is that of the event's sweep. */
+const lastReceiver = 32_766
+
 /**
- * SQL: the id of a delivery that is inserted together with its event: the time of the event's ULID, the last 13 of its
- * 16 random characters, and the receiver's number in three digits. So the database can number deliveries that the
- * process cannot count. Ids of one process stay in the order of their events.
+ * The id of a delivery: the time of its event's ULID, the last 13 of its 16 random characters, and the receiver's
+ * number in three digits. So the deliveries of an event are a range of ids in the event's partition, and those of one
+ * process stay in the order of their events.
  *
- * @param event the event's id
  * @param number the receiver's number, below 32,768
  */
+export const deliveryIdOf = (eventId: string, number: number) =>
+  [10, 5, 0].reduce(
+    (id, shift) => id + base32Digits[(number >> shift) & 31]!,
+    `${eventId.slice(0, 10)}${eventId.slice(13)}`,
+  )
+
+/** SQL: `deliveryIdOf`, because the database can number deliveries that the process cannot count. */
 const deliveryId = (sql: SqlClient.SqlClient, event: string, number: string) => {
   const digit = (shift: number) => `substr('${base32Digits}', ((${number}) >> ${shift} & 31) + 1, 1)`
   return sql.literal(`left(${event}, 10) || substr(${event}, 14) || ${digit(10)} || ${digit(5)} || ${digit(0)}`)
+}
+
+/** SQL: whether a column has the id of a delivery of the event: a range of the primary key. */
+export const isOfEvent = (sql: SqlClient.SqlClient, column: string, event: string) => {
+  const head = `left(${event}, 10) || substr(${event}, 14)`
+  return sql.literal(`${column} >= ${head} || '000' AND ${column} <= ${head} || 'ZZZ'`)
 }
 
 /** Whether an endpoint has one of the topics as a pattern; reads its column `event_types`. */

@@ -155,6 +155,13 @@ export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
 export const unsuccessfulStates = (sql: SqlClient.SqlClient) =>
   sql.literal("(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)")
 
+/**
+ * The deliveries with their ids as the indexes of unsuccessful ones have them. The id alone fits the primary key, too:
+ * a plan whose statistics are from an empty partition would read all entries of that.
+ */
+export const unsuccessfulDeliveries = (sql: SqlClient.SqlClient) =>
+  sql.literal("(SELECT id || '' AS id, unsuccessful, org_id, endpoint_id, created_at FROM deliveries) AS d")
+
 /** Whether a delivery of an org or an endpoint has an unsuccessful state. Fits one index and no other. */
 export const isUnsuccessful = (
   sql: SqlClient.SqlClient,

@@ -11,7 +11,7 @@ import {
 } from "../../domain/webhooks/RetryDecision.ts"
 import { deactivated, makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { laneId } from "../../domain/webhooks/Slots.ts"
-import { date, integers, texts, times } from "../database/fragments.ts"
+import { date, integers, isAmong, texts, times } from "../database/fragments.ts"
 import { emitAll, emitted, eventRows } from "./emitEvents.ts"
 import { cancelLanes, type EndedLane, nextLane } from "./lanes.ts"
 
@@ -25,12 +25,14 @@ const integer = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecor
 const time = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => DateTime.Utc | null) =>
   times(records.map(f))
 
+const idsOf = (records: ReadonlyArray<AttemptRecord>) => records.map(({ delivery }) => delivery.deliveryId)
+
 /** The attempts whose claim is still valid: in the queue, or in the row of a delivery that was canceled in flight. */
 const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) =>
   sql<{ id: string }>`
     SELECT d.id FROM unnest(${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)})
       AS made (id, claim_id)
-    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.id OFFSET 0) d
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.id AND ${isAmong(sql, "id", idsOf(records))} OFFSET 0) d
     LEFT JOIN LATERAL (
       SELECT claim_id FROM pending_deliveries WHERE lane = d.lane AND delivery_id = d.id OFFSET 0
     ) p ON true
@@ -118,7 +120,9 @@ const moveOn = (
   ), held AS (
     SELECT made.*, d.last, p.place
     FROM made
-    CROSS JOIN LATERAL (SELECT d AS last FROM deliveries d WHERE id = made.id FOR NO KEY UPDATE) AS d
+    CROSS JOIN LATERAL (
+      SELECT d AS last FROM deliveries d WHERE id = made.id AND ${isAmong(sql, "id", idsOf(records))} FOR NO KEY UPDATE
+    ) AS d
     LEFT JOIN LATERAL (
       SELECT ctid AS place FROM pending_deliveries p
       WHERE p.lane = (d.last).lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
@@ -142,7 +146,7 @@ const moveOn = (
       attempt_failure = held.failure, attempt_error = held.error, attempt_body = held.body,
       -- A delivery that was canceled in flight stays canceled unless it succeeded.
       state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
-    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id
+    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id AND ${isAmong(sql, "d.id", idsOf(records))}
   ), written AS (
     INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
     SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,

@@ -64,7 +64,9 @@ const columns = Effect.flatMap(
     SELECT c.table_name AS table, c.column_name AS column, c.data_type AS type,
       c.is_nullable = 'NO' AND c.column_default IS NULL AND c.is_generated = 'NEVER' AS needed
     FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
-    WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE' ORDER BY c.table_name, c.ordinal_position`,
+    WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE'
+      -- The rows of partitions are those of their tables.
+      AND NOT (SELECT relispartition FROM pg_class WHERE oid = quote_ident(c.table_name)::regclass) ORDER BY c.table_name, c.ordinal_position`,
 )
 
 /** Returns a value for any column. Every text is the same, so that rows of different tables refer to each other. */

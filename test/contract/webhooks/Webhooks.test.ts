@@ -11,7 +11,6 @@ import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as PendingDeliveriesSql from "#src/infrastructure/webhooks/PendingDeliveries.ts"
-import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
 import * as SigningKeysSql from "#src/infrastructure/webhooks/SigningKeyRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as crypto from "../../fakes/crypto.ts"
@@ -38,7 +37,6 @@ import { outbox } from "./outbox.ts"
 import * as Paces from "./paces.ts"
 import { outboxRaces } from "./outboxRaces.ts"
 import { records } from "./records.ts"
-import { retention } from "../retention/retention.ts"
 import { retries } from "./retries.ts"
 import { schedules } from "../jobs/schedules.ts"
 import { shares } from "./shares.ts"
@@ -76,7 +74,6 @@ const tenants = Layer.mergeAll(
   JobsSql.layer,
   JobSchedulesSql.layer,
   PendingDeliveriesSql.layer,
-  RetentionSql.layer,
   SigningKeysSql.layer,
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
@@ -160,7 +157,6 @@ for (const [backend, repositories] of Object.entries(backends)) {
     endpointHealth(it)
     deliveryLog(it)
     retries(it)
-    retention(it)
     webhookPages(it)
   })
 }

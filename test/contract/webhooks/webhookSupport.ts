@@ -12,7 +12,6 @@ import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import type { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import type { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { PendingDeliveries } from "#src/domain/webhooks/PendingLimit.ts"
-import type { RetentionRepository } from "#src/domain/Retention.ts"
 import type { SigningKeyRepository } from "#src/domain/webhooks/Signatures.ts"
 import type { WebhookEndpointChanges } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -35,7 +34,6 @@ export type It<More = never> = Vitest.MethodsNonLive<
   | JobScheduleRepository
   | OrgRepository
   | PendingDeliveries
-  | RetentionRepository
   | SigningKeyRepository
   | WebhookEndpointRepository
 >

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { DateTime, Effect, Layer } from "effect"
+import { DateTime, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
 import { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
@@ -37,7 +37,7 @@ import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogReposit
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
-import { rowsRead } from "../../contract/boundedReads.ts"
+import { rowsRead, withoutAutovacuum } from "../../contract/boundedReads.ts"
 import {
   everyOrg,
   insertOrg,
@@ -271,7 +271,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["log.list of an event", 20, log.list(orgId, { event_id: id("e") }, page)],
     ["log.list of a job", 20, log.list(orgId, { job_id: id("j") }, page)],
     ["log.find", 1, Effect.ignore(log.find(orgId, id("d")))],
-    ["log.retry", 1, Effect.ignore(log.retry(orgId, id("d"), later))],
+    ["log.retry", 2, Effect.ignore(log.retry(orgId, id("d"), later))],
     ["log.recover", 900, log.recover(recovery, later)],
     [
       "log.recover after a cancellation",
@@ -325,14 +325,11 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["schedules.run", 10, Effect.flatMap(scheduled, (one) => schedules.run(orgId, one, `${one}j`, later))],
     ["schedules.runDue", 100, Effect.andThen(scheduled, schedules.runDue(batch))],
     ["schedules.runDue in turns", 100, Effect.andThen(scheduled, schedules.runDue({ ...batch, after: "" }))],
-    ["retention.findOld", 100, retention.findOld({ after: "", before: later, limit: 100 })],
-    [
-      "retention.remove",
-      600,
-      Effect.flatMap(retention.findOld({ after: "", before: later, limit: 100 }), retention.remove),
-    ],
-    ["retention.removeCanceled", 200, retention.removeCanceled(later, 100)],
-    ["retention.removeEntries", 250, retention.removeEntries(later, 100)],
+    // Ends a range that has rows already, as after a stop of the service.
+    ["retention.prepare", count, retention.prepare("webhooks", DateTime.add(now, { days: 2 }), Duration.hours(1))],
+    ["retention.removeOldest", 10, retention.removeOldest("webhooks", later, Duration.days(1))],
+    ["retention.removeLeft", 10, retention.removeLeft(100)],
+    ["retention.removeJobs", 200, retention.removeJobs(later, 100)],
     ["sweeps.next", 10, sweeps.next("", [])],
     ["sweeps.count", 10, sweeps.count(10)],
     ["sweeps.advance of a cancellation", 200, sweep("cancel")],
@@ -563,7 +560,7 @@ const checkStages = Effect.fnUntraced(function* <Stage>(
   moveTo: (place: Place, stage: Stage) => Effect.Effect<void, unknown, World>,
 ) {
   const sql = yield* SqlClient.SqlClient
-  for (const table of tables) yield* sql`ALTER TABLE ${sql(table)} SET (autovacuum_enabled = false)`
+  yield* withoutAutovacuum(tables)
   const now = DateTime.add(yield* DateTime.now, { days: -1 })
   const places: Array<Place> = []
   for (let n = 0; n < 2; n++) {

@@ -6,7 +6,7 @@ import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
-import { rowsRead } from "../../contract/boundedReads.ts"
+import { rowsRead, withoutAutovacuum } from "../../contract/boundedReads.ts"
 import { insertOrg } from "../../contract/support.ts"
 import {
   cancelJob,
@@ -68,12 +68,11 @@ describe("beside 100,000 jobs of the org and 20,000 orgs, a statement that was p
   // Seen failing: jobs were found by their org, with a page or two for each workflow: 2,154 pages to claim ten jobs.
   it.live("creates, claims and reports by its indexes", () =>
     Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
       const now = epoch()
       const { orgId } = yield* insertOrg()
       yield* insertEndpoint(orgId, { now })
       // Never analyzed, as after a restore.
-      for (const table of tables) yield* sql`ALTER TABLE ${sql(table)} SET (autovacuum_enabled = false)`
+      yield* withoutAutovacuum(tables)
       const leaseUntil = plus(now, 60)
       const claim = (workflows: ReadonlyArray<string> | undefined) =>
         jobs((all) => all.claim(orgId, { workflows, limit: 10, now, leaseUntil }))

@@ -6,6 +6,7 @@ import { cancelBatch } from "#src/infrastructure/webhooks/lanes.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import { countRecovery, recoverBatch } from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
+import { withoutAutovacuum } from "../../contract/boundedReads.ts"
 import { insertMany } from "../../contract/webhooks/deliveriesAtScale.ts"
 import { insertOrg } from "../../contract/support.ts"
 import { attempt, claim, epoch, insertEndpoint, plus, record, release } from "../../contract/webhooks/webhookSupport.ts"
@@ -46,10 +47,9 @@ const pagesOf = <A, E, R>(state: "pending" | "failed", act: (place: Place) => Ef
     const sql = yield* SqlClient.SqlClient
     const one = yield* insert(1, state)
     // Statistics of an almost empty queue, as autovacuum leaves it. Newer ones would come seconds too late.
-    for (const table of ["pending_deliveries", "deliveries"]) {
-      yield* sql`ALTER TABLE ${sql(table)} SET (autovacuum_enabled = false)`
-      yield* sql`VACUUM ANALYZE ${sql(table)}`
-    }
+    const tables = ["pending_deliveries", "deliveries"]
+    yield* withoutAutovacuum(tables)
+    for (const table of tables) yield* sql`VACUUM ANALYZE ${sql(table)}`
     // One connection, which keeps its plans.
     return yield* Effect.gen(function* () {
       yield* act(one)

@@ -9,7 +9,23 @@ import { SqlClient } from "effect/sql"
  *   would read through whole tables. The row of a deleted org or project goes at once, and what belongs to it follows
  *   in a sweep.
  * - The order of a table's indexes counts: without statistics several cost the same, and the planner takes the newest.
+ * - What expires by age is in partitions by the time in the id (ADR 32). The first two are here; retention adds others.
  */
+
+/** The planner assumes a hundred rows for each org (`statistics`). */
+const ofOrg = "org_id SET (n_distinct = -0.01)"
+
+/** Creates the first partitions: one for old rows that stay, and one for all others. */
+const firstPartitions = Effect.fnUntraced(function* (table: string, settings: ReadonlyArray<string>, storage = "") {
+  const sql = yield* SqlClient.SqlClient
+  for (const [name, from, to] of [
+    [`${table}_old`, "MINVALUE", "'0'"],
+    [`${table}_0`, "'0'", "MAXVALUE"],
+  ] as const) {
+    yield* sql.unsafe(`CREATE TABLE ${name} PARTITION OF ${table} FOR VALUES FROM (${from}) TO (${to}) ${storage}`)
+    for (const setting of settings) yield* sql.unsafe(`ALTER TABLE ${name} ALTER COLUMN ${setting}`)
+  }
+})
 
 const orgs = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -74,7 +90,7 @@ const orgs = Effect.gen(function* () {
       target text NOT NULL,
       details text NOT NULL,
       request_id text
-    )`
+    ) PARTITION BY RANGE (id)`
   yield* sql`CREATE INDEX audit_log_by_org ON audit_log (org_id, id)`
   // What was written down stays: nothing here updates it, and nobody else is to.
   yield* sql`
@@ -84,7 +100,8 @@ const orgs = Effect.gen(function* () {
     END $$`
   yield* sql`
     CREATE TRIGGER audit_log_stays BEFORE UPDATE ON audit_log
-    FOR EACH STATEMENT EXECUTE FUNCTION audit_log_stays()`
+    FOR EACH ROW EXECUTE FUNCTION audit_log_stays()`
+  yield* firstPartitions("audit_log", [ofOrg])
 })
 
 const keys = Effect.gen(function* () {
@@ -368,9 +385,9 @@ const jobs = Effect.gen(function* () {
   yield* sql`CREATE INDEX jobs_delayed ON jobs (run_at) WHERE status || '' = 'queued' AND delayed`
   yield* sql`
     CREATE INDEX jobs_delayed_by_org ON jobs ((org_id || ''), run_at) WHERE status = 'queued' AND delayed`
-  // Canceled jobs have no event, by which retention finds the others.
+  // Those that retention removes.
   yield* sql`
-    CREATE INDEX jobs_canceled ON jobs (finished_at) WHERE status = 'canceled' AND idempotency_key IS NULL`
+    CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL AND idempotency_key IS NULL`
   // Partial: most jobs have no key, and no plan can read an org's jobs through it.
   yield* sql`
     CREATE UNIQUE INDEX jobs_idempotency ON jobs (org_id, idempotency_key) WHERE idempotency_key IS NOT NULL`
@@ -470,18 +487,29 @@ const deliveries = Effect.gen(function* () {
       body text NOT NULL,
       idempotency_key text,
       created_at timestamptz NOT NULL
-    )`
-  yield* sql`
-    CREATE UNIQUE INDEX events_idempotency ON events (org_id, idempotency_key) WHERE idempotency_key IS NOT NULL`
+    ) PARTITION BY RANGE (id)`
   yield* sql`CREATE INDEX events_by_org ON events (org_id, id)`
   yield* sql`CREATE INDEX events_by_type ON events (org_id, type, id)`
   // Partial, so that an event without a job has no entry in it.
-  yield* sql`CREATE UNIQUE INDEX events_by_job ON events (job_id) WHERE job_id IS NOT NULL`
+  yield* sql`CREATE INDEX events_by_job ON events (job_id) WHERE job_id IS NOT NULL`
+  yield* firstPartitions("events", [ofOrg, "type SET (n_distinct = 100)"])
 
-  // What became of its events outlives an endpoint. The last attempt stands in the row (ADR 11). claim_id and
-  // lease_until: the claim of an attempt that was in flight when its delivery was canceled, and how long it holds.
-  // unsuccessful is null while pending and once delivered, so that the update of a delivery that succeeds changes no
-  // index. Every row is changed at least once: with room for that on its page, its indexes stay as they are.
+  // The idempotency keys of events. A table of its own: an index of a partitioned table cannot hold them unique.
+  yield* sql`
+    CREATE TABLE event_keys (
+      org_id text COLLATE "C" NOT NULL,
+      key text NOT NULL,
+      event_id text COLLATE "C" NOT NULL,
+      PRIMARY KEY (org_id, key)
+    )`
+  yield* sql`CREATE INDEX event_keys_by_event ON event_keys (event_id)`
+
+  // What became of its events outlives an endpoint. The id begins like that of the event, so that both are in the same
+  // partition, and the deliveries of an event are a range of the primary key. The last attempt stands in the row (ADR
+  // 11). claim_id and lease_until: the claim of an attempt that was in flight when its delivery was canceled, and how
+  // long it holds. unsuccessful is null while pending and once delivered, so that the update of a delivery that
+  // succeeds changes no index. Every row is changed at least once: with room for that on its page, its indexes stay as
+  // they are.
   yield* sql`
     CREATE TABLE deliveries (
       id text COLLATE "C" PRIMARY KEY,
@@ -504,21 +532,20 @@ const deliveries = Effect.gen(function* () {
       attempt_body text,
       created_at timestamptz NOT NULL,
       updated_at timestamptz NOT NULL
-    ) WITH (fillfactor = 50)`
+    ) PARTITION BY RANGE (id)`
   yield* sql`CREATE INDEX deliveries_by_org ON deliveries (org_id, id)`
   yield* sql`CREATE INDEX deliveries_by_endpoint ON deliveries (endpoint_id, id)`
   // Of expressions, so that the statements that read them fit no other index, and no other statement fits them (ADR
   // 14). By columns, a plan whose statistics are old would read all deliveries of an org or of an endpoint, to find few
   // of a state.
   yield* sql`
-    CREATE INDEX deliveries_unsuccessful ON deliveries ((unsuccessful || org_id), id)
+    CREATE INDEX deliveries_unsuccessful ON deliveries ((unsuccessful || org_id), (id || ''))
     WHERE (unsuccessful || org_id) IS NOT NULL`
   yield* sql`
-    CREATE INDEX deliveries_unsuccessful_by_endpoint ON deliveries ((unsuccessful || endpoint_id), id) INCLUDE (created_at)
+    CREATE INDEX deliveries_unsuccessful_by_endpoint
+    ON deliveries ((unsuccessful || endpoint_id), (id || '')) INCLUDE (created_at)
     WHERE (unsuccessful || endpoint_id) IS NOT NULL`
-  // Each delivery is in one of the two: it is found by its job, or by its event.
-  yield* sql`CREATE INDEX deliveries_of_job ON deliveries (job_id) WHERE job_id IS NOT NULL`
-  yield* sql`CREATE INDEX deliveries_of_event ON deliveries (event_id) WHERE job_id IS NULL`
+  yield* firstPartitions("deliveries", [ofOrg], "WITH (fillfactor = 50)")
 
   // The attempts before the last. Written by the statement that has just changed their delivery, and they go with it.
   yield* sql`
@@ -533,7 +560,8 @@ const deliveries = Effect.gen(function* () {
       error text,
       body text,
       PRIMARY KEY (delivery_id, number)
-    )`
+    ) PARTITION BY RANGE (delivery_id)`
+  yield* firstPartitions("delivery_attempts", [])
 
   // The queue: a row for each pending delivery, and none for any other. A claim has a column of its own, so that one of
   // the backlog changes no index. Each row is changed by its claim: with room for that on its page, its indexes stay as
@@ -642,12 +670,11 @@ const activity = Effect.gen(function* () {
  */
 const statistics = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  for (const table of ["jobs", "job_schedules", "projects", "api_keys", "audit_log", "events", "deliveries"]) {
-    yield* sql`ALTER TABLE ${sql(table)} ALTER COLUMN org_id SET (n_distinct = -0.01)`
+  for (const table of ["jobs", "job_schedules", "projects", "api_keys"]) {
+    yield* sql.unsafe(`ALTER TABLE ${table} ALTER COLUMN ${ofOrg}`)
   }
   yield* sql`ALTER TABLE deployments ALTER COLUMN project_id SET (n_distinct = -0.01)`
   yield* sql`ALTER TABLE jobs ALTER COLUMN workflow SET (n_distinct = 100)`
-  yield* sql`ALTER TABLE events ALTER COLUMN type SET (n_distinct = 100)`
   // The same for an expression: without statistics, the planner assumes that an org or a project has a two-hundredth of
   // all rows.
   for (const index of ["api_keys_by_external_id", "deployments_by_branch", "deployments_by_preview"]) {
