@@ -138,7 +138,9 @@ const postgres = Effect.fn("Database.postgres")(function* (
   const { faults, listening } = yield* watchPoolers(sql)
   const subscribe = yield* PostgresDatabase.subscriptions(listenUrl, sql, listening)
   const nodes = yield* Nodes.make(sql, nodeUrls).pipe(cannotStart("DATABASE_URL"))
-  return Context.add(yield* provide("postgres", sql, Notifications.make(subscribe), faults), Nodes.Nodes, nodes)
+  const provided = yield* provide("postgres", sql, Notifications.make(subscribe), faults)
+  yield* Metric.update(connectionsMax, PostgresDatabase.poolSize * (1 + nodes.all.length))
+  return Context.add(provided, Nodes.Nodes, nodes)
 })
 
 /** What is wrong between the service and a database that answers, in sentences. */

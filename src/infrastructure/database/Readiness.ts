@@ -2,6 +2,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DatabaseSize, Readiness } from "../../domain/activity/ServiceStates.ts"
 import { Database } from "./Database.ts"
+import { everywhere, Nodes } from "./Nodes.ts"
 import { orUnavailable } from "./orUnavailable.ts"
 
 /** The service is ready if the database is. */
@@ -10,7 +11,7 @@ export const layer = Layer.effect(
   Effect.map(Database, ({ ready }) => Readiness.of({ check: ready })),
 )
 
-/** The size of the connected database, in bytes. PostgreSQL adds up the sizes of its files. */
+/** The size of a database, in bytes. PostgreSQL adds up the sizes of its files. */
 export const databaseBytes = (sql: SqlClient.SqlClient) =>
   Effect.map(
     sql<{ bytes: number }>`SELECT pg_database_size(current_database())::float8 AS bytes`,
@@ -19,5 +20,12 @@ export const databaseBytes = (sql: SqlClient.SqlClient) =>
 
 export const databaseSize = Layer.effect(
   DatabaseSize,
-  Effect.map(SqlClient.SqlClient, (sql) => DatabaseSize.of({ bytes: orUnavailable(databaseBytes(sql)) })),
+  Effect.map(Effect.all([SqlClient.SqlClient, Nodes]), ([sql, nodes]) =>
+    DatabaseSize.of({
+      bytes: Effect.map(
+        everywhere(sql, nodes, (one) => orUnavailable(databaseBytes(one))),
+        (sizes) => sizes.reduce((sum, bytes) => sum + bytes, 0),
+      ),
+    }),
+  ),
 )
