@@ -123,9 +123,6 @@ for (const [backend, repositories] of Object.entries(backends)) {
   layer(repositories, { excludeTestServices: true })(backend, (all) => {
     const effect: typeof all.effect = new Proxy(all.effect, {
       apply: (run, self, [name, test, ...options]) => {
-        // The entries of an org are in two logs then, and each database removes those of its own.
-        if (backend === "node" && name === "retention: the entries of the audit log go after their time, oldest first")
-          return
         const afterOthers = (context: unknown) =>
           Effect.andThen(
             Leftovers.use(({ putOff }) => putOff),
