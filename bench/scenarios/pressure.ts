@@ -34,6 +34,7 @@ interface Subject {
 }
 
 let ids = 0
+let batchesLeft = 0
 
 /** The milliseconds from a publish to the arrival of the event. */
 const publishOne = async ({ arrivals, service, tenant }: Subject) => {
@@ -91,7 +92,7 @@ const measure = async (subject: Subject, seconds: number) => {
 const leaveDeadRows = async ({ query, tenant }: Subject, lane: string, batches: number) => {
   for (let batch = 0; batch < batches; batch++) {
     await sleep(500)
-    const of = [`${batch}`.padStart(6, "0"), lane, tenant.orgId]
+    const of = [`${batchesLeft++}`.padStart(6, "0"), lane, tenant.orgId]
     for (const parked of [false, true]) {
       await query(
         `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
