@@ -301,8 +301,8 @@ const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim, rea
 const maxLookedJobs = 100
 
 /**
- * Looks for the first jobs of a queue, with each priority. Reads the queue from its beginning, as claims do that have no
- * position.
+ * Looks for the first jobs of a queue, with each priority. Reads the queue from its beginning, as claims without a
+ * position do.
  */
 const lookAtQueue = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, workflow: string | null) {
   const at = yield* Clock.currentTimeMillis

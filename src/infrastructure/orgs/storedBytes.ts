@@ -131,7 +131,7 @@ export const make = Effect.gen(function* () {
         )
       }),
 
-    /** Fails as an insert that the limit of rows did not refuse: with `LimitReached`, or because the org was deleted. */
+    /** Fails for an insert that the limit of rows did not refuse: `LimitReached`, or the org was deleted. */
     refuse: (orgId: string): Effect.Effect<never, LimitReached | Unavailable> =>
       sql<{ limit: number }>`SELECT ${sql.literal(limit)}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`.pipe(
         orUnavailable,
