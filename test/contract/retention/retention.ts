@@ -47,8 +47,13 @@ export const removeOld = Effect.fnUntraced(function* (before: DateTime.Utc, reco
 const idOf = (time: DateTime.Utc) => Effect.map(newId, (id) => `${idAt(DateTime.toEpochMillis(time))}${id.slice(10)}`)
 
 /** Publishes an event whose id has its time; returns the id, or that of the earlier event with the key. */
-export const publishAt = Effect.fnUntraced(function* (orgId: string, time: DateTime.Utc, key: string | null = null) {
-  const event = { id: yield* idOf(time), type: "a.b", body: "{}", idempotencyKey: key, createdAt: time }
+export const publishAt = Effect.fnUntraced(function* (
+  orgId: string,
+  time: DateTime.Utc,
+  key: string | null = null,
+  createdAt = time,
+) {
+  const event = { id: yield* idOf(time), type: "a.b", body: "{}", idempotencyKey: key, createdAt }
   return (yield* EventRepository.use((events) => events.publish(orgId, [event]))).ids[0]!
 })
 

@@ -2,22 +2,35 @@ import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { meet } from "../meet.ts"
-import { insertEvents, nextTime, prepare, publishAt, removeOld } from "./retention.ts"
-import { attempt, claim, deliveriesOf, plus, record, recover, retry } from "../webhooks/webhookSupport.ts"
+import { insertOrg } from "../support.ts"
+import { nextTime, prepare, publishAt, removeOld } from "./retention.ts"
+import {
+  attempt,
+  claim,
+  deliveriesOf,
+  epoch,
+  insertEndpoint,
+  plus,
+  record,
+  recover,
+  retry,
+} from "../webhooks/webhookSupport.ts"
 
 /** An org with an endpoint and old deliveries, some of which failed. */
 const insertOld = Effect.gen(function* () {
-  const now = nextTime()
-  yield* prepare(now)
-  const receiver = yield* insertEvents([now, now, now, now])
+  // Ranges are created in the order of time. What is due comes before what other races have left, as always.
+  const [time, now] = [nextTime(), epoch()]
+  yield* prepare(time)
+  const { orgId } = yield* insertOrg()
+  const endpoint = yield* insertEndpoint(orgId)
+  for (let n = 0; n < 4; n++) yield* publishAt(orgId, time, null, now)
   const claimed = yield* claim(now)
   yield* record(
     claimed.map((one, n) => attempt(one, n % 2 === 0 ? "Exhausted" : "Delivered", now)),
     now,
   )
-  const failed = (yield* deliveriesOf(receiver.orgId)).filter(({ state }) => state === "failed")
-  const endpoint = failed[0]!.webhook_endpoint_id!
-  return { ...receiver, endpoint, claimed, failed, later: plus(now, 86_400), old: plus(now, 3_600) }
+  const failed = (yield* deliveriesOf(orgId)).filter(({ state }) => state === "failed")
+  return { orgId, endpoint, claimed, failed, now, later: plus(now, 86_400), old: plus(time, 3_600) }
 })
 
 /**
@@ -59,11 +72,11 @@ export const retentionRaces = {
   }),
 
   "remove old events, recover their endpoint": Effect.gen(function* () {
-    const { endpoint, later, old, orgId } = yield* insertOld
+    const { endpoint, later, now, old, orgId } = yield* insertOld
     let recovered = -1
     const outcomes = yield* meet(
       removeOld(old),
-      Effect.tap(recover(orgId, endpoint, plus(old, -10), later), (count) => Effect.sync(() => (recovered = count))),
+      Effect.tap(recover(orgId, endpoint, plus(now, -10), later), (count) => Effect.sync(() => (recovered = count))),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     const due = yield* claim(later)
@@ -104,16 +117,16 @@ export const retentionRaces = {
   }),
 
   "remove old events, publish one with the key of an old event": Effect.gen(function* () {
-    const { later, old, orgId } = yield* insertOld
-    const first = yield* publishAt(orgId, plus(old, -1), "key")
+    const { later, now, old, orgId } = yield* insertOld
+    const first = yield* publishAt(orgId, plus(old, -1), "key", now)
     yield* record(
-      (yield* claim(old)).map((one) => attempt(one, "Delivered", old)),
-      old,
+      (yield* claim(now)).map((one) => attempt(one, "Delivered", now)),
+      now,
     )
     let second = ""
     const outcomes = yield* meet(
       removeOld(old),
-      Effect.tap(publishAt(orgId, later, "key"), (id) => Effect.sync(() => (second = id))),
+      Effect.tap(publishAt(orgId, plus(old, 86_400), "key", later), (id) => Effect.sync(() => (second = id))),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     const due = yield* claim(later)
