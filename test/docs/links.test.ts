@@ -59,6 +59,8 @@ const ofTests: Readonly<Record<string, string>> = {
   ORDERED: "test/faults/ownEvents.test.ts",
   UPDATE_LAYOUTS: "test/console/layout.test.ts",
   RACES: "test/faults/races.test.ts",
+  LOCKS: "test/sim/locks.test.ts",
+  LOCKS_SEED: "test/sim/locks.test.ts",
   SCHEMATHESIS_SEED: "test/schemathesis/schemathesis.test.ts",
   WORKER_JOBS: "test/sdk/worker.test.ts",
   TEST_DATABASE_URL: "test/support/postgres.ts",

@@ -5,6 +5,8 @@ export interface Bug {
   readonly about: string
   /** Replacements of a text that stands once in a file of `src`. */
   readonly edits: ReadonlyArray<readonly [file: string, from: string, to: string]>
+  /** The pair of writes that shows it on real locks, of `test/contract/races.ts`; else it shows in simulation. */
+  readonly race?: string
 }
 
 const keyCache = "infrastructure/keys/KeyCache.ts"
@@ -375,5 +377,49 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "a limit per second is forgotten",
     about: "A claim does not write when the endpoint may send again.",
     edits: [[claim, "SET next_at = paces.next_at FROM paces", "SET next_at = now() FROM paces"]],
+  },
+
+  // Locks
+  {
+    name: "the counter deleted by a waiting statement",
+    about: "The counter is deleted by a statement that waits, and so does not see the key of a rotation.",
+    race: "rotate a key with credits, delete it",
+    edits: [
+      [
+        apiKeys,
+        "AND ${hasOwner(sql)} FOR UPDATE`\n    if (key === undefined) return yield* keyNotFound()",
+        "AND ${hasOwner(sql)}`\n    if (key === undefined) return yield* keyNotFound()",
+      ],
+      [
+        apiKeys,
+        "    const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])\n    yield* audited(",
+        "    yield* sql`DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}\n        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})`\n    const counter = key.counterId === '' ? key : undefined\n    yield* audited(",
+      ],
+    ],
+  },
+  {
+    name: "two deletions leave a counter",
+    about: "Each of two deletions of the last keys sees the key of the other one.",
+    race: "delete a key, delete the last other one of its counter",
+    edits: [
+      [
+        apiKeys,
+        "    const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])\n    yield* audited(",
+        "    const counter = key\n    yield* audited(",
+      ],
+    ],
+  },
+  {
+    name: "a report does not look at what it changes",
+    about: "The update of a job that waited for another report does not compare what was read before.",
+    race: "complete a job, fail it",
+    edits: [
+      [
+        finishJobs,
+        "AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
+        "AND asked.was_status IS NOT NULL AND asked.was_attempt IS NOT NULL",
+      ],
+      [finishJobs, "AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease", ""],
+    ],
   },
 ]

@@ -246,7 +246,8 @@ class Session {
   }
 
   /**
-   * The statement as the engine gets it: a text is parsed once for all sessions, since that takes longer than to run it.
+   * The statement as the engine gets it: a text is parsed once for all sessions, since that takes longer than to run
+   * it.
    * Returns its texts, too, and those that the engine parses now.
    */
   prepare(statement: Buffer): Prepared {

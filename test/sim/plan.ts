@@ -99,7 +99,8 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
     kinds.length === 0
       ? []
       : Array.from({ length: dice.int(1, Math.ceil(busyMillis / 8_000)) }, () => {
-          const kind = dice.pick(kinds)
+          // Pauses find most.
+          const kind = kinds.includes("pause") && dice.chance(0.3) ? "pause" : dice.pick(kinds)
           return {
             at: anyTime(),
             kind,

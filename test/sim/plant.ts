@@ -43,25 +43,45 @@ export const plant = (folder: string, { edits, name }: Bug) => {
 /** A copy of the source and the simulation, which runs beside the dependencies of this one. */
 const copyOf = () => {
   const folder = mkdtempSync(join(tmpdir(), "gatehouse-bug-"))
-  for (const part of ["src", "test/sim", "package.json"]) {
+  for (const part of ["src", "test", "package.json", "vitest.config.ts"]) {
     cpSync(join(repository, part), join(folder, part), { recursive: true })
   }
   symlinkSync(join(repository, "node_modules"), join(folder, "node_modules"))
   return folder
 }
 
+/** What finds a bug: the command, and how it names the seed and the reason. */
+const hunters = (folder: string, { race }: Bug, seeds: number) =>
+  race === undefined
+    ? {
+        args: [join(folder, "test/sim/main.ts"), "--seed=1", `--runs=${seeds}`],
+        env: {},
+        seed: /^Seed (\d+) fails/m,
+        why: /^ {2}(\S.*)$/m,
+      }
+    : {
+        args: [
+          ...[join(folder, "node_modules/vitest/vitest.mjs"), "run", "--project=sim", "test/sim/locks.test.ts"],
+          ...["-t", race],
+        ],
+        env: { LOCKS: String(seeds) },
+        seed: /LOCKS_SEED=(\d+)/,
+        why: /LOCKS_SEED=\d+: (.*)/,
+      }
+
 /** Plants a bug in a copy of the source, and runs seeds until one fails. */
 export const hunt = (bug: Bug, seeds = maxSeeds): Promise<Found> => {
   const folder = copyOf()
   plant(folder, bug)
+  const hunter = hunters(folder, bug, seeds)
   return new Promise<Found>((resolve) => {
     execFile(
       process.execPath,
-      [join(folder, "test/sim/main.ts"), "--seed=1", `--runs=${seeds}`],
-      { cwd: folder, maxBuffer: 64 * 1024 * 1024 },
+      hunter.args,
+      { cwd: folder, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, ...hunter.env } },
       (_, out, err) => {
-        const seed = /^Seed (\d+) fails/m.exec(out)?.[1]
-        const why = /^ {2}(\S.*)$/m.exec(out)?.[1] ?? err.split("\n", 1)[0] ?? ""
+        const seed = hunter.seed.exec(out + err)?.[1]
+        const why = hunter.why.exec(out + err)?.[1] ?? err.split("\n", 1)[0] ?? ""
         resolve({ bug, seeds: seed === undefined ? undefined : Number(seed), why })
       },
     )
@@ -69,7 +89,8 @@ export const hunt = (bug: Bug, seeds = maxSeeds): Promise<Found> => {
 }
 
 /**
- * Hunts the bugs whose name contains a text, two at a time. Prints a row of a table for each: the bug, how many seeds
+ * Hunts the bugs whose name contains a text, one after the other. Prints a row of a table for each: the bug, how many
+ * seeds
  * were needed, and which sentence broke. Returns those not found.
  */
 export const huntAll = async (
@@ -77,16 +98,11 @@ export const huntAll = async (
   seeds: number,
   print: (line: string) => void,
 ): Promise<ReadonlyArray<Bug>> => {
-  const open = bugs.filter(({ name }) => name.includes(text))
   const missed: Array<Bug> = []
-  const huntNext = async (): Promise<void> => {
-    const bug = open.shift()
-    if (bug === undefined) return
+  for (const bug of bugs.filter(({ name }) => name.includes(text))) {
     const found = await hunt(bug, seeds)
     if (found.seeds === undefined) missed.push(bug)
     print(`| ${bug.name} | ${found.seeds ?? `not found in ${seeds}`} | ${found.why} |`)
-    return huntNext()
   }
-  await Promise.all([huntNext(), huntNext()])
   return missed
 }

@@ -291,19 +291,24 @@ const validateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dic
   yield* Effect.all(uses, { concurrency: dice.pick([1, 4]), discard: true })
 })
 
-/** A key that every replica knows is deleted or disabled, and used for a while longer. */
+/** A key is deleted or disabled while some use it, and is used for a while longer. */
 const revokeKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const known = oneOf(dice, tenant.keys)
   if (known === undefined) return
-  yield* Effect.replicateEffect(validate(clients, tenant, dice, known), 6)
+  const use = (millis: number) => Effect.delay(validate(clients, tenant, dice, known), millis)
+  // Now and then no replica has it in memory.
+  if (dice.chance(0.6)) yield* Effect.replicateEffect(validate(clients, tenant, dice, known), 6)
   const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
   const keyId = known.id
-  yield* dice.chance(0.5)
+  const revoke = dice.chance(0.7)
     ? clients.admin(dice, "deleteKey", tenant, "DELETE", path, undefined, { keyId })
     : clients.admin(dice, "updateKey", tenant, "PATCH", path, { enabled: false }, { keyId, enabled: false })
-  yield* Effect.forEach(Array.from({ length: 10 }), () =>
-    Effect.delay(validate(clients, tenant, dice, known), dice.int(100, 3_000)),
-  )
+  const near = Array.from({ length: 8 }, () => use(dice.int(0, 12)))
+  const later = Array.from({ length: 12 }, () => use(dice.int(100, 26_000)))
+  yield* Effect.all([Effect.delay(revoke, dice.int(2, 8)), ...near, ...later], {
+    concurrency: "unbounded",
+    discard: true,
+  })
 })
 
 const updateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {

@@ -240,7 +240,8 @@ export const withBoundedBody = (
   if (withoutBody.has(request.method)) return request
   const source = NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage
   const response = NodeHttpServerRequest.toServerResponse(request) as ServerResponse
-  // A large body is not kept: it would use memory for as long as its response is streamed. But idempotency reads it, too.
+  // A large body is not kept: it would use memory for as long as its response is streamed. Idempotency reads it first,
+  // and the operation again.
   const keeps = limit <= MiB || source.headers["idempotency-key"] !== undefined
   let known: Uint8Array | undefined
   const bytes = Effect.suspend(() => {

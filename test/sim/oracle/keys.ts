@@ -112,7 +112,10 @@ const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
     })
   })
 
-/** What was answered about a key has an order that explains it, in which no replica is behind by more than the bound. */
+/**
+ * What was answered about a key has an order that explains it, in which no replica is behind by more than the
+ * bound.
+ */
 const register = (key: Key, history: History): ReadonlyArray<Violation> => {
   const steps = stepsOf(key, history)
   // A replacement inherits whether its key is enabled.
