@@ -303,8 +303,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/webhooks/EventRepository.ts",
-        "SELECT id, org_id, type, body, key, at FROM asked ORDER BY org_id, key, n",
-        "SELECT id, org_id, type, body, NULL, at FROM asked ORDER BY org_id, key, n",
+        "SELECT org_id, key, id FROM asked WHERE key IS NOT NULL ORDER BY",
+        "SELECT org_id, id, id FROM asked WHERE key IS NOT NULL ORDER BY",
       ],
     ],
   },

@@ -24,7 +24,7 @@ const tables = [
     "deployments",
   ],
   ...["project_docs", "docs_pages", "docs_questions", "jobs", "job_schedules", "webhook_endpoints", "endpoint_paces"],
-  ...["failing_callbacks", "events", "deliveries", "delivery_attempts", "pending_deliveries", "sweeps"],
+  ...["failing_callbacks", "events", "event_keys", "deliveries", "delivery_attempts", "pending_deliveries", "sweeps"],
   ...["activity_counts", "endpoint_failures"],
 ]
 
