@@ -87,7 +87,8 @@ const measure = async (subject: Subject, seconds: number) => {
 
 /**
  * Leaves as many dead rows as hours of work would: deliveries that were queued, claimed and delivered, half of them
- * from a backlog, and jobs that were queued, claimed and completed. The statements change rows as those of the service do.
+ * from a backlog, and jobs that were queued, claimed and completed. The statements change rows as those of the service
+ * do.
  */
 const leaveDeadRows = async ({ query, tenant }: Subject, lane: string, batches: number) => {
   for (let batch = 0; batch < batches; batch++) {
