@@ -76,7 +76,7 @@ const program = Effect.gen(function* () {
   yield* compare("an operation on the database, limited", request, Effect.orDie(orUnavailable(request)))
 
   const plain = DeliveryQueue.of({
-    claim: () => Effect.succeed({ deliveries: [], more: false, short: false, pacedUntil: null }),
+    claim: () => Effect.succeed({ deliveries: [], more: false, short: false, throttledUntil: null }),
     record: () => Effect.void,
     release: () => Effect.void,
     look: Effect.succeed({ found: false, waitMillis: 1_000 }),

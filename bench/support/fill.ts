@@ -32,7 +32,7 @@ export const pointAside = (query: Query, orgId: string, url: string) =>
   query("UPDATE webhook_endpoints SET url = $2 || '/aside' WHERE org_id = $1", [orgId, url])
 
 /**
- * Adds events of the org with a delivery to each of its endpoints: due and parked like a backlog of the service,
+ * Adds events of the org with a delivery to each of its endpoints: due and backlogged like a backlog of the service,
  * delivered with an attempt, or failed. Pending deliveries are queued by a transaction that stays open; the caller
  * commits it when they must become visible.
  */
@@ -68,7 +68,7 @@ export const addDeliveries = async (
   if (state === "pending") {
     await query("BEGIN")
     await query(
-      `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+      `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
         SELECT lane, id, event_id, 0, 0, now(), true, org_id, $2::int FROM deliveries WHERE id LIKE $1 || '%'`,
       [name, eventBody.length],
     )

@@ -6,7 +6,7 @@ import type { Query } from "./postgres.ts"
 const org = (n: string) => `'org' || lpad(((${n}) % $1::int)::text, 23, '0')`
 const endpoint = (n: string) => `'endpoint' || lpad((${n})::text, 18, '0')`
 
-/** Adds orgs with endpoints, each with as many due deliveries: all parked, as the service keeps a backlog. */
+/** Adds orgs with endpoints, each with as many due deliveries: all backlogged, as the service keeps a backlog. */
 export const addFullBacklog = async (
   query: Query,
   { deliveries, endpoints, orgs }: { readonly orgs: number; readonly endpoints: number; readonly deliveries: number },
@@ -35,7 +35,7 @@ export const addFullBacklog = async (
     [orgs, events, endpoints],
   )
   await query(
-    `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+    `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
       SELECT lane, id, event_id, 0, 0, now() - interval '1 hour', true, org_id, $1::int FROM deliveries`,
     [eventBody.length],
   )

@@ -2,7 +2,7 @@ import { Context, Data, DateTime, Effect, Layer, Redacted, Schema } from "effect
 import { Digest } from "effect/crypto"
 import { Cipher } from "./Cipher.ts"
 import { Conflict, IdempotencyKeyReused, type Unavailable } from "./Errors.ts"
-import { adaptiveLimit } from "./Turns.ts"
+import { adaptiveLimit } from "./roundRobin.ts"
 
 /** The scope of an idempotency key: each caller has its own keys for each operation. */
 export interface KeyedOperation {

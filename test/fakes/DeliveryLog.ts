@@ -34,7 +34,7 @@ export const layer = Layer.effect(
         attemptsSinceResend: 0,
         place: nextPlace(),
         dueAt: inFlight ? delivery.dueAt : now,
-        parked: false,
+        backlogged: false,
         claimId: inFlight ? delivery.claimId : null,
       })
     }

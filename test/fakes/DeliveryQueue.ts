@@ -1,7 +1,7 @@
 import { Clock, DateTime, Duration, Effect, Layer } from "effect"
 import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { orderedBatchSize, paceHorizonMillis, paceMargin } from "#src/domain/webhooks/Slots.ts"
+import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "#src/domain/webhooks/Slots.ts"
 import { signingKeysOf } from "./WebhookEndpoints.ts"
 import { recordAttempt, recordEndpoints } from "./recordAttempts.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
@@ -66,7 +66,7 @@ const inShares = (
 }
 
 /** The first delivery of each org before the second of any. */
-const orgsInTurns = (chosen: ReadonlyArray<Ranked>): ReadonlyArray<StoredDelivery> => {
+const orgsRoundRobin = (chosen: ReadonlyArray<Ranked>): ReadonlyArray<StoredDelivery> => {
   const turns = new Map<string, number>()
   return chosen
     .map(({ delivery }) => {
@@ -87,7 +87,7 @@ const take = (
 ) => {
   const { deliveries, endpoints, jobs, failingCallbacks } = world
   const { row, payload, lane, attemptsSinceResend } = delivery
-  deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
+  deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, backlogged: false })
   const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
   const headers = endpoint?.settings.headers
   const job = jobs.get(row.job_id ?? "")!
@@ -139,15 +139,15 @@ const inOrder = (world: WebhookWorld["Service"], claim: Claim, due: ReadonlyArra
  * The time of each delivery's attempt in a lane with a limit per second, by the clock that all replicas share; those
  * beyond the horizon are left.
  */
-const paced = (world: WebhookWorld["Service"], at: number, chosen: ReadonlyArray<StoredDelivery>) =>
+const throttled = (world: WebhookWorld["Service"], at: number, chosen: ReadonlyArray<StoredDelivery>) =>
   chosen.flatMap((delivery): ReadonlyArray<{ delivery: StoredDelivery; delayMillis: number | null }> => {
     const limit = world.endpoints.get(delivery.lane)?.settings.maxPerSecond
     if (limit == null) return [{ delivery, delayMillis: null }]
-    const ahead = (world.paces.get(delivery.lane) ?? at) - at
-    const wasSetBack = ahead > paceHorizonMillis + 1000 * paceMargin
-    const next = at + (wasSetBack ? paceHorizonMillis : Math.max(0, ahead))
-    if (next - at > paceHorizonMillis) return []
-    world.paces.set(delivery.lane, next + (1000 * paceMargin) / limit)
+    const ahead = (world.throttles.get(delivery.lane) ?? at) - at
+    const wasSetBack = ahead > throttleHorizonMillis + 1000 * throttleMargin
+    const next = at + (wasSetBack ? throttleHorizonMillis : Math.max(0, ahead))
+    if (next - at > throttleHorizonMillis) return []
+    world.throttles.set(delivery.lane, next + (1000 * throttleMargin) / limit)
     return [{ delivery, delayMillis: next - at }]
   })
 
@@ -161,8 +161,8 @@ export const layer = Layer.effect(
     /** A backlog is due whatever the clock says, unless a claim has it or, in order, it waits for a retry. */
     const isDue =
       (now: DateTime.Utc) =>
-      ({ claimId, dueAt, lane, parked }: StoredDelivery) =>
-        (parked && claimId === null && !isOrdered(lane)) || DateTime.isLessThanOrEqualTo(dueAt!, now)
+      ({ claimId, dueAt, lane, backlogged }: StoredDelivery) =>
+        (backlogged && claimId === null && !isOrdered(lane)) || DateTime.isLessThanOrEqualTo(dueAt!, now)
 
     const isOrdered = (lane: string) => endpoints.get(lane)?.settings.ordered === true
     const isFailing = (lane: string) => endpoints.get(lane)?.failingSince != null || world.failingCallbacks.has(lane)
@@ -174,15 +174,16 @@ export const layer = Layer.effect(
           const ranked = rankByLane(inOrder(world, claim, due), isOrdered)
           const { chosen, short } = inShares(claim, ranked, isFailing, isOrdered)
           for (const one of ranked) {
-            if (!chosen.includes(one)) deliveries.set(one.delivery.row.delivery_id, { ...one.delivery, parked: true })
+            if (!chosen.includes(one))
+              deliveries.set(one.delivery.row.delivery_id, { ...one.delivery, backlogged: true })
           }
-          const taken = orgsInTurns(chosen).slice(0, claim.limit)
-          const timed = paced(world, at, taken)
+          const taken = orgsRoundRobin(chosen).slice(0, claim.limit)
+          const timed = throttled(world, at, taken)
           return {
             deliveries: timed.map(({ delayMillis, delivery }) => take(world, claim, delivery, delayMillis)),
             more: false,
             short,
-            pacedUntil: timed.length < taken.length ? DateTime.add(claim.now, { milliseconds: 1 }) : null,
+            throttledUntil: timed.length < taken.length ? DateTime.add(claim.now, { milliseconds: 1 }) : null,
           }
         }),
 
@@ -203,7 +204,12 @@ export const layer = Layer.effect(
             const delivery = deliveries.get(deliveryId)
             if (delivery?.claimId !== claimId) continue
             const isPending = delivery.row.state === "pending"
-            deliveries.set(deliveryId, { ...delivery, claimId: null, dueAt: isPending ? now : null, parked: isPending })
+            deliveries.set(deliveryId, {
+              ...delivery,
+              claimId: null,
+              dueAt: isPending ? now : null,
+              backlogged: isPending,
+            })
           }
         }),
 
@@ -212,7 +218,7 @@ export const layer = Layer.effect(
       nextDueAt: Effect.sync(
         () =>
           pending()
-            .filter(({ claimId, parked }) => !parked && claimId === null)
+            .filter(({ claimId, backlogged }) => !backlogged && claimId === null)
             .sort(byDue)[0]?.dueAt ?? null,
       ),
 
@@ -228,9 +234,9 @@ export const layer = Layer.effect(
       correctTimes: ({ now, leaseUntil, limit }) =>
         Effect.sync(() => {
           const moved = pending()
-            .filter(({ claimId, dueAt, parked, attemptsSinceResend }) =>
+            .filter(({ claimId, dueAt, backlogged, attemptsSinceResend }) =>
               claimId === null
-                ? !parked && attemptsSinceResend === 0 && DateTime.isGreaterThan(dueAt!, now)
+                ? !backlogged && attemptsSinceResend === 0 && DateTime.isGreaterThan(dueAt!, now)
                 : DateTime.isGreaterThan(dueAt!, leaseUntil),
             )
             .slice(0, limit)

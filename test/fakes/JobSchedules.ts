@@ -7,7 +7,7 @@ import { JobScheduleRepository, scheduleNotFound } from "#src/domain/jobs/JobSch
 import type { StoredSchedule } from "./WebhookWorld.ts"
 import { toStoredJson } from "./storedJson.ts"
 import { storedJob } from "./Jobs.ts"
-import { batchOf } from "./turns.ts"
+import { batchOf } from "./roundRobin.ts"
 import { ownedBy, rowBytes, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
 

@@ -6,7 +6,7 @@ import { attemptBit, decide, refusedHeartbeat, statusAfter } from "#src/domain/j
 import { graceBytes } from "#src/domain/orgs/StoredBytes.ts"
 import { toStoredJson } from "./storedJson.ts"
 import { writeEvent } from "./outbox.ts"
-import { batchOf } from "./turns.ts"
+import { batchOf } from "./roundRobin.ts"
 import type { StoredJob } from "./WebhookWorld.ts"
 import { jobBytes, ownedBy, rowBytes, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, needRoom, pageOf, withinBytes } from "./World.ts"

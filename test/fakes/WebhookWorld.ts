@@ -62,7 +62,7 @@ export interface StoredDelivery {
   /** When it is due, or when its lease ends. */
   readonly dueAt: DateTime.Utc | null
   /** Whether it is in the backlog of its lane. */
-  readonly parked: boolean
+  readonly backlogged: boolean
   readonly claimId: string | null
   readonly attempts: ReadonlyArray<DeliveryAttempt>
 }
@@ -79,7 +79,7 @@ export class WebhookWorld extends Context.Service<
     /** The Ed25519 keys of orgs, the newest first, and until when each signs. */
     readonly signingKeys: Map<string, ReadonlyArray<{ readonly key: SigningKey; readonly until: DateTime.Utc | null }>>
     /** When endpoints with a limit per second may send their next delivery, in milliseconds since the epoch. */
-    readonly paces: Map<string, number>
+    readonly throttles: Map<string, number>
     /** The lanes of callbacks whose last attempt failed. */
     readonly failingCallbacks: Set<string>
     readonly audit: World["Service"]["audit"]
@@ -138,7 +138,7 @@ export class WebhookWorld extends Context.Service<
         events,
         deliveries,
         signingKeys: new Map(),
-        paces: new Map(),
+        throttles: new Map(),
         failingCallbacks: new Set(),
         needOrg: (orgId) => Effect.suspend(() => (orgs.has(orgId) ? Effect.void : Effect.fail(orgDeleted))),
       }
@@ -175,7 +175,7 @@ export const cancelPending = ({ deliveries }: WebhookWorld["Service"], endpointI
       ...delivery,
       row: { ...delivery.row, state: "canceled", updated_at: now },
       dueAt: delivery.claimId === null ? null : delivery.dueAt,
-      parked: false,
+      backlogged: false,
     })
   }
 }

@@ -49,8 +49,8 @@ export const insertEvent = Effect.fnUntraced(function* (
       place: nextPlace(),
       dueAt: state === "pending" ? createdAt : null,
       // A new delivery of a lane with a backlog joins the backlog.
-      parked: [...world.deliveries.values()].some(
-        (one) => one.lane === lane && one.parked && one.row.state === "pending",
+      backlogged: [...world.deliveries.values()].some(
+        (one) => one.lane === lane && one.backlogged && one.row.state === "pending",
       ),
       claimId: null,
       attempts: [],

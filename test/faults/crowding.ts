@@ -72,7 +72,7 @@ export const addDeliveries = Effect.fnUntraced(function* (
       INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
       SELECT ${id}, ${orgId}, ${id}, ${id}, ${endpointId}, ${endpointId}, ${state}, now(), now() FROM ${numbers}
     )
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
     SELECT ${endpointId}, ${id}, ${id}, 0, 0, now(), true, ${orgId}, 440 FROM ${numbers} WHERE ${state}::text = 'pending'`
   const [row] = yield* sql<{ first: string; last: string }>`
     SELECT min(id) AS first, max(id) AS last FROM deliveries WHERE endpoint_id = ${endpointId}`

@@ -52,7 +52,7 @@ const besideOldSnapshot = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
 const leaveDead = Effect.fnUntraced(function* (orgId: string, endpoint: string, now: DateTime.Utc, count: number) {
   const sql = yield* SqlClient.SqlClient
   yield* insertMany({ orgId, endpoint, state: "pending", count, now: DateTime.toDateUtc(plus(now, -3_600)) })
-  yield* sql`UPDATE pending_deliveries SET parked = true WHERE lane = ${endpoint}`
+  yield* sql`UPDATE pending_deliveries SET backlogged = true WHERE lane = ${endpoint}`
   yield* sql`DELETE FROM pending_deliveries WHERE lane = ${endpoint}`
   yield* sql`DELETE FROM deliveries WHERE endpoint_id = ${endpoint}`
 })
@@ -141,8 +141,8 @@ layer(world, { excludeTestServices: true })("beside a forgotten transaction", (i
           assert.deepStrictEqual(yield* claimOf(orgId, plus(now, 1)), [id, id])
           const next = yield* publish(orgId, "a.b", plus(now, 30))
           assert.deepStrictEqual(yield* claimOf(orgId, plus(now, 31)), [next, next])
-          // Another replica parks a delivery of long ago.
-          yield* sql`UPDATE pending_deliveries SET parked = true, lease_until = NULL, due_at = ${DateTime.toDateUtc(plus(now, -99))}
+          // Another replica moves a delivery to the backlog of long ago.
+          yield* sql`UPDATE pending_deliveries SET backlogged = true, lease_until = NULL, due_at = ${DateTime.toDateUtc(plus(now, -99))}
             WHERE lane = ${other} AND event_id = ${id}`
           const late = plus(now, 62)
           assert.deepStrictEqual(yield* claimOf(orgId, late), [])

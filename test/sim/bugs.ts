@@ -239,8 +239,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         record,
-        "due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, parked = held.ordered",
-        "due_at = held.next_at, parked = held.ordered",
+        "due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, backlogged = held.ordered",
+        "due_at = held.next_at, backlogged = held.ordered",
       ],
       [record, "lease_until = CASE WHEN held.ordered THEN held.next_at END", "lease_until = NULL"],
     ],
@@ -288,7 +288,7 @@ export const bugs: ReadonlyArray<Bug> = [
       [
         insert,
         "org_id, bytes FROM places ORDER BY n",
-        "org_id, bytes FROM places WHERE NOT parked OR bytes % 7 > 0 ORDER BY n",
+        "org_id, bytes FROM places WHERE NOT backlogged OR bytes % 7 > 0 ORDER BY n",
       ],
     ],
   },
@@ -376,7 +376,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "a limit per second is forgotten",
     about: "A claim does not write when the endpoint may send again.",
-    edits: [[claim, "SET next_at = paces.next_at FROM paces", "SET next_at = now() FROM paces"]],
+    edits: [[claim, "SET next_at = throttles.next_at FROM throttles", "SET next_at = now() FROM throttles"]],
   },
 
   // Locks

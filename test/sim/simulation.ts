@@ -210,7 +210,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
 /** When something is due next that workers do by themselves, in true time. */
 const nextDue = (database: SimulatedDatabase) => {
   const [row] = database.rows(`SELECT extract(epoch FROM min(at)) * 1000 AS due FROM (
-    SELECT min(due_at) AS at FROM pending_deliveries WHERE NOT parked
+    SELECT min(due_at) AS at FROM pending_deliveries WHERE NOT backlogged
     -- Workers hold some back, for the limit of an endpoint or its order.
     UNION ALL SELECT now() + interval '20 seconds' WHERE EXISTS (SELECT FROM pending_deliveries)
     UNION ALL SELECT min(lease_expires_at) FROM jobs WHERE status = 'running'

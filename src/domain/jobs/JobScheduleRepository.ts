@@ -1,7 +1,7 @@
 import { Context, type DateTime, type Effect } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { type Conflict, type InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
-import type { TurnBatch } from "../Turns.ts"
+import type { RoundRobinBatch } from "../roundRobin.ts"
 import type { Found, Page } from "../Page.ts"
 import type { JobSchedule, LastJob, Overlap } from "./JobSchedule.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
@@ -27,7 +27,7 @@ export interface JobScheduleChanges extends Partial<JobTemplate> {
 }
 
 /** The request of one batch of due schedules. */
-export interface RunBatch extends TurnBatch {
+export interface RunBatch extends RoundRobinBatch {
   readonly now: DateTime.Utc
 }
 

@@ -15,7 +15,7 @@ import type { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedu
 import { JobScheduleRepository } from "./JobScheduleRepository.ts"
 import { JobTemplates, withoutUndefined } from "./JobTemplates.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
-import { inTurns } from "../Turns.ts"
+import { roundRobin } from "../roundRobin.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 
@@ -137,7 +137,7 @@ export class JobSchedules extends Context.Service<
         yield* repository.remove(orgId, scheduleId, entry)
       })
 
-      const runDue = inTurns(
+      const runDue = roundRobin(
         maxRunBatch,
         Effect.fnUntraced(function* (batch) {
           const { moved, next, orgs } = yield* repository.runDue({ ...batch, now: yield* DateTime.now })

@@ -1,9 +1,9 @@
 import { Clock, DateTime, Effect } from "effect"
 import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
-import { alternateOrgs, inTurns, type TurnBatch } from "../Turns.ts"
+import { alternateOrgs, roundRobin, type RoundRobinBatch } from "../roundRobin.ts"
 
 /** The request of one batch of expired leases. */
-export interface LeaseBatch extends TurnBatch {
+export interface LeaseBatch extends RoundRobinBatch {
   readonly now: DateTime.Utc
 }
 
@@ -62,7 +62,7 @@ export const makeExpiry = (
     )
     return counts.reduce((sum, one) => sum + one, 0)
   })
-  return inTurns(
+  return roundRobin(
     maxLeaseBatch,
     Effect.fnUntraced(function* (batch) {
       const { exhausted, next, queued } = yield* expire({ ...batch, now: yield* DateTime.now })
@@ -72,7 +72,7 @@ export const makeExpiry = (
 }
 
 /** The request of one batch of delayed jobs. */
-export interface DelayedBatch extends TurnBatch {
+export interface DelayedBatch extends RoundRobinBatch {
   readonly now: DateTime.Utc
 }
 
@@ -98,7 +98,7 @@ export const makeDelayed = (
   queue: (batch: DelayedBatch) => Effect.Effect<QueuedJobs, Unavailable>,
   wake: (orgId: string) => Effect.Effect<void>,
 ): Effect.Effect<void, Unavailable> =>
-  inTurns(
+  roundRobin(
     maxDelayedBatch,
     Effect.fnUntraced(function* (batch) {
       const { moved, next, orgs } = yield* queue({ ...batch, now: yield* DateTime.now })

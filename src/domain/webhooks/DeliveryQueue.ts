@@ -110,7 +110,7 @@ export interface Claimed {
    */
   readonly short: boolean
   /** When a lane with a limit per second may send its next delivery; `null` when none waits for its limit. */
-  readonly pacedUntil: DateTime.Utc | null
+  readonly throttledUntil: DateTime.Utc | null
 }
 
 /** The request of one batch that corrects the times of pending deliveries. */

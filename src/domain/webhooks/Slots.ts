@@ -1,5 +1,5 @@
 import type { Duration } from "effect"
-import { alternateOrgs } from "../Turns.ts"
+import { alternateOrgs } from "../roundRobin.ts"
 import type { AttemptRecord, Claim, Claimed, ClaimedDelivery, LaneShare, OrgShare } from "./DeliveryQueue.ts"
 
 type Commands = Array<SlotCommand>
@@ -36,7 +36,7 @@ const releasePrefetched = (slots: Slots, lane: Lane, commands: Commands) => {
  */
 const skipLateTimes = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   const times = lane.prefetched.flatMap(({ sendAt }) =>
-    sendAt === null || sendAt < at - maxPaceLateMillis ? [] : [sendAt],
+    sendAt === null || sendAt < at - maxThrottleLateMillis ? [] : [sendAt],
   )
   const withoutTime = lane.prefetched.splice(times.length)
   lane.prefetched = lane.prefetched.map((one, n) => ({ ...one, sendAt: times[n]! }))
@@ -60,7 +60,7 @@ const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
     const { claimedAt, delivery, sendAt } = lane.prefetched[0]!
     if (claimedAt < at - maxPrefetchMillis) return releasePrefetched(slots, lane, commands)
     if (sendAt !== null && sendAt > at) return takeTurnAt(lane, laneId(delivery), sendAt, at, commands)
-    if (sendAt !== null && sendAt < at - maxPaceLateMillis) {
+    if (sendAt !== null && sendAt < at - maxThrottleLateMillis) {
       skipLateTimes(slots, lane, at, commands)
       continue
     }
@@ -376,14 +376,15 @@ export type SlotCommand =
   | { readonly _tag: "Claim" }
 
 /** How far ahead a claim assigns the times of attempts of an endpoint with a limit per second. */
-export const paceHorizonMillis = 500
+export const throttleHorizonMillis = 500
 /** How late an attempt may begin after its time. A time that is over by more is lost. */
-export const maxPaceLateMillis = 30
+export const maxThrottleLateMillis = 30
 /**
  * How much longer than 1 / limit the time between two attempts is. With it, any second has at most the limit, also when
- * some attempts arrive up to 80 ms later than others: `maxPaceLateMillis` before they begin, and the rest on their way.
+ * some attempts arrive up to 80 ms later than others: `maxThrottleLateMillis` before they begin, and the rest on their
+ * way.
  */
-export const paceMargin = 1.08
+export const throttleMargin = 1.08
 
 /** The number of lanes that all callbacks of an org share. Several origins can share a lane. */
 const callbackLanesPerOrg = 128

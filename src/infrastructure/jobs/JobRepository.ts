@@ -20,7 +20,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { makeWalk, pickDue } from "../orgs/orgsInTurn.ts"
+import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
 import * as ReportJob from "./finishJobs.ts"
 import { type JobLook, jobPositions, type JobReads, type QueuedJob } from "./jobPositions.ts"

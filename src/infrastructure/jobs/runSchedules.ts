@@ -9,7 +9,7 @@ import { countReached, DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { date, texts, times } from "../database/fragments.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { limitOf } from "../orgs/orgCounts.ts"
-import { pickDue } from "../orgs/orgsInTurn.ts"
+import { pickDue } from "../orgs/pickDue.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { insertJobs, templateColumns } from "./createJobs.ts"
 

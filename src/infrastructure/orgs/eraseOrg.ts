@@ -178,7 +178,7 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["keyUsage", unordered("key_usage")],
   ["schedules", table("job_schedules")],
   ["endpoints", table("webhook_endpoints")],
-  ["paces", unordered("endpoint_paces")],
+  ["throttles", unordered("endpoint_throttles")],
   ["signingKeys", unordered("org_signing_keys")],
   ["deliveries", table("deliveries", eraseAttempts)],
   ["events", table("events")],

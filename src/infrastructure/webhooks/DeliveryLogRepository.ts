@@ -276,7 +276,7 @@ const queueAgain = (
       FROM deliveries d CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) AS e
       WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
     ), renewed AS (
-      UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, parked = ${ordered}::boolean,
+      UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, backlogged = ${ordered}::boolean,
         claim_id = NULL, lease_until = NULL
       WHERE p.lane = (SELECT lane FROM rows) AND p.delivery_id = ${deliveryId}
         AND (p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at})
@@ -346,8 +346,8 @@ const firstCovered = (
 }
 
 /**
- * Makes the next deliveries of a recovery after `doneTo` due now. They are parked at once, so that a large backlog does
- * not delay other lanes. An attempt in flight continues, and its result is recorded.
+ * Makes the next deliveries of a recovery after `doneTo` due now. They are backlogged at once, so that a large backlog
+ * does not delay other lanes. An attempt in flight continues, and its result is recorded.
  *
  * @returns how many deliveries it read, the last of them, and how many are due now
  */

@@ -16,7 +16,7 @@ import { date, texts } from "../database/fragments.ts"
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { laneHeads, parkedLane } from "./lanes.ts"
+import { laneHeads, backlogLane } from "./lanes.ts"
 import { type LaneHead, queuePositions } from "./queuePositions.ts"
 import { claimSql, isUnclaimed, since, toClaimed } from "./claimDeliveries.ts"
 import { recordAttempts } from "./recordAttempts.ts"
@@ -55,10 +55,10 @@ const releaseSql = (
       CROSS JOIN LATERAL (SELECT lane FROM deliveries WHERE id = given.id FOR NO KEY UPDATE) AS d
     ), queued AS (
       UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL,
-        due_at = CASE WHEN p.parked THEN p.due_at ELSE ${date(now)} END, parked = true
+        due_at = CASE WHEN p.backlogged THEN p.due_at ELSE ${date(now)} END, backlogged = true
       WHERE p.lane = ANY(ARRAY(SELECT lane FROM held)) AND p.delivery_id = ANY(${ids})
         AND p.claim_id = (SELECT claim_id FROM held WHERE id = p.delivery_id AND lane = p.lane)
-      RETURNING org_id, lane, due_at, parked
+      RETURNING org_id, lane, due_at, backlogged
     ), changed AS (
       UPDATE deliveries d SET claim_id = NULL, lease_until = NULL
       WHERE d.id = ANY(${ids}) AND d.claim_id = (SELECT claim_id FROM held WHERE id = d.id)
@@ -89,14 +89,22 @@ export const layer = Layer.effect(
       if (positions.needsLook()) yield* lookNow
       const reads = positions.reads(claim)
       const rows = yield* claimSql(sql, claim, reads, asyncCommit)
-      const { head, lanes, more, paced_until: pacedUntil, parked, parked_lanes: parkedLanes, short } = rows[0]!
-      const found = { head, lanes: lanes ?? [], parked, parkedLanes: parkedLanes ?? [] }
+      const {
+        head,
+        lanes,
+        more,
+        throttled_until: throttledUntil,
+        backlogged,
+        backlogged_lanes: backloggedLanes,
+        short,
+      } = rows[0]!
+      const found = { head, lanes: lanes ?? [], backlogged, backloggedLanes: backloggedLanes ?? [] }
       const isFull = positions.claimed(claim, reads, found)
       return {
         deliveries: toClaimed(rows, claim.claimId),
         more: more || reads.more || isFull,
         short: short || reads.short,
-        pacedUntil: pacedUntil === null ? null : DateTime.fromDateUnsafe(pacedUntil),
+        throttledUntil: throttledUntil === null ? null : DateTime.fromDateUnsafe(throttledUntil),
       }
     }, orUnavailable)
 
@@ -132,7 +140,7 @@ export const layer = Layer.effect(
       nextDueAt: Effect.suspend(
         () => sql<{ next: Date | null }>`
           SELECT min(due_at) AS next FROM pending_deliveries
-          WHERE NOT parked AND claim_id IS NULL AND due_at >= ${since(sql, positions.headSince())}`,
+          WHERE NOT backlogged AND claim_id IS NULL AND due_at >= ${since(sql, positions.headSince())}`,
       ).pipe(
         Effect.map(([row]) => (row?.next == null ? null : DateTime.fromDateUnsafe(row.next))),
         orUnavailable,
@@ -162,7 +170,7 @@ const correctTimes = (sql: SqlClient.SqlClient, { leaseUntil, limit, now }: Time
   sql<{ moved: number }>`
     WITH late AS (
       SELECT ctid AS place FROM pending_deliveries
-      WHERE NOT parked
+      WHERE NOT backlogged
         AND CASE WHEN claim_id IS NULL THEN tries = 0 AND due_at > ${date(now)} ELSE lease_until > ${date(leaseUntil)} END
       ORDER BY due_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
     ), moved AS (
@@ -191,13 +199,13 @@ const look = (sql: SqlClient.SqlClient, positions: ReturnType<typeof queuePositi
         UNION ALL
         SELECT next.*, lanes.turn + 1 FROM lanes CROSS JOIN LATERAL (
           SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
-          WHERE p.parked AND (p.org_id, ${parkedLane(sql)}) > (lanes.org_id, lanes.lane)
-          ORDER BY p.org_id, ${parkedLane(sql)}, p.due_at LIMIT 1
+          WHERE p.backlogged AND (p.org_id, ${backlogLane(sql)}) > (lanes.org_id, lanes.lane)
+          ORDER BY p.org_id, ${backlogLane(sql)}, p.due_at LIMIT 1
         ) AS next WHERE lanes.turn < ${lookSize}::int
       )
       SELECT found.*, (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took FROM (
         SELECT (
-            SELECT due_at FROM pending_deliveries WHERE NOT parked AND due_at <= ${date(now)} AND ${unclaimed}
+            SELECT due_at FROM pending_deliveries WHERE NOT backlogged AND due_at <= ${date(now)} AND ${unclaimed}
             ORDER BY due_at LIMIT 1
           ) AS head,
           (SELECT json_agg(json_build_array(org_id, lane, due_at) ORDER BY turn) FROM lanes WHERE turn > 0) AS lanes
@@ -210,12 +218,12 @@ const look = (sql: SqlClient.SqlClient, positions: ReturnType<typeof queuePositi
     )
   })
 
-/** Lanes whose oldest parked delivery is read. */
+/** Lanes whose oldest backlogged delivery is read. */
 const maxLanesRead = 1_000
 
 /**
- * Counts the due deliveries, up to `limit`, and finds the oldest. Reads the indexes of claims. For the oldest parked
- * delivery it reads the first of each lane, up to `maxLanesRead` lanes. With an org, it counts that org's.
+ * Counts the due deliveries, up to `limit`, and finds the oldest. Reads the indexes of claims. For the oldest
+ * backlogged delivery it reads the first of each lane, up to `maxLanesRead` lanes. With an org, it counts that org's.
  */
 export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: number, orgId: string | null = null) => {
   const ofOrg = orgId === null ? sql.literal("true") : sql`p.org_id = ${orgId}`
@@ -223,20 +231,20 @@ export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: num
   // The head of the queue has no index by org: an org's deliveries are counted among the first of all.
   const head = sql`
     (SELECT greatest(due_at, lease_until) AS due_at, org_id FROM pending_deliveries AS q
-     WHERE NOT parked AND q.due_at <= ${date(now)} AND ${unclaimed} ORDER BY q.due_at LIMIT ${limit}) AS p`
+     WHERE NOT backlogged AND q.due_at <= ${date(now)} AND ${unclaimed} ORDER BY q.due_at LIMIT ${limit}) AS p`
   return sql<{ count: number; oldest: Date | null }>`
           WITH RECURSIVE heads AS (
             SELECT ${orgId ?? ""}::text COLLATE "C" AS org_id, '' COLLATE "C" AS lane, NULL::timestamptz AS due_at, 0 AS turn
             UNION ALL
             SELECT next.*, heads.turn + 1 FROM heads CROSS JOIN LATERAL (
               SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
-              WHERE p.parked AND (p.org_id, ${parkedLane(sql)}) > (heads.org_id, heads.lane) AND ${unclaimed} AND ${ofOrg}
-              ORDER BY p.org_id, ${parkedLane(sql)}, p.due_at LIMIT 1
+              WHERE p.backlogged AND (p.org_id, ${backlogLane(sql)}) > (heads.org_id, heads.lane) AND ${unclaimed} AND ${ofOrg}
+              ORDER BY p.org_id, ${backlogLane(sql)}, p.due_at LIMIT 1
             ) AS next WHERE heads.turn < ${maxLanesRead}
           ), due AS (
             SELECT 1 FROM ${head} WHERE ${ofOrg}
             UNION ALL
-            SELECT 1 FROM pending_deliveries p WHERE parked AND ${unclaimed} AND ${ofOrg}
+            SELECT 1 FROM pending_deliveries p WHERE backlogged AND ${unclaimed} AND ${ofOrg}
             LIMIT ${limit}
           ), oldest AS (
             SELECT min(due_at) AS at FROM ${head} WHERE ${ofOrg}

@@ -64,7 +64,9 @@ export const leaseFor = (attemptTimeout: Duration.Duration) =>
 const claimBatchSize = 512
 /** The longest sleep between two claims: another replica may have left deliveries. */
 const pollInterval = Duration.seconds(5)
-/** The shortest sleep when due deliveries could not be claimed: another claim has locked them, or they are parked. */
+/**
+ * The shortest sleep when due deliveries could not be claimed: another claim has locked them, or they are backlogged.
+ */
 const minSleep = Duration.millis(1)
 /** The sleep after a claim that took nothing and did not read the whole backlog. */
 const backlogSleep = Duration.millis(25)
@@ -166,7 +168,7 @@ export const layer = Layer.effectDiscard(
       const claimed = yield* queue.claim(claim)
       if (claimed.deliveries.length > 0) yield* idle.close
       tell({ _tag: "Claimed", claim, claimed, at: nowMillis() })
-      return { count: claimed.deliveries.length, more: claimed.more, pacedUntil: claimed.pacedUntil }
+      return { count: claimed.deliveries.length, more: claimed.more, throttledUntil: claimed.throttledUntil }
       // An interrupted claim would leave its deliveries until their leases expire.
     }, Effect.uninterruptible)
 
@@ -174,12 +176,12 @@ export const layer = Layer.effectDiscard(
       yield* untilKeepingUp
       const request = startClaim(slots)
       if (request === undefined) return yield* wokenWithin(pollInterval)
-      const { count, more, pacedUntil } = yield* claim(request)
+      const { count, more, throttledUntil } = yield* claim(request)
       if (count === request.limit || (more && count > 0) || Option.isSome(yield* Queue.poll(woken))) return
       if (more) return yield* wokenWithin(backlogSleep)
       const dueAt = yield* queue.nextDueAt
       const now = yield* DateTime.now
-      const untilDue = [dueAt, pacedUntil]
+      const untilDue = [dueAt, throttledUntil]
         .filter((time) => time !== null)
         .map((time) => DateTime.distance(now, time))
         .reduce(Duration.min, pollInterval)

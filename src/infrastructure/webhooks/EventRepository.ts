@@ -87,7 +87,7 @@ interface InsertedEvent {
   readonly deliveries: number
   /** Whether a sweep inserts the rest of its deliveries. */
   readonly hasMore: boolean
-  /** The lanes of the statement's parked deliveries. */
+  /** The lanes of the statement's backlogged deliveries. */
   readonly heads: ReadonlyArray<LaneHead> | null
 }
 

@@ -71,8 +71,8 @@ const insertEndpoint = (
   { id, orgId, url, secret, description, active, now, ...settings }: NewEndpoint,
   entry: AuditEntry,
 ) => {
-  const withPace = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
-    settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setPace(sql, orgId, id)))
+  const withThrottle = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
+    settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setThrottle(sql, orgId, id)))
   return limit
     .admit(Limited.orgOwner(sql, orgId), (rowsAtMost) =>
       audited(
@@ -91,7 +91,7 @@ const insertEndpoint = (
         undefined,
         sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)}`,
       ).pipe(
-        withPace,
+        withThrottle,
         orUnavailable,
         Effect.map(([made]) => made),
       ),
@@ -242,7 +242,7 @@ const updateEndpoint = Effect.fnUntraced(function* (
       UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
       RETURNING org_id AS "orgId"`,
   )
-  if (changes.maxPerSecond != null) yield* setPace(sql, orgId, id)(updated)
+  if (changes.maxPerSecond != null) yield* setThrottle(sql, orgId, id)(updated)
   yield* cancelLanes(sql, random, ended, changes.now)
   return updated
 })
@@ -286,7 +286,7 @@ const removeEndpoint = Effect.fnUntraced(function* (
       RETURNING org_id AS "orgId", id AS "endpointId", coalesce(lane, id) AS lane`,
   )) as ReadonlyArray<unknown> as ReadonlyArray<EndedLane>
   yield* cancelLanes(sql, random, removed, now)
-  yield* removePace(sql, orgId, id)
+  yield* removeThrottle(sql, orgId, id)
   return removed
 })
 
@@ -294,13 +294,14 @@ const removeEndpoint = Effect.fnUntraced(function* (
  * In the transaction that wrote an endpoint with a limit per second: lets it send from now on. Keeps the time of an
  * endpoint that has one, and does nothing when there is no such endpoint.
  */
-const setPace = (sql: SqlClient.SqlClient, orgId: string, endpointId: string) => (written: ReadonlyArray<unknown>) =>
-  written.length === 0
-    ? Effect.void
-    : Effect.asVoid(sql`
-          INSERT INTO endpoint_paces (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, now())
+const setThrottle =
+  (sql: SqlClient.SqlClient, orgId: string, endpointId: string) => (written: ReadonlyArray<unknown>) =>
+    written.length === 0
+      ? Effect.void
+      : Effect.asVoid(sql`
+          INSERT INTO endpoint_throttles (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, now())
           ON CONFLICT DO NOTHING`)
 
-/** Removes the pace of a deleted endpoint. */
-const removePace = (sql: SqlClient.SqlClient, orgId: string, endpointId: string) =>
-  Effect.asVoid(sql`DELETE FROM endpoint_paces WHERE org_id = ${orgId} AND endpoint_id = ${endpointId}`)
+/** Removes the throttle of a deleted endpoint. */
+const removeThrottle = (sql: SqlClient.SqlClient, orgId: string, endpointId: string) =>
+  Effect.asVoid(sql`DELETE FROM endpoint_throttles WHERE org_id = ${orgId} AND endpoint_id = ${endpointId}`)

@@ -1,9 +1,9 @@
 import { DateTime } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
-import { orderedBatchSize, paceHorizonMillis, paceMargin } from "../../domain/webhooks/Slots.ts"
+import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "../../domain/webhooks/Slots.ts"
 import { date, dateOrNull, integers, texts, times } from "../database/fragments.ts"
-import { isCallbackLane, liveEndpoint, parkedLane } from "./lanes.ts"
+import { isCallbackLane, liveEndpoint, backlogLane } from "./lanes.ts"
 import { type Found, maxHeadSize, type Reads } from "./queuePositions.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
 
@@ -24,15 +24,15 @@ const shares = (sql: Sql, claim: Claim) => {
     ), lanes AS MATERIALIZED (
       SELECT l.org_id, l.lane, w.id, w.url, w.secret, w.previous_secret, w.previous_secret_until, w.failing_since,
         coalesce(w.failures, CASE WHEN f.since IS NOT NULL THEN 1 ELSE 0 END) AS failures,
-        CASE WHEN ${orgExists(sql, "l")} THEN least(${laneSlots}, ${paceSlots(sql)}) ELSE 0 END AS slots, ${laneWorks} AS works,
+        CASE WHEN ${orgExists(sql, "l")} THEN least(${laneSlots}, ${throttleSlots(sql)}) ELSE 0 END AS slots, ${laneWorks} AS works,
         ${laneHas} = 0 AS is_new,
         w.headers, w.signature, w.retry_delays, coalesce(w.ordered, false) AS ordered,
-        w.max_per_second, pace.place AS pace_place, ${paceOffset(sql)} AS pace_offset
-      FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)} ${paceOfLane(sql)}
+        w.max_per_second, throttle.place AS throttle_place, ${throttleOffset(sql)} AS throttle_offset
+      FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)} ${throttleOfLane(sql)}
     ), in_lanes AS (
-      -- A lane that sends in order takes only from its backlog, and only when nothing of it is elsewhere: what was queued
-      -- before the endpoint sent in order is parked first.
-      SELECT *, ordered AND bool_or(NOT parked) OVER (PARTITION BY lane) AS waits, row_number() OVER (
+      -- A lane that sends in order takes only from its backlog, and when nothing of it is elsewhere: what was queued
+      -- before the endpoint sent in order is backlogged first.
+      SELECT *, ordered AND bool_or(NOT backlogged) OVER (PARTITION BY lane) AS waits, row_number() OVER (
         PARTITION BY lane ORDER BY due_at, delivery_id
       ) AS lane_rank
       FROM due JOIN (SELECT org_id, lane, slots, works, is_new, ordered FROM lanes) AS l USING (org_id, lane)
@@ -55,14 +55,14 @@ const shares = (sql: Sql, claim: Claim) => {
     )`
 }
 
-/** Parks the deliveries without a free slot and claims the others, orgs in turn. The worker reads the CTE `claimed`. */
+/** Moves the deliveries without a free slot and claims the others, orgs in turn. The worker reads the CTE `claimed`. */
 const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
   // A claim changes no column of an index, so that the new version of a row stays on its page, without index entries.
   // Rows are numbered by event before the bodies are joined: a sort with bodies would take most of the time.
   sql`
-    parking AS (
-      UPDATE pending_deliveries SET parked = true
-      WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE NOT is_chosen AND NOT parked))
+    backlogging AS (
+      UPDATE pending_deliveries SET backlogged = true
+      WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE NOT is_chosen AND NOT backlogged))
     ), taken AS (
       UPDATE pending_deliveries SET claim_id = ${claimId}, lease_until = ${date(leaseUntil)}
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE is_chosen ORDER BY org_rank, due_at LIMIT ${limit}))
@@ -74,7 +74,7 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
         coalesce(w.id, j.callback_secret_owner) AS secret_owner,
         CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures,
         w.headers, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.retry_delays, w.ordered,
-        t.place_in_lane::int AS place_in_lane, ${paceDelay(sql)} AS delay_ms
+        t.place_in_lane::int AS place_in_lane, ${throttleDelay(sql)} AS delay_ms
       FROM (
         SELECT *, row_number() OVER (PARTITION BY event_id) = 1 AS is_first,
           row_number() OVER (PARTITION BY lane ORDER BY due_at, delivery_id) - 1 AS place_in_lane
@@ -83,12 +83,12 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       JOIN lanes w USING (org_id, lane)
       CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id OFFSET 0) e
       LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
-    ), ${paced(sql, at)}`
+    ), ${throttled(sql, at)}`
 
 /**
- * Claims due deliveries for the free slots, at the head of the queue and in the backlog. Parks the rest of the head, so
- * that no claim reads it again and the backlog of one org costs the others nothing. `commit` is evaluated in the
- * transaction of the claim.
+ * Claims due deliveries for the free slots, at the head of the queue and in the backlog. Moves the rest of the head to
+ * the backlog, so that no claim reads it again and the backlog of one org costs the others nothing. `commit` is
+ * evaluated in the transaction of the claim.
  *
  * PostgreSQL plans a statement once, perhaps while its tables are empty. So locked rows are found again by `ctid`, and
  * others by a lateral subquery that `OFFSET 0` keeps separate: no plan can then read a whole table.
@@ -111,17 +111,17 @@ export const claimSql = (sql: Sql, claim: Claim, reads: Reads, commit: Statement
           ) AS b USING (lane)
         ) AS lanes,
         (SELECT json_agg(json_build_array(org_id, lane, first)) FROM (
-          SELECT org_id, lane, min(due_at) AS first FROM ranked WHERE NOT is_chosen AND NOT parked GROUP BY org_id, lane
-        ) AS r) AS parked_lanes,
-        (SELECT count(*)::int FROM ranked WHERE NOT is_chosen AND NOT parked) AS parked,
+          SELECT org_id, lane, min(due_at) AS first FROM ranked WHERE NOT is_chosen AND NOT backlogged GROUP BY org_id, lane
+        ) AS r) AS backlogged_lanes,
+        (SELECT count(*)::int FROM ranked WHERE NOT is_chosen AND NOT backlogged) AS backlogged,
         EXISTS (SELECT FROM ranked WHERE waits) AS more,
         EXISTS (SELECT FROM ranked WHERE fits AND NOT is_chosen) AS short,
-        (SELECT min(until) FROM paces) AS paced_until,
+        (SELECT min(until) FROM throttles) AS throttled_until,
         (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took_ms
     ) s LEFT JOIN claimed c ON true`
 }
 
-/** SQL: whether the org of a row exists. Deliveries of a deleted org stay parked until a sweep removes them. */
+/** SQL: whether the org of a row exists. Deliveries of a deleted org stay backlogged until a sweep removes them. */
 const orgExists = (sql: Sql, row: string) =>
   sql.literal(`(${row}.org_id = '' OR EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id))`)
 
@@ -132,11 +132,11 @@ const endpointOfLane = (sql: Sql) => sql`
 
 /**
  * The CTE `head`, the head of the queue. When it is full, also the CTE `tail`: the newest due deliveries of orgs that
- * are not in the head, so that these orgs do not wait until the rows between are parked.
+ * are not in the head, so that these orgs do not wait until the rows between are backlogged.
  */
 const dueAtHead = (sql: Sql, at: Date, { headSince, headSize }: Reads) => {
-  const columns = sql`ctid AS place, org_id, lane, delivery_id, due_at, bytes, false AS parked`
-  const isDue = sql`NOT parked AND due_at <= ${at} AND ${isUnclaimed(sql, at)}`
+  const columns = sql`ctid AS place, org_id, lane, delivery_id, due_at, bytes, false AS backlogged`
+  const isDue = sql`NOT backlogged AND due_at <= ${at} AND ${isUnclaimed(sql, at)}`
   const isRead = sql`due_at >= ${since(sql, headSince)} AND ${isDue}`
   return sql`
     head AS (
@@ -165,11 +165,11 @@ export const isUnclaimed = (sql: Sql, at: Date) => sql`(lease_until IS NULL OR l
  * is only the order.
  */
 const headInOrder = (sql: Sql, at: Date) => sql`
-  SELECT place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM (
+  SELECT place, org_id, lane, delivery_id, due_at, bytes, true AS backlogged FROM (
     SELECT locked.*, locked.n = row_number() OVER (ORDER BY locked.n) AS has_no_gap FROM (
       SELECT place, row_number() OVER (ORDER BY due_at, delivery_id) AS n FROM (
         SELECT ctid AS place, due_at, delivery_id FROM pending_deliveries p
-        WHERE l.ordered AND p.parked AND p.org_id = o.org_id AND ${parkedLane(sql)} = l.lane AND p.due_at >= l.since
+        WHERE l.ordered AND p.backlogged AND p.org_id = o.org_id AND ${backlogLane(sql)} = l.lane AND p.due_at >= l.since
         ORDER BY p.due_at, p.delivery_id LIMIT l.slots
       ) AS head
     ) AS numbered CROSS JOIN LATERAL (
@@ -179,8 +179,8 @@ const headInOrder = (sql: Sql, at: Date) => sql`
   ) AS head WHERE has_no_gap`
 
 /**
- * The CTE `backlog`: parked deliveries, orgs in turn, and within an org its lanes in turn. A delivery is parked when it
- * is due, so its `due_at` is only the order: it stays due when a clock is set back.
+ * The CTE `backlog`: backlogged deliveries, orgs in turn, and within an org its lanes in turn. A delivery is backlogged
+ * when it is due, so its `due_at` is only the order: it stays due when a clock is set back.
  */
 const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lanes, orgs }: Reads) => {
   const { laneSlots } = claimSlots(sql, claim)
@@ -204,8 +204,8 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lanes, orgs }: Reads) 
         ) AS l
         CROSS JOIN LATERAL (
           SELECT * FROM (
-            SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM pending_deliveries p
-            WHERE NOT l.ordered AND p.parked AND p.org_id = o.org_id AND ${parkedLane(sql)} = l.lane
+            SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS backlogged FROM pending_deliveries p
+            WHERE NOT l.ordered AND p.backlogged AND p.org_id = o.org_id AND ${backlogLane(sql)} = l.lane
               AND p.due_at >= l.since AND ${isUnclaimed(sql, at)}
             ORDER BY p.due_at LIMIT l.slots FOR UPDATE SKIP LOCKED
           ) AS in_any_order
@@ -247,16 +247,16 @@ export interface ClaimedRow {
    */
   readonly delay_ms: number | null
   /** When a lane may send again that waits for its limit per second. */
-  readonly paced_until: Date | null
+  readonly throttled_until: Date | null
   /** Milliseconds since the beginning of the claim, by the database's clock. */
   readonly took_ms: number
   /** The first `due_at` that was read at the head. */
   readonly head: Date | null
   readonly lanes: Found["lanes"] | null
-  /** Deliveries at the head that the claim parked, and their lanes. */
-  readonly parked: number
-  readonly parked_lanes: Found["parkedLanes"] | null
-  /** Whether deliveries of a lane that sends in order were parked, so that the next claim may take them. */
+  /** Deliveries at the head that the claim backlogged, and their lanes. */
+  readonly backlogged: number
+  readonly backlogged_lanes: Found["backloggedLanes"] | null
+  /** Whether deliveries of a lane that sends in order were backlogged, so that the next claim may take them. */
   readonly more: boolean
   /** Whether due deliveries were left because their org had no share. */
   readonly short: boolean
@@ -334,56 +334,56 @@ const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
 }
 
 /**
- * SQL of the limit per second. `endpoint_paces` has the time of the next attempt of an endpoint, over all replicas. A
- * claim locks the row, assigns the times of the deliveries that it takes, one after the other, and writes the time of
+ * SQL of the limit per second. `endpoint_throttles` has the time of the next attempt of an endpoint, over all replicas.
+ * A claim locks the row, assigns the times of the deliveries that it takes, one after the other, and writes the time of
  * the next. The times are those of the database's clock, which all replicas share; a replica gets each as a number of
  * milliseconds from the claim's answer on. The lane is `l`, its endpoint `w`.
  */
 
-const horizonSeconds = paceHorizonMillis / 1000
+const horizonSeconds = throttleHorizonMillis / 1000
 
-/** Joins the lane with its pace, if its endpoint has a limit. No row while another claim has it. */
-const paceOfLane = (sql: Sql) => sql`
+/** Joins the lane with its throttle, if its endpoint has a limit. No row while another claim has it. */
+const throttleOfLane = (sql: Sql) => sql`
   LEFT JOIN LATERAL (
-    SELECT ctid AS place, extract(epoch FROM next_at - now())::float8 AS ahead FROM endpoint_paces
+    SELECT ctid AS place, extract(epoch FROM next_at - now())::float8 AS ahead FROM endpoint_throttles
     WHERE w.max_per_second IS NOT NULL AND org_id = l.org_id AND endpoint_id = w.id FOR UPDATE SKIP LOCKED
-  ) AS pace ON true`
+  ) AS throttle ON true`
 
 /**
  * Seconds until the next attempt. No claim writes a time further ahead than the horizon and the step of one attempt a
  * second: such a time is of before the database's clock was set back, and the next attempt is at the horizon.
  */
-const paceOffset = (sql: Sql) => sql`
-  CASE WHEN pace.ahead > ${horizonSeconds}::float8 + ${paceMargin}::float8 THEN ${horizonSeconds}::float8
-    ELSE greatest(0, pace.ahead) END`
+const throttleOffset = (sql: Sql) => sql`
+  CASE WHEN throttle.ahead > ${horizonSeconds}::float8 + ${throttleMargin}::float8 THEN ${horizonSeconds}::float8
+    ELSE greatest(0, throttle.ahead) END`
 
 /** Attempts that the limit leaves until the horizon; `NULL` without a limit. */
-const paceSlots = (sql: Sql) => sql`
-  CASE WHEN w.max_per_second IS NULL THEN NULL WHEN pace.place IS NULL THEN 0 ELSE greatest(0, 1 + floor(
-    (${horizonSeconds}::float8 - ${paceOffset(sql)}) * w.max_per_second / ${paceMargin}::float8))::int END`
+const throttleSlots = (sql: Sql) => sql`
+  CASE WHEN w.max_per_second IS NULL THEN NULL WHEN throttle.place IS NULL THEN 0 ELSE greatest(0, 1 + floor(
+    (${horizonSeconds}::float8 - ${throttleOffset(sql)}) * w.max_per_second / ${throttleMargin}::float8))::int END`
 
 /** Milliseconds from the claim to the attempt of a taken row `t` of the lane `w`; `NULL` without a limit. */
-const paceDelay = (sql: Sql) => sql`
+const throttleDelay = (sql: Sql) => sql`
   CASE WHEN w.max_per_second IS NOT NULL
-    THEN (1000 * (w.pace_offset + t.place_in_lane * ${paceMargin}::float8 / w.max_per_second))::float8 END`
+    THEN (1000 * (w.throttle_offset + t.place_in_lane * ${throttleMargin}::float8 / w.max_per_second))::float8 END`
 
 /**
- * The CTEs `paces` and `paced`, which write the times of the next attempts. `until` is when, by the replica's clock
- * `at`, the next claim can take deliveries of lanes that wait for their limit.
+ * The CTEs `throttles` and `throttled`, which write the times of the next attempts. `until` is when, by the replica's
+ * clock `at`, the next claim can take deliveries of lanes that wait for their limit.
  */
-const paced = (sql: Sql, at: Date) => sql`
-  paces AS MATERIALIZED (
-    SELECT l.pace_place AS place, now() + interval '1 second'
-        * (l.pace_offset + coalesce(t.n, 0) * ${paceMargin}::float8 / l.max_per_second) AS next_at,
+const throttled = (sql: Sql, at: Date) => sql`
+  throttles AS MATERIALIZED (
+    SELECT l.throttle_place AS place, now() + interval '1 second'
+        * (l.throttle_offset + coalesce(t.n, 0) * ${throttleMargin}::float8 / l.max_per_second) AS next_at,
       CASE WHEN d.n > coalesce(t.n, 0) THEN ${at}::timestamptz + interval '1 second' * greatest(0.001,
-        coalesce(l.pace_offset + coalesce(t.n, 0) * ${paceMargin}::float8 / l.max_per_second, ${horizonSeconds}::float8)
+        coalesce(l.throttle_offset + coalesce(t.n, 0) * ${throttleMargin}::float8 / l.max_per_second, ${horizonSeconds}::float8)
           - ${horizonSeconds / 2}::float8) END AS until,
       coalesce(t.n, 0) AS taken
     FROM lanes l
     JOIN (SELECT lane, count(*) AS n FROM due GROUP BY lane) AS d USING (lane)
     LEFT JOIN (SELECT lane, count(*) AS n FROM taken GROUP BY lane) AS t USING (lane)
     WHERE l.max_per_second IS NOT NULL
-  ), paced AS (
-    UPDATE endpoint_paces p SET next_at = paces.next_at FROM paces
-    WHERE p.ctid = ANY(ARRAY(SELECT place FROM paces WHERE taken > 0)) AND p.ctid = paces.place
+  ), throttled AS (
+    UPDATE endpoint_throttles p SET next_at = throttles.next_at FROM throttles
+    WHERE p.ctid = ANY(ARRAY(SELECT place FROM throttles WHERE taken > 0)) AND p.ctid = throttles.place
   )`

@@ -25,8 +25,8 @@ export const inlineReceivers = 32
  *
  * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their
  * lock is shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
- * All statements lock endpoints in the order of their ids. receivers: the first deliveries; one is parked if its lane
- * has a backlog.
+ * All statements lock endpoints in the order of their ids. receivers: the first deliveries; one is backlogged if its
+ * lane has a backlog.
  */
 export const deliverEvents = (sql: SqlClient.SqlClient) => {
   // Those that send in order come first, and always with their event: a sweep could come after a later event.
@@ -63,12 +63,12 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
       SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers RETURNING event_id
     ), places AS MATERIALIZED (
       SELECT r.lane, r.id, r.event_id, CASE WHEN r.ordered THEN ${end} ELSE r.at END AS due_at,
-        r.ordered OR r.last IS NOT NULL AS parked, r.org_id, r.bytes, r.n
+        r.ordered OR r.last IS NOT NULL AS backlogged, r.org_id, r.bytes, r.n
       FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
       WHERE r.state = 'pending'
     ), queued AS (
       INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-      SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places ORDER BY n
+      SELECT lane, id, event_id, 0, 0, due_at, backlogged, org_id, bytes FROM places ORDER BY n
     ), swept AS (
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
       SELECT ${deliveryId(sql, "e.id", "32767")}, a.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), a.at
@@ -85,9 +85,14 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
  * ones. They read the CTEs `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A
  * receiver whose event is not in `event` is not inserted.
  *
- * @param parked `true` parks all of them; `false` parks those whose lane has a backlog
+ * @param backlogged `true` moves all of them to the backlog; `false` those whose lane has a backlog
  */
-export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: DateTime.Utc, parked: boolean) => sql`
+export const insertDeliveries = (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  now: DateTime.Utc,
+  backlogged: boolean,
+) => sql`
   lane_ends AS MATERIALIZED (
     SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane", at: sql`${date(now)}::timestamptz` })} AS last, ${isOrdered(sql, "l.endpoint")} AS ordered
     FROM (
@@ -100,7 +105,7 @@ export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: D
   ), places AS MATERIALIZED (
     SELECT ${orgId}::text AS org_id, r.lane, r.id, event.id AS event_id,
       CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END AS due_at,
-      ${parked}::boolean OR r.ordered OR r.last IS NOT NULL AS parked, event.bytes
+      ${backlogged}::boolean OR r.ordered OR r.last IS NOT NULL AS backlogged, event.bytes
     FROM (
       SELECT *, row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
       FROM receivers JOIN lane_ends USING (lane)
@@ -108,7 +113,7 @@ export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: D
     JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
   ), queued AS (
     INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-    SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places
+    SELECT lane, id, event_id, 0, 0, due_at, backlogged, org_id, bytes FROM places
   )`
 
 /** The endpoints whose delivery of an event does not exist yet. */
@@ -123,8 +128,8 @@ interface FanOut {
 }
 
 /**
- * Inserts the deliveries of an event to endpoints, in a transaction. They are parked at once, so that many of them do
- * not delay other lanes. Returns how many.
+ * Inserts the deliveries of an event to endpoints, in a transaction. They are backlogged at once, so that many of them
+ * do not delay other lanes. Returns how many.
  */
 export const fanOut = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,

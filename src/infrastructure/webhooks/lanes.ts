@@ -4,7 +4,7 @@ import type { SqlClient, Statement } from "effect/sql"
 import { date, texts } from "../database/fragments.ts"
 
 /** The columns of a delivery that is queued without a claim, in the order in which every statement inserts them. */
-export const queueColumns = "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes"
+export const queueColumns = "lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes"
 
 /** A lane that its endpoint has left: all pending deliveries in it are canceled. */
 export interface EndedLane {
@@ -79,10 +79,10 @@ export const cancelLanes = Effect.fnUntraced(function* (
 })
 
 /**
- * SQL: the lane of a parked row `p`, as only the index of the backlog has it. By the column, a plan whose statistics
- * are from an empty queue would read the whole lane by the primary key, and sort it.
+ * SQL: the lane of a backlogged row `p`, as only the index of the backlog has it. By the column, a plan whose
+ * statistics are from an empty queue would read the whole lane by the primary key, and sort it.
  */
-export const parkedLane = (sql: SqlClient.SqlClient) => sql.literal("p.lane || ''")
+export const backlogLane = (sql: SqlClient.SqlClient) => sql.literal("p.lane || ''")
 
 interface Lane {
   /** SQL: the org, and the lane. */
@@ -94,23 +94,23 @@ interface Lane {
 /**
  * SQL: the latest `due_at` of a lane's backlog, if it is later than a second ago; else `NULL`. Older entries are not
  * read: they may be those of a million delivered rows that a forgotten transaction keeps. A backlog without a delivery
- * of the last second is taken for none: then a new delivery is queued at the head, and parked by a claim. Call it once
- * for a lane and not for each row.
+ * of the last second is taken for none: then a new delivery is queued at the head, and backlogged by a claim. Call it
+ * once for a lane and not for each row.
  *
  * @param at SQL: the time of the delivery, by the clock of this process
  */
 export const lastOfLane = (sql: SqlClient.SqlClient, { at, lane, orgId }: Lane) => sql`(
     SELECT last.due_at FROM pending_deliveries last
-    WHERE last.parked AND last.org_id = ${sql.literal(orgId)} AND last.lane || '' = ${sql.literal(lane)}
+    WHERE last.backlogged AND last.org_id = ${sql.literal(orgId)} AND last.lane || '' = ${sql.literal(lane)}
       AND last.due_at > least(now(), ${at}) - interval '1 second'
     ORDER BY last.due_at DESC, last.delivery_id DESC LIMIT 1
   )`
 
-/** SQL: the lanes of the parked rows of a CTE (org_id, lane, due_at, parked), as `LaneHead`s in JSON. */
+/** SQL: the lanes of the backlogged rows of a CTE (org_id, lane, due_at, backlogged), as `LaneHead`s in JSON. */
 export const laneHeads = (sql: SqlClient.SqlClient, rows: string) =>
   sql.literal(`(
     SELECT json_agg(json_build_array(org_id, lane, first)) FROM (
-      SELECT org_id, lane, min(due_at) AS first FROM ${rows} WHERE parked GROUP BY org_id, lane
+      SELECT org_id, lane, min(due_at) AS first FROM ${rows} WHERE backlogged GROUP BY org_id, lane
     ) AS heads
   )`)
 

@@ -18,7 +18,10 @@ const maxLanesPerClaim = 512
 const minLanesPerOrg = 64
 /** Rows that a claim reads at the head of the queue, at least. */
 export const minHeadSize = 512
-/** Rows that a claim reads at the head of the queue, at most: the number doubles while a claim parks most of them. */
+/**
+ * Rows that a claim reads at the head of the queue, at most: the number doubles while a claim moves most of them to the
+ * backlog.
+ */
 export const maxHeadSize = 4_096
 /** Deliveries in flight here beside which claims begin at the position: their rows are at the head of the queue. */
 const maxInFlightToRead = 64
@@ -55,9 +58,9 @@ export interface Found {
   readonly head: Date | null
   /** For each lane in the order of `Reads`: how many deliveries fitted, and the first `due_at`. */
   readonly lanes: ReadonlyArray<readonly [count: number, first: string | null]>
-  /** How many deliveries of the head it parked, and their lanes. */
-  readonly parked: number
-  readonly parkedLanes: ReadonlyArray<LaneHead>
+  /** How many deliveries of the head it backlogged, and their lanes. */
+  readonly backlogged: number
+  readonly backloggedLanes: ReadonlyArray<LaneHead>
 }
 
 /** What a look found. */
@@ -194,7 +197,7 @@ export const makeQueuePositions = () => {
     /** Remembers what a claim found; returns whether an org used up its turn, so that the next claim may find more. */
     claimed: (claim: Claim, reads: Reads, found: Found) => {
       if (found.head !== null) head = found.head.getTime()
-      headSize = found.parked > headSize / 2 ? Math.min(2 * headSize, maxHeadSize) : minHeadSize
+      headSize = found.backlogged > headSize / 2 ? Math.min(2 * headSize, maxHeadSize) : minHeadSize
       const left = new Map(reads.orgs.map(({ orgId, share }) => [orgId, share]))
       for (const [n, { lane, orgId }] of reads.lanes.entries()) {
         const share = left.get(orgId)!
@@ -210,7 +213,7 @@ export const makeQueuePositions = () => {
         const known = orgs.get(orgId)
         if (known !== undefined && orgs.delete(orgId)) orgs.set(orgId, known)
       }
-      found.parkedLanes.forEach(add)
+      found.backloggedLanes.forEach(add)
       return reads.orgs.some(({ isCut, orgId }) => isCut && left.get(orgId)! <= 0)
     },
 

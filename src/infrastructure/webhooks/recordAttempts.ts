@@ -133,7 +133,7 @@ const moveOn = (
   ), retried AS (
     -- In a lane that sends in order, a retry keeps its place, and holds the later ones back until the lease.
     UPDATE pending_deliveries p SET claim_id = NULL, lease_until = CASE WHEN held.ordered THEN held.next_at END,
-      due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, parked = held.ordered,
+      due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, backlogged = held.ordered,
       attempts = held.number, tries = p.tries + 1
     FROM held
     WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid

@@ -3,7 +3,7 @@ import { DateTime, Effect } from "effect"
 import { ClaimedJob } from "#src/domain/jobs/Job.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { toStoredJson } from "../../fakes/storedJson.ts"
-import type { TurnBatch } from "#src/domain/Turns.ts"
+import type { RoundRobinBatch } from "#src/domain/roundRobin.ts"
 import { failureOf, insertOrg, newId } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import {
@@ -31,7 +31,7 @@ const claimIds = (...args: Parameters<typeof claimJobs>) =>
   Effect.map(claimJobs(...args), (jobs) => jobs.map(({ job_id }) => job_id))
 const extend = (orgId: string, jobId: string, until: DateTime.Utc, now: DateTime.Utc) =>
   JobRepository.use((jobs) => jobs.extendLease(orgId, jobId, heartbeat(until, now)))
-const expireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
+const expireBatch = (now: DateTime.Utc, batch: Partial<RoundRobinBatch> = {}) =>
   JobRepository.use((jobs) => jobs.expireLeases({ now, limit: 1_000, after: null, ...batch }))
 const expire = (now: DateTime.Utc) => Effect.map(expireBatch(now), ({ exhausted }) => exhausted)
 /** Claims a number of new jobs of an org, with leases of a minute. */

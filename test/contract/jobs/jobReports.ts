@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import { leaseExpired } from "#src/domain/jobs/JobEnd.ts"
 import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import type { TurnBatch } from "#src/domain/Turns.ts"
+import type { RoundRobinBatch } from "#src/domain/roundRobin.ts"
 import { failureOf, insertOrg, newId } from "../support.ts"
 import { eventsOf } from "../webhooks/events.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
@@ -30,7 +30,7 @@ const claim = (orgId: string, now: DateTime.Utc, workflows?: ReadonlyArray<strin
   JobRepository.use((jobs) => jobs.claim(orgId, { workflows, limit, now, leaseUntil: plus(now, 60) }))
 const claimIds = (...args: Parameters<typeof claim>) =>
   Effect.map(claim(...args), (jobs) => jobs.map(({ job_id }) => job_id))
-const queueBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
+const queueBatch = (now: DateTime.Utc, batch: Partial<RoundRobinBatch> = {}) =>
   JobRepository.use((jobs) => jobs.queueDelayed({ now, limit: 1_000, after: null, ...batch }))
 const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
 const over = (attempt: number) =>

@@ -8,7 +8,7 @@ import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts
 import { nextRun } from "#src/domain/jobs/cronTimes.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { toStoredJson } from "../../fakes/storedJson.ts"
-import type { TurnBatch } from "#src/domain/Turns.ts"
+import type { RoundRobinBatch } from "#src/domain/roundRobin.ts"
 import { assertAudited } from "../audit/auditLog.ts"
 import { awkwardJson } from "./jobs.ts"
 import { itemsOf, at, awkwardTexts, failureOf, insertOrg, newEntry, newId } from "../support.ts"
@@ -63,7 +63,7 @@ const run = Effect.fnUntraced(function* (orgId: string, id: string, now: DateTim
   yield* JobScheduleRepository.use((schedules) => schedules.run(orgId, id, jobId, now))
   return jobId
 })
-const runBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
+const runBatch = (now: DateTime.Utc, batch: Partial<RoundRobinBatch> = {}) =>
   JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null, ...batch }))
 /** Runs everything that is due; returns the org of each. */
 const runDue = (now: DateTime.Utc) => Effect.map(runBatch(now), ({ orgs }) => orgs)

@@ -49,7 +49,7 @@ const many = 2_600
  */
 const putOffBacklog = Effect.flatMap(
   SqlClient.SqlClient,
-  (sql) => sql`UPDATE pending_deliveries SET parked = false WHERE parked`,
+  (sql) => sql`UPDATE pending_deliveries SET backlogged = false WHERE backlogged`,
 )
 const sweep = Effect.flatMap(Sweeps, ({ run }) => run)
 const openSweeps = SweepRepository.use(({ count }) => count(100))
@@ -84,7 +84,7 @@ const both = (states: Record<string, number>) =>
     ]),
   )
 
-/** Claims until nothing is due. The first claims park what has no free slot. */
+/** Claims until nothing is due. The first claims move what has no free slot to the backlog. */
 const claimAll = (now: DateTime.Utc) =>
   Effect.map(Effect.replicateEffect(claim(now, { limit: 512 }), 12), (claims) => claims.flat())
 

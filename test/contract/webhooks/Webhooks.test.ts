@@ -34,7 +34,7 @@ import { ownEvents } from "./ownEvents.ts"
 import { lanesWithRules } from "./lanesWithRules.ts"
 import { signingKeys } from "./signingKeys.ts"
 import { outbox } from "./outbox.ts"
-import * as Paces from "./paces.ts"
+import * as Throttles from "./throttles.ts"
 import { outboxRaces } from "./outboxRaces.ts"
 import { records } from "./records.ts"
 import { retries } from "./retries.ts"
@@ -48,7 +48,7 @@ class Leftovers extends Context.Service<Leftovers, { readonly putOff: Effect.Eff
   static readonly sql = Layer.effect(
     Leftovers,
     Effect.map(SqlClient.SqlClient, (sql) => {
-      const putOff = sql`UPDATE pending_deliveries SET parked = false WHERE parked`
+      const putOff = sql`UPDATE pending_deliveries SET backlogged = false WHERE backlogged`
       return Leftovers.of({ putOff: Effect.asVoid(Effect.orDie(putOff)) })
     }),
   )
@@ -56,7 +56,7 @@ class Leftovers extends Context.Service<Leftovers, { readonly putOff: Effect.Eff
     Leftovers,
     Effect.map(WebhookWorld, ({ deliveries }) => {
       const putOff = Effect.sync(() =>
-        deliveries.forEach((delivery, id) => void deliveries.set(id, { ...delivery, parked: false })),
+        deliveries.forEach((delivery, id) => void deliveries.set(id, { ...delivery, backlogged: false })),
       )
       return Leftovers.of({ putOff })
     }),
@@ -69,7 +69,7 @@ const tenants = Layer.mergeAll(
   DeliveryQueueSql.layer,
   Events.sql,
   Leftovers.sql,
-  Paces.sql,
+  Throttles.sql,
   EventsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
@@ -112,7 +112,7 @@ const onNode = Layer.unwrap(
 
 /** Runs one suite on three backends, as for the platform's repositories. */
 const backends = {
-  fake: Layer.provideMerge(Layer.mergeAll(Events.fake, Leftovers.fake, Paces.fake), fakes.layer),
+  fake: Layer.provideMerge(Layer.mergeAll(Events.fake, Leftovers.fake, Throttles.fake), fakes.layer),
   embedded: Layer.provide(sql, databases.embedded),
   postgres: Layer.provide(sql, databases.postgres),
   node: Layer.provide(onNode, databaseWithNode),
@@ -142,7 +142,7 @@ for (const [backend, repositories] of Object.entries(backends)) {
     outboxRaces(it)
     ownEvents(it)
     lanesWithRules(it)
-    Paces.paces(it)
+    Throttles.throttles(it)
     signingKeys(it)
     schedules(it)
     claims(it)

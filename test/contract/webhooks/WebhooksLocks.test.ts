@@ -171,14 +171,14 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       const now = epoch()
       // The backlog that earlier tests left is due at any time.
       const sql = yield* SqlClient.SqlClient
-      yield* sql`UPDATE pending_deliveries SET parked = false WHERE parked`
+      yield* sql`UPDATE pending_deliveries SET backlogged = false WHERE backlogged`
       const { orgId, endpoint } = yield* insertReceiver(now, 0)
       yield* insertMany({ orgId, endpoint, state: "pending", count: 600, now: DateTime.toDateUtc(now) })
       const [first, second] = yield* within(claim(now, { limit: 512, laneCap: 1000 }))
       assert.deepStrictEqual([first.length, second.length], [512, 88])
       assert.strictEqual(new Set([...first, ...second].map(({ deliveryId }) => deliveryId)).size, 600)
 
-      // The same for a parked delivery.
+      // The same for a backlogged delivery.
       const due = yield* claim(plus(now, 60), { limit: 512, laneCap: 0 })
       assert.deepStrictEqual([due, yield* claim(plus(now, 60), { laneCap: 0 })], [[], []])
       yield* look

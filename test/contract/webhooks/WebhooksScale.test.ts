@@ -45,7 +45,7 @@ for (const [name, database] of Object.entries(databases)) {
           )
           assert.isAtMost(claims, Math.ceil(10_001 / 512))
 
-          // From now on, a claim finds another lane at once, and parked deliveries do not wake the worker.
+          // From now on, a claim finds another lane at once, and backlogged deliveries do not wake the worker.
           yield* assertNothingDue(plus(now, 60))
           yield* record([attempt(claimed[0]!, { retryAt: now }, now)], now)
           assert.deepStrictEqual(
@@ -147,7 +147,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       const at = DateTime.toDateUtc(now)
       yield* insertMany({ orgId, endpoint: full, state: "pending", count: 200, now: at })
       yield* insertMany({ orgId, endpoint: other, state: "pending", count: 5, now: at })
-      yield* sql`UPDATE pending_deliveries SET parked = true WHERE lane = ${full}`
+      yield* sql`UPDATE pending_deliveries SET backlogged = true WHERE lane = ${full}`
       yield* sql`ANALYZE`
       const before = yield* explained(now, orgId, full)
       // Leaves out only the checks of the test's own rows.
@@ -169,7 +169,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       const { endpoint, now, orgId } = yield* backlog(5_000)
       // There are twenty lanes, and neighbours in a lane are on different pages.
       yield* sql`
-        UPDATE pending_deliveries SET parked = true, due_at = ${DateTime.toDateUtc(now)},
+        UPDATE pending_deliveries SET backlogged = true, due_at = ${DateTime.toDateUtc(now)},
           lane = ${orgId}::text || ' ' || chr(65 + right(delivery_id, -length(${endpoint}) - 9)::int % 20)`
       yield* sql`VACUUM ANALYZE pending_deliveries`
       const before = yield* explained(now, orgId, endpoint, 10)
@@ -194,7 +194,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
         const sql = yield* SqlClient.SqlClient
         const { endpoint, now, orgId } = yield* backlog(10_000)
         const lanes = (count: number) => sql`
-        UPDATE pending_deliveries SET parked = true,
+        UPDATE pending_deliveries SET backlogged = true,
           lane = ${orgId}::text || ' ' || lpad((right(delivery_id, -length(${endpoint}) - 9)::int % ${count}::int)::text, 4, '0')`
         yield* lanes(10)
         yield* sql`VACUUM ANALYZE pending_deliveries`

@@ -198,7 +198,7 @@ export const claims = (it: It) => {
       yield* release([], now)
       yield* release([first!], plus(now, 10))
       assert.strictEqual((yield* findDelivery(orgId, first!.deliveryId)).state, "pending")
-      // The delivery is parked: it does not wake the worker, and can be claimed when a slot is free.
+      // The delivery is backlogged: it does not wake the worker, and can be claimed when a slot is free.
       yield* assertNothingDue(plus(now, 9 + leaseSeconds))
       const again = yield* claimOne(plus(now, 10))
       assert.deepStrictEqual({ ...again, claimId: first!.claimId }, first)

@@ -24,7 +24,7 @@ export const insertMany = Effect.fnUntraced(function* (delivery: {
     FROM generate_series(0, ${count - 1}::int) AS n`
   if (state !== "pending") return
   yield* sql`
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
     SELECT ${endpoint}, ${prefix}::text || n, ${endpoint}, 0, 0, ${now}::timestamptz - n * interval '1 second', false, ${orgId}, 2
     FROM generate_series(0, ${count - 1}::int) AS n`
 })

@@ -42,7 +42,8 @@ export const deliveryTimes = (it: It) => {
       const now = epoch()
       const then = plus(now, 3_600)
       yield* insertReceiver(then, 3)
-      // One delivery is claimed and fails. When its retry is due, the others are parked, and so is the released retry.
+      // One delivery is claimed and fails. When its retry is due, the others are backlogged, and so is the released
+      // retry.
       const [first] = yield* claim(plus(then, 9), { laneCap: 1 })
       yield* record([attempt(first!, { retryAt: plus(then, 10) }, plus(then, 9))], plus(then, 9))
       const again = yield* claim(plus(then, 20), { limit: 10 })

@@ -39,12 +39,12 @@ export const dueDeliveries = (it: It) => {
     }),
   )
 
-  it.effect("backlog: parked deliveries of every lane count as due", () =>
+  it.effect("backlog: backlogged deliveries of every lane count as due", () =>
     Effect.gen(function* () {
       const now = epoch()
       yield* insertReceiver(now, 3)
       yield* insertReceiver(plus(now, -5), 2)
-      // Claims the first of each lane, and parks the others.
+      // Claims the first of each lane, and moves the others to the backlog.
       assert.lengthOf(yield* claim(plus(now, 9), { laneCap: 1 }), 2)
       assert.deepStrictEqual(yield* due(plus(now, 9)), { count: 3, oldestDueAt: plus(now, -4) })
       assert.deepStrictEqual(yield* due(plus(now, 9), 2), { count: 2, oldestDueAt: plus(now, -4) })

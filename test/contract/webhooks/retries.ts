@@ -69,7 +69,7 @@ export const retries = (it: It) => {
     }),
   )
 
-  it.effect("retry: a parked delivery is not queued twice", () =>
+  it.effect("retry: a backlogged delivery is not queued twice", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now, 3)

@@ -29,7 +29,7 @@ export const shares = (it: It) => {
       const other = yield* insertCrowd(plus(now, 1), 1, 1)
       const counts = yield* countsOf(plus(now, 2), { limit: 8 })
       assert.deepStrictEqual([counts.get(large), counts.get(small), counts.get(other)], [5, 2, 1])
-      // The same holds for parked deliveries.
+      // The same holds for backlogged deliveries.
       const later = yield* insertCrowd(plus(now, 3), 2, 2)
       const next = yield* countsOf(plus(now, 4), { limit: 8 })
       assert.deepStrictEqual([next.get(large), next.get(later)], [4, 4])

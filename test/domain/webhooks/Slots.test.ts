@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Schema } from "effect"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { AttemptRecord, Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { makeSlots, maxPaceLateMillis, type SlotEvent, startClaim, step } from "#src/domain/webhooks/Slots.ts"
+import { makeSlots, maxThrottleLateMillis, type SlotEvent, startClaim, step } from "#src/domain/webhooks/Slots.ts"
 
 const laneCap = 3
 const max = 64
@@ -64,7 +64,7 @@ const play = (all: typeof Moves.Type) => {
     }
     if (delivery.delayMillis !== null) {
       const times = sendAts.get(lane)!
-      const used = times.findIndex((sendAt) => sendAt <= time && time <= sendAt + maxPaceLateMillis)
+      const used = times.findIndex((sendAt) => sendAt <= time && time <= sendAt + maxThrottleLateMillis)
       assert.notStrictEqual(used, -1, "started without a time, or too late for its limit")
       times.splice(used, 1)
     }
@@ -122,7 +122,7 @@ const play = (all: typeof Moves.Type) => {
     tell({
       _tag: "Claimed",
       claim: request,
-      claimed: { deliveries, more: false, pacedUntil: null, short },
+      claimed: { deliveries, more: false, throttledUntil: null, short },
       at: time,
     })
     lastClaim = { left, before }
@@ -211,7 +211,7 @@ it("lanes of several orgs start in turns", () => {
   const commands = step(slots, {
     _tag: "Claimed",
     claim,
-    claimed: { deliveries, more: false, pacedUntil: null, short: false },
+    claimed: { deliveries, more: false, throttledUntil: null, short: false },
     at: 0,
   })
   assert.deepStrictEqual(commands, [{ _tag: "TakeTurns", lanes: ["a1", "b1", "a2", "a3"] }])
@@ -226,7 +226,7 @@ it("a late lane with a limit per second loses the times that are over, and keeps
   ) as Array<ClaimedDelivery>
   const now = undefined as unknown as Claim["now"]
   const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
-  const claimed = { deliveries, more: false, pacedUntil: null, short: false }
+  const claimed = { deliveries, more: false, throttledUntil: null, short: false }
   step(slots, { _tag: "Claimed", claim, claimed, at: 100 })
   const turn = (at: number) =>
     step(slots, { _tag: "LaneTurn", lane: "a", at }).map((command) => {
@@ -246,7 +246,7 @@ it("a lane with a limit per second asks for another turn when one comes early", 
   ) as Array<ClaimedDelivery>
   const now = undefined as unknown as Claim["now"]
   const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
-  const claimed = { deliveries, more: false, pacedUntil: null, short: false }
+  const claimed = { deliveries, more: false, throttledUntil: null, short: false }
   step(slots, { _tag: "Claimed", claim, claimed, at: 100 })
   const turn = (at: number) => step(slots, { _tag: "LaneTurn", lane: "a", at }).map(({ _tag }) => _tag)
   assert.deepStrictEqual(turn(101), ["Attempt", "TakeTurnAt"])

@@ -20,12 +20,12 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         const insert = (
           orgId: string,
           lane: string,
-          parked: boolean,
+          backlogged: boolean,
           dueAt: Date,
           leaseUntil: Date | null = null,
         ) => sql`
-          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, lease_until)
-          VALUES (${lane}, ${String(++n)}, 'e', 0, 0, ${dueAt}, ${parked}, ${orgId}, ${leaseUntil}::timestamptz)`
+          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, lease_until)
+          VALUES (${lane}, ${String(++n)}, 'e', 0, 0, ${dueAt}, ${backlogged}, ${orgId}, ${leaseUntil}::timestamptz)`
         yield* insert("a", "a1", false, ago(10))
         yield* insert("a", "a1", true, ago(50))
         yield* insert("a", "a2", true, ago(90))

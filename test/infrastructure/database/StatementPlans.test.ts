@@ -139,7 +139,7 @@ const moveTo = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place, { d
   yield* sql`DELETE FROM pending_deliveries WHERE org_id = ${orgId}`
   if (deliveries !== "pending") return
   yield* sql`
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
     SELECT ${endpoint}, id, event_id, 0, 0, ${at}, true, org_id, 2 FROM deliveries WHERE org_id = ${orgId}`
 })
 

@@ -262,7 +262,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       const counted = ["jobs", "job_schedules", "events", "deliveries", "delivery_attempts", "docs_pages"]
       // As many as there are keys, endpoints or deliveries, or with a bound of their own.
       const others = [
-        ...["key_counters", "key_usage", "endpoint_paces", "endpoint_failures", "failing_callbacks"],
+        ...["key_counters", "key_usage", "endpoint_throttles", "endpoint_failures", "failing_callbacks"],
         ...["event_keys", "pending_deliveries", "sweeps", "activity_counts"],
         ...["org_owners", "org_usage", "org_signing_keys", "sessions", "project_docs", "docs_questions"],
       ]

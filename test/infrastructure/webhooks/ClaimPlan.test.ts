@@ -41,9 +41,9 @@ const literal = (value: unknown): string => {
 const laneOf = (org: string, lane: number) => `${org}${`${lane}`.padStart(25, "0")}`
 
 /** Inserts deliveries of an org into the queue: a number of lanes, and of deliveries in each. */
-const park = (sql: SqlClient.SqlClient, org: string, lanes: number, each: number, parked = true) => sql`
-  INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id)
-  SELECT ${org}::text || lpad(lane::text, 25, '0'), lane || '-' || n, 'event', 0, 0, ${DateTime.toDateUtc(now)}, ${parked}, ${org}
+const insertBacklog = (sql: SqlClient.SqlClient, org: string, lanes: number, each: number, backlogged = true) => sql`
+  INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id)
+  SELECT ${org}::text || lpad(lane::text, 25, '0'), lane || '-' || n, 'event', 0, 0, ${DateTime.toDateUtc(now)}, ${backlogged}, ${org}
   FROM generate_series(1, ${lanes}::int) lane, generate_series(1, ${each}::int) n`
 
 /**
@@ -63,7 +63,7 @@ const pagesOf = Effect.fnUntraced(function* (
     const types = values.map((value) => (isArray(value) ? arrayTypes[value.oid] : "unknown"))
     yield* sql.unsafe(`PREPARE planned (${types.join(", ")}) AS ${text}`)
     const execute = `EXECUTE planned(${values.map(literal).join(", ")})`
-    yield* park(sql, "C", few, 10)
+    yield* insertBacklog(sql, "C", few, 10)
     yield* sql.unsafe(execute)
     yield* fill
     return yield* sql.unsafe<{ "QUERY PLAN": ReadonlyArray<{ readonly Plan: Record<string, number> }> }>(
@@ -89,7 +89,7 @@ describe.each(Object.entries(databases))("a claim that was planned on a small qu
   it.effect.each([0, 500])("with %s known lanes reads a backlog of many lanes only as far as it needs", (few) =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      assert.isBelow(yield* pagesOf(readsOf(512), few, park(sql, "A", 2_000, 10)), 10_000)
+      assert.isBelow(yield* pagesOf(readsOf(512), few, insertBacklog(sql, "A", 2_000, 10)), 10_000)
     }).pipe(Effect.provide(database)),
   )
 
@@ -97,7 +97,7 @@ describe.each(Object.entries(databases))("a claim that was planned on a small qu
   it.effect("reads no more due deliveries than the head", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      assert.isBelow(yield* pagesOf(readsOf(0), 0, park(sql, "A", 1, 60_000, false)), 1_000)
+      assert.isBelow(yield* pagesOf(readsOf(0), 0, insertBacklog(sql, "A", 1, 60_000, false)), 1_000)
     }).pipe(Effect.provide(database)),
   )
 })

@@ -29,7 +29,7 @@ layer(replicas, { excludeTestServices: true })("limits of pending deliveries, on
         [`${yield* newId} 7`, 9],
       ] as const) {
         yield* sql`
-          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged)
           SELECT ${lane}, 'd' || lpad(n::text, 9, '0'), 'e', 0, 0, '2126-01-01', true
           FROM generate_series(1, ${count}::int) AS n`
       }

@@ -106,7 +106,7 @@ export const makeWorld = Effect.gen(function* () {
             attemptsSinceResend: 0,
             place: deliveries.size,
             dueAt: DateTime.addDuration(now, after),
-            parked: false,
+            backlogged: false,
             claimId: null,
             attempts: [],
           })
@@ -122,7 +122,7 @@ export const makeWorld = Effect.gen(function* () {
         return Effect.andThen(
           world.onClaim,
           world.isLocked
-            ? Effect.succeed({ deliveries: [], more: false, short: false, pacedUntil: null })
+            ? Effect.succeed({ deliveries: [], more: false, short: false, throttledUntil: null })
             : outbox.claim(claim),
         )
       }),

@@ -22,7 +22,7 @@ const claim = (options: Partial<Claim> = {}): Claim => ({
 const lane = (name: string) => name.padEnd(26, "0")
 const heads = (...names: ReadonlyArray<string>): ReadonlyArray<LaneHead> =>
   names.map((name) => [name.charAt(0), lane(name), iso(-10)])
-const nothing: Found = { head: null, lanes: [], parked: 0, parkedLanes: [] }
+const nothing: Found = { head: null, lanes: [], backlogged: 0, backloggedLanes: [] }
 const positionsAfter = (tookMillis: number, ...names: ReadonlyArray<string>) => {
   const positions = makeQueuePositions()
   positions.startLook()

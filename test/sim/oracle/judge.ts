@@ -23,7 +23,15 @@ const tables = [
     "projects",
     "deployments",
   ],
-  ...["project_docs", "docs_pages", "docs_questions", "jobs", "job_schedules", "webhook_endpoints", "endpoint_paces"],
+  ...[
+    "project_docs",
+    "docs_pages",
+    "docs_questions",
+    "jobs",
+    "job_schedules",
+    "webhook_endpoints",
+    "endpoint_throttles",
+  ],
   ...["failing_callbacks", "events", "event_keys", "deliveries", "delivery_attempts", "pending_deliveries", "sweeps"],
   ...["activity_counts", "endpoint_failures"],
 ]

@@ -458,7 +458,7 @@ const endpoints = Effect.gen(function* () {
   // When an endpoint with a limit per second may send its next delivery. A table of its own: an event locks the
   // endpoint's row, and a claim must not wait for it.
   yield* sql`
-    CREATE TABLE endpoint_paces (
+    CREATE TABLE endpoint_throttles (
       org_id text COLLATE "C" NOT NULL,
       endpoint_id text COLLATE "C" NOT NULL,
       next_at timestamptz NOT NULL,
@@ -576,24 +576,24 @@ const deliveries = Effect.gen(function* () {
       attempts integer NOT NULL,
       tries integer NOT NULL,
       due_at timestamptz NOT NULL,
-      parked boolean NOT NULL,
+      backlogged boolean NOT NULL,
       claim_id text COLLATE "C",
       lease_until timestamptz,
       PRIMARY KEY (lane, delivery_id)
     ) WITH (fillfactor = 50)`
-  // Each row is in one of the two. A claim reads the head of the first; what a full lane cannot take yet is parked in
-  // the second, out of its way. An entry for each row: deliveries that are due at the same time (recover, a burst of
+  // Each row is in one of the two. A claim reads the head of the first; what a full lane cannot take yet is backlogged
+  // in the second, out of its way. An entry for each row: deliveries that are due at the same time (recover, a burst of
   // jobs) would share one, and PostgreSQL drops that only when all of them are gone, so that a claim would read again
   // what had long been delivered (ADR 11).
   yield* sql`
     CREATE INDEX pending_deliveries_due ON pending_deliveries (due_at) WITH (deduplicate_items = off)
-    WHERE NOT parked`
+    WHERE NOT backlogged`
   // With the id, for lanes that send in order: their rows are read in this order, and no two of them have the same
   // place. The lane is an expression, so that a statement that wants the first rows of a lane does not fit the primary
   // key (ADR 14).
   yield* sql`
     CREATE INDEX pending_deliveries_in_order ON pending_deliveries (org_id, (lane || ''), due_at, delivery_id)
-    WITH (deduplicate_items = off) WHERE parked`
+    WITH (deduplicate_items = off) WHERE backlogged`
 
   // Changes of many rows that are decided and not yet made to every row (ADR 13).
   yield* sql`

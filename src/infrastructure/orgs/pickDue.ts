@@ -1,9 +1,9 @@
 import { Clock, DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
-import type { TurnBatch } from "../../domain/Turns.ts"
+import type { RoundRobinBatch } from "../../domain/roundRobin.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 
-type DueBatch = TurnBatch & { readonly now: DateTime.Utc }
+type DueBatch = RoundRobinBatch & { readonly now: DateTime.Utc }
 
 /**
  * Rows that a sweep takes when they are due. They need a partial index on the time, and one on
@@ -25,7 +25,7 @@ interface DueRows {
  * The CTEs that find the next orgs with due rows: `seen` has the next `limit` orgs with such rows, and `due` has those
  * with a due row. Reads one index entry for each org, however many rows it has.
  */
-const orgsInTurn = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now }: DueBatch) => {
+const orgsRoundRobin = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now }: DueBatch) => {
   const where = sql.literal(rows.byOrg)
   const [table, time] = [sql(rows.table), sql(rows.time)]
   return sql`
@@ -75,7 +75,7 @@ export const pickDue = (
   const share = sql`greatest(1, ${limit}::int / (SELECT count(*) FROM due))`
   return {
     picked: sql`
-      WITH RECURSIVE ${orgsInTurn(sql, rows, batch)}, picked AS MATERIALIZED (
+      WITH RECURSIVE ${orgsRoundRobin(sql, rows, batch)}, picked AS MATERIALIZED (
         SELECT taken.* FROM due CROSS JOIN LATERAL (${pick(ofOrg, share)}) AS taken
       )`,
     next: sql`CASE WHEN (SELECT count(*) FROM seen) = ${limit}::int THEN (SELECT max(org_id) FROM seen) END`,

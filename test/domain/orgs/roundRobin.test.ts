@@ -1,13 +1,13 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { alternateOrgs, inTurns, type TurnBatch, type TurnResult } from "#src/domain/Turns.ts"
+import { alternateOrgs, roundRobin, type RoundRobinBatch, type RoundRobinResult } from "#src/domain/roundRobin.ts"
 
 /** A sweep with these results of its batches, one after the other, and the arguments of each batch. */
-const sweepOf = (...batches: ReadonlyArray<TurnResult | "down">) => {
-  const asked: Array<TurnBatch> = []
+const sweepOf = (...batches: ReadonlyArray<RoundRobinResult | "down">) => {
+  const asked: Array<RoundRobinBatch> = []
   const left = [...batches]
-  const run = inTurns(8, (batch) =>
+  const run = roundRobin(8, (batch) =>
     Effect.suspend(() => {
       asked.push(batch)
       const swept = left.shift() ?? { moved: 0, next: null }

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 
 /** The request of one batch of the due rows of all orgs. */
-export interface TurnBatch {
+export interface RoundRobinBatch {
   /** The maximum of rows. */
   readonly limit: number
   /** `null` for the longest due rows of any org. Else the batch takes orgs in turn: those with an id after this one. */
@@ -9,7 +9,7 @@ export interface TurnBatch {
 }
 
 /** The result of one batch. */
-export interface TurnResult {
+export interface RoundRobinResult {
   /** The finished rows. */
   readonly moved: number
   /** The `after` of the next batch, which is `""` for the first org; `null` when no due row is left. */
@@ -33,7 +33,10 @@ export const adaptiveLimit = (maxLimit: number) => {
  *
  * @param maxLimit the maximum of rows of a batch
  */
-export const inTurns = <E, R>(maxLimit: number, take: (batch: TurnBatch) => Effect.Effect<TurnResult, E, R>) => {
+export const roundRobin = <E, R>(
+  maxLimit: number,
+  take: (batch: RoundRobinBatch) => Effect.Effect<RoundRobinResult, E, R>,
+) => {
   const limited = adaptiveLimit(maxLimit)
   let turn = ""
   const batch = (after: string | null) => limited((limit) => take({ limit, after }))
@@ -44,7 +47,7 @@ export const inTurns = <E, R>(maxLimit: number, take: (batch: TurnBatch) => Effe
       if (oldest.next === null) return
       let moved = oldest.moved
       do {
-        const taken: TurnResult = yield* batch(turn)
+        const taken: RoundRobinResult = yield* batch(turn)
         moved += taken.moved
         turn = taken.next ?? ""
       } while (turn !== "")

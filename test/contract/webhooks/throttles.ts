@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import { Clock, Context, DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { paceHorizonMillis, paceMargin } from "#src/domain/webhooks/Slots.ts"
+import { throttleHorizonMillis, throttleMargin } from "#src/domain/webhooks/Slots.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 import { insertOrg } from "../support.ts"
 import {
@@ -23,8 +23,8 @@ import {
  * The times of the next attempts of endpoints with a limit per second, which no port returns, and the clock that
  * decides them.
  */
-export class Paces extends Context.Service<
-  Paces,
+export class Throttles extends Context.Service<
+  Throttles,
   {
     /** Runs an effect while that clock stands still. */
     readonly atOnce: <A, E, R>(orgId: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
@@ -33,11 +33,11 @@ export class Paces extends Context.Service<
     /** The endpoints of the org that have such a time. */
     readonly of: (orgId: string) => Effect.Effect<ReadonlyArray<string>>
   }
->()("gatehouse/test/contract/Paces") {}
+>()("gatehouse/test/contract/Throttles") {}
 
 export const fake = Layer.effect(
-  Paces,
-  Effect.map(WebhookWorld, ({ endpoints, paces }) => ({
+  Throttles,
+  Effect.map(WebhookWorld, ({ endpoints, throttles }) => ({
     atOnce: (_orgId, effect) =>
       Effect.flatMap(Clock.Clock, (clock) => {
         const at = clock.currentTimeMillisUnsafe()
@@ -46,38 +46,39 @@ export const fake = Layer.effect(
       }),
     forward: (_orgId, millis) =>
       Effect.sync(() => {
-        for (const [lane, next] of paces) paces.set(lane, next - millis)
+        for (const [lane, next] of throttles) throttles.set(lane, next - millis)
       }),
-    of: (orgId) => Effect.sync(() => [...paces.keys()].filter((endpoint) => endpoints.get(endpoint)?.orgId === orgId)),
+    of: (orgId) =>
+      Effect.sync(() => [...throttles.keys()].filter((endpoint) => endpoints.get(endpoint)?.orgId === orgId)),
   })),
 )
 
 export const sql = Layer.effect(
-  Paces,
+  Throttles,
   Effect.map(SqlClient.SqlClient, (sql) => ({
     // The statements of one transaction see the same now().
     atOnce: (_orgId, effect) =>
       sql.withTransaction(effect).pipe(Effect.catchTag("SqlError", Effect.die)) as typeof effect,
     forward: (orgId, millis) =>
       sql`
-        UPDATE endpoint_paces SET next_at = next_at - ${millis}::float8 * interval '1 millisecond'
+        UPDATE endpoint_throttles SET next_at = next_at - ${millis}::float8 * interval '1 millisecond'
         WHERE org_id = ${orgId}`.pipe(Effect.asVoid, Effect.orDie),
     of: (orgId) =>
-      sql<{ id: string }>`SELECT endpoint_id AS id FROM endpoint_paces WHERE org_id = ${orgId}`.pipe(
+      sql<{ id: string }>`SELECT endpoint_id AS id FROM endpoint_throttles WHERE org_id = ${orgId}`.pipe(
         Effect.map((rows) => rows.map(({ id }) => id)),
         Effect.orDie,
       ),
   })),
 )
 
-const step = (maxPerSecond: number) => (1000 * paceMargin) / maxPerSecond
+const step = (maxPerSecond: number) => (1000 * throttleMargin) / maxPerSecond
 const deliver = (claimed: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
   record(
     claimed.map((one) => attempt(one, "Delivered", now)),
     now,
   )
 /** An endpoint with a limit per second and a number of deliveries. */
-const insertPaced = Effect.fnUntraced(function* (now: DateTime.Utc, maxPerSecond: number, events: number) {
+const insertThrottled = Effect.fnUntraced(function* (now: DateTime.Utc, maxPerSecond: number, events: number) {
   const { orgId } = yield* insertOrg()
   const endpoint = yield* insertEndpoint(orgId, { maxPerSecond, now })
   for (let n = 0; n < events; n++) yield* publish(orgId, "a.b", now)
@@ -90,37 +91,37 @@ const insertPaced = Effect.fnUntraced(function* (now: DateTime.Utc, maxPerSecond
 })
 
 /** The contract of limits per second in every DeliveryQueue. */
-export const paces = (it: It<Paces>) => {
+export const throttles = (it: It<Throttles>) => {
   it.effect("a limit per second spreads attempts over all claims, and leaves the rest in the queue", () =>
     Effect.gen(function* () {
-      const { atOnce, forward } = yield* Paces
+      const { atOnce, forward } = yield* Throttles
       const now = epoch()
-      const { endpoint, orgId, timesOf } = yield* insertPaced(now, 10, 12)
+      const { endpoint, orgId, timesOf } = yield* insertThrottled(now, 10, 12)
       const other = yield* insertEndpoint(orgId, { now })
       yield* publish(orgId, "a.b", now)
       const isOther = ({ endpointId }: ClaimedDelivery) => endpointId === other
-      const room = Math.floor(paceHorizonMillis / step(10)) + 1
+      const room = Math.floor(throttleHorizonMillis / step(10)) + 1
       const steps = Array.from({ length: room }, (_, n) => Math.round(n * step(10)))
       yield* atOnce(
         orgId,
         Effect.gen(function* () {
-          const { deliveries: first, pacedUntil } = yield* claimWithMore(now, { laneCap: 50 })
+          const { deliveries: first, throttledUntil } = yield* claimWithMore(now, { laneCap: 50 })
           assert.deepStrictEqual(timesOf(first), steps)
           assert.deepStrictEqual(
             first.filter(isOther).map(({ delayMillis }) => delayMillis),
             [null],
           )
-          assert.isNotNull(pacedUntil)
-          assert.isTrue(DateTime.isLessThan(pacedUntil!, plus(now, 1)))
+          assert.isNotNull(throttledUntil)
+          assert.isTrue(DateTime.isLessThan(throttledUntil!, plus(now, 1)))
           // Another replica continues where this one stopped, even while attempts are in flight.
           assert.deepStrictEqual(yield* claim(now, { laneCap: 50 }), [])
           yield* deliver(first, now)
-          yield* forward(orgId, paceHorizonMillis)
+          yield* forward(orgId, throttleHorizonMillis)
           // The clock of another replica differs by minutes: it decides nothing. The last time was 540 ms after the
           // first one's.
           const second = yield* claim(plus(now, 300), { laneCap: 50 })
           assert.deepStrictEqual(timesOf(second), steps.slice(0, timesOf(second).length))
-          assert.strictEqual(timesOf(second).length, Math.floor((2 * paceHorizonMillis) / step(10)) + 1 - room)
+          assert.strictEqual(timesOf(second).length, Math.floor((2 * throttleHorizonMillis) / step(10)) + 1 - room)
           yield* deliver(second, now)
           yield* updateEndpoint(orgId, endpoint, now, { maxPerSecond: null })
           const rest = yield* claim(now, { laneCap: 50 })
@@ -134,9 +135,9 @@ export const paces = (it: It<Paces>) => {
   // Seen failing with the time of the replica's clock: after a step back of ten minutes nothing was claimed.
   it.effect("a limit per second: a step of the clock stops no endpoint", () =>
     Effect.gen(function* () {
-      const { atOnce, forward } = yield* Paces
+      const { atOnce, forward } = yield* Throttles
       const now = epoch()
-      const { endpoint, orgId, timesOf } = yield* insertPaced(now, 10, 12)
+      const { endpoint, orgId, timesOf } = yield* insertThrottled(now, 10, 12)
       yield* atOnce(
         orgId,
         Effect.gen(function* () {
@@ -149,7 +150,7 @@ export const paces = (it: It<Paces>) => {
           const again = yield* claim(now, { laneCap: 50 })
           assert.deepStrictEqual(timesOf(again), [0])
           yield* deliver(again, now)
-          yield* forward(orgId, paceHorizonMillis)
+          yield* forward(orgId, throttleHorizonMillis)
           assert.strictEqual(timesOf(yield* claim(now, { laneCap: 50 })).length, 4)
           yield* removeEndpoint(orgId, endpoint, now)
         }),
@@ -160,9 +161,9 @@ export const paces = (it: It<Paces>) => {
   // Seen failing when the time was written before the endpoint was.
   it.effect("a limit per second: what is refused leaves no time behind, and a deletion removes it", () =>
     Effect.gen(function* () {
-      const { of } = yield* Paces
+      const { of } = yield* Throttles
       const now = epoch()
-      const { endpoint, orgId } = yield* insertPaced(now, 10, 1)
+      const { endpoint, orgId } = yield* insertThrottled(now, 10, 1)
       yield* claim(now)
       const ids = yield* of(orgId)
       assert.deepStrictEqual(ids, [endpoint])

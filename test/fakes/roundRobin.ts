@@ -1,10 +1,10 @@
-import type { TurnBatch } from "#src/domain/Turns.ts"
+import type { RoundRobinBatch } from "#src/domain/roundRobin.ts"
 
-/** The rows of one batch of `inTurns`. `rows` are in the order of their due times. */
+/** The rows of one batch of `roundRobin`. `rows` are in the order of their due times. */
 export const batchOf = <Row extends { readonly orgId: string }>(
   rows: ReadonlyArray<Row>,
   isDue: (row: Row) => boolean,
-  { after, limit }: TurnBatch,
+  { after, limit }: RoundRobinBatch,
 ): { readonly picked: ReadonlyArray<Row>; readonly next: string | null } => {
   if (after === null) {
     const picked = rows.filter(isDue).slice(0, limit)
