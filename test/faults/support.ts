@@ -72,6 +72,8 @@ export const makeVerifier = (answer: (receipt: Receipt) => Promise<number> | num
         const receipts: Array<Receipt> = []
         const behaviour = { answer }
         const server = createServer((request, response) => {
+          // Another test may still ask whether a server is ready that had this port before.
+          if (request.method !== "POST") return void response.writeHead(404).end()
           const chunks: Array<Buffer> = []
           request.on("data", (chunk: Buffer) => chunks.push(chunk))
           request.on("end", async () => {

@@ -335,15 +335,14 @@ export class World {
       const end = () => cancel()
       return Object.assign(end, { ref: () => end, unref: () => end })
     }
-    const { importKey, sign, verify } = crypto.subtle
+    const subtle = ["decrypt", "digest", "encrypt", "exportKey", "generateKey", "importKey", "sign", "verify"] as const
     const held =
       (method: (...args: Array<never>) => Promise<unknown>) =>
       (...args: Array<never>) =>
         this.hold(() => method.apply(crypto.subtle, args))
     const replaced: Array<[object, string, unknown]> = [
-      [crypto.subtle, "importKey", held(importKey)],
-      [crypto.subtle, "sign", held(sign)],
-      [crypto.subtle, "verify", held(verify)],
+      // All of them work in threads of their own, and end when these do.
+      ...subtle.map((name): [object, string, unknown] => [crypto.subtle, name, held(crypto.subtle[name])]),
       [Date, "now", () => this.wallNow ?? Math.floor(actor().wallMillis())],
       [performance, "now", () => actor().monotonicMillis()],
       // Dice of their own: libraries fill their pools once in a process, which must not change what others throw.
