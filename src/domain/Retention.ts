@@ -1,5 +1,6 @@
-import { Context, DateTime, Duration, Effect, Layer, Schedule } from "effect"
+import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import type { Unavailable } from "./Errors.ts"
+import { removeInBatches } from "./removeInBatches.ts"
 
 /** What expires together: webhooks are events with their deliveries and attempts. */
 export type Records = "webhooks" | "audit"
@@ -62,8 +63,6 @@ const rangesKept = 12
 const minRange = Duration.hours(1)
 /** Rows that one statement removes. */
 const maxRemovedRows = 1_000
-/** The pause after a batch. It leaves the database to requests and deliveries for most of the time. */
-const batchPause = Duration.millis(200)
 
 /** Removes webhooks, jobs and entries of the audit log after their retention. */
 export class Retention extends Context.Service<
@@ -91,19 +90,15 @@ export class Retention extends Context.Service<
         return total
       })
 
-      const removeAll = (remove: (limit: number) => Effect.Effect<number, Unavailable>) =>
-        Effect.repeat(remove(maxRemovedRows), {
-          while: (removed) => removed === maxRemovedRows,
-          schedule: Schedule.spaced(batchPause),
-        })
-
       const removeOld = Effect.gen(function* () {
         const now = yield* DateTime.now
         if (auditDays !== undefined) yield* removeRanges("audit", auditDays, now)
         if (days === undefined) return 0
         const removed = yield* removeRanges("webhooks", days, now)
-        yield* removeAll(repository.removeLeft)
-        yield* removeAll((limit) => repository.removeJobs(DateTime.subtract(now, { days }), limit))
+        yield* removeInBatches(maxRemovedRows, repository.removeLeft)
+        yield* removeInBatches(maxRemovedRows, (limit) =>
+          repository.removeJobs(DateTime.subtract(now, { days }), limit),
+        )
         return removed
       }).pipe(Effect.withSpan("Retention.removeOld"))
 

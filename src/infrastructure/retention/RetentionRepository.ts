@@ -3,6 +3,7 @@ import { SqlClient, SqlError, type Statement } from "effect/sql"
 import type { Unavailable } from "../../domain/Errors.ts"
 import { type Records, Retention, RetentionRepository } from "../../domain/Retention.ts"
 import { serviceEventTypes } from "../../domain/webhooks/EventPatterns.ts"
+import { logged } from "../background.ts"
 import { idAt, texts, timeOfId } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/storedBytes.ts"
@@ -204,11 +205,11 @@ const moveEvents = (sql: Sql, low: string, events: ReadonlyArray<string>) =>
         return moveRows(sql, table, from, rowsOf(sql, table, from, events))
       })
 
-/** Forgets the idempotency keys of the events of a range, but for those that stay. */
-const forgetKeys = (sql: Sql, high: string, staying: ReadonlyArray<string>) =>
+/** Forgets the idempotency keys of the events before `high`, but for those that have stayed behind their range. */
+const forgetKeys = (sql: Sql, high: string) =>
   sql`
     DELETE FROM event_keys WHERE event_id = ANY(ARRAY(
-      SELECT event_id FROM event_keys k WHERE event_id < ${high} AND event_id <> ALL(${texts(staying)})
+      SELECT event_id FROM event_keys k WHERE event_id < ${high}
         AND NOT EXISTS (SELECT FROM events_old WHERE id = k.event_id)
       ORDER BY event_id LIMIT 1000)) RETURNING 1`.pipe(
     orUnavailableWithin("sweep"),
@@ -231,7 +232,6 @@ const detachOldest = Effect.fnUntraced(function* (sql: Sql, records: Records, lo
   const [open] = yield* sql<{ sweep: boolean }>`SELECT ${sql.literal(hasSweep(high))} AS sweep`
   if (pending.length > maxMoved || open!.sweep) return null
   const events = pending.map(({ id }) => id)
-  yield* forgetKeys(sql, high, events)
   const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`
   const move = Effect.as(moveEvents(sql, low, events), low)
   return yield* whileLocked(sql, records, [wait, ...statements], move)
@@ -279,6 +279,9 @@ const dropGone = Effect.fnUntraced(function* (sql: Sql, records: Records, low: s
       )
       return events.length
     }).pipe(sql.withTransaction, bounded, Effect.repeat({ while: (moved) => moved > 0 }))
+    // Not before the range is detached: a key holds as long as its event is seen.
+    const [first] = yield* bounded(lowsOf(sql, records))
+    yield* forgetKeys(sql, first!)
   }
   const bytes = new Map<string, number>()
   const counts: Array<number> = []
@@ -405,12 +408,10 @@ export const layer = Layer.effect(
 export const retentionWorker = Layer.effectDiscard(
   Effect.gen(function* () {
     const { removeOld } = yield* Retention
-    yield* removeOld.pipe(
-      Effect.tap((removed) =>
-        removed === 0 ? Effect.void : Effect.logInfo(`${removed} events past RETENTION_DAYS are removed`),
-      ),
-      Effect.catch((error) => Effect.logWarning(`Old events are not removed: ${error.error}`)),
-      Effect.catchDefect((fault) => Effect.logError("Old events are not removed", fault)),
+    const pass = Effect.tap(removeOld, (removed) =>
+      removed === 0 ? Effect.void : Effect.logInfo(`${removed} events past RETENTION_DAYS are removed`),
+    )
+    yield* logged("Old events are not removed", pass).pipe(
       Effect.repeat(Schedule.jittered(Schedule.spaced("1 minute"))),
       Effect.forkScoped,
     )

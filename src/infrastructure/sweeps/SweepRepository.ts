@@ -12,6 +12,7 @@ import { recoverBatch } from "../webhooks/DeliveryLogRepository.ts"
 import { deliverEmitted, onEmitted, passEmitted } from "../webhooks/emitEvents.ts"
 import { fanOut } from "../webhooks/insertEvents.ts"
 import { cancelBatch } from "../webhooks/lanes.ts"
+import { logged } from "../background.ts"
 
 interface SweepRow {
   readonly id: string
@@ -200,9 +201,7 @@ export const sweepWorker = Layer.effectDiscard(
     const woken = yield* Queue.sliding<void>(1)
     yield* Effect.forkScoped(Stream.runForEach(wakeups.onSweeps, () => Queue.offer(woken, undefined)))
     onEmitted(yield* SqlClient.SqlClient, wakeups.sweeps)
-    yield* run.pipe(
-      Effect.catch((error) => Effect.logWarning(`Sweeps do not run: ${error.error}`)),
-      Effect.catchDefect((fault) => Effect.logError("Sweeps do not run", fault)),
+    yield* logged("Sweeps do not run", run).pipe(
       Effect.andThen(Effect.timeoutOption(Queue.take(woken), pollInterval)),
       Effect.andThen(Effect.sleep(collectTime)),
       Effect.forever,

@@ -10,7 +10,6 @@ import {
   Layer,
   Option,
   Queue,
-  Schedule,
   Semaphore,
   Stream,
 } from "effect"
@@ -28,6 +27,7 @@ import {
 import { Wakeups } from "../../domain/Wakeups.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
+import { every } from "../background.ts"
 
 export interface DeliveryWorkerOptions {
   /** Deliveries in flight in this process: claimed and not yet recorded. */
@@ -391,11 +391,6 @@ export const clockStepWorker = Layer.effectDiscard(
       isCorrectionDue = false
     })
 
-    yield* check.pipe(
-      Effect.catch((error) => Effect.logWarning(`Times of deliveries are not corrected: ${error.error}`)),
-      Effect.catchDefect((fault) => Effect.logError("Times of deliveries are not corrected", fault)),
-      Effect.repeat(Schedule.spaced("1 second")),
-      Effect.forkScoped,
-    )
+    yield* every("1 second", "Times of deliveries are not corrected", check)
   }),
 )

@@ -305,24 +305,22 @@ const deactivate = Effect.fnUntraced(function* (
 ) {
   const byEndpoint = new Map(ending.map((record) => [record.delivery.endpointId!, record]))
   const records = [...byEndpoint.values()]
-  // Five days of failures deactivate unless the endpoint has worked or was activated since the claim.
-  const failingSince = records.map(({ delivery, decision }) =>
-    decision.reason === "gone" ? null : delivery.failingSince,
-  )
+  const reasons = texts(records.map(({ decision }) => decision.reason))
   const entries = yield* Effect.forEach(records, () => random.ulid)
   const events = yield* emittedEvents(random, records, now)
   return yield* sql<EndedLane>`
     WITH ending AS (
       SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
-        ${times(failingSince)}, ${texts(entries)}) AS e (id, url, failing_since, entry)
+        ${reasons}, ${times(records.map(({ delivery }) => delivery.failingSince))}, ${texts(entries)})
+        AS e (id, url, reason, failing_since, entry)
       CROSS JOIN LATERAL (SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE id = e.id OFFSET 0) w
     ), ended AS (
       UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
-        deactivated_at = ${date(now)},
-        deactivated_reason = CASE WHEN ending.failing_since IS NULL THEN 'gone' ELSE 'failing' END
+        deactivated_at = ${date(now)}, deactivated_reason = ending.reason
       FROM ending
+      -- Failures deactivate unless the endpoint has worked or was activated since the claim.
       WHERE w.id = ending.id AND w.url = ending.url AND w.active
-        AND (ending.failing_since IS NULL OR ending.failing_since = w.failing_since)
+        AND (ending.reason = 'gone' OR ending.failing_since = w.failing_since)
       RETURNING w.id, w.org_id, w.deactivated_reason, ending.old_lane, ending.entry
     ), written AS (
       INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
