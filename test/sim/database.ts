@@ -1,4 +1,4 @@
-import { PGlite } from "@electric-sql/pglite"
+import { PGlite, type PGliteOptions } from "@electric-sql/pglite"
 import { createHash } from "node:crypto"
 import { EventEmitter } from "node:events"
 import type { Socket } from "node:net"
@@ -333,10 +333,22 @@ export class SimulatedDatabase {
   }
 
   /** A database with the contents of a data directory, or an empty one. */
-  static async open(world: World, engine: PGlite) {
-    const database = new SimulatedDatabase(world, engine)
+  static async open(world: World, options: PGliteOptions) {
+    world.wallNow = epochMillis
+    const database = new SimulatedDatabase(world, await PGlite.create(options))
     for (const [name, value] of Object.entries(planSettings)) database.execute(query(`SET ${name} = '${value}'`))
     return database
+  }
+
+  /** The engine's files, for other databases. */
+  files() {
+    this.world.wallNow = this.wallMillis()
+    return this.#engine.dumpDataDir("none")
+  }
+
+  close() {
+    this.world.wallNow = this.wallMillis()
+    return this.#engine.close()
   }
 
   /** The time of SQL's `now()`. */

@@ -1,4 +1,3 @@
-import { PGlite } from "@electric-sql/pglite"
 import { Effect } from "effect"
 import { readFile } from "node:fs/promises"
 import { fileURLToPath } from "node:url"
@@ -35,6 +34,9 @@ export interface Outcome {
   readonly digest: string
 }
 
+/** Opened before any world begins. */
+const terminal = process.stdin
+
 declare const WebAssembly: { readonly compile: (bytes: Uint8Array) => Promise<never> }
 
 /** The engine, compiled once: what V8 has optimized in a run, the next run has. */
@@ -52,19 +54,18 @@ let template: Promise<File | Blob> | undefined
 /** The files of a database with all migrations, made once in a process. */
 const migrated = () =>
   (template ??= (async () => {
-    const engine = await PGlite.create(await compiled)
     const world = new World(0)
-    const replica = new Replica(
-      surroundingsOf(world, await SimulatedDatabase.open(world, engine)),
-      "first",
-      rightClock(),
-    )
-    replica.start()
-    await world.run(() => replica.isUp)
-    replica.crash()
-    const files = await engine.dumpDataDir("none")
-    await engine.close()
-    return files
+    const parts = await compiled
+    return world.live(async () => {
+      const database = await SimulatedDatabase.open(world, parts)
+      const replica = new Replica(surroundingsOf(world, database), "first", rightClock())
+      replica.start()
+      await world.run(() => replica.isUp)
+      replica.crash()
+      const files = await database.files()
+      await database.close()
+      return files
+    })
   })())
 
 const rightClock = () => ({ skewMillis: 0, rate: 1 })
@@ -78,26 +79,27 @@ const surroundingsOf = (world: World, database: SimulatedDatabase) => ({
 
 /** Runs a plan and judges what happened. The same plan has the same outcome; only the real time differs. */
 export const simulate = async (plan: Plan): Promise<Outcome> => {
-  const files = await migrated()
+  const parts = { ...(await compiled), loadDataDir: await migrated() }
   const startedAt = process.cpuUsage()
-  const engine = await PGlite.create({ ...(await compiled), loadDataDir: files })
   const world = new World(plan.seed)
-  const database = await SimulatedDatabase.open(world, engine)
   try {
-    const history = await live(plan, world, database)
-    return {
-      plan,
-      log: world.log,
-      violations: judge(history),
-      virtualMillis: world.now,
-      coreMillis: coreMillisSince(startedAt),
-      statements: database.statements,
-      digest: database.digest(),
-    }
+    return await world.live(async () => {
+      const database = await SimulatedDatabase.open(world, parts)
+      const history = await live(plan, world, database)
+      await database.close()
+      return {
+        plan,
+        log: world.log,
+        violations: judge(history),
+        virtualMillis: world.now,
+        coreMillis: coreMillisSince(startedAt),
+        statements: database.statements,
+        digest: database.digest(),
+      }
+    })
   } finally {
     // Each replica that crashed has left a listener of its terminal, which holds all of the replica.
-    process.stdin.removeAllListeners("end")
-    await engine.close()
+    terminal.removeAllListeners("end")
   }
 }
 

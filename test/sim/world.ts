@@ -1,4 +1,5 @@
 import { Clock, Context, Duration, Effect, Random, Scheduler } from "effect"
+import { AsyncLocalStorage, createHook } from "node:async_hooks"
 
 /** Random numbers from a seed: sfc32, which is small, fast and the same on every machine. */
 export class Dice {
@@ -223,29 +224,39 @@ const servicesOf = (actor: Actor) => {
 const realSetImmediate = globalThis.setImmediate
 const macrotask = () => new Promise<void>((resolve) => realSetImmediate(resolve))
 
+/** The resources of Node whose ends do not depend on real time: continuations, and calls that return when they end. */
+const timeless = new Set([
+  ...["PROMISE", "Microtask", "TickObject", "Immediate", "effect/Fiber"],
+  ...["RANDOMBYTESREQUEST", "SIGNREQUEST", "ELDHISTOGRAM"],
+])
+
+/** The actor whose code runs, also in what its promises and streams continue. */
+const running = new AsyncLocalStorage<Actor>()
+
 /**
  * The simulated world: actors, the true time, and one source of all chance. Nothing in it depends on real time: when no
  * task is left, time moves to the next timer. The same seed makes the same run.
  */
 export class World {
   readonly dice: Dice
-  readonly #platformDice: Dice
   readonly timers = new Timers()
   readonly actors: Array<Actor> = []
   readonly log: Array<Entry> = []
   /** The true time since the beginning of the world, in milliseconds. */
   now = 0
-  /** The time that `Date.now` answers while the database's engine runs. */
+  /** The time that `Date.now` answers while the database's engine runs, which has no timers. */
   wallNow: number | undefined
-  /** The actor whose code runs, or ran last: what it asks the platform for is answered by its clock and its dice. */
-  #current: Actor | undefined
+  readonly #seed: number
+  /** How many tasks have run. */
+  #tasks = 0
+  #platformDice: Dice | undefined
   #outside = 0
   #last: Promise<unknown> = Promise.resolve()
   #fault: { readonly cause: unknown } | undefined
 
   constructor(seed: number) {
+    this.#seed = seed
     this.dice = new Dice(seed)
-    this.#platformDice = this.dice.fork()
   }
 
   note(who: string, what: string) {
@@ -253,9 +264,12 @@ export class World {
   }
 
   runAs(actor: Actor, task: () => void) {
-    this.#current = actor
+    // Libraries keep some of what they draw for the life of the process, so a later run draws less. That must not change
+    // what later tasks draw.
+    this.#platformDice = undefined
+    this.#tasks++
     try {
-      task()
+      running.run(actor, task)
     } catch (cause) {
       this.#fault ??= { cause }
     }
@@ -285,23 +299,18 @@ export class World {
 
   /** Runs the world until the condition holds. Fails if nothing more can happen. */
   async run(isDone: () => boolean): Promise<void> {
-    const restore = this.#replacePlatform()
-    try {
-      while (!isDone()) {
-        this.#runReady()
-        // What promises and streams of the platform continue runs now, in the order in which they were resolved.
-        do await macrotask()
-        while (this.#outside > 0)
-        if (this.#fault !== undefined) throw this.#fault.cause
-        if (this.actors.some(({ isReady }) => isReady)) continue
-        const timer = this.timers.next
-        if (timer === undefined) throw new Error("Nothing can happen any more in this world")
-        this.timers.take()
-        this.now = Math.max(this.now, timer.at)
-        timer.run()
-      }
-    } finally {
-      restore()
+    while (!isDone()) {
+      this.#runReady()
+      // What promises and streams of the platform continue runs now, in the order in which they were resolved.
+      do await macrotask()
+      while (this.#outside > 0)
+      if (this.#fault !== undefined) throw this.#fault.cause
+      if (this.actors.some(({ isReady }) => isReady)) continue
+      const timer = this.timers.next
+      if (timer === undefined) throw new Error("Nothing can happen any more in this world")
+      this.timers.take()
+      this.now = Math.max(this.now, timer.at)
+      timer.run()
     }
   }
 
@@ -313,9 +322,41 @@ export class World {
     }
   }
 
-  /** Answers what code asks the platform for: time, timers and chance. Returns what takes it back. */
+  /**
+   * Lives: what code asks the platform for meanwhile, time, timers and chance, is answered by the world. An actor that
+   * begins something whose end depends on real time (a file, a socket, a timer of the platform) ends the run.
+   */
+  async live<A>(life: () => Promise<A>): Promise<A> {
+    const restore = this.#replacePlatform()
+    const watch = createHook({
+      init: (_, type) => {
+        if (timeless.has(type) || this.#outside > 0 || running.getStore()?.world !== this) return
+        this.fail(new Error(`An actor waits for the real world (${type})`))
+      },
+    }).enable()
+    try {
+      return await life()
+    } finally {
+      watch.disable()
+      restore()
+    }
+  }
+
+  /** The actor that asks the platform. Who is none of the world would ask at a moment of real time: no run may do so. */
+  #asking() {
+    const actor = running.getStore()
+    if (actor?.world === this) return actor
+    const cause = new Error("Code from outside of the world asks for time, timers or chance")
+    this.#fault ??= { cause }
+    throw cause
+  }
+
   #replacePlatform() {
-    const actor = () => this.#current ?? this.actors[0]!
+    const actor = () => this.#asking()
+    const dice = () => {
+      if (this.wallNow === undefined) actor()
+      return (this.#platformDice ??= new Dice(this.#seed + this.#tasks * 2 ** 32))
+    }
     const start = (run: (...args: Array<unknown>) => void, millis: number | undefined, args: Array<unknown>) => {
       // The engine's timers end statements that take too long; in this world a statement takes no time.
       if (this.wallNow !== undefined) return () => {}
@@ -344,10 +385,9 @@ export class World {
       // All of them work in threads of their own, and end when these do.
       ...subtle.map((name): [object, string, unknown] => [crypto.subtle, name, held(crypto.subtle[name])]),
       [Date, "now", () => this.wallNow ?? Math.floor(actor().wallMillis())],
-      [performance, "now", () => actor().monotonicMillis()],
-      // Dice of their own: libraries fill their pools once in a process, which must not change what others throw.
-      [Math, "random", () => this.#platformDice.next()],
-      [crypto, "getRandomValues", (bytes: Uint8Array) => this.#platformDice.randomize(bytes)],
+      [performance, "now", () => (this.wallNow === undefined ? actor().monotonicMillis() : this.now)],
+      [Math, "random", () => dice().next()],
+      [crypto, "getRandomValues", (bytes: Uint8Array) => dice().randomize(bytes)],
       [
         globalThis,
         "setTimeout",
