@@ -87,7 +87,7 @@ interface InsertedEvent {
   readonly deliveries: number
   /** Whether a sweep inserts the rest of its deliveries. */
   readonly hasMore: boolean
-  /** The lanes of the statement's backlogged deliveries. */
+  /** The lanes of the statement's backlogged deliveries, in its first row only. */
   readonly heads: ReadonlyArray<LaneHead> | null
 }
 
@@ -126,14 +126,14 @@ const insertAll = (
       -- In the order of the keys: two statements with the same keys must not wait for each other.
       SELECT org_id, key, id FROM asked WHERE key IS NOT NULL ORDER BY org_id, key, n
       ON CONFLICT DO NOTHING RETURNING event_id
-    ), event AS (
+    ), event AS MATERIALIZED (
+      SELECT * FROM asked WHERE key IS NULL OR id IN (SELECT event_id FROM keyed)
+    ), inserted AS (
       INSERT INTO events (id, org_id, type, body, idempotency_key, created_at)
-      SELECT id, org_id, type, body, key, at FROM asked
-      WHERE key IS NULL OR id IN (SELECT event_id FROM keyed) ORDER BY n
-      RETURNING id
+      SELECT id, org_id, type, body, key, at FROM event ORDER BY n
     ), ${deliverEvents(sql)}
     SELECT e.id, s.event_id IS NOT NULL AS "hasMore", coalesce(d.count, 0)::int AS deliveries,
-      ${laneHeads(sql, "places")} AS heads
+      CASE WHEN row_number() OVER () = 1 THEN ${laneHeads(sql, "places")} END AS heads
     FROM event e LEFT JOIN swept s ON s.event_id = e.id
     LEFT JOIN (SELECT event_id, count(*) FROM made GROUP BY event_id) AS d ON d.event_id = e.id`.pipe(
     Effect.tap(([inserted]) =>

@@ -102,16 +102,14 @@ export const deliverEmitted = Effect.fnUntraced(function* (
   const events = yield* sql<{ id: string; type: string }>`
     SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)} ORDER BY id`
   const made = yield* sql<{ at: Date }>`
-    WITH asked AS MATERIALIZED (
+    WITH event AS MATERIALIZED (
       SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
         e.created_at AS at
       FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
         WITH ORDINALITY AS a (id, topics, n)
       CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e
-    ), event AS (
-      SELECT id FROM asked
     ), ${deliverEvents(sql)}
-    SELECT at FROM made JOIN asked ON asked.id = made.event_id`
+    SELECT at FROM made JOIN event ON event.id = made.event_id`
   const first = Math.min(...made.map(({ at }) => at.getTime()))
   yield* sql.afterCommit(Effect.sync(() => queuePositions(sql).queued(first)))
   yield* changedLanes(sql)

@@ -19,9 +19,8 @@ export const inlineReceivers = 32
 
 /**
  * The CTEs that insert the deliveries of events without a job, and the sweeps for the other deliveries. They read the
- * CTE `asked` (n, id, org_id, type, body, topics, subject, at): the events in their order; `subject` is the endpoint
- * that gets no delivery, or empty. They also read `event` (id): the events of `asked` that get deliveries. `made` has
- * the event of each delivery, and `swept` the events with a sweep.
+ * CTE `event` (n, id, org_id, type, body, topics, subject, at): the events in their order; `subject` is the endpoint
+ * that gets no delivery, or empty. `made` has the event of each delivery, and `swept` the events with a sweep.
  *
  * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their
  * lock is shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
@@ -36,13 +35,13 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
     wanted AS MATERIALIZED (
       SELECT k.*, w.id AS endpoint, w.ordered AS wanted_in_order,
         row_number() OVER (PARTITION BY k.org_id, k.type, k.subject ORDER BY NOT w.ordered, w.id)::int - 1 AS rank
-      FROM (SELECT DISTINCT org_id, type, topics, subject FROM asked) AS k
+      FROM (SELECT DISTINCT org_id, type, topics, subject FROM event) AS k
       CROSS JOIN LATERAL (
         SELECT id, ordered FROM webhook_endpoints
         WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject OFFSET 0
       ) AS w
     ), endpoints AS MATERIALIZED (
-      SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane", at: sql`(SELECT min(at) FROM asked)` })} AS last FROM (
+      SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane", at: sql`(SELECT min(at) FROM event)` })} AS last FROM (
         SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint OFFSET 0
       ) AS c
       CROSS JOIN LATERAL (
@@ -50,12 +49,11 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
         WHERE id = c.endpoint AND org_id = c.org_id FOR SHARE
       ) AS w
     ), receivers AS MATERIALIZED (
-      SELECT ${deliveryId(sql, "a.id", "x.rank")} AS id, a.id AS event_id, a.org_id, a.at, a.n,
-        octet_length(a.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last,
+      SELECT ${deliveryId(sql, "e.id", "x.rank")} AS id, e.id AS event_id, e.org_id, e.at, e.n,
+        octet_length(e.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last,
         CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
       FROM event e
-      JOIN asked a ON a.id = e.id
-      JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
+      JOIN wanted x ON x.org_id = e.org_id AND x.type = e.type AND x.subject = e.subject
       JOIN endpoints w ON w.id = x.endpoint
       WHERE ${isInline}
     ), made AS (
@@ -71,12 +69,11 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
       SELECT lane, id, event_id, 0, 0, due_at, backlogged, org_id, bytes FROM places ORDER BY n
     ), swept AS (
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
-      SELECT ${deliveryId(sql, "e.id", "32767")}, a.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), a.at
+      SELECT ${deliveryId(sql, "e.id", "32767")}, e.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), e.at
       FROM event e
-      JOIN asked a ON a.id = e.id
-      JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
+      JOIN wanted x ON x.org_id = e.org_id AND x.type = e.type AND x.subject = e.subject
       WHERE NOT (${isInline})
-      GROUP BY e.id, a.org_id, a.at RETURNING event_id
+      GROUP BY e.id, e.org_id, e.at RETURNING event_id
     )`
 }
 
