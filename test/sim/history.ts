@@ -7,6 +7,14 @@ export interface Try {
   readonly status: number | undefined
 }
 
+/** A try of a request with an idempotency key. */
+export interface KeyedTry extends Try {
+  /** What it was answered with success. */
+  readonly answer: string | undefined
+  /** Whether it was another request with the same key. */
+  readonly isOther: boolean
+}
+
 /** The fields of answers that clients and oracles read, of all operations. */
 export interface Body {
   readonly id: string
@@ -21,7 +29,7 @@ export interface Body {
   readonly event_id: string
   readonly event_ids?: ReadonlyArray<string>
   readonly jobs?: ReadonlyArray<{ readonly job_id: string; readonly attempt: number }>
-  readonly deliveries?: ReadonlyArray<{ readonly delivery_id: string }>
+  readonly deliveries?: ReadonlyArray<{ readonly delivery_id: string; readonly webhook_endpoint_id: string }>
   readonly error?: string
   readonly message?: string
 }
@@ -39,8 +47,8 @@ export interface Done {
   /** Has the fields of the operation when it succeeded. */
   readonly body: Body
   readonly tries: ReadonlyArray<Try>
-  /** The answer to the same request, sent once more with the same idempotency key. */
-  readonly again?: { readonly status: number | undefined; readonly body: unknown } | undefined
+  /** All tries with its idempotency key, also those of others that sent it; none if it has no key. */
+  readonly keyed: ReadonlyArray<KeyedTry>
 }
 
 /** A delivery as a receiver got it. */
@@ -70,9 +78,19 @@ export interface History {
   readonly faults: ReadonlyArray<Fault>
   /** The rows of the database at the end, by the queries that the oracles have asked for. */
   readonly rows: Readonly<Record<string, ReadonlyArray<Readonly<Record<string, unknown>>>>>
+  /** The rows that retention has removed, as they were seen last; those of `rows` include them. */
+  readonly removed: ReadonlyArray<Removed>
   /** When the faults stopped, and when everything had settled. */
   readonly calmAt: number
   readonly endAt: number
+}
+
+/** A row that was seen, and was gone when it was looked for again. */
+export interface Removed {
+  readonly table: string
+  readonly row: Readonly<Record<string, unknown>>
+  /** When it was missed. */
+  readonly at: number
 }
 
 /** A sentence of the claim that a run has broken. */

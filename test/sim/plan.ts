@@ -61,8 +61,13 @@ const longest: Readonly<Record<FaultKind, number>> = {
   "database clock step": 1,
 }
 
+const hour = 3_600_000
 /** How long the time without operations after a busy time is at most, in milliseconds. */
-const longestQuiets = [20_000, 300_000, 3_600_000]
+const longestQuiets = [20_000, 300_000, hour]
+/** Quiet times from which on ranges of events expire, which are kept for a day. */
+const dailyQuiets = [22 * hour, 28 * hour] as const
+/** What is due every minute, and would keep the replicas awake for days. */
+const minutely: ReadonlySet<string> = new Set(["createSchedule", "createOrgs"])
 
 /**
  * Makes the plan of a seed: busy times, each with a quiet time after it. Swarm testing: each run has some kinds of
@@ -75,18 +80,21 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
   const replicas = dice.pick([1, 2, 2, 3])
   const tenants = dice.pick([1, 2, 3])
   const busyMillis = dice.pick(minutes) * 60_000
-  const times = dice.pick([1, 1, 2, 3])
+  const isLong = dice.chance(0.25)
+  const times = dice.pick(isLong ? [2, 3] : [1, 1, 2, 3])
   const longestQuiet = dice.pick(longestQuiets)
+  const quiet = () => (isLong ? dice.int(...dailyQuiets) : dice.next() ** 2 * longestQuiet)
   let millis = 0
   const begins = Array.from({ length: times }, () => {
     const begin = millis
-    millis += Math.ceil(busyMillis / times + dice.next() ** 2 * longestQuiet)
+    millis += Math.ceil(busyMillis / times + quiet())
     return begin
   })
   const anyTime = () => Math.floor(dice.pick(begins) + (dice.next() * busyMillis) / times)
   const names = Object.keys(weights) as Array<OperationName>
   const used: Record<string, number> = {}
-  for (const name of names) used[name] = dice.chance(0.25) ? 0 : weights[name] * (0.3 + dice.next())
+  for (const name of names)
+    used[name] = dice.chance(0.25) || (isLong && minutely.has(name)) ? 0 : weights[name] * (0.3 + dice.next())
   const perMinute = dice.pick([40, 100, 200])
   const operations = Array.from({ length: Math.ceil((busyMillis / 60_000) * perMinute) }, () => ({
     at: anyTime(),

@@ -28,6 +28,8 @@ const environment = {
   OIDC_ALLOWED_OWNERS: "acme",
   // So that a run sees the end of them.
   WEBHOOK_RETRY_DELAYS: "2s,5s,10s,20s,40s,60s,90s,120s",
+  RETENTION_DAYS: "1",
+  AUDIT_RETENTION_DAYS: "1",
 }
 
 const settings = Effect.runSync(

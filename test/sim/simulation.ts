@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { readFile } from "node:fs/promises"
 import { fileURLToPath } from "node:url"
 import { goodLink, SimulatedDatabase } from "./database.ts"
-import type { Fault, History, Violation } from "./history.ts"
+import type { Fault, History, Removed, Violation } from "./history.ts"
 import { Issuers, type Manner, Receivers } from "./network.ts"
 import { judge, queries } from "./oracle/judge.ts"
 import type { Plan, PlannedFault } from "./plan.ts"
@@ -153,6 +153,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
       happen(fault, end, replica, { ...around, clients })
     })
   }
+  const seen = new Seen(database, world)
   let nextLook = world.now
   const isTimeToLook = () => {
     if (world.now < nextLook || !database.isIdle) return false
@@ -169,6 +170,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     if (!isQuiet) return
     const next = Math.min(end, planned.find((at) => at > world.now) ?? Infinity, nextDue(database))
     if (next < world.now + 2 * lookMillis) return
+    if (next - world.now > seenMillis) seen.look()
     world.note("world", `sleeps for ${((next - world.now) / 1000).toFixed(0)} s: nothing is due`)
     for (const replica of replicas) replica.pause()
     nextLook = next + lookMillis
@@ -196,7 +198,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
       sleepTo(world.now < calmAt + startMillis ? calmAt + startMillis : calmAt + settleMillis)
       return false
     }
-    rows = Object.fromEntries(Object.entries(queries).map(([name, sql]) => [name, database.rows(sql)]))
+    rows = seen.look()
     return true
   })
   return {
@@ -204,8 +206,41 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     received: receivers.received,
     faults,
     rows: rows!,
+    removed: seen.removed,
     calmAt,
     endAt: world.now,
+  }
+}
+
+/** How long the sleep is before which the rows are looked at. */
+const seenMillis = 3_600_000
+/** The tables from which retention removes rows. */
+const expiring = ["events", "deliveries", "jobs"]
+
+/** The rows of the database, also those that have been removed since they were seen. */
+class Seen {
+  readonly removed: Array<Removed> = []
+  readonly #database: SimulatedDatabase
+  readonly #world: World
+  readonly #last = new Map<string, History["rows"][string]>()
+
+  constructor(database: SimulatedDatabase, world: World) {
+    this.#database = database
+    this.#world = world
+  }
+
+  look(): History["rows"] {
+    return Object.fromEntries(
+      Object.entries(queries).map(([name, sql]) => {
+        const rows = this.#database.rows(sql)
+        if (!expiring.includes(name)) return [name, rows]
+        const ids = new Set(rows.map(({ id }) => id))
+        for (const row of this.#last.get(name) ?? [])
+          if (!ids.has(row["id"] as string)) this.removed.push({ table: name, row, at: this.#world.now })
+        this.#last.set(name, rows)
+        return [name, [...this.removed.filter(({ table }) => table === name).map(({ row }) => row), ...rows]]
+      }),
+    )
   }
 }
 

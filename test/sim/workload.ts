@@ -1,5 +1,5 @@
-import { Effect } from "effect"
-import type { Done, Try } from "./history.ts"
+import { Effect, Fiber } from "effect"
+import type { Done, KeyedTry, Try } from "./history.ts"
 import { baseUrl, type Issuers } from "./network.ts"
 import { adminToken, type Answer, type Call, noAnswer, type Replica } from "./replica.ts"
 import { type Actor, type Dice, epochMillis, type World } from "./world.ts"
@@ -33,6 +33,7 @@ export const weights = {
   register: 2,
   promote: 0.7,
   portal: 0.7,
+  repeat: 2,
   lists: 2,
 }
 export type OperationName = keyof typeof weights
@@ -84,6 +85,22 @@ const maxTries = 60
 /** How long a client waits for an answer. A claim may wait for jobs this long. */
 const patienceMillis = 35_000
 
+/** A request with an idempotency key. */
+interface Keyed {
+  readonly tenant: Tenant
+  readonly at: number
+  readonly call: Call
+  readonly tries: Array<KeyedTry>
+}
+
+/** What must be the same in each answer to a request with an idempotency key; of a field of the body, what was made. */
+const answerOf = ({ headers }: Call, { body, status }: Answer) =>
+  status !== 200
+    ? undefined
+    : headers["idempotency-key"] === undefined
+      ? (body.event_id ?? body.job_id)
+      : JSON.stringify(body)
+
 /** The clients of all tenants, which remember everything that they did. */
 export class Clients {
   readonly world: World
@@ -91,6 +108,8 @@ export class Clients {
   readonly replicas: ReadonlyArray<Replica>
   readonly issuers: Issuers
   readonly done: Array<Done> = []
+  /** The requests with idempotency keys that were answered with success. */
+  readonly keyed: Array<Keyed> = []
   readonly tenants: Array<Tenant> = []
   #made = 0
 
@@ -113,7 +132,7 @@ export class Clients {
       dice: Dice,
       kind: string,
       tenant: Tenant,
-      call: Omit<Call, "headers"> & { readonly headers?: Readonly<Record<string, string>> },
+      request: Omit<Call, "headers"> & { readonly headers?: Readonly<Record<string, string>> },
       args: Readonly<Record<string, unknown>> = {},
       { isCreation = false, tries: most = maxTries } = {},
     ) {
@@ -122,9 +141,17 @@ export class Clients {
       const headers = {
         "x-request-id": id,
         ...(isCreation ? { "idempotency-key": id } : {}),
-        ...call.headers,
+        ...request.headers,
       }
+      const call: Call = { ...request, headers }
+      const isKeyed = isCreation || hasOwnKey(call)
       const tries: Array<Try> = []
+      const keyed: Array<KeyedTry> = []
+      // Someone else sends it at the same time.
+      const twin =
+        isKeyed && dice.chance(0.15)
+          ? yield* Effect.forkChild(Effect.delay(this.sendKeyed(dice, call, keyed), dice.int(0, 40)))
+          : undefined
       const start = world.now
       let answer: Answer = noAnswer
       while (tries.length < most) {
@@ -136,25 +163,22 @@ export class Clients {
           continue
         }
         const began = world.now
-        answer = yield* replica.call(this.actor, { ...call, headers }).pipe(
-          Effect.timeoutOrElse({
-            duration: patienceMillis,
-            orElse: () => Effect.succeed(noAnswer),
-          }),
-        )
-        tries.push({ replica: replica.name, start: began, end: world.now, status: answer.status })
+        answer = yield* this.#ask(replica, call)
         const { status } = answer
+        const each = { replica: replica.name, start: began, end: world.now, status }
+        tries.push(each)
+        if (isKeyed) keyed.push({ ...each, answer: answerOf(call, answer), isOther: false })
         const isRepeated = status === 409 && isCreation && isInProgress(answer)
         if (status !== undefined && status < 500 && !isRepeated) break
         yield* Effect.sleep(dice.int(50, 2_000))
       }
       const isOver = answer.status !== undefined && answer.status < 500
       const end = isOver ? world.now : Infinity
-      const up = this.replicas.filter(({ isUp }) => isUp)
-      const again =
-        isCreation && answer.status === 200 && up.length > 0 && dice.chance(0.15)
-          ? yield* dice.pick(up).call(this.actor, { ...call, headers })
-          : undefined
+      if (twin !== undefined) yield* Fiber.join(twin)
+      if (isKeyed && answer.status === 200) {
+        this.keyed.push({ tenant, at: start, call, tries: keyed })
+        if (dice.chance(0.15)) yield* this.sendKeyed(dice, call, keyed)
+      }
       const done: Done = {
         kind,
         tenant: tenant.name,
@@ -164,13 +188,34 @@ export class Clients {
         status: answer.status,
         body: answer.body,
         tries,
-        again,
+        keyed,
       }
       this.done.push(done)
       const often = tries.length > 1 ? ` after ${tries.length} tries` : ""
       const last = tries.at(-1)?.replica ?? "nobody"
       world.note(`${tenant.name}`, `${kind} ${shown(args)} at ${last}: ${answer.status ?? "no answer"}${often}`)
       return Object.assign(done, { cookie: answer.cookie })
+    },
+  )
+
+  #ask(replica: Replica, call: Call) {
+    const orElse = () => Effect.succeed(noAnswer)
+    return replica.call(this.actor, call).pipe(Effect.timeoutOrElse({ duration: patienceMillis, orElse }))
+  }
+
+  /** Sends a request with an idempotency key once more, or another request with its key. */
+  readonly sendKeyed = Effect.fnUntraced(
+    { self: this },
+    function* (dice: Dice, call: Call, tries: Array<KeyedTry>, isOther = false) {
+      const up = this.replicas.filter(({ isUp }) => isUp)
+      if (up.length === 0) return
+      const replica = dice.pick(up)
+      const start = this.world.now
+      const body = isOther ? Object.fromEntries(Object.entries(call.body as object).toReversed()) : call.body
+      const answer = yield* this.#ask(replica, { ...call, body })
+      const { status } = answer
+      const { now: end } = this.world
+      tries.push({ replica: replica.name, start, end, status, answer: answerOf(call, answer), isOther })
     },
   )
 
@@ -223,6 +268,10 @@ export class Clients {
     return operations[kind](this, tenant, dice)
   }
 }
+
+/** Whether a new event or job has a key of its own. */
+const hasOwnKey = ({ body }: Call) =>
+  (body as { readonly idempotency_key?: string } | undefined)?.idempotency_key !== undefined
 
 const isInProgress = ({ body }: Answer) => /progress/.test(body?.error ?? body?.message ?? "")
 
@@ -651,7 +700,7 @@ const retryDelivery: Operation = Effect.fnUntraced(function* (clients, tenant, d
     tenant,
     "webhooks/deliveries/retry",
     { delivery_id: deliveryId },
-    { deliveryId },
+    { deliveryId, endpointId: delivery.webhook_endpoint_id },
   )
 })
 
@@ -765,6 +814,20 @@ const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   yield* Effect.delay(open, dice.int(10, 3_000))
 })
 
+/** How long a key is kept, less what clocks may be off. */
+const keptMillis = 24 * 3_600_000 - 300_000
+
+/** Somebody sends a request again after a while, or another one with its key. */
+const repeat: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = clients.keyed.filter((one) => one.tenant === tenant && clients.world.now - one.at < keptMillis)
+  if (known.length === 0) return
+  const { call, tries } = dice.pick(known)
+  // The bytes of a request count only for a key in its headers.
+  const isOther =
+    call.headers["idempotency-key"] !== undefined && Object.keys(call.body ?? {}).length > 1 && dice.chance(0.3)
+  yield* clients.sendKeyed(dice, call, tries, isOther)
+})
+
 const lists: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const path = dice.pick(["jobs/list", "webhooks/list", "schedules/list", "events/list", "webhooks/deliveries/list"])
   yield* clients.own(dice, "list", tenant, path, {}, { path })
@@ -798,5 +861,6 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   register,
   promote,
   portal,
+  repeat,
   lists,
 }

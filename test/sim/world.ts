@@ -112,11 +112,14 @@ class Timers {
 
 const isBefore = (one: Timer, other: Timer) => one.at < other.at || (one.at === other.at && one.order < other.order)
 
+/** How long a clock runs too fast or too slow. */
+const driftMillis = 600_000
+
 /** How an actor's clock differs from the true time. */
 export interface ClockError {
   /** Added to the true time, in milliseconds. */
   skewMillis: number
-  /** How many seconds its clocks count in a true second. */
+  /** How many seconds its clocks count in a true second, while they drift. */
   readonly rate: number
 }
 
@@ -173,10 +176,13 @@ export class Actor {
   }
 
   wallMillis() {
-    return epochMillis + this.world.now * this.clock.rate + this.clock.skewMillis
+    return epochMillis + this.monotonicMillis() + this.clock.skewMillis
   }
+  /** It drifts for ten minutes, and back, as a clock that is compared with those of others. */
   monotonicMillis() {
-    return this.world.now * this.clock.rate
+    const { now } = this.world
+    const phase = now % (2 * driftMillis)
+    return now + (this.clock.rate - 1) * Math.min(phase, 2 * driftMillis - phase)
   }
 
   /** Runs a task after a time of this actor's clock. Returns what cancels it. */

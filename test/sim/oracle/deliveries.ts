@@ -208,6 +208,20 @@ const order = (published: ReadonlyArray<Published>, endpoint: Endpoint): Readonl
   )
 }
 
+/** What a client sends again, and is answered as due, is sent. */
+const resent = (endpoint: Endpoint): ReadonlyArray<Violation> => {
+  if (endpoint.isGone || endpoint.changes.some(endsDeliveries)) return []
+  return endpoint.changes.flatMap((one): ReadonlyArray<Violation> => {
+    const { deliveryId, endpointId } = one.args
+    if (one.kind !== "retryDelivery" || endpointId !== endpoint.id || !succeeded(one)) return []
+    const isSent = endpoint.received.some(
+      ({ at, headers }) => headers["webhook-id"] === deliveryId && at > one.start - inFlightMillis,
+    )
+    if (isSent) return []
+    return [{ oracle: "resent", at: one.end, what: `${endpoint.url} did not get ${String(deliveryId)} again` }]
+  })
+}
+
 /** A deleted endpoint, and one of a deleted org, gets nothing but what was in flight. */
 const afterEnd = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
   const ended = endpoint.changes.find(
@@ -256,6 +270,7 @@ export const deliveries = (history: History): ReadonlyArray<Violation> => {
       ...calledBack(history, endpoint),
       ...honest(history, endpoint),
       ...twice(history, endpoint),
+      ...resent(endpoint),
       ...order(published, endpoint),
       ...afterEnd(history, endpoint),
       ...throttle(history, endpoint),

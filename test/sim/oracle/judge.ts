@@ -5,6 +5,7 @@ import { erased, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
 import { once } from "./once.ts"
+import { retention } from "./retention.ts"
 import { schedules } from "./schedules.ts"
 import { tenants } from "./tenants.ts"
 
@@ -49,6 +50,12 @@ export const queries: Readonly<Record<string, string>> = {
     UNION ALL SELECT 'credits below zero', id FROM key_counters WHERE credits < 0
     UNION ALL SELECT 'a delivery without its event', id FROM deliveries d
       WHERE NOT EXISTS (SELECT FROM events WHERE id = d.event_id)
+    UNION ALL SELECT 'a pending delivery that is missing', delivery_id FROM pending_deliveries p
+      WHERE NOT EXISTS (SELECT FROM deliveries WHERE id = p.delivery_id)
+    UNION ALL SELECT 'an attempt without its delivery', delivery_id FROM delivery_attempts a
+      WHERE NOT EXISTS (SELECT FROM deliveries WHERE id = a.delivery_id)
+    UNION ALL SELECT 'a key without its event', event_id FROM event_keys k
+      WHERE NOT EXISTS (SELECT FROM events WHERE id = k.event_id)
     UNION ALL SELECT 'a delivery to another org', d.id FROM deliveries d JOIN events e ON e.id = d.event_id
       WHERE d.org_id <> e.org_id
     UNION ALL SELECT 'two deliveries of an event to an endpoint', min(id) FROM deliveries
@@ -85,6 +92,7 @@ const oracles: ReadonlyArray<Oracle> = [
   deliveries,
   jobs,
   schedules,
+  retention,
   once,
   deployments,
   portals,

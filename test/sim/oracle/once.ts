@@ -1,17 +1,46 @@
-import type { History, Violation } from "../history.ts"
+import { type History, isUncertain, type KeyedTry, type Violation } from "../history.ts"
+import { isLinearizable, type Step } from "./linearizable.ts"
 
 /** What a client created with an idempotency key exists once, however often the request was sent. */
 export const once = (history: History): ReadonlyArray<Violation> => [...again(history), ...existing(history)]
 
-/** The same request with the same idempotency key is answered again as the first time. */
-const again = ({ done }: History): ReadonlyArray<Violation> =>
-  done.flatMap(({ again, body, end, kind, status, tenant }): ReadonlyArray<Violation> => {
-    if (again?.status === undefined || again.status >= 500) return []
-    if (again.status === status && JSON.stringify(again.body) === JSON.stringify(body)) return []
-    const isGone = done.some((one) => one.kind === "deleteOrg" && one.tenant === tenant)
-    const what = `${kind} of ${tenant} was answered ${String(status)}, and once more with ${again.status}`
-    return isGone ? [] : [{ oracle: "once", at: end, what }]
+/** Nothing was made with the key; or something, with the answer that all get from then on. */
+type State = "none" | `made ${string}`
+
+const stepOf = (one: KeyedTry, answers: ReadonlyArray<string>): Step<State> => {
+  const { answer, end, isOther, start, status } = one
+  const within = (after: Step<State>["after"]) => ({ from: start, to: end, after })
+  if (isUncertain(one)) {
+    const made = answers.map((answer): State => `made ${answer}`)
+    return { from: start, to: Infinity, after: (state) => (state === "none" && !isOther ? made : [state]) }
+  }
+  // Refused because of another one in progress, or of too many requests.
+  if (status === 409 || status === 429) return within((state) => [state])
+  if (status === 200)
+    return within((state) => (!isOther && (state === "none" || state === `made ${answer}`) ? [`made ${answer}`] : []))
+  // A failure is not kept. Another request with a known key is refused.
+  return within((state) => ((state === "none") === isOther ? [] : [state]))
+}
+
+/** The answers to all requests with one key have an order: the first success makes something, and the later ones repeat it. */
+const again = ({ done }: History): ReadonlyArray<Violation> => {
+  const deleted = new Set(done.filter(({ kind }) => kind === "deleteOrg").map(({ tenant }) => tenant))
+  return done.flatMap(({ end, keyed, kind, tenant }): ReadonlyArray<Violation> => {
+    if (deleted.has(tenant)) return []
+    // What was made may have been answered to nobody.
+    const answers = [...new Set(keyed.flatMap(({ answer }) => (answer === undefined ? [] : [answer]))), "unseen"]
+    if (
+      isLinearizable<State>(
+        keyed.map((one) => stepOf(one, answers)),
+        ["none"],
+      )
+    )
+      return []
+    const all = keyed.map(({ isOther, status }) => `${isOther ? "other " : ""}${status ?? "nothing"}`).join(", ")
+    const what = `no order explains the answers to ${kind} of ${tenant} with one key: ${all}`
+    return [{ oracle: "once", at: end, what }]
   })
+}
 
 const existing = ({ done, endAt, rows }: History): ReadonlyArray<Violation> => {
   // A rotation copies the name of its key.
