@@ -41,6 +41,49 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
       }).pipe(Effect.scoped),
     )
 
+    it.effect("what comes leaves a list that is read where it is, and reads its newest page alone", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        yield* world.endpoint()
+        const publish = (count: number) => {
+          const events = Array.from({ length: count }, (_, n) => ({ type: "invoice.paid", data: n }))
+          return world.call("events/publish-batch", { events })
+        }
+        for (let n = 0; n < 4; n++) yield* publish(80)
+        yield* world.receiver.arrived(320)
+        yield* inTab(world.path("/deliveries"), async (page) => {
+          const lists: Array<string> = []
+          page.on("request", (request) => {
+            if (request.url().endsWith("/deliveries/list")) lists.push(request.postData() ?? "")
+          })
+          const table = page.getByRole("table", { name: "Deliveries" })
+          const rows = table.locator("tbody tr a.main")
+          await rows.nth(99).waitFor()
+          await page.locator(".sidebar-foot .badge:visible", { hasText: "Live" }).waitFor()
+          for (const loaded of [200, 300, 320]) {
+            await page.getByRole("button", { name: "Show more" }).click()
+            await expect.poll(() => table.getAttribute("aria-rowcount"), { timeout: 20_000 }).toBe(String(loaded + 1))
+          }
+          await page.evaluate("scrollTo(0, document.body.scrollHeight)")
+          await table.locator(`tr[aria-rowindex="321"]`).waitFor()
+          await expect.poll(() => rows.count(), { timeout: 20_000 }).toBeLessThan(250)
+          lists.length = 0
+          const before = await page.evaluate("scrollY")
+          await Effect.runPromise(publish(12))
+          const fresh = page.getByRole("button", { name: "12 new ↑" })
+          await fresh.waitFor()
+          expect(await page.evaluate("scrollY")).toBe(before)
+          expect(lists.filter((body) => body.includes("cursor"))).toEqual([])
+          expect(lists.length).toBeLessThan(10)
+          await expectAccessible(page)
+          await fresh.click()
+          await fresh.waitFor({ state: "detached" })
+          await expect.poll(() => rows.count(), { timeout: 20_000 }).toBe(100)
+          expect(await page.evaluate("scrollY")).toBe(0)
+        })
+      }).pipe(Effect.scoped),
+    )
+
     it.effect("filters by state, type, endpoint, job and time are in the address, and narrow the list", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld

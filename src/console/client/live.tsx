@@ -1,21 +1,26 @@
 import { type ComponentChildren, createContext } from "preact"
 import { useContext, useEffect, useState } from "preact/hooks"
-import { queries } from "./queries.ts"
+import type { OperationId } from "./Operations.ts"
+import { patchRows, refresh } from "./queries.ts"
 
 type LiveTopic = "delivery" | "job" | "deployment" | "endpoint"
 
 /** The operations whose responses a topic changes, by the beginning of their ids. */
 const changed: Record<LiveTopic, ReadonlyArray<string>> = {
-  delivery: ["deliveries.", "events.", "webhooks.get", "activity."],
+  delivery: ["deliveries.", "events.list", "webhooks.get", "activity."],
   endpoint: ["webhooks.", "activity.failing"],
   job: ["jobs.", "schedules.get", "activity.overview"],
   deployment: ["deployments.", "projects.", "docs.get"],
 }
 const topics = Object.keys(changed) as ReadonlyArray<LiveTopic>
 
-/** How long changes are collected before the page refreshes, and the shortest time between two refreshes. */
+/** How long changes are collected before the page refreshes. */
 const collectMillis = 150
+/** The time between two refreshes, for each request of the first one: at most two requests a second. */
+const requestMillis = 500
 const minimumMillis = 1_000
+/** Responses that are as old as this when a stream begins may have missed a change; younger ones are read later. */
+const youngMillis = 2_000
 /** How long the page waits before it opens a refused stream again. */
 const reopenMillis = 10_000
 
@@ -24,35 +29,62 @@ const LiveContext = createContext(false)
 
 const idOf = (key: ReadonlyArray<unknown>) => String(key[0] === "pages" ? key[1] : key[0])
 
-/** Refreshes what the topics change: soon after the first change, and at most once a second. */
-const refetcher = () => {
+/** The fields of the rows that an event changes, with the key of the row. */
+const changeOf = (topic: LiveTopic, data: string): readonly [OperationId, string, object] | undefined => {
+  if (topic === "job") {
+    const { jobId, status } = JSON.parse(data) as { readonly jobId: string; readonly status: string }
+    return ["jobs.list", jobId, { status }]
+  }
+  if (topic !== "delivery") return undefined
+  const { attempts, deliveryId, state } = JSON.parse(data) as Record<string, string>
+  return ["deliveries.list", deliveryId!, { attempts, state, ...(state !== "pending" && { next_attempt_at: null }) }]
+}
+
+/** Refreshes what the topics change: soon after the first change, and not more often than the server likes. */
+const refresher = () => {
   const waiting = new Set<LiveTopic>()
+  const changes = new Map<OperationId, Map<string, object>>()
   let timer: ReturnType<typeof setTimeout> | undefined
-  let last = 0
-  const run = () => {
-    timer = undefined
-    last = Date.now()
+  let next = 0
+  const run = async () => {
     const prefixes = [...waiting].flatMap((topic) => changed[topic])
     waiting.clear()
-    void queries.invalidateQueries({
-      predicate: ({ meta, queryKey }) =>
-        meta?.["isLive"] === true && prefixes.some((prefix) => idOf(queryKey).startsWith(prefix)),
-    })
+    for (const [operation, rows] of changes) patchRows(operation, rows)
+    changes.clear()
+    const since = Date.now()
+    const requests = await refresh(
+      ({ meta, queryKey }) => meta?.["isLive"] === true && prefixes.some((prefix) => idOf(queryKey).startsWith(prefix)),
+    )
+    next = since + Math.max(minimumMillis, requests * requestMillis)
+    timer = undefined
+    if (waiting.size > 0) plan()
+  }
+  const plan = () => {
+    timer ??= setTimeout(run, Math.max(collectMillis, next - Date.now()))
   }
   return {
-    add: (topic: LiveTopic) => {
+    add: (topic: LiveTopic, data: string) => {
+      const change = changeOf(topic, data)
+      if (change !== undefined) {
+        const [operation, key, fields] = change
+        changes.set(operation, (changes.get(operation) ?? new Map<string, object>()).set(key, fields))
+      }
       waiting.add(topic)
-      timer ??= setTimeout(run, Math.max(collectMillis, last + minimumMillis - Date.now()))
+      plan()
     },
     stop: () => clearTimeout(timer),
   }
 }
 
+/** Refreshes the responses that are older than a time. */
+const refreshOlder = (at: number) =>
+  void refresh(({ meta, state }) => meta?.["isLive"] === true && state.dataUpdatedAt < at)
+
 /** Follows the changes of an org, or of all. Returns what ends it. */
 const follow = (orgId: string | undefined, onState: (isLive: boolean) => void) => {
   let source: EventSource | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
-  const { add, stop } = refetcher()
+  const { add, stop } = refresher()
   const close = () => {
     clearTimeout(timer)
     source?.close()
@@ -68,11 +100,17 @@ const follow = (orgId: string | undefined, onState: (isLive: boolean) => void) =
       onState(false)
       if (source?.readyState !== EventSource.CLOSED) return
       // Without a stream, the page refreshes everything each time it tries to open the stream.
-      void queries.invalidateQueries()
+      void refresh()
       timer = setTimeout(open, reopenMillis)
     })
-    source.addEventListener("reset", () => topics.forEach(add))
-    for (const topic of topics) source.addEventListener(topic, () => add(topic))
+    source.addEventListener("reset", () => {
+      const now = Date.now()
+      refreshOlder(now - youngMillis)
+      timer = setTimeout(() => refreshOlder(now), youngMillis)
+    })
+    for (const topic of topics) {
+      source.addEventListener(topic, ({ data }: MessageEvent<string>) => add(topic, data))
+    }
   }
   open()
   document.addEventListener("visibilitychange", open)

@@ -4,6 +4,7 @@ import {
   type InfiniteData,
   type InfiniteQueryObserverOptions,
   keepPreviousData,
+  type Query,
   QueryClient,
   QueryObserver,
   type QueryObserverOptions,
@@ -81,19 +82,102 @@ const useKeptError = ({ error, status }: QueryObserverResult, key: string) => {
   return last.current.error
 }
 
+/** The loaded pages of a list. `fresh`: how many newer rows the newest page has, which the reader has not asked for. */
+interface Loaded extends InfiniteData<unknown, string | undefined> {
+  readonly fresh?: number
+}
+
+/** How a list whose newest rows are first is kept up to date. */
+interface Newest {
+  readonly read: () => Promise<unknown>
+  readonly keyOf: (row: unknown) => string
+}
+
+const newestOf = ({ meta, state }: Query) =>
+  state.data === undefined ? undefined : (meta?.["newest"] as Newest | undefined)
+
+/** The name of the rows in a response. */
+const rowsName = (response: object) => Object.entries(response).find(([, value]) => Array.isArray(value))![0]
+
+const mapRows = ({ pages, ...rest }: Loaded, map: (row: unknown) => unknown): Loaded => ({
+  ...rest,
+  pages: pages.map((page) => {
+    const name = rowsName(page as object)
+    const rows = (page as Record<string, ReadonlyArray<unknown>>)[name]!
+    const mapped = rows.map(map)
+    return mapped.some((row, i) => row !== rows[i]) ? { ...(page as object), [name]: mapped } : page
+  }),
+})
+
+/** From here on, a list that changes above the reader would move away under them. */
+const readingOffset = 300
+
+/** Whether a list has rows that the reader loaded, or has scrolled to: newer ones then wait until they ask. */
+const isRead = ({ pages }: Loaded) => pages.length > 1 || window.scrollY > readingOffset
+
+/** Reads the newest page of a list alone: changes the rows that are loaded, and counts those that are newer. */
+const readNewest = async ({ queryKey }: Query, { keyOf, read }: Newest) => {
+  const page = (await read()) as Record<string, ReadonlyArray<unknown>>
+  const rows = new Map(page[rowsName(page)]!.map((row) => [keyOf(row), row]))
+  queries.setQueryData(queryKey, (loaded: Loaded | undefined) => {
+    if (loaded === undefined) return undefined
+    const changed = mapRows(loaded, (row) => {
+      const now = rows.get(keyOf(row))
+      rows.delete(keyOf(row))
+      return now ?? row
+    })
+    return { ...changed, fresh: rows.size }
+  })
+}
+
+/**
+ * Asks again for the responses that are shown: all of a response, and of a long list that is read its newest page.
+ *
+ * @returns how many requests that is
+ */
+export const refresh = async (isWanted: (query: Query) => boolean = () => true) => {
+  const lists = queries.getQueryCache().findAll({ type: "active", predicate: (query) => newestOf(query) !== undefined })
+  const read = new Set(lists.filter((query) => isWanted(query) && isRead(query.state.data as Loaded)))
+  const isOther = (query: Query) => isWanted(query) && !read.has(query)
+  const count = read.size + queries.getQueryCache().findAll({ type: "active", predicate: isOther }).length
+  const asked = [...read].map((query) => readNewest(query, newestOf(query)!).catch(() => undefined))
+  await Promise.all([...asked, queries.invalidateQueries({ predicate: isOther })])
+  return count
+}
+
+/** Changes the rows of loaded lists as live events say. `changes`: the changed fields by the key of the row. */
+export const patchRows = (operation: OperationId, changes: ReadonlyMap<string, object>) => {
+  const lists = queries.getQueryCache().findAll({ queryKey: ["pages", operation] })
+  for (const query of lists) {
+    const newest = newestOf(query)
+    if (newest === undefined) continue
+    const patched = (row: unknown) => {
+      const change = changes.get(newest.keyOf(row))
+      return change === undefined ? row : { ...(row as object), ...change }
+    }
+    const patchedList = mapRows(query.state.data as Loaded, patched)
+    queries.setQueryData(query.queryKey, patchedList, { updatedAt: query.state.dataUpdatedAt })
+  }
+}
+
 const nextOf = (response: unknown) => {
   const page = response as { readonly nextCursor?: string | null; readonly next_cursor?: string | null }
   return page.nextCursor ?? page.next_cursor ?? undefined
 }
 
-/** The rows of a list, page by page. `rows` takes them out of a response. */
+/**
+ * The rows of a list, page by page. `rows` takes them out of a response. With `rowKey`, live changes leave what the
+ * reader has loaded where it is, and ask for the newest page alone.
+ */
 export const usePages = <Id extends OperationId, Row>(
   id: Id,
   args: Omit<Args<Id>, "cursor">,
   rows: (response: ResponseBody<Id>) => ReadonlyArray<Row>,
-  options: DataOptions = {},
+  options: DataOptions & { readonly rowKey?: (row: Row) => string } = {},
 ) => {
   const orgId = useOrgOf(id)
+  const { meta, ...common } = optionsOf(options)
+  const newest = options.rowKey && { keyOf: options.rowKey, read: () => call(id, args as Args<Id>, { orgId }) }
   type Data = InfiniteData<ResponseBody<Id>, string | undefined>
   const all: InfiniteQueryObserverOptions<
     ResponseBody<Id>,
@@ -102,7 +186,8 @@ export const usePages = <Id extends OperationId, Row>(
     ReadonlyArray<unknown>,
     string | undefined
   > = {
-    ...(optionsOf(options) as object),
+    ...(common as object),
+    meta: { ...meta, newest },
     queryKey: ["pages", ...keyOf(id, args, orgId)],
     queryFn: ({ pageParam, signal }) =>
       call(id, { ...args, ...(pageParam === undefined ? {} : { cursor: pageParam }) } as Args<Id>, { orgId, signal }),
@@ -114,8 +199,14 @@ export const usePages = <Id extends OperationId, Row>(
   const result = useResult(observer, () =>
     observer.getOptimisticResult(queries.defaultQueryOptions(all as never) as never),
   )
-  const data = result.data as Data | undefined
-  const shown = useMemo(() => data?.pages.flatMap(rows), [data])
+  const data = result.data as (Data & Loaded) | undefined
+  const shown = useMemo(() => data?.pages.flatMap(rows), [data?.pages])
+  const showFresh = () => {
+    const first = ({ pageParams, pages }: Loaded) => ({ pages: pages.slice(0, 1), pageParams: pageParams.slice(0, 1) })
+    queries.setQueryData(all.queryKey, (loaded: Loaded | undefined) => loaded && first(loaded))
+    window.scrollTo(0, 0)
+    void observer.refetch()
+  }
   return {
     /** undefined while the first page is on its way. */
     rows: shown,
@@ -124,6 +215,9 @@ export const usePages = <Id extends OperationId, Row>(
     more: result.hasNextPage ? () => void observer.fetchNextPage() : undefined,
     isLoadingMore: result.isFetchingNextPage,
     refetch: () => void observer.refetch(),
+    /** How many newer rows there are above those that the reader has loaded, and what shows them. */
+    fresh: data?.fresh ?? 0,
+    showFresh,
   }
 }
 
@@ -140,7 +234,7 @@ export const useCall = (leave?: () => void) => {
       return response
     } finally {
       // Also after a failure: a conflict says that something has changed, a 401 that the session has ended.
-      void queries.invalidateQueries()
+      void refresh()
     }
   }
 }

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact"
+import { useEffect, useRef, useState } from "preact/hooks"
 import { Button } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
 import { Empty } from "./Page.tsx"
@@ -10,7 +11,7 @@ export interface Column<Row> {
   readonly align?: "end" | "fit" | "words"
 }
 
-interface TableProps<Row> {
+export interface TableProps<Row> {
   /** What the rows are, for people who do not see the page. */
   readonly caption: string
   /** undefined: on their way. */
@@ -23,13 +24,58 @@ interface TableProps<Row> {
   readonly refetch?: () => void
   readonly more?: (() => void) | undefined
   readonly isLoadingMore?: boolean
+  /** How many newer rows wait until the reader asks for them. */
+  readonly fresh?: number
+  readonly showFresh?: () => void
 }
 
 const waitingRows = 5
 
+/** Rows that come and go together while the reader scrolls. */
+const chunkRows = 50
+/** The height of a row that was not shown yet, and how far from the window rows are kept. */
+const rowPixels = 46
+const nearPixels = 1_500
+
+interface ChunkProps {
+  readonly count: number
+  readonly columns: number
+  /** Whether it is shown before it is known how near it is. */
+  readonly isFirst: boolean
+  readonly children: () => ComponentChildren
+}
+
+/** Some rows of a long list. Far from the window, one empty row of their height is in their place. */
+const Chunk = ({ children, columns, count, isFirst }: ChunkProps) => {
+  const body = useRef<HTMLTableSectionElement>(null)
+  const [height, setHeight] = useState<number | undefined>(isFirst ? undefined : count * rowPixels)
+  useEffect(() => {
+    const observer = new IntersectionObserver(
+      ([entry]) => {
+        const isKept = entry!.isIntersecting || body.current!.contains(document.activeElement)
+        setHeight((height) => (isKept ? undefined : (height ?? body.current!.offsetHeight)))
+      },
+      { rootMargin: `${nearPixels}px 0px` },
+    )
+    observer.observe(body.current!)
+    return () => observer.disconnect()
+  }, [])
+  return (
+    <tbody role="rowgroup" ref={body}>
+      {height === undefined ? (
+        children()
+      ) : (
+        <tr class="far" style={{ height }} aria-hidden="true">
+          <td colSpan={columns} />
+        </tr>
+      )}
+    </tbody>
+  )
+}
+
 /** A list. On narrow screens each row is a card; the roles keep it a table for screen readers. */
 export const Table = <Row,>(props: TableProps<Row>) => {
-  const { caption, columns, empty, error, isLoadingMore = false, more, refetch, rowKey, rows } = props
+  const { caption, columns, empty, error, fresh = 0, isLoadingMore = false, more, refetch, rowKey, rows } = props
   if (error && rows === undefined) {
     return <ErrorBox error={error} {...(refetch === undefined ? {} : { onRetry: refetch })} />
   }
@@ -39,9 +85,29 @@ export const Table = <Row,>(props: TableProps<Row>) => {
       {content}
     </td>
   )
+  const isLong = rows !== undefined && rows.length > 2 * chunkRows
+  const lines = (from: number, to: number) =>
+    rows!.slice(from, to).map((row, i) => (
+      <tr key={rowKey(row)} role="row" aria-rowindex={isLong ? from + i + 2 : undefined}>
+        {columns.map((column) => cell(column, column.cell(row)))}
+      </tr>
+    ))
   return (
     <>
-      <table class="table" role="table" aria-busy={rows === undefined}>
+      {fresh > 0 && (
+        <div class="table-fresh">
+          <Button isSmall look="primary" onClick={props.showFresh}>
+            {fresh}
+            {fresh >= 100 && "+"} new ↑
+          </Button>
+        </div>
+      )}
+      <table
+        class="table"
+        role="table"
+        aria-busy={rows === undefined}
+        aria-rowcount={isLong ? rows.length + 1 : undefined}
+      >
         <caption class="visually-hidden">{caption}</caption>
         <thead role="rowgroup">
           <tr role="row">
@@ -52,19 +118,28 @@ export const Table = <Row,>(props: TableProps<Row>) => {
             ))}
           </tr>
         </thead>
-        <tbody role="rowgroup">
-          {rows === undefined
-            ? Array.from({ length: waitingRows }, (_, i) => (
-                <tr key={i} role="row">
-                  {columns.map((column) => cell(column, <span class="skeleton w-70" />))}
-                </tr>
-              ))
-            : rows.map((row) => (
-                <tr key={rowKey(row)} role="row">
-                  {columns.map((column) => cell(column, column.cell(row)))}
-                </tr>
-              ))}
-        </tbody>
+        {isLong ? (
+          Array.from({ length: Math.ceil(rows.length / chunkRows) }, (_, i) => (
+            <Chunk
+              key={i}
+              isFirst={i < 2}
+              count={Math.min(chunkRows, rows.length - i * chunkRows)}
+              columns={columns.length}
+            >
+              {() => lines(i * chunkRows, (i + 1) * chunkRows)}
+            </Chunk>
+          ))
+        ) : (
+          <tbody role="rowgroup">
+            {rows === undefined
+              ? Array.from({ length: waitingRows }, (_, i) => (
+                  <tr key={i} role="row">
+                    {columns.map((column) => cell(column, <span class="skeleton w-70" />))}
+                  </tr>
+                ))
+              : lines(0, rows.length)}
+          </tbody>
+        )}
       </table>
       {more !== undefined && (
         <div class="table-foot">

@@ -111,6 +111,7 @@ export default () => {
   const { path } = useLocation()
   const pages = usePages("deliveries.list", { ...filters, limit: 100 }, ({ deliveries }) => deliveries, {
     keepsPrevious: true,
+    rowKey: ({ delivery_id }) => delivery_id,
   })
   const isFiltered = Object.keys(filters).length > 0
   return (

@@ -1,21 +1,14 @@
-import type { ComponentChildren } from "preact"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { State } from "../../components/Badge.tsx"
-import { type Column, Table } from "../../components/Table.tsx"
+import { type Column, Table, type TableProps } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 
-interface DeliveryTableProps {
-  readonly rows: ReadonlyArray<Delivery> | undefined
+interface DeliveryTableProps extends Omit<TableProps<Delivery>, "caption" | "columns" | "rowKey"> {
   /** Whether all rows are of one endpoint, which the page names. */
   readonly isOfEndpoint?: boolean
-  readonly empty: ComponentChildren
-  readonly error?: Error | null
-  readonly refetch?: () => void
-  readonly more?: (() => void) | undefined
-  readonly isLoadingMore?: boolean
 }
 
 /**

@@ -55,7 +55,7 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
     "events.list",
     { limit: 50, ...(type === undefined ? {} : { type }) },
     ({ events }) => events,
-    { keepsPrevious: true },
+    { keepsPrevious: true, rowKey: ({ event_id }) => event_id },
   )
   const types = [...new Set([...(data?.types ?? []).map(({ type }) => type), ...(type === undefined ? [] : [type])])]
   return (

@@ -33,7 +33,10 @@ export default () => {
   const [workflow, setWorkflow] = useSearch("workflow")
   const [isCreating, setCreating] = useState(false)
   const filters = { ...(isStatus(status) && { status }), ...(workflow !== undefined && { workflow }) }
-  const pages = usePages("jobs.list", { ...filters, limit: 50 }, ({ jobs }) => jobs, { keepsPrevious: true })
+  const pages = usePages("jobs.list", { ...filters, limit: 50 }, ({ jobs }) => jobs, {
+    keepsPrevious: true,
+    rowKey: ({ job_id }) => job_id,
+  })
   const create = may("jobs.create") && (
     <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
       Create job
