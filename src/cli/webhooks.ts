@@ -1,6 +1,6 @@
 import { Effect, Option, Schema, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { DeliveryState } from "../domain/webhooks/DeliveryLog.ts"
+import { DeliveryState, ResendFilter } from "../domain/webhooks/DeliveryLog.ts"
 import {
   CreateWebhookEndpoint,
   TestWebhookEndpoint,
@@ -30,6 +30,7 @@ const deliveries = Command.make(
       Flag.withDescription("Only deliveries in this state"),
       Flag.optional,
     ),
+    ...payloadFlags(Struct.pick(ResendFilter.fields, ["status", "failure"])),
     since: time("since").pipe(
       Flag.withDescription("Only deliveries that were created from this time on"),
       Flag.optional,
@@ -40,7 +41,7 @@ const deliveries = Command.make(
     ),
     ...page,
   },
-  ({ endpoint, event, job, since, state, type, until, ...page }) =>
+  ({ endpoint, event, failure, job, since, state, status, type, until, ...page }) =>
     callPages(
       page,
       (gatehouse, payload) =>
@@ -53,6 +54,8 @@ const deliveries = Command.make(
               event_id: event,
               event_type: type,
               state,
+              status,
+              failure,
               since,
               until,
             }),
@@ -132,6 +135,93 @@ const recover = Command.make(
     { command: "gatehouse webhooks recover 01KAHBMKZ3D2X7S5QN8W4V6R9T --since 2026-11-20T17:00:00Z" },
   ]),
 )
+
+/** Resends what a filter selects. */
+const resend = Command.make(
+  "resend",
+  {
+    endpoint: Flag.String("endpoint").pipe(
+      Flag.withDescription("Only deliveries of this webhook endpoint"),
+      Flag.optional,
+    ),
+    type: Flag.String("type").pipe(
+      Flag.withDescription("Only deliveries of events of this type, such as invoice.paid"),
+      Flag.optional,
+    ),
+    ...payloadFlags(Struct.omit(ResendFilter.fields, ["webhook_endpoint_id", "event_type"])),
+    dryRun: Flag.Boolean("dry-run").pipe(Flag.withDescription("Only count"), Flag.withDefault(false)),
+  },
+  ({ dryRun, endpoint, type, ...filter }) =>
+    call(
+      (gatehouse) =>
+        gatehouse.deliveries.resend({
+          payload: {
+            filter: given({ ...filter, webhook_endpoint_id: endpoint, event_type: type }),
+            dry_run: dryRun,
+          },
+        }),
+      ({ count, message, resend_id }) => ({ out: resend_id ?? String(count), note: message }),
+    ),
+).pipe(
+  Command.withDescription(
+    "Resend the failed, canceled and skipped deliveries that a filter selects, in the background",
+  ),
+  Command.withExamples([
+    { command: "gatehouse webhooks resend --status 503 --since 2026-11-20T14:00:00Z --dry-run" },
+    { command: "gatehouse webhooks resend --status 503 --since 2026-11-20T14:00:00Z" },
+  ]),
+)
+
+const resends = Command.make("resends", {}, () =>
+  call(
+    (gatehouse) => gatehouse.deliveries.resends({ payload: {} }),
+    ({ resends }) => ({
+      out: table(
+        ["RESEND", "STARTED", "RESENT", "OF", "FILTER"],
+        resends.map((one) => [one.resend_id, one.created_at, one.resent, one.count, JSON.stringify(one.filter)]),
+      ),
+    }),
+  ),
+).pipe(Command.withDescription("List the resends that are running"))
+
+const cancelResend = Command.make(
+  "cancel-resend",
+  { resend: Argument.String("resend").pipe(Argument.withDescription("The id of the resend")) },
+  ({ resend }) =>
+    call(
+      (gatehouse) => gatehouse.deliveries.cancelResend({ payload: { resend_id: resend } }),
+      ({ message }) => ({ out: "", note: message }),
+    ),
+).pipe(Command.withDescription("Cancel the rest of a resend"))
+
+const causes = Command.make(
+  "causes",
+  {
+    endpoint: Argument.String("endpoint").pipe(
+      Argument.withDescription("The webhook endpoint's id"),
+      Argument.optional,
+    ),
+    since: time("since").pipe(Flag.withDescription("Only deliveries from this time on"), Flag.optional),
+    until: time("until").pipe(Flag.withDescription("Only deliveries before this time"), Flag.optional),
+  },
+  ({ endpoint, since, until }) =>
+    call(
+      (gatehouse) => gatehouse.deliveries.causes({ payload: given({ webhook_endpoint_id: endpoint, since, until }) }),
+      ({ causes }) => ({
+        out: table(
+          ["DELIVERIES", "ENDPOINTS", "STATUS", "FAILURE", "LATEST", "TEXT"],
+          causes.map((one) => [
+            one.deliveries,
+            one.endpoints,
+            one.status,
+            one.failure,
+            one.latest.delivery_id,
+            one.latest.text,
+          ]),
+        ),
+      }),
+    ),
+).pipe(Command.withDescription("Group the newest failures by their cause, the most first"))
 
 const endpoint = Argument.String("endpoint").pipe(Argument.withDescription("The id of the webhook endpoint"))
 
@@ -268,7 +358,22 @@ const test = Command.make(
 export const webhooks = Command.make("webhooks").pipe(
   Command.withDescription("Webhook endpoints and deliveries: of the API key, or of --org"),
   Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([create, list, show, update, remove, test, deliveries, delivery, retry, recover]),
+  Command.withSubcommands([
+    create,
+    list,
+    show,
+    update,
+    remove,
+    test,
+    deliveries,
+    delivery,
+    retry,
+    recover,
+    causes,
+    resend,
+    resends,
+    cancelResend,
+  ]),
   actFor,
 )
 

@@ -84,6 +84,53 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
       }).pipe(Effect.scoped),
     )
 
+    it.effect("what failed for one cause is resent at all endpoints, after a count, and the rest can be canceled", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        for (let n = 0; n < 2; n++) yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503, body: "maintenance until 04:00" })
+        for (let n = 0; n < 3; n++) yield* world.publish("invoice.paid")
+        const failed = world.deliveries({ state: "failed" })
+        yield* until("the failures", failed, (found) => found.length === 6)
+        world.receiver.behave({ status: 200 })
+        yield* inTab(world.path(""), async (page, at) => {
+          const causes = page.getByRole("region", { name: "What fails, and why" })
+          await causes.getByText("maintenance until 04:00").waitFor()
+          expect(await causes.innerText()).toMatch(/HTTP 503\s+× 6\s+2 endpoints/)
+          await expectAccessible(page)
+          await expectFits(page)
+          await causes.getByRole("link", { name: "HTTP 503" }).click()
+          await page.waitForURL(at(world.path("/deliveries?cause=503")))
+          await page.getByRole("button", { name: "Last 7 days" }).click()
+          const rows = page.getByRole("table", { name: "Deliveries" }).locator("tbody tr a.main")
+          await expect.poll(() => rows.count(), { timeout: 20_000 }).toBe(6)
+          await page.getByRole("button", { name: "Resend all that failed…" }).press("Enter")
+          await page.getByText("6 deliveries will be sent again.").waitFor()
+          await expectAccessible(page)
+          await page.getByRole("button", { name: "Send again" }).press("Enter")
+          await page.getByText("6 deliveries are sent again.").waitFor()
+          await page.getByText("No delivery matches").waitFor()
+          await page.getByRole("button", { name: "Clear filters" }).click()
+          await expect.poll(() => page.locator("tbody .badge", { hasText: "Delivered" }).count()).toBe(6)
+        })
+        const resend = { resend_id: world.orgId, filter: { status: 503 }, count: 511, resent: 120, created_at: "" }
+        yield* inTab("/orgs", async (page, at) => {
+          const answered = (body: object) => ({ contentType: "application/json", body: JSON.stringify(body) })
+          await page.route("**/deliveries/resends", (route) => route.fulfill(answered({ resends: [resend] })))
+          await page.route("**/deliveries/resend/cancel", (route) =>
+            route.fulfill(answered({ success: true, message: "The rest is not sent." })),
+          )
+          await page.goto(at(world.path("/deliveries")))
+          const running = page.getByRole("group", { name: "Running resend" })
+          await running.getByText("Resending: 120 of 511").waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await running.getByRole("button", { name: "Cancel the rest" }).click()
+          await page.getByRole("status").getByText("The rest is not sent.").waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
     it.effect("filters by state, type, endpoint, job and time are in the address, and narrow the list", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld

@@ -3,7 +3,10 @@ import {
   type Delivery,
   DeliveryLogRepository,
   deliveryNotFound,
+  type DeliveryDetail,
   endpointInactive,
+  type ResendFilter,
+  resendNotFound,
 } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -15,9 +18,16 @@ import { findOr, rowsAfter } from "./World.ts"
 const conflict = (error: string) => Effect.fail(new Conflict({ error }))
 const inactive = Effect.fail(endpointInactive())
 
-const shown = ({ row, dueAt }: StoredDelivery): Delivery => ({
+const shown = ({ attempts, row, dueAt }: StoredDelivery): Delivery => ({
   ...row,
+  ...lastOf(attempts.at(-1)),
   next_attempt_at: row.state === "pending" ? dueAt : null,
+})
+
+const lastOf = (attempt: DeliveryDetail["attempt_log"][number] | undefined) => ({
+  last_status: attempt?.status ?? null,
+  last_failure: attempt?.failure ?? null,
+  last_duration_ms: attempt?.duration_ms ?? null,
 })
 
 /** The delivery log in memory. */
@@ -39,8 +49,29 @@ export const layer = Layer.effect(
       })
     }
 
+    const resendable = (orgId: string, filter: ResendFilter) =>
+      [...deliveries.values()].filter((delivery) => {
+        const { row } = delivery
+        const { last_failure, last_status } = shown(delivery)
+        return (
+          delivery.orgId === orgId &&
+          endpoints.get(row.webhook_endpoint_id ?? "")?.row.active === true &&
+          (filter.state === undefined ? ["failed", "canceled", "skipped"] : [filter.state]).includes(row.state) &&
+          (filter.webhook_endpoint_id ?? row.webhook_endpoint_id) === row.webhook_endpoint_id &&
+          (filter.event_type ?? row.event) === row.event &&
+          (filter.status ?? last_status) === last_status &&
+          (filter.failure ?? last_failure) === last_failure &&
+          (filter.since === undefined || DateTime.isGreaterThanOrEqualTo(row.created_at, filter.since)) &&
+          (filter.until === undefined || DateTime.isLessThan(row.created_at, filter.until))
+        )
+      })
+
     return DeliveryLogRepository.of({
-      list: (orgId, { webhook_endpoint_id, job_id, event_id, event_type, since, until, state }, page) =>
+      list: (
+        orgId,
+        { webhook_endpoint_id, job_id, event_id, event_type, since, until, state, status, failure },
+        page,
+      ) =>
         Effect.sync(() => ({
           deliveries: rowsAfter(
             [...deliveries.values()]
@@ -55,7 +86,12 @@ export const layer = Layer.effect(
                   (until === undefined || DateTime.isLessThan(row.created_at, until)) &&
                   (state === undefined || row.state === state),
               )
-              .map(shown),
+              .map(shown)
+              .filter(
+                ({ last_failure, last_status }) =>
+                  (status === undefined || last_status === status) &&
+                  (failure === undefined || last_failure === failure),
+              ),
             (row) => row.delivery_id,
             page,
             -1,
@@ -97,6 +133,44 @@ export const layer = Layer.effect(
         for (const delivery of unsuccessful) resend(delivery, now)
         return { recovered: unsuccessful.length, isAll: true, hasMore: false }
       }),
+
+      countResend: (orgId, filter) => Effect.sync(() => ({ count: resendable(orgId, filter).length, isAll: true })),
+      // The fake has no sweeps: a resend has ended when it is answered.
+      resend: (orgId, { filter }, { at }) =>
+        Effect.sync(() => resendable(orgId, filter).forEach((delivery) => resend(delivery, at))),
+      resends: () => Effect.succeed([]),
+      cancelResend: () => Effect.fail(resendNotFound()),
+
+      causes: (orgId, { since, until, webhook_endpoint_id }) =>
+        Effect.sync(() => {
+          const failing = [...deliveries.values()].filter(
+            ({ attempts, orgId: owner, row }) =>
+              owner === orgId &&
+              (row.state === "failed" || row.state === "pending") &&
+              (webhook_endpoint_id === undefined || row.webhook_endpoint_id === webhook_endpoint_id) &&
+              (since === undefined || DateTime.isGreaterThanOrEqualTo(row.created_at, since)) &&
+              (until === undefined || DateTime.isLessThan(row.created_at, until)) &&
+              attempts.length > 0 &&
+              (attempts.at(-1)!.status ?? 0) !== 200,
+          )
+          const groups = Map.groupBy(
+            failing,
+            ({ attempts }) => `${attempts.at(-1)!.status} ${attempts.at(-1)!.failure}`,
+          )
+          return [...groups.values()]
+            .toSorted((a, b) => b.length - a.length)
+            .map((group) => {
+              const newest = group.toSorted((a, b) => (a.row.delivery_id < b.row.delivery_id ? 1 : -1))[0]!
+              const { body, error, failure, started_at: at, status } = newest.attempts.at(-1)!
+              return {
+                status,
+                failure,
+                deliveries: group.length,
+                endpoints: new Set(group.map(({ row }) => row.webhook_endpoint_id)).size,
+                latest: { delivery_id: newest.row.delivery_id, at, text: error ?? body },
+              }
+            })
+        }),
     })
   }),
 )

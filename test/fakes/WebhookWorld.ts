@@ -53,7 +53,7 @@ export interface StoredEvent {
 
 export interface StoredDelivery {
   readonly orgId: string
-  readonly row: Omit<Delivery, "next_attempt_at">
+  readonly row: Omit<Delivery, "next_attempt_at" | "last_status" | "last_failure" | "last_duration_ms">
   readonly payload: string
   readonly lane: string
   readonly attemptsSinceResend: number

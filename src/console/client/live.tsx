@@ -36,8 +36,10 @@ const changeOf = (topic: LiveTopic, data: string): readonly [OperationId, string
     return ["jobs.list", jobId, { status }]
   }
   if (topic !== "delivery") return undefined
-  const { attempts, deliveryId, state } = JSON.parse(data) as Record<string, string>
-  return ["deliveries.list", deliveryId!, { attempts, state, ...(state !== "pending" && { next_attempt_at: null }) }]
+  const { attempts, deliveryId, failure, state, status } = JSON.parse(data) as Record<string, string>
+  const last = { last_failure: failure, last_status: status, last_duration_ms: null }
+  const ended = state === "pending" ? {} : { next_attempt_at: null }
+  return ["deliveries.list", deliveryId!, { attempts, state, ...last, ...ended }]
 }
 
 /** Refreshes what the topics change: soon after the first change, and not more often than the server likes. */

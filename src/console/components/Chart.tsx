@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks"
 import { numberText, shortNumber } from "./numbers.ts"
+import { Link, navigate } from "../navigation/router.tsx"
 import { Table } from "./Table.tsx"
 
 export interface Series<Name extends string = string> {
@@ -15,8 +16,11 @@ interface ChartProps<Name extends string> {
   readonly series: ReadonlyArray<Series<Name>>
   readonly intervals: ReadonlyArray<Interval<Name>> | undefined
   readonly every: "minute" | "hour" | "day"
+  /** The address of what an interval counts: its column and its row in the table lead there. */
+  readonly linkTo?: ((since: string, until: string) => string) | undefined
 }
 
+const millisOf = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
 const formats = {
   minute: new Intl.DateTimeFormat(undefined, { timeStyle: "short" }),
   hour: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),
@@ -36,7 +40,7 @@ const columnWidth = 10
 /**
  * Stacked columns over time. The legend has the sums, or the values that the pointer is on; everything is also a table.
  */
-export const Chart = <Name extends string>({ every, intervals, series, title }: ChartProps<Name>) => {
+export const Chart = <Name extends string>({ every, intervals, linkTo, series, title }: ChartProps<Name>) => {
   const [marked, setMarked] = useState<number>()
   if (intervals === undefined) return <span class="skeleton block" />
   const sum = (interval: Interval<Name>) => series.reduce((all, { name }) => all + interval[name], 0)
@@ -44,12 +48,23 @@ export const Chart = <Name extends string>({ every, intervals, series, title }: 
   const top = niceTop(Math.max(0, ...intervals.map(sum)))
   const shown = marked === undefined ? undefined : intervals[marked]
   const time = (at: string | undefined) => (at === undefined ? "" : formats[every].format(new Date(at)))
+  const addressOf = (at: string) =>
+    linkTo?.(new Date(at).toISOString(), new Date(Date.parse(at) + millisOf[every]).toISOString())
+  const open = (at: string) => {
+    const to = addressOf(at)
+    if (to !== undefined) navigate(to)
+  }
   const values = series.map(({ name }, i) => shown?.[name] ?? totals[i]!)
   const summary = series.map(({ label }, i) => `${label} ${numberText(totals[i]!)}`).join(", ")
   const column = (interval: Interval<Name>, i: number) => {
     let bottom = height
     return (
-      <g key={interval.at} onPointerEnter={() => setMarked(i)}>
+      <g
+        key={interval.at}
+        class={linkTo === undefined ? undefined : "leads"}
+        onPointerEnter={() => setMarked(i)}
+        onClick={() => open(interval.at)}
+      >
         <rect
           class={`column ${i === marked ? "marked" : ""}`}
           x={i * columnWidth}
@@ -118,7 +133,13 @@ export const Chart = <Name extends string>({ every, intervals, series, title }: 
             rowKey={({ at }) => at}
             empty="Nothing"
             columns={[
-              { title: "From", cell: ({ at }) => time(at) },
+              {
+                title: "From",
+                cell: ({ at }) => {
+                  const to = addressOf(at)
+                  return to === undefined ? time(at) : <Link to={to}>{time(at)}</Link>
+                },
+              },
               ...series.map(({ label, name }) => ({
                 title: label,
                 align: "end" as const,

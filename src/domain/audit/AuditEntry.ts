@@ -24,6 +24,8 @@ const AuditAction = Schema.Literals([
   "webhook_endpoint.update",
   "webhook_endpoint.delete",
   "webhook_endpoint.deactivate",
+  "resend.start",
+  "resend.cancel",
   "signing_key.rotate",
   "schedule.create",
   "schedule.update",

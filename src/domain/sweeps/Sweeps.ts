@@ -6,13 +6,14 @@ import { Wakeups } from "../Wakeups.ts"
 /**
  * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`:
  * cancel the pending deliveries of an endpoint that was deactivated or deleted. `recover`: resend the unsuccessful
- * deliveries of an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `emit`:
+ * deliveries of an endpoint. `resend`: resend the unsuccessful deliveries of a filter, each when it is reached.
+ * `deliver`: create the deliveries of an event to the rest of many endpoints. `emit`:
  * create the deliveries of events of the service's own. `erase`: remove the rows of a deleted org or project.
  */
 export interface Sweep {
   readonly sweepId: string
   readonly orgId: string
-  readonly kind: "cancel" | "recover" | "deliver" | "emit" | "erase"
+  readonly kind: "cancel" | "recover" | "resend" | "deliver" | "emit" | "erase"
 }
 
 /** The result of one batch. */
@@ -68,6 +69,7 @@ const maxBatchPause = Duration.seconds(1)
 const makesDue: Record<Sweep["kind"], boolean> = {
   cancel: false,
   recover: true,
+  resend: true,
   deliver: true,
   emit: true,
   erase: false,

@@ -1,9 +1,13 @@
 import { Context, DateTime, Effect, Layer, Schema } from "effect"
-import { Conflict, NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
+import { SecureRandom } from "effect/crypto"
+import { AuditLog } from "../audit/AuditLog.ts"
+import type { AuditEntry } from "../audit/AuditEntry.ts"
+import { Conflict, NotFound, type TooManyRequests, type Unauthorized, type Unavailable } from "../Errors.ts"
 import { cutRows, nextCursor, type Page } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
-import { Id, Timestamp } from "../Schemas.ts"
+import { Id, Timestamp, whole } from "../Schemas.ts"
 import { Wakeups } from "../Wakeups.ts"
+import { SelectedEventType } from "./EventPatterns.ts"
 
 export interface DeliveryFilter {
   readonly webhook_endpoint_id?: string | undefined
@@ -15,6 +19,9 @@ export interface DeliveryFilter {
   /** Deliveries that were created before this time. */
   readonly until?: DateTime.Utc | undefined
   readonly state?: DeliveryState | undefined
+  /** Deliveries whose last attempt ended with this status, or with this kind of failure. */
+  readonly status?: number | undefined
+  readonly failure?: AttemptFailure | undefined
 }
 
 /** One page of deliveries. */
@@ -65,6 +72,23 @@ export class DeliveryLogRepository extends Context.Service<
       recovery: Recovery,
       now: DateTime.Utc,
     ) => Effect.Effect<Recovered & { readonly hasMore: boolean }, NotFound | Conflict | Unavailable>
+    /** Counts the deliveries that a resend would send, up to a limit; `isAll` says whether that is all. */
+    readonly countResend: (orgId: string, filter: ResendFilter) => Effect.Effect<Counted, Unavailable>
+    /** Starts a sweep that resends the deliveries of a filter. Fails when the org has too many of them. */
+    readonly resend: (
+      orgId: string,
+      resend: { readonly filter: ResendFilter; readonly count: number },
+      entry: AuditEntry,
+    ) => Effect.Effect<void, Conflict | Unavailable>
+    /** The unfinished resends of the org, oldest first. */
+    readonly resends: (orgId: string) => Effect.Effect<ReadonlyArray<Resend>, Unavailable>
+    /** Ends a resend: what it has not reached stays as it is. */
+    readonly cancelResend: (orgId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
+    /** Groups the newest deliveries whose last attempt failed by what it ended with, the most first. */
+    readonly causes: (
+      orgId: string,
+      filter: Pick<DeliveryFilter, "webhook_endpoint_id" | "since" | "until">,
+    ) => Effect.Effect<ReadonlyArray<DeliveryCause>, Unavailable>
   }
 >()("gatehouse/domain/DeliveryLog/DeliveryLogRepository") {}
 
@@ -91,6 +115,26 @@ export class DeliveryLog extends Context.Service<
       readonly since: DateTime.Utc
       readonly until?: DateTime.Utc | undefined
     }) => Effect.Effect<Recovered, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Counts the unsuccessful deliveries of a filter, and resends them in the background. */
+    readonly resend: (input: {
+      readonly filter: ResendFilter
+      readonly dry_run?: boolean | undefined
+    }) => Effect.Effect<
+      Counted & { readonly resendId: string | null },
+      Conflict | TooManyRequests | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
+    readonly resends: Effect.Effect<
+      { readonly resends: ReadonlyArray<Resend> },
+      Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
+    readonly cancelResend: (
+      resendId: string,
+    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly causes: (
+      filter: Pick<DeliveryFilter, "webhook_endpoint_id" | "since" | "until">,
+    ) => Effect.Effect<{ readonly causes: ReadonlyArray<DeliveryCause> }, Unauthorized | Unavailable, CurrentPrincipal>
   }
 >()("gatehouse/domain/DeliveryLog") {
   static readonly layer = Layer.effect(
@@ -98,6 +142,8 @@ export class DeliveryLog extends Context.Service<
     Effect.gen(function* () {
       const repository = yield* DeliveryLogRepository
       const wakeups = yield* Wakeups
+      const audit = yield* AuditLog
+      const random = yield* SecureRandom.SecureRandom
 
       const list = Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {
         const orgId = yield* currentTenant
@@ -131,7 +177,36 @@ export class DeliveryLog extends Context.Service<
         return recovered
       })
 
-      return DeliveryLog.of({ list, get, retry, recover })
+      const resend: DeliveryLog["Service"]["resend"] = Effect.fn("DeliveryLog.resend")(function* (input) {
+        const orgId = yield* currentTenant
+        const now = yield* DateTime.now
+        // Without an end, a resend would follow the deliveries that fail while it runs.
+        const filter = { ...input.filter, until: input.filter.until ?? now }
+        const counted = yield* repository.countResend(orgId, filter)
+        if (input.dry_run === true || (counted.count === 0 && counted.isAll)) return { ...counted, resendId: null }
+        const target = yield* random.ulid
+        const details = { filter: encodeFilter(filter), count: counted.count }
+        const entry = yield* audit.entry({ action: "resend.start", target, details })
+        yield* repository.resend(orgId, { filter, count: counted.count }, entry)
+        yield* wakeups.sweeps
+        return { ...counted, resendId: target }
+      })
+
+      const resends = Effect.map(Effect.flatMap(currentTenant, repository.resends), (resends) => ({ resends })).pipe(
+        Effect.withSpan("DeliveryLog.resends"),
+      )
+
+      const cancelResend = Effect.fn("DeliveryLog.cancelResend")(function* (target: string) {
+        const orgId = yield* currentTenant
+        const entry = yield* audit.entry({ action: "resend.cancel", target, details: {} })
+        yield* repository.cancelResend(orgId, entry)
+      })
+
+      const causes: DeliveryLog["Service"]["causes"] = Effect.fn("DeliveryLog.causes")(function* (filter) {
+        return { causes: yield* repository.causes(yield* currentTenant, filter) }
+      })
+
+      return DeliveryLog.of({ list, get, retry, recover, resend, resends, cancelResend, causes })
     }),
   )
 }
@@ -143,6 +218,78 @@ export const DeliveryState = Schema.Literals(["pending", "delivered", "failed", 
     "when the event was created.",
 })
 export type DeliveryState = typeof DeliveryState.Type
+
+export const AttemptFailure = Schema.Literals([
+  "timeout",
+  "dns",
+  "refused_address",
+  "tls",
+  "connection",
+  "bad_response",
+  "secret",
+])
+export type AttemptFailure = typeof AttemptFailure.Type
+
+/** The deliveries that a resend sends. Absent fields select all. */
+export const ResendFilter = Schema.Struct({
+  webhook_endpoint_id: Schema.optionalKey(Id),
+  event_type: Schema.optionalKey(SelectedEventType).annotate({
+    description: "Only deliveries of events of exactly this type.",
+    examples: ["invoice.paid"],
+  }),
+  state: Schema.optionalKey(Schema.Literals(["failed", "canceled", "skipped"])).annotate({
+    description: "Default: all three.",
+  }),
+  status: Schema.optionalKey(whole(100, 599)).annotate({
+    description: "Only deliveries whose last attempt ended with this HTTP status.",
+    examples: [503],
+  }),
+  failure: Schema.optionalKey(AttemptFailure).annotate({
+    description: "Only deliveries whose last attempt ended with this kind of failure.",
+  }),
+  since: Schema.optionalKey(Timestamp).annotate({
+    description: "Only deliveries that were created at this time or later.",
+  }),
+  until: Schema.optionalKey(Timestamp).annotate({
+    description: "Only deliveries that were created before this time. Default: now.",
+  }),
+}).annotate({ identifier: "ResendFilter" })
+export interface ResendFilter extends Schema.Schema.Type<typeof ResendFilter> {}
+
+const encodeFilter = Schema.encodeSync(ResendFilter)
+
+/** A resend that is not finished. */
+export const Resend = Schema.Struct({
+  resend_id: Id,
+  filter: ResendFilter,
+  count: Schema.Int.annotate({ description: "How many deliveries it began with, counted up to 10,000." }),
+  resent: Schema.Int.annotate({ description: "How many it has sent again so far." }),
+  created_at: Timestamp,
+}).annotate({ identifier: "Resend" })
+export interface Resend extends Schema.Schema.Type<typeof Resend> {}
+
+/** A number of deliveries, or a lower bound of it when `isAll` is false. */
+interface Counted {
+  readonly count: number
+  readonly isAll: boolean
+}
+
+/** What the last attempts of some deliveries ended with. */
+export const DeliveryCause = Schema.Struct({
+  status: Schema.NullOr(Schema.Int).annotate({ description: "The HTTP status. null: there was no response." }),
+  failure: Schema.NullOr(Schema.String).annotate({ description: "The kind of failure. null: there was a response." }),
+  deliveries: Schema.Int.annotate({ description: "How many deliveries, of the newest that failed or are retried." }),
+  endpoints: Schema.Int.annotate({ description: "How many endpoints they are of." }),
+  latest: Schema.Struct({
+    delivery_id: Id,
+    at: Timestamp,
+    text: Schema.NullOr(Schema.String).annotate({
+      description: "The first 200 characters of the response, or the failure in a sentence.",
+      examples: ["maintenance until 04:00"],
+    }),
+  }).annotate({ description: "The newest of them." }),
+}).annotate({ identifier: "DeliveryCause" })
+export interface DeliveryCause extends Schema.Schema.Type<typeof DeliveryCause> {}
 
 /** One event to one receiver. */
 export const Delivery = Schema.Struct({
@@ -157,6 +304,18 @@ export const Delivery = Schema.Struct({
   attempts: Schema.Int,
   next_attempt_at: Schema.NullOr(Timestamp).annotate({
     description: "The time of the next attempt. null: the delivery is not pending.",
+  }),
+  last_status: Schema.NullOr(Schema.Int).annotate({
+    description: "The HTTP status of the last attempt. null: it had no response, or there was no attempt.",
+    examples: [200],
+  }),
+  last_failure: Schema.NullOr(Schema.String).annotate({
+    description: "Why the last attempt failed, as in the attempt_log.",
+    examples: [null],
+  }),
+  last_duration_ms: Schema.NullOr(Schema.Int).annotate({
+    description: "How long the last attempt took. null: there was no attempt.",
+    examples: [12],
   }),
   created_at: Timestamp,
   updated_at: Timestamp,
@@ -202,5 +361,7 @@ export const endpointInactive = () => new Conflict({ error: "The webhook endpoin
 export const endpointDeleted = () => new Conflict({ error: "The webhook endpoint was deleted." })
 export const attemptInFlight = () =>
   new Conflict({ error: "An attempt of this delivery is in flight; try again when it has ended." })
+
+export const resendNotFound = () => new NotFound({ error: "There is no such resend, or it has ended." })
 
 export const deliveryNotFound = () => new NotFound({ error: "There is no such delivery." })

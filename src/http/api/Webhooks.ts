@@ -1,6 +1,13 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/webhooks/DeliveryLog.ts"
+import {
+  Delivery,
+  DeliveryCause,
+  DeliveryDetail,
+  DeliveryState,
+  Resend,
+  ResendFilter,
+} from "../../domain/webhooks/DeliveryLog.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id, Timestamp } from "../../domain/Schemas.ts"
 import {
@@ -169,6 +176,8 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
           examples: ["job.completed"],
         }),
         state: Schema.optionalKey(DeliveryState),
+        status: ResendFilter.fields.status,
+        failure: ResendFilter.fields.failure,
         since: Schema.optionalKey(Timestamp).annotate({
           description: "Only deliveries that were created at this time or later.",
         }),
@@ -183,7 +192,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about(
         "List deliveries",
-        "Newest first. Filter by endpoint, job, event, type of the event, state and time. An id that the org does not have selects nothing. A page may be short or empty although next_cursor continues the list: it reads at most 10,000 deliveries.",
+        "Newest first. Filter by endpoint, job, event, type of the event, state, what the last attempt ended with, and time. An id that the org does not have selects nothing. A page may be short or empty although next_cursor continues the list: it reads at most 10,000 deliveries.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/webhooks/deliveries/get", {
@@ -226,6 +235,55 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       about(
         "Resend everything that an endpoint missed",
         "Resends all deliveries of the endpoint since a time that failed, were canceled, or were skipped while it was inactive.",
+      ),
+    ),
+    HttpApiEndpoint.post("resend", "/v1/webhooks/deliveries/resend", {
+      payload: Schema.Struct({
+        filter: ResendFilter,
+        dry_run: Schema.optionalKey(Schema.Boolean).annotate({ description: "true: only counts." }),
+      }).annotate({ identifier: "ResendDeliveries" }),
+      success: Schema.Struct({
+        ...Done.fields,
+        count: Schema.Int.annotate({
+          description: "How many deliveries the filter selects, of active endpoints.",
+          examples: [511],
+        }),
+        is_all: Schema.Boolean.annotate({
+          description: "false: count is a lower bound, because it reads at most 10,000 deliveries.",
+          examples: [true],
+        }),
+        resend_id: Schema.NullOr(Id).annotate({ description: "The resend that runs now. null: nothing is sent." }),
+      }).annotate({ identifier: "Resent" }),
+      error: Conflict,
+    }).annotateMerge(
+      about(
+        "Resend deliveries by a filter",
+        "Counts the failed, canceled and skipped deliveries of active endpoints that the filter selects, and resends them in the background, oldest first. " +
+          "deliveries/resends shows how far it is, and deliveries/resend/cancel ends it. An org has at most ten at a time; another is a 409.",
+      ),
+    ),
+    HttpApiEndpoint.post("resends", "/v1/webhooks/deliveries/resends", {
+      payload: noFields,
+      success: Schema.Struct({ resends: Schema.Array(Resend) }).annotate({ identifier: "Resends" }),
+    }).annotateMerge(about("List running resends", "The resends that are not finished, oldest first.")),
+    HttpApiEndpoint.post("cancelResend", "/v1/webhooks/deliveries/resend/cancel", {
+      payload: Schema.Struct({ resend_id: Id }).annotate({ identifier: "CancelResend" }),
+      success: Done,
+      error: NotFound,
+    }).annotateMerge(
+      about("Cancel the rest of a resend", "Deliveries that it has sent again stay so; the others stay as they are."),
+    ),
+    HttpApiEndpoint.post("causes", "/v1/webhooks/deliveries/causes", {
+      payload: Schema.Struct({
+        webhook_endpoint_id: Schema.optionalKey(Id),
+        since: ResendFilter.fields.since,
+        until: ResendFilter.fields.until,
+      }).annotate({ identifier: "ListCauses" }),
+      success: Schema.Struct({ causes: Schema.Array(DeliveryCause) }).annotate({ identifier: "DeliveryCauses" }),
+    }).annotateMerge(
+      about(
+        "Group failures by their cause",
+        "Groups the newest deliveries whose last attempt failed, up to 5,000 that failed for good and 5,000 that are retried, by what it ended with. The most frequent 20, the most first.",
       ),
     ),
   )

@@ -41,6 +41,18 @@ const deliveries = group(Api, "deliveries", (handlers) =>
           ),
           recovered,
         })),
+      resend: ({ payload }) =>
+        Effect.map(log.resend(payload), ({ count, isAll, resendId }) => ({
+          ...done(
+            `${isAll ? "" : "At least "}${count} deliveries ${resendId === null ? "would be" : "are"} sent again.`,
+          ),
+          count,
+          is_all: isAll,
+          resend_id: resendId,
+        })),
+      resends: () => log.resends,
+      cancelResend: ({ payload }) => Effect.as(log.cancelResend(payload.resend_id), done("The rest is not sent.")),
+      causes: ({ payload }) => log.causes(payload),
     }),
   ),
 )

@@ -8,7 +8,7 @@ import { everywhere, Nodes, type NodesService } from "../database/Nodes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
-import { recoverBatch } from "../webhooks/DeliveryLogRepository.ts"
+import { recoverBatch, resendBatch } from "../webhooks/DeliveryLogRepository.ts"
 import { deliverEmitted, onEmitted, passEmitted } from "../webhooks/emitEvents.ts"
 import { fanOut } from "../webhooks/insertEvents.ts"
 import { cancelBatch } from "../webhooks/lanes.ts"
@@ -29,6 +29,8 @@ interface SweepRow {
   readonly receivers: ReadonlyArray<string>
   readonly since: Date
   readonly until: Date | null
+  /** The filter of a resend, in JSON. */
+  readonly filter: string
   readonly done_to: string
   readonly created_at: Date
 }
@@ -38,6 +40,8 @@ interface Batch {
   readonly rows: number
   readonly doneTo: string | null
   readonly isWaiting?: boolean
+  /** The deliveries that it has resent. */
+  readonly done?: number
   /** The deliveries that it has inserted. */
   readonly deliveries?: number
 }
@@ -111,6 +115,8 @@ const runBatch = Effect.fnUntraced(function* (
       const { last, rows } = yield* recoverBatch(sql, recovery, sweep.done_to, limit, now)
       return { rows, doneTo: rows === limit ? last : null }
     }
+    case "resend":
+      return yield* resendBatch(sql, sweep.org_id, sweep.filter, sweep.done_to, limit, now)
     case "deliver": {
       const left = sweep.receivers.filter((id) => id > sweep.done_to)
       const endpoints = left.slice(0, Math.min(limit, maxReceiversPerBatch))
@@ -142,12 +148,14 @@ export const layer = Layer.effect(
 
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
-        // A recovery waits for the cancel sweeps of its endpoint, which may still have to cancel deliveries that it
-        // covers.
+        // A recovery waits for the cancel sweeps of its endpoint, and a resend for those of its org: they may still have
+        // to cancel deliveries that it covers.
         const first = (orgs: Statement.Fragment) => sql`
           (SELECT id, org_id, kind FROM sweeps s
             WHERE ${orgs} AND id <> ALL(${texts(setAside)}) AND NOT (kind = 'recover' AND EXISTS (
               SELECT FROM sweeps c WHERE c.endpoint_id = s.endpoint_id AND c.kind = 'cancel'))
+              AND NOT (kind = 'resend' AND EXISTS (
+                SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel'))
             ORDER BY org_id, id LIMIT 1)`
         return sql<{ id: string; org_id: string; kind: Sweep["kind"] }>`
           ${first(sql`org_id > ${afterOrg}`)} UNION ALL ${first(sql`org_id <= ${afterOrg}`)} LIMIT 1`.pipe(
@@ -161,12 +169,12 @@ export const layer = Layer.effect(
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
           const batch: Batch = yield* runBatch(sql, sweep, now, limit, nodes)
-          const { deliveries = 0, doneTo, isWaiting = false, rows } = batch
+          const { deliveries = 0, done = 0, doneTo, isWaiting = false, rows } = batch
           yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
-          if (sweep.kind === "recover" || sweep.kind === "deliver") usage.notePending(sweep.org_id)
+          if (["recover", "resend", "deliver"].includes(sweep.kind)) usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
-            : sql`UPDATE sweeps SET done_to = ${doneTo} WHERE id = ${sweepId}`
+            : sql`UPDATE sweeps SET done_to = ${doneTo}, done = done + ${done}::int WHERE id = ${sweepId}`
           return { rows, isDone: doneTo === null, isWaiting }
         }).pipe(sql.withTransaction, orUnavailable),
 

@@ -1,6 +1,7 @@
 import { DateTime, Duration, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import type { Page } from "../../domain/Page.ts"
 import {
@@ -13,9 +14,13 @@ import {
   endpointDeleted,
   endpointInactive,
   type Recovery,
+  Resend,
+  ResendFilter,
+  resendNotFound,
 } from "../../domain/webhooks/DeliveryLog.ts"
+import { audited } from "../audit/audited.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
-import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt } from "../database/fragments.ts"
+import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "./queuePositions.ts"
 import { isOfEvent } from "./insertEvents.ts"
@@ -63,6 +68,41 @@ export const layer = Layer.effect(
 
       recover: (recovery, now) =>
         recoverDeliveries(sql, random, recovery, now).pipe(sql.withTransaction, orUnavailable),
+
+      countResend: (orgId, filter) =>
+        sql<{ count: number; isAll: boolean }>`
+          SELECT (count(*) FILTER (WHERE wanted))::int AS count, count(*) < ${maxCountedRecoveries} AS "isAll"
+          FROM (${resendable(sql, { orgId, filter }, "", maxCountedRecoveries)}) AS looked`.pipe(
+          Effect.map(([row]) => row!),
+          orUnavailable,
+        ),
+
+      resend: (orgId, resend, entry) =>
+        Effect.flatMap(startResend(sql, orgId, resend, entry), ({ length }) =>
+          length > 0 ? Effect.void : tooManyResends(),
+        ).pipe(orUnavailable),
+
+      resends: (orgId) =>
+        sql`
+          SELECT id AS resend_id, filter, total AS count, done AS resent, created_at FROM sweeps
+          WHERE org_id = ${orgId} AND kind = 'resend' ORDER BY id LIMIT ${maxResendsPerOrg}`.pipe(
+          decodeResends,
+          orUnavailable,
+        ),
+
+      cancelResend: (orgId, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+            DELETE FROM sweeps WHERE id = ${entry.target} AND org_id = ${orgId} AND kind = 'resend'
+            RETURNING org_id AS "orgId"`,
+        ).pipe(
+          Effect.flatMap(({ length }) => (length > 0 ? Effect.void : resendNotFound())),
+          orUnavailable,
+        ),
+
+      causes: (orgId, filter) => orUnavailable(listCauses(sql, orgId, filter)),
     })
   }),
 )
@@ -80,6 +120,25 @@ const DetailRow = Schema.Struct({
   attempt_log: Schema.fromJsonString(Schema.Array(AttemptRow)),
 })
 
+const ResendRow = Schema.Struct({
+  ...Resend.fields,
+  filter: Schema.fromJsonString(ResendFilter),
+  created_at: Time,
+})
+const decodeResends = decodeRows(ResendRow)
+const filterJson = Schema.encodeSync(Schema.fromJsonString(ResendFilter))
+
+const CauseRow = Schema.Struct({
+  status: Schema.NullOr(Schema.Int),
+  failure: Schema.NullOr(Schema.String),
+  deliveries: Schema.Int,
+  endpoints: Schema.Int,
+  delivery_id: Schema.String,
+  at: Time,
+  text: Schema.NullOr(Schema.String),
+})
+const decodeCauses = decodeRows(CauseRow)
+
 const decodeDeliveries = decodeRows(Row)
 const decodeDetail = decodeRows(DetailRow)
 
@@ -88,6 +147,7 @@ const deliveryColumns = (sql: SqlClient.SqlClient) => sql`
   d.id AS delivery_id, d.event_id, d.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, ${stateNow(sql)} AS state,
   d.attempts,
   CASE WHEN ${stateNow(sql)} = 'pending' THEN coalesce(p.lease_until, p.due_at, d.updated_at) END AS next_attempt_at,
+  d.attempt_status AS last_status, d.attempt_failure AS last_failure, d.attempt_duration_ms AS last_duration_ms,
   d.created_at, d.updated_at`
 
 /** Joins a delivery `d` with its event `e` and its row in the queue `p`, if it has one. */
@@ -204,6 +264,8 @@ const listDeliveries = Effect.fnUntraced(function* (sql: Sql, orgId: string, fil
     filter.event_type === undefined ? all : sql`e.type = ${filter.event_type}`,
     filter.since === undefined ? all : sql`d.created_at >= ${date(filter.since)}`,
     filter.until === undefined ? all : sql`d.created_at < ${date(filter.until)}`,
+    filter.status === undefined ? all : sql`d.attempt_status = ${filter.status}`,
+    filter.failure === undefined ? all : sql`d.attempt_failure = ${filter.failure}`,
   ]
   const source = candidates(sql, orgId, filter, page)
   const deliveries = yield* sql`
@@ -345,17 +407,26 @@ const firstCovered = (
     ) AS d ORDER BY d.id LIMIT ${limit}::int`
 }
 
-/**
- * Makes the next deliveries of a recovery after `doneTo` due now. They are backlogged at once, so that a large backlog
- * does not delay other lanes. An attempt in flight continues, and its result is recorded.
- *
- * @returns how many deliveries it read, the last of them, and how many are due now
- */
+/** Makes the next deliveries of a recovery after `doneTo` due now. */
 export const recoverBatch = (
   sql: SqlClient.SqlClient,
   recovery: Recovery,
   doneTo: string,
   limit: number,
+  now: DateTime.Utc,
+) => requeue(sql, recovery, firstCovered(sql, recovery, doneTo, limit), now)
+
+/**
+ * Makes unsuccessful deliveries of an endpoint due now, if it is active. They are backlogged at once, so that a large
+ * backlog does not delay other lanes. An attempt in flight continues, and its result is recorded.
+ *
+ * @param first a SELECT of their ids
+ * @returns how many deliveries it read, the last of them, and how many are due now
+ */
+const requeue = (
+  sql: SqlClient.SqlClient,
+  recovery: Pick<Recovery, "endpointId" | "orgId">,
+  first: Statement.Fragment,
   now: DateTime.Utc,
 ) => {
   const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
@@ -366,7 +437,7 @@ export const recoverBatch = (
       FROM webhook_endpoints w
       WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
     ), head AS (
-      SELECT first.id FROM (${firstCovered(sql, recovery, doneTo, limit)}) AS first WHERE EXISTS (SELECT FROM endpoint)
+      SELECT first.id FROM (${first}) AS first WHERE EXISTS (SELECT FROM endpoint)
     ), held AS (
       SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes
       FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
@@ -458,3 +529,141 @@ const recoverDeliveries = Effect.fnUntraced(function* (
       ${date(now)})`
   return { recovered: first.recovered + others.count, isAll: others.isAll, hasMore: true }
 })
+
+/** Resends of an org that run at a time. */
+const maxResendsPerOrg = 10
+const tooManyResends = () =>
+  new Conflict({ error: "Ten resends of this org are still running; try again when one has ended, or cancel one." })
+
+interface ResendOfOrg {
+  readonly orgId: string
+  readonly filter: ResendFilter
+}
+
+/**
+ * A SELECT of the next unsuccessful deliveries of an org, or of an endpoint, after `doneTo`, in the order of their ids:
+ * by an index, and `wanted` says whether the resend sends them.
+ */
+const resendable = (sql: Sql, { filter, orgId }: ResendOfOrg, doneTo: string, limit: number) => {
+  const all = sql.literal("true")
+  const { event_type, failure, since, state, status, until, webhook_endpoint_id: endpoint } = filter
+  const [column, id] = endpoint === undefined ? (["org_id", orgId] as const) : (["endpoint_id", endpoint] as const)
+  const wanted = [
+    event_type === undefined ? all : sql`e.type = ${event_type}`,
+    status === undefined ? all : sql`d.attempt_status = ${status}`,
+    failure === undefined ? all : sql`d.attempt_failure = ${failure}`,
+    since === undefined ? all : sql`d.created_at >= ${date(since)}`,
+    until === undefined ? all : sql`d.created_at < ${date(until)}`,
+  ]
+  return sql`
+    SELECT first.id, d.endpoint_id AS "endpointId", coalesce(w.active AND ${sql.and(wanted)}, false) AS wanted
+    FROM (
+      SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
+        SELECT id FROM ${unsuccessfulDeliveries(sql)}
+        WHERE ${isUnsuccessful(sql, column, sql.literal("s.state"), id)} AND ${isOfOrg(sql, orgId)} AND id > ${doneTo}
+          AND ${since === undefined ? all : sql`id > ${idBefore(since)}`}
+          AND ${until === undefined ? all : sql`id < ${idAfter(until)}`}
+        ORDER BY id LIMIT ${limit}::int
+      ) AS d WHERE ${state === undefined ? all : sql`s.state = ${state}`} ORDER BY d.id LIMIT ${limit}::int
+    ) AS first
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = first.id OFFSET 0) AS d
+    LEFT JOIN LATERAL (SELECT type FROM events WHERE id = d.event_id OFFSET 0) AS e ON true
+    LEFT JOIN webhook_endpoints w ON w.id = d.endpoint_id
+    ORDER BY first.id`
+}
+
+/** Starts the sweep of a resend, unless the org has too many; its id is the target of the entry. */
+const startResend = (
+  sql: Sql,
+  orgId: string,
+  { count, filter }: { readonly filter: ResendFilter; readonly count: number },
+  entry: AuditEntry,
+) =>
+  audited(
+    sql,
+    entry,
+    sql`
+      INSERT INTO sweeps (id, org_id, kind, filter, total, created_at)
+      SELECT ${entry.target}, ${orgId}, 'resend', ${filterJson(filter)}, ${count}::int, ${date(entry.at)}::timestamptz
+      FROM rows WHERE open < ${maxResendsPerOrg}
+      RETURNING org_id AS "orgId"`,
+    undefined,
+    sql`SELECT count(*) AS open FROM sweeps WHERE org_id = ${orgId} AND kind = 'resend'`,
+  )
+
+/** Endpoints whose deliveries one batch of a resend sends. */
+const maxEndpointsPerBatch = 50
+
+/**
+ * Makes the next deliveries of a resend due now. Locks their endpoints first and then the deliveries, both in the order
+ * of their ids, like every statement that queues deliveries.
+ *
+ * @returns how many deliveries it read, how many are due now, and where to continue; `null` at the end
+ */
+export const resendBatch = Effect.fnUntraced(function* (
+  sql: Sql,
+  orgId: string,
+  filter: string,
+  doneTo: string,
+  limit: number,
+  now: DateTime.Utc,
+) {
+  const resend = {
+    orgId,
+    filter: yield* Schema.decodeEffect(Schema.fromJsonString(ResendFilter))(filter).pipe(Effect.orDie),
+  }
+  const looked = yield* sql<{ id: string; endpointId: string; wanted: boolean }>`
+    ${resendable(sql, resend, doneTo, limit)}`
+  const byEndpoint = new Map<string, Array<string>>()
+  let rows = 0
+  for (const { endpointId, id, wanted } of looked) {
+    if (wanted && !byEndpoint.has(endpointId) && byEndpoint.size === maxEndpointsPerBatch) break
+    if (wanted) byEndpoint.set(endpointId, [...(byEndpoint.get(endpointId) ?? []), id])
+    rows++
+  }
+  const endpoints = [...byEndpoint.keys()]
+  yield* sql`SELECT FROM webhook_endpoints WHERE id = ANY(${texts(endpoints)}) ORDER BY id FOR SHARE`
+  yield* sql`
+    SELECT FROM deliveries WHERE id = ANY(${texts([...byEndpoint.values()].flat().toSorted())}) AND ${isOfOrg(sql, orgId)}
+    ORDER BY id FOR NO KEY UPDATE`
+  let done = 0
+  for (const [endpointId, ids] of byEndpoint) {
+    const { recovered } = yield* requeue(sql, { orgId, endpointId }, sql`SELECT unnest(${texts(ids)}) AS id`, now)
+    done += recovered
+  }
+  const isEnd = rows === looked.length && looked.length < limit
+  return { rows, done, doneTo: isEnd ? null : looked[rows - 1]!.id }
+})
+
+/** Failed deliveries, and as many that are retried, whose causes are grouped. */
+const maxGrouped = 5_000
+const maxCauses = 20
+
+/** Groups the newest deliveries whose last attempt failed by what it ended with. */
+const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
+  const ids = (state: "failed" | "pending") => candidates(sql, orgId, { ...filter, state }, { limit: maxGrouped })
+  const all = sql.literal("true")
+  return sql`
+    WITH failing AS (
+      SELECT d.attempt_status AS status, d.attempt_failure AS failure, count(*)::int AS deliveries,
+        count(DISTINCT d.endpoint_id)::int AS endpoints, max(d.id) AS delivery_id
+      FROM (
+        (SELECT id FROM (${ids("failed")}) AS failed LIMIT ${maxGrouped})
+        UNION (SELECT id FROM (${ids("pending")}) AS retried LIMIT ${maxGrouped})
+      ) AS looked
+      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS d
+      WHERE d.attempt_started_at IS NOT NULL
+        AND (d.attempt_failure IS NOT NULL OR d.attempt_status NOT BETWEEN 200 AND 299)
+        AND ${filter.since === undefined ? all : sql`d.created_at >= ${date(filter.since)}`}
+        AND ${filter.until === undefined ? all : sql`d.created_at < ${date(filter.until)}`}
+      GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ${maxCauses}
+    )
+    SELECT failing.*, d.attempt_started_at AS at, left(coalesce(d.attempt_error, d.attempt_body), 200) AS text
+    FROM failing CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = failing.delivery_id OFFSET 0) AS d
+    ORDER BY deliveries DESC`.pipe(
+    decodeCauses,
+    Effect.map((rows) =>
+      rows.map(({ at, delivery_id, text, ...cause }) => ({ ...cause, latest: { delivery_id, at, text } })),
+    ),
+  )
+}

@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import { DeliveryLogRepository, type ResendFilter } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Sweeps, SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -15,7 +15,7 @@ import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 import { insertMany } from "../webhooks/deliveriesAtScale.ts"
 import { updateOrg } from "../orgs/orgLimits.ts"
-import { insertOrg } from "../support.ts"
+import { failureOf, insertOrg, newEntry, newId } from "../support.ts"
 import {
   attempt,
   claim,
@@ -84,6 +84,8 @@ const both = (states: Record<string, number>) =>
     ]),
   )
 
+const noResend = JSON.stringify({ error: "There is no such resend, or it has ended.", code: "not_found" })
+
 /** Claims until nothing is due. The first claims move what has no free slot to the backlog. */
 const claimAll = (now: DateTime.Utc) =>
   Effect.map(Effect.replicateEffect(claim(now, { limit: 512 }), 12), (claims) => claims.flat())
@@ -108,6 +110,54 @@ const insertLarge = Effect.fnUntraced(function* (now: DateTime.Utc, state: "pend
 
 for (const [name, database] of Object.entries(databases)) {
   layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(name, (it) => {
+    it.effect("a resend sends what its filter selects in batches, and canceling it leaves the rest as it is", () =>
+      Effect.gen(function* () {
+        const { cancelResend, countResend, resend, resends } = yield* DeliveryLogRepository
+        const { advance } = yield* SweepRepository
+        const now = epoch()
+        const { endpoint, orgId } = yield* insertLarge(now, "failed")
+        const other = yield* insertEndpoint(orgId)
+        yield* insertMany({ orgId, endpoint: other, state: "failed", count: 30, now: DateTime.toDateUtc(now) })
+        const filter = {}
+        assert.deepStrictEqual(yield* countResend(orgId, filter), { count: many + 30, isAll: true })
+        const start = (filter: ResendFilter) =>
+          Effect.gen(function* () {
+            const entry = newEntry({ action: "resend.start", target: yield* newId, at: now })
+            yield* resend(orgId, { filter, count: many + 30 }, entry)
+            return entry.target
+          })
+        const first = yield* start(filter)
+        assert.deepInclude((yield* resends(orgId))[0], { resend_id: first, filter, count: many + 30, resent: 0 })
+        // Nothing is pending before its batch.
+        assert.deepStrictEqual(yield* stored(other), { failed: 30 })
+        const swept = yield* advance(first, now, 100)
+        assert.deepStrictEqual(swept, { rows: 100, isDone: false, isWaiting: false })
+        assert.deepInclude((yield* resends(orgId))[0], { resend_id: first, resent: 100 })
+        const cancel = (target: string, of = orgId) => cancelResend(of, newEntry({ action: "resend.cancel", target }))
+        assert.strictEqual(yield* failureOf(cancel(first, (yield* insertOrg()).orgId)), noResend)
+        yield* cancel(first)
+        assert.strictEqual(yield* failureOf(cancel(first)), noResend)
+        assert.deepStrictEqual(yield* resends(orgId), [])
+        yield* sweep
+        assert.deepStrictEqual(yield* countResend(orgId, filter), { count: many - 70, isAll: true })
+        yield* start({ ...filter, webhook_endpoint_id: other })
+        yield* sweep
+        const ofOther = yield* stored(other)
+        assert.deepStrictEqual([ofOther["pending"], ofOther["queued"]], [30, 30])
+        yield* start(filter)
+        yield* sweep
+        assert.deepStrictEqual(yield* countResend(orgId, filter), { count: 0, isAll: true })
+        const ofAll = yield* stored(endpoint)
+        assert.deepStrictEqual([ofAll["pending"], ofAll["queued"]], [many, many])
+        for (let n = 0; n < 10; n++) yield* start(filter)
+        assert.include(yield* failureOf(start(filter)), "Ten resends")
+        yield* sweep
+        assert.strictEqual(yield* openSweeps, 0)
+        yield* removeEndpoint(orgId, endpoint, now)
+        yield* sweep
+      }),
+    )
+
     it.effect("the deliveries of an ended endpoint are canceled at once, and a sweep updates their rows", () =>
       Effect.gen(function* () {
         for (const end of ["deactivate", "delete"] as const) {

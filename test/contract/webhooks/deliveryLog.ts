@@ -1,5 +1,5 @@
 import { assert } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Struct } from "effect"
 import {
   type Delivery,
   DeliveryDetail,
@@ -25,6 +25,7 @@ import {
   recover,
   retry,
   statesOf,
+  updateEndpoint,
 } from "./webhookSupport.ts"
 
 const idOf = ({ delivery_id }: Delivery) => delivery_id
@@ -70,6 +71,59 @@ export const deliveryLog = (it: It) => {
         const fits = (row: Delivery) => Object.entries(filter).every(([key, value]) => row[key as "job_id"] === value)
         yield* assertPages((page) => pageOf(orgId, filter, page), idOf, all.filter(fits).map(idOf))
       }
+    }),
+  )
+
+  it.effect("log: counts what a resend sends, by its filter, and groups failures by their cause", () =>
+    Effect.gen(function* () {
+      const { causes, countResend, list } = yield* DeliveryLogRepository
+      const now = epoch()
+      const { orgId, endpoint: a } = yield* insertReceiver(now, 0)
+      const b = yield* insertEndpoint(orgId)
+      for (let n = 0; n < 3; n++) yield* makeEvent(orgId, now)
+      const claimed = yield* claim(now)
+      const failed = { status: 503, body: "maintenance", failure: null }
+      const timeout = { status: null, body: null, failure: { kind: "timeout", message: "No response." } } as const
+      yield* record(
+        claimed.map((one) => attempt(one, "Exhausted", now, one.endpointId === a ? failed : timeout)),
+        now,
+      )
+      const found = Effect.map(causes(orgId, {}), (groups) => groups.map((group) => Struct.omit(group, ["latest"])))
+      const one = { failure: null, deliveries: 3, endpoints: 1 }
+      const both = [
+        { ...one, status: null, failure: "timeout" },
+        { ...one, status: 503 },
+      ]
+      assert.sameDeepMembers([...(yield* found)], both)
+      const [cause] = yield* causes(orgId, { webhook_endpoint_id: a })
+      assert.deepInclude(cause, { status: 503, deliveries: 3 })
+      assert.strictEqual(cause!.latest.text, "maintenance")
+      assert.deepStrictEqual(yield* causes(orgId, { since: plus(now, 9) }), [])
+      const rows = yield* list(orgId, { failure: "timeout" }, { limit: 9 })
+      assert.deepStrictEqual(
+        rows.deliveries.map((row) => [row.webhook_endpoint_id, row.last_status, row.last_failure]),
+        Array.from({ length: 3 }, () => [b, null, "timeout"]),
+      )
+      assert.strictEqual((yield* list(orgId, { status: 503 }, { limit: 9 })).deliveries.length, 3)
+      const counts = [
+        [{}, 6],
+        [{ webhook_endpoint_id: a }, 3],
+        [{ status: 503 }, 3],
+        [{ failure: "timeout" }, 3],
+        [{ status: 500 }, 0],
+        [{ state: "failed" }, 6],
+        [{ state: "skipped" }, 0],
+        [{ event_type: "job.completed" }, 6],
+        [{ event_type: "other" }, 0],
+        [{ since: plus(now, 9) }, 0],
+        [{ until: now }, 0],
+      ] as const
+      for (const [filter, count] of counts) {
+        assert.deepStrictEqual(yield* countResend(orgId, filter), { count, isAll: true }, JSON.stringify(filter))
+      }
+      assert.deepStrictEqual(yield* countResend((yield* insertOrg()).orgId, {}), { count: 0, isAll: true })
+      yield* updateEndpoint(orgId, b, now, { active: false })
+      assert.deepStrictEqual(yield* countResend(orgId, {}), { count: 3, isAll: true })
     }),
   )
 

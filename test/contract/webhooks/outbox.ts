@@ -78,6 +78,9 @@ export const outbox = (it: It) => {
               state: n === 0 ? "pending" : "skipped",
               attempts: 0,
               next_attempt_at: n === 0 ? plus(now, 9) : null,
+              last_status: null,
+              last_failure: null,
+              last_duration_ms: null,
               created_at: plus(now, 9),
               updated_at: plus(now, 9),
             })

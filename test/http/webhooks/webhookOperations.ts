@@ -101,6 +101,26 @@ export const webhookOperations = {
     { ...done, recovered: Schema.Int },
     [404, 409],
   ),
+  resendDeliveries: post(
+    "webhooks/deliveries/resend",
+    Schema.Struct({ filter: Schema.Struct({}), dry_run: Schema.optionalKey(Schema.Boolean) }),
+    { ...done, count: Schema.Int, is_all: Schema.Boolean, resend_id: Schema.NullOr(Schema.String) },
+    [409],
+  ),
+  listResends: {
+    ...post("webhooks/deliveries/resends", Schema.Struct({}), { resends: Schema.Array(Schema.Unknown) }),
+    mayBeEmpty: true,
+  },
+  cancelResend: post("webhooks/deliveries/resend/cancel", Schema.Struct({ resend_id: Schema.String }), done, [404]),
+  listCauses: post(
+    "webhooks/deliveries/causes",
+    Schema.Struct({
+      webhook_endpoint_id: Schema.optionalKey(Schema.String),
+      since: Schema.optionalKey(Schema.String),
+      until: Schema.optionalKey(Schema.String),
+    }),
+    { causes: Schema.Array(Schema.Unknown) },
+  ),
   publishEvent: post("events/publish", PublishEvent, { ...done, event_id: Schema.String }, [409, 422]),
   publishEvents: post(
     "events/publish-batch",
@@ -166,6 +186,10 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
     getDelivery: { delivery_id: delivery },
     retryDelivery: { delivery_id: delivery },
     recoverDeliveries: { webhook_endpoint_id: endpoint, since: "2020-01-01T00:00:00Z" },
+    resendDeliveries: { filter: {}, dry_run: true },
+    listResends: {},
+    cancelResend: { resend_id: nobody },
+    listCauses: {},
     publishEvent: { type: "invoice.paid", data: { invoice: "in_42" } },
     publishEvents: { events: [{ type: "invoice.paid", data: null }] },
     listEvents: {},

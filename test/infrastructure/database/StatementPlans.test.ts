@@ -191,12 +191,12 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
   const claimed = claim(later, { limit: 100, laneCap: 100 })
   const batch = { now: later, limit: 100, after: null }
   const recovery = { orgId, endpointId: endpoint, since, until: null }
-  const sweep = (kind: "cancel" | "recover") =>
+  const sweep = (kind: "cancel" | "recover" | "resend") =>
     Effect.gen(function* () {
       const sweepId = yield* newId
       yield* sql`
-        INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, since, created_at)
-        VALUES (${sweepId}, ${orgId}, ${kind}, ${endpoint}, ${endpoint}, ${DateTime.toDateUtc(since)}, now())`
+        INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, since, filter, created_at)
+        VALUES (${sweepId}, ${orgId}, ${kind}, ${endpoint}, ${endpoint}, ${DateTime.toDateUtc(since)}, '{}', now())`
       yield* sweeps.advance(sweepId, later, 100)
     })
   const template = {
@@ -282,6 +282,11 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
         yield* log.recover(recovery, later)
       }),
     ],
+    ["log.countResend", 10_000, log.countResend(orgId, {})],
+    ["log.resend", 10, log.resend(orgId, { filter: {}, count: 1 }, newEntry({ target: orgId }))],
+    ["log.resends", 10, log.resends(orgId)],
+    ["log.cancelResend", 10, Effect.ignore(log.cancelResend(orgId, newEntry({ target: orgId })))],
+    ["log.causes", 10_000, log.causes(orgId, {})],
     ["events.publish", 10, publish(orgId, "a.b", later)],
     ["events.publish with a key", 10, publish(orgId, "a.b", later, { idempotencyKey: "key" })],
     ["events.list", 20, events.list(orgId, undefined, page)],
@@ -334,6 +339,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["sweeps.count", 10, sweeps.count(10)],
     ["sweeps.advance of a cancellation", 200, sweep("cancel")],
     ["sweeps.advance of a recovery", 200, sweep("recover")],
+    ["sweeps.advance of a resend", 200, sweep("resend")],
     ...erasures(sql, orgId, ["deliveries", "events", "jobs"]),
     // What a deactivation and an activation of the endpoint run.
     ["endpoint, deactivated", 1_000, updateEndpoint(orgId, endpoint, later, { active: false })],

@@ -15,7 +15,7 @@ const subjects = [
   { value: "org", label: "The org", prefixes: ["org."] },
   { value: "projects", label: "Projects", prefixes: ["project.", "deployment.", "docs."] },
   { value: "keys", label: "API keys", prefixes: ["key."] },
-  { value: "endpoints", label: "Endpoints", prefixes: ["webhook_endpoint.", "signing_key."] },
+  { value: "endpoints", label: "Endpoints", prefixes: ["webhook_endpoint.", "signing_key.", "resend."] },
   { value: "schedules", label: "Schedules", prefixes: ["schedule."] },
 ] as const
 
@@ -220,6 +220,8 @@ const sentences: Record<Entry["action"], Sentence> = {
   "webhook_endpoint.delete": (_, target) => `deleted the webhook endpoint ${target}`,
   "webhook_endpoint.deactivate": ({ details }, target) =>
     `deactivated the webhook endpoint ${target} ${reasons[text(details, "reason") ?? ""] ?? ""}`,
+  "resend.start": ({ details }) => `resent ${String(details["count"])} deliveries by a filter`,
+  "resend.cancel": () => "canceled the rest of a resend",
   "signing_key.rotate": () => "rotated the signing key of webhooks; both sign for 24 hours",
   "schedule.create": ({ details }) => `created a schedule of ${text(details, "workflow")}: ${text(details, "cron")}`,
   "schedule.update": ({ details }, target) => `changed ${changedFields(details)} of the schedule ${target}`,

@@ -1,7 +1,7 @@
 import type { ResponseBody } from "../../client/Operations.ts"
 import { State } from "../../components/Badge.tsx"
 import { type Column, Table, type TableProps } from "../../components/Table.tsx"
-import { Time, useNow } from "../../components/Time.tsx"
+import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
@@ -17,6 +17,17 @@ interface DeliveryTableProps extends Omit<TableProps<Delivery>, "caption" | "col
  */
 const NextAttempt = ({ at }: { readonly at: string | null }) =>
   at !== null && Date.parse(at) < useNow() ? <span title={at}>due</span> : <Time at={at} isRelative />
+
+/** What the last attempt ended with, and how long it took. */
+const LastAttempt = ({ attempts, last_duration_ms, last_failure, last_status }: Delivery) =>
+  attempts === 0 ? (
+    <span class="quiet">–</span>
+  ) : (
+    <span>
+      {outcomeText({ failure: last_failure, status: last_status })}
+      {last_duration_ms !== null && <span class="quiet"> · {durationText(last_duration_ms)}</span>}
+    </span>
+  )
 
 /** Deliveries, the newest first. */
 export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableProps) => {
@@ -43,6 +54,7 @@ export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableP
     },
     { title: "State", align: "fit", cell: (row) => <State of={shownState(row)} /> },
     ...(isOfEndpoint ? [] : [{ title: "Endpoint", cell: nameOf }]),
+    { title: "Last attempt", cell: (row) => <LastAttempt {...row} /> },
     { title: "Attempts", align: "end", cell: ({ attempts }) => attempts },
     { title: "Next attempt", align: "fit", cell: ({ next_attempt_at }) => <NextAttempt at={next_attempt_at} /> },
     { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
@@ -70,7 +82,7 @@ const stateTexts: Record<DeliveryState, string> = {
 }
 export const stateText = ({ state }: Pick<Delivery, "state">) => stateTexts[state]
 
-const failureTexts: Readonly<Record<string, string>> = {
+export const failureTexts: Readonly<Record<string, string>> = {
   timeout: "no response in time",
   dns: "the host has no address",
   refused_address: "the address is not allowed",

@@ -10,6 +10,7 @@ import { Segments } from "../../components/Tabs.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
+import { Causes } from "../deliveries/Resends.tsx"
 import { Activity, ranges, useRange } from "../overview/Activity.tsx"
 import { useEndpoints } from "../webhooks/endpoints.ts"
 import { limitLabels, limitNames, limitText, limitTone } from "./limits.ts"
@@ -47,6 +48,7 @@ export default () => {
       intro={<Copyable text={orgId} label="Copy the id of the org" />}
       actions={<Segments label="Range" value={every} options={ranges} onChange={setEvery} />}
     >
+      {may("deliveries.causes") && <Causes />}
       <Activity every={every} orgId={orgId} />
       <Card title="Limits">{data === undefined ? <Skeleton lines={4} /> : <LimitsUsed org={data} />}</Card>
     </Page>

@@ -2,7 +2,7 @@ import { useData } from "../../client/queries.ts"
 import { Chart, type Series } from "../../components/Chart.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card } from "../../components/Page.tsx"
-import { useSearch } from "../../navigation/router.tsx"
+import { orgPath, useSearch } from "../../navigation/router.tsx"
 
 /** What happened in a range, as charts: in every org, or in one. */
 export const Activity = ({ every, orgId }: { readonly every: Every; readonly orgId?: string }) => {
@@ -12,11 +12,21 @@ export const Activity = ({ every, orgId }: { readonly every: Every; readonly org
     { refetchMillis: 10_000, keepsPrevious: true },
   )
   const shown = data?.every ?? every
+  const toDeliveries =
+    orgId === undefined
+      ? undefined
+      : (since: string, until: string) => orgPath(orgId, `/deliveries?${new URLSearchParams({ since, until })}`)
   return (
     <>
       <ErrorBox error={error} onRetry={refetch} />
       <Card title={`Attempts of deliveries by ${shown}`}>
-        <Chart title="Attempts of deliveries" every={shown} series={deliverySeries} intervals={data?.deliveries} />
+        <Chart
+          title="Attempts of deliveries"
+          every={shown}
+          series={deliverySeries}
+          intervals={data?.deliveries}
+          linkTo={toDeliveries}
+        />
       </Card>
       <div class="grid-2">
         <Card title={`Validations of keys by ${shown}`}>

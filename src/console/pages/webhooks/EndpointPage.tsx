@@ -25,6 +25,7 @@ import {
   outcomeText,
   shownState,
 } from "../deliveries/DeliveryTable.tsx"
+import { Causes } from "../deliveries/Resends.tsx"
 import { EditEndpoint } from "./EndpointForm.tsx"
 import { Recover } from "./Recover.tsx"
 import { type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
@@ -175,6 +176,7 @@ export default () => {
           </div>
         </>
       )}
+      {may("deliveries.causes") && <Causes endpoint={id} />}
       <Deliveries id={id} />
       {endpoint !== undefined && open === "edit" && <EditEndpoint endpoint={endpoint} onClose={close} />}
       {open === "test" && <SendTest id={id} onClose={close} />}

@@ -608,6 +608,9 @@ const deliveries = Effect.gen(function* () {
       receivers text[],
       since timestamptz,
       until timestamptz,
+      filter text,
+      total integer,
+      done integer NOT NULL DEFAULT 0,
       done_to text COLLATE "C" NOT NULL DEFAULT '',
       node text COLLATE "C",
       created_at timestamptz NOT NULL
