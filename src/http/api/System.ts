@@ -22,7 +22,7 @@ export class SystemGroup extends HttpApiGroup.make("system")
     HttpApiEndpoint.get("readyz", "/readyz", { success: Ready }).annotateMerge(
       about(
         "Check that the service is ready",
-        "200 if the database answers and its migrations are applied, otherwise 503. A read-only database is a 200, and a pooler in transaction mode a 503 that says so.",
+        "200 if the database answers and its migrations are applied, otherwise 503. A read-only database is a 200, and a pooler that breaks the service a 503 that says so.",
       ),
     ),
   )

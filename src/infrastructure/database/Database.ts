@@ -35,7 +35,7 @@ export class Database extends Context.Service<
     /**
      * Succeeds if the database answers and has all migrations. Returns whether it is writable, which a standby and a
      * read-only database are not, and what makes the service slower. Fails within two seconds otherwise, also when a
-     * pooler in transaction mode is in between.
+     * pooler in between breaks the service.
      */
     readonly ready: Effect.Effect<DatabaseState, Unavailable>
   }

@@ -75,15 +75,18 @@ export const migrationClient = (url: Redacted.Redacted<string>) =>
 
 /** What a pooler between this service and PostgreSQL breaks, in sentences for the operator. */
 const poolerFaults = {
-  transactions:
-    "DATABASE_URL is the address of a pooler in transaction mode, which does not work: use PostgreSQL itself, or a pooler in session mode. See docs/scaling.md",
+  statements:
+    "DATABASE_URL is the address of a pooler in transaction mode that keeps no prepared statements: use PgBouncer 1.21 or later with max_prepared_statements = 200, or PostgreSQL itself. See docs/scaling.md",
   parameters:
-    "The pooler of DATABASE_URL refuses startup parameters: set its ignore_startup_parameters and session mode. See docs/scaling.md",
+    "The pooler of DATABASE_URL refuses startup parameters: set its ignore_startup_parameters. See docs/scaling.md",
+  settings:
+    "The sessions of DATABASE_URL do not have the planner settings of the service, which a pooler drops. Set them with ALTER DATABASE. See docs/scaling.md",
 } as const
 
 /**
- * Looks for a pooler that breaks the service: in transaction mode the statements of one connection run in several
- * sessions. Returns what is wrong, or `undefined`. Uses two connections of the pool.
+ * Looks for a pooler that breaks the service: one that drops the settings of sessions, or that runs the statements of a
+ * connection in several sessions without its prepared statements. One that keeps them gives them names of its own.
+ * Returns what is wrong, or `undefined`. Uses two connections of the pool.
  */
 export const poolerFault = (sql: PgClient.PgClient) =>
   Effect.gen(function* () {
@@ -102,7 +105,13 @@ export const poolerFault = (sql: PgClient.PgClient) =>
     })
     // Another client may have taken it first.
     const isShared = yield* Effect.repeat(changes, { until: (isShared) => isShared, times: 2 })
-    return isShared ? poolerFaults.transactions : undefined
+    const [state] = (yield* one.execute(sessionState, [], undefined)) as ReadonlyArray<{
+      readonly settings: Readonly<Record<string, string>>
+      readonly renamed: boolean
+    }>
+    if (isShared && !state!.renamed) return poolerFaults.statements
+    const isSet = Object.entries(planSettings).every(([name, value]) => state!.settings[name] === value)
+    return isSet ? undefined : poolerFaults.settings
   }).pipe(
     Effect.scoped,
     Effect.catch((error) =>
@@ -111,6 +120,15 @@ export const poolerFault = (sql: PgClient.PgClient) =>
         : Effect.fail(error),
     ),
   )
+
+/** A prepared statement: the settings of its session, and whether its name there is not that of the driver. */
+const sessionState = `
+  SELECT json_object_agg(name, setting) AS settings, EXISTS (
+      SELECT FROM pg_prepared_statements WHERE statement LIKE '%AS renamed%' AND name NOT LIKE 'effect%'
+    ) AS renamed
+  FROM pg_settings WHERE name IN (${Object.keys(planSettings)
+    .map((name) => `'${name}'`)
+    .join(", ")})`
 
 const probeChannel = "gatehouse_probe"
 

@@ -1,11 +1,18 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { execFileSync, spawn } from "node:child_process"
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { connect, createServer, type AddressInfo, type Socket } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { planSettings } from "#src/infrastructure/database/planSettings.ts"
 import { runCli } from "../../support/cli.ts"
-import { freshPostgres } from "../../support/databases.ts"
+import { adminClient, freshPostgres } from "../../support/databases.ts"
+import { closedPort, makeReceiver } from "../../support/receiver.ts"
 import { encryptionKey, type Environment, TestServer } from "../../support/server.ts"
 import { eventually } from "../../support/wait.ts"
+import { makeTenant } from "../tenants.ts"
 
 /** The whole messages at the beginning of the bytes, each with a type and its length, and the rest. */
 const messagesOf = (bytes: Buffer) => {
@@ -28,8 +35,8 @@ interface Session {
 }
 
 /**
- * A pooler in transaction mode in front of the server in the URL, as PgBouncer is one: after each transaction, the
- * session goes to the client that wants one next. Every client brings a session, with its own sign-in. Returns its URL.
+ * A pooler in transaction mode in front of the server in the URL, as PgBouncer before 1.21 is one: after each
+ * transaction, the session goes to the client that wants one next. Every client brings a session, with its own sign-in. Returns its URL.
  *
  * @param refuses a startup parameter that it does not know
  */
@@ -182,6 +189,102 @@ it.live("a LISTEN_URL through such a pooler is a warning: requests are served", 
     expect(status).toBe(200)
     expect(json).toMatchObject({ ok: true, writable: true, warning: expect.stringContaining("LISTEN_URL") })
     expect(server.logs()).toContain("Notifications do not arrive")
+  }).pipe(Effect.scoped),
+)
+
+/** PgBouncer 1.21 or later, from the PATH or PGBOUNCER. */
+const program = process.env["PGBOUNCER"] ?? "pgbouncer"
+const version = (() => {
+  try {
+    return Number(/PgBouncer 1\.(\d+)/.exec(execFileSync(program, ["--version"], { encoding: "utf8" }))?.[1])
+  } catch {
+    return undefined
+  }
+})()
+const isMissing = version === undefined || version < 21
+if (isMissing) process.stdout.write("the tests with PgBouncer are skipped: PGBOUNCER names no version 1.21 or later\n")
+
+/**
+ * Starts PgBouncer in transaction mode, with three sessions for all connections of a service. Returns the URL of the
+ * database through it.
+ */
+const pgbouncer = Effect.fn("pgbouncer")(function* (url: string) {
+  const { hostname, password, pathname, port, username } = new URL(url)
+  const listen = yield* closedPort
+  const folder = mkdtempSync(join(tmpdir(), "gatehouse-pgbouncer-"))
+  chmodSync(folder, 0o755)
+  const file = join(folder, "pgbouncer.ini")
+  writeFileSync(
+    file,
+    `[databases]
+* = host=${hostname} port=${port} user=${username} ${password === "" ? "" : `password=${password}`}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${listen}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+max_prepared_statements = 200
+default_pool_size = 3
+ignore_startup_parameters = idle_in_transaction_session_timeout,${Object.keys(planSettings).join(",")}
+`,
+  )
+  // It refuses to run as root.
+  const asNobody = process.getuid?.() === 0 ? ["--user=nobody"] : []
+  yield* Effect.acquireRelease(
+    Effect.sync(() => spawn(program, [...asNobody, file], { stdio: "ignore" })),
+    (child) =>
+      Effect.sync(() => {
+        child.kill()
+        rmSync(folder, { recursive: true, force: true })
+      }),
+  )
+  const through = `postgres://${username}@127.0.0.1:${listen}${pathname}`
+  yield* eventually("PgBouncer", Effect.scoped(Effect.flatMap(adminClient(through), (sql) => sql`SELECT 1`)))
+  return through
+})
+
+it.live.skipIf(isMissing)("PgBouncer that drops the settings of sessions is named, until the database has them", () =>
+  Effect.gen(function* () {
+    const url = yield* freshPostgres()
+    const server = yield* started({ DATABASE_URL: yield* pgbouncer(url), LISTEN_URL: url })
+    const { status } = yield* readyz(server, says("planner settings"))
+    expect(status).toBe(503)
+  }).pipe(Effect.scoped),
+)
+
+it.live.skipIf(isMissing)("jobs and events are handled through PgBouncer in transaction mode", () =>
+  Effect.gen(function* () {
+    const url = yield* freshPostgres()
+    yield* Effect.scoped(
+      Effect.flatMap(adminClient(url), (sql) =>
+        Effect.forEach(Object.entries(planSettings), ([name, value]) =>
+          sql.unsafe(`ALTER DATABASE ${new URL(url).pathname.slice(1)} SET ${name} = ${value}`),
+        ),
+      ),
+    )
+    const DATABASE_URL = yield* pgbouncer(url)
+    const server = yield* started({ DATABASE_URL, LISTEN_URL: url })
+    expect((yield* readyz(server, says('"ok":true'))).json).toEqual({ ok: true, writable: true })
+    const tenant = yield* Effect.provideService(makeTenant(), TestServer, server)
+    const receiver = yield* makeReceiver()
+    yield* tenant.endpoint(receiver.url)
+    const count = 60
+    yield* Effect.forEach(
+      Array.from({ length: count }),
+      () => Effect.all([tenant.finished(), tenant.call("events/publish", { type: "a.b", data: 1 })]),
+      { concurrency: 20 },
+    )
+    yield* receiver.arrived(2 * count)
+    expect(server.logs()).not.toContain("prepared statement")
+    const { out } = yield* runCli(["doctor", "--json"], {
+      env: { DATABASE_URL, LISTEN_URL: url, ENCRYPTION_KEY: encryptionKey },
+    })
+    const { checks } = JSON.parse(out) as { checks: ReadonlyArray<{ name: string; state: string }> }
+    expect(checks.filter(({ name }) => name === "database" || name === "notifications")).toEqual([
+      expect.objectContaining({ state: "ok" }),
+      expect.objectContaining({ state: "ok" }),
+    ])
   }).pipe(Effect.scoped),
 )
 
