@@ -1,7 +1,7 @@
 import { Effect, Option, Redacted, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Timestamp } from "../domain/Schemas.ts"
-import { type ApiKey, CreateOrgKey, RotateKey, UpdateKey, ValidateKey } from "../domain/keys/ApiKey.ts"
+import { type ApiKey, CreateOrgKey, keyFilters, RotateKey, UpdateKey, ValidateKey } from "../domain/keys/ApiKey.ts"
 import { table, usage } from "./output.ts"
 import { call, callPages } from "./call.ts"
 import { clearFlag, given, page, payloadFlags } from "./flags.ts"
@@ -176,35 +176,47 @@ const stateOf = ({ enabled, leakedAt }: Pick<ApiKey, "enabled" | "leakedAt">) =>
   return enabled ? "enabled" : "disabled"
 }
 
+const keyTable = (keys: ReadonlyArray<ApiKey>) =>
+  table(
+    ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "RATE LIMIT", "CREDITS", "STATE", "LAST USED"],
+    keys.map((key) => [
+      key.id,
+      key.name,
+      key.prefix,
+      key.projectId,
+      key.createdAt,
+      key.expiresAt,
+      key.rateLimit && `${key.rateLimit.limit} in ${key.rateLimit.window} s`,
+      key.credits && key.credits.remaining,
+      stateOf(key),
+      key.lastUsedAt,
+    ]),
+  )
+
 const list = Command.make(
   "list",
-  { org: orgFlag, ...payloadFlags(Struct.pick(CreateOrgKey.fields, ["externalId"])), ...page },
-  Effect.fnUntraced(function* ({ externalId, org, ...page }) {
+  { org: orgFlag, ...payloadFlags(keyFilters, { projectId: "project" }), ...page },
+  Effect.fnUntraced(function* ({ all, cursor, limit, org, ...filters }) {
     const orgId = yield* resolveOrg(org)
     yield* callPages(
-      page,
-      (gatehouse, query) => gatehouse.keys.list({ params: { orgId }, query: { ...query, ...given({ externalId }) } }),
-      ({ keys, nextCursor }) => ({
-        table: table(
-          ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "RATE LIMIT", "CREDITS", "STATE", "LAST USED"],
-          keys.map((key) => [
-            key.id,
-            key.name,
-            key.prefix,
-            key.projectId,
-            key.createdAt,
-            key.expiresAt,
-            key.rateLimit && `${key.rateLimit.limit} in ${key.rateLimit.window} s`,
-            key.credits && key.credits.remaining,
-            stateOf(key),
-            key.lastUsedAt,
-          ]),
-        ),
-        next: nextCursor,
-      }),
+      { all, cursor, limit },
+      (gatehouse, query) => gatehouse.keys.list({ params: { orgId }, query: { ...query, ...given(filters) } }),
+      ({ keys, nextCursor }) => ({ table: keyTable(keys), next: nextCursor }),
     )
   }),
 ).pipe(Command.withDescription("List the keys of an org and its projects, oldest first"))
+
+const show = Command.make(
+  "show",
+  { id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key")), org: orgFlag },
+  Effect.fnUntraced(function* ({ id, org }) {
+    const params = { orgId: yield* resolveOrg(org), id }
+    yield* call(
+      (gatehouse) => gatehouse.keys.get({ params }),
+      (key) => ({ out: keyTable([key]), note: "" }),
+    )
+  }),
+).pipe(Command.withDescription("Show a key"))
 
 const remove = Command.make(
   "delete",
@@ -279,7 +291,7 @@ const rotate = Command.make(
 const validate = Command.make(
   "validate",
   {
-    ...payloadFlags(Struct.pick(ValidateKey.fields, ["permissions", "cost", "details"])),
+    ...payloadFlags(Struct.pick(ValidateKey.fields, ["permissions", "cost", "clientIp", "details"])),
   },
   Effect.fnUntraced(function* (flags) {
     const key = yield* readSecret("The key to validate")
@@ -300,5 +312,5 @@ const validate = Command.make(
 /** Creates, lists, changes, rotates, deletes and validates API keys, and shows their usage. */
 export const keys = Command.make("keys").pipe(
   Command.withDescription("API keys of projects and orgs"),
-  Command.withSubcommands([create, list, update, rotate, remove, validate, keyUsage]),
+  Command.withSubcommands([create, list, show, update, rotate, remove, validate, keyUsage]),
 )

@@ -28,6 +28,12 @@ export class Forbidden extends Schema.Error<Forbidden>("Forbidden")(body("Forbid
   description: "The credential is valid but does not permit this operation.",
 }) {}
 
+/** 403: the key may not be used from the client's address. */
+export class IpNotAllowed extends Schema.Error<IpNotAllowed>("IpNotAllowed")(body("IpNotAllowed", "ip_not_allowed"), {
+  httpApiStatus: 403,
+  description: "The key may not be used from this address.",
+}) {}
+
 /** 404: the resource does not exist, or belongs to another tenant. Both have the same answer. */
 export class NotFound extends Schema.Error<NotFound>("NotFound")(body("NotFound", "not_found"), {
   httpApiStatus: 404,

@@ -12,7 +12,8 @@ type Json = Readonly<Record<string, unknown>>
 const commands: Readonly<Record<string, readonly [command: string, otherwise?: ReadonlyArray<string>]>> = {
   "keys.createForProject": ["keys create", ["name", "projectId"]],
   "keys.createForOrg": ["keys create", ["name"]],
-  "keys.list": ["keys list"],
+  "keys.list": ["keys list", ["projectId"]],
+  "keys.get": ["keys show"],
   "keys.update": ["keys update"],
   "keys.remove": ["keys delete"],
   "keys.rotate": ["keys rotate", ["overlapSeconds"]],

@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { ApiKeyRepository, maxFilteredKeys } from "#src/domain/keys/ApiKeyRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
@@ -83,9 +83,10 @@ const fill = Effect.fnUntraced(function* (org: string, project: string, count: n
   yield* sql`
     INSERT INTO projects (id, org_id, name, created_at, updated_at) SELECT 'p' || id, ${org}, 'p', ${now}, ${now} FROM ${rows}`
   yield* sql`
-    INSERT INTO api_keys (id, org_id, name, prefix, hash, created_at, rate_limit, rate_window, external_id, counter_id)
+    INSERT INTO api_keys (id, org_id, name, prefix, hash, created_at, rate_limit, rate_window, external_id, counter_id,
+      project_id)
     SELECT 'k' || id, ${org}, 'k', 'svc_', decode(md5(id), 'hex'), ${now}, 10, 10, CASE WHEN n % 2 = 0 THEN 'many' END,
-      CASE WHEN n % 2 = 0 THEN 'k' || lpad((n - 1)::text, 8, '0') END FROM ${rows}`
+      CASE WHEN n % 2 = 0 THEN 'k' || lpad((n - 1)::text, 8, '0') END, CASE WHEN n % 4 = 0 THEN ${project} END FROM ${rows}`
   yield* sql`
     INSERT INTO key_counters (id, org_id, version, rate_limit, rate_window, rate_used, rate_current, rate_previous, rate_at)
     SELECT 'k' || id, ${org}, 0, 10, 10, 0, 0, 0, 0 FROM ${rows} WHERE n % 2 = 1`
@@ -158,8 +159,13 @@ const operations = Effect.fnUntraced(function* (
     ],
     [`${name}: keys`, keys.list(id, page)],
     [`${name}: keys, next page`, keys.list(id, middle("k"))],
-    [`${name}: keys of an external id`, keys.list(id, middle("k"), "many")],
-    [`${name}: keys of an external id that none has`, keys.list(id, page, "none")],
+    [`${name}: keys of an external id`, keys.list(id, middle("k"), { externalId: "many" })],
+    [`${name}: keys of a name`, keys.list(id, middle("k"), { name: "k" })],
+    [`${name}: keys of a project`, keys.list(id, middle("k"), { projectId: project })],
+    [`${name}: checked keys, of a state that none has`, keys.list(id, middle("k"), { state: "leaked" })],
+    [`${name}: checked keys, of a project with two names`, keys.list(id, page, { projectId: project, name: "k" })],
+    [`${name}: checked keys, of a name that few have`, keys.list(id, page, { externalId: "many", name: "none" })],
+    [`${name}: keys of an external id that none has`, keys.list(id, page, { externalId: "none" })],
     [`${name}: change a key`, Effect.ignore(keys.update(id, `k${someId}`, { rateLimit: null }, newEntry()))],
     [`${name}: remove a key`, Effect.ignore(keys.remove(id, `k${someId}`, newEntry()))],
     [`${name}: usage of a key in 19 hours`, usages.find(id, "k00000001", { from: 1, to: 1_901, every: 24 })],
@@ -200,8 +206,11 @@ const operations = Effect.fnUntraced(function* (
 })
 
 // Beside a claim of jobs that took long, a look reads the beginning of its queue.
-const maxRowsOf = (operation: string) =>
-  operation.endsWith("of two workflows") || operation.includes(": claim") ? maxRowsOfWorkflows : maxRows
+const maxRowsOf = (operation: string) => {
+  // The index entry and the row of each, first for the last of them and then for the page.
+  if (operation.includes(": checked keys")) return 4 * maxFilteredKeys + maxRows
+  return operation.endsWith("of two workflows") || operation.includes(": claim") ? maxRowsOfWorkflows : maxRows
+}
 
 // The embedded database gets fewer rows, because it takes three times as long to fill.
 const counts = { embedded: 20_000, postgres: 100_000 }

@@ -1,5 +1,6 @@
 import { DateTime, Effect, Layer } from "effect"
-import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
+import type { ApiKey, KeyState } from "#src/domain/keys/ApiKey.ts"
+import { AllowedNetworks } from "#src/domain/keys/AllowedIps.ts"
 import type { KeyGrant, NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
 import {
   ApiKeyRepository,
@@ -22,6 +23,12 @@ const clock = Effect.map(DateTime.now, DateTime.toEpochMillis)
 
 const hasLimits = ({ credits, rateLimit }: SettingsChange) => rateLimit != null || credits != null
 const changesLimits = ({ credits, rateLimit }: SettingsChange) => rateLimit !== undefined || credits !== undefined
+
+const stateOf = ({ enabled, expiresAt, leakedAt }: ApiKey, now: number): KeyState => {
+  if (leakedAt !== null) return "leaked"
+  if (expiresAt !== null && expiresAt.epochMilliseconds <= now) return "expired"
+  return enabled ? "valid" : "disabled"
+}
 
 /** API keys in memory. */
 export const layer = Layer.effect(
@@ -92,6 +99,7 @@ export const layer = Layer.effect(
         ...{ keyId: row.id, orgId, projectId: row.projectId ?? "", name: row.name, enabled: row.enabled },
         ...{ expiresAt: row.expiresAt, permissions: new PermissionSet(row.permissions) },
         ...{ externalId: row.externalId, metadata: row.metadata },
+        allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
         limits: isLimited ? { counterId, version: counter!.version, rateLimit: counter!.rateLimit, hasCredits } : null,
       }
     }
@@ -157,8 +165,8 @@ export const layer = Layer.effect(
         const { name, projectId, expiresAt: oldExpiry } = old.row
         if (old.row.replacedBy !== null) return yield* keyReplaced()
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
-        const { enabled, externalId, metadata, permissions, rateLimit } = rowOf(old, millis)
-        const inherited = { externalId, metadata, permissions, rateLimit, credits: null }
+        const { allowedIps, enabled, externalId, metadata, permissions, rateLimit } = rowOf(old, millis)
+        const inherited = { allowedIps, externalId, metadata, permissions, rateLimit, credits: null }
         yield* needCredits(old, settings)
         const key = { ...inherited, enabled: enabled || old.row.leakedAt !== null, ...settings, credits: null }
         yield* needRoom(world, "keys", orgId)
@@ -172,13 +180,16 @@ export const layer = Layer.effect(
         return { name }
       }),
 
-      list: (orgId, page, externalId) =>
+      list: (orgId, page, { state, ...columns } = {}) =>
         Effect.map(clock, (now) => {
           const own = [...keys.values()].filter(
             (stored) =>
               stored.orgId === orgId &&
               hasOwner(stored) &&
-              (externalId === undefined || stored.row.externalId === externalId),
+              (state === undefined || stateOf(stored.row, now) === state) &&
+              Object.entries(columns).every(
+                ([name, value]) => value === undefined || stored.row[name as keyof typeof columns] === value,
+              ),
           )
           return pageOf(
             own.map((stored) => rowOf(stored, now)),
@@ -187,7 +198,11 @@ export const layer = Layer.effect(
           )
         }),
 
-      exists: (orgId, keyId) => Effect.sync(() => find(orgId, keyId) !== undefined),
+      find: (orgId, keyId) =>
+        Effect.flatMap(clock, (now) => {
+          const stored = find(orgId, keyId)
+          return stored === undefined ? Effect.fail(keyNotFound()) : Effect.succeed(rowOf(stored, now))
+        }),
 
       findByHashes: (hashes) =>
         Effect.sync(() => {

@@ -60,6 +60,12 @@ export const operations = {
     response: page("keys", ApiKey),
     errors: [400, 401, 403, 404],
   },
+  getKey: {
+    method: "GET",
+    path: `${platform}/orgs/{orgId}/keys/{id}`,
+    response: ApiKey,
+    errors: [400, 401, 403, 404],
+  },
   deleteKey: {
     method: "DELETE",
     path: `${platform}/orgs/{orgId}/keys/{id}`,

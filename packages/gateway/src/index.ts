@@ -80,6 +80,8 @@ export interface Use {
    * Permissions that the key needs, all of them: 1 to 20. A key that lacks one is a 403 that names it. Default: none.
    */
   readonly permissions?: ReadonlyArray<string> | undefined
+  /** The address of the client, for keys with `allowedIps`. */
+  readonly clientIp?: string | undefined
   /**
    * What it takes of the rate limit and the credits of the key: 0 to 1,000,000. A use that names its cost is never
    * answered from memory. Default: 1.
@@ -175,10 +177,10 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
   }
 
   return {
-    check: async (headers, { cost, permissions } = {}) => {
+    check: async (headers, { clientIp, cost, permissions } = {}) => {
       const key = read(headers)
       if (key === undefined || key === "") return refusal(401, "unauthorized", `Send an API key: ${said}.`, bearer)
-      const asked = JSON.stringify({ key, permissions, cost })
+      const asked = JSON.stringify({ key, permissions, cost, clientIp })
       const known = cached.get(asked)
       if (known !== undefined && performance.now() < known.until) return known.decision
       cached.delete(asked)

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { Id, Name, Timestamp, whole } from "../Schemas.ts"
-import { changedSettings, Metadata, newSettings, RateLimit, Credits } from "./KeySettings.ts"
+import { changedSettings, Credits, ExternalId, Metadata, newSettings, RateLimit } from "./KeySettings.ts"
+import { ClientIp } from "./AllowedIps.ts"
 import { NeededPermissions } from "./Permission.ts"
 
 /** The prefix of every key. People and secret scanners recognize a key by it. */
@@ -91,6 +92,10 @@ export const ApiKey = Schema.Struct({
     examples: ["customer_42"],
   }),
   metadata: Schema.NullOr(Metadata),
+  allowedIps: Schema.NullOr(Schema.Array(Schema.String)).annotate({
+    description: "The networks from which the key may be used. null: from everywhere.",
+    examples: [["203.0.113.0/24"]],
+  }),
   credits: Schema.NullOr(Credits).annotate({
     description:
       "The credits that are left, and how they are refilled. Other replicas may hold up to 1 % of them each, which they return when they are idle. " +
@@ -98,6 +103,21 @@ export const ApiKey = Schema.Struct({
   }),
 }).annotate({ identifier: "ApiKey" })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
+
+/** The states of a key. A key has exactly one: leaked, else expired, else disabled, else valid. */
+export const KeyState = Schema.Literals(["valid", "disabled", "expired", "leaked"])
+export type KeyState = typeof KeyState.Type
+
+/** The filters of the list of keys. A key must fit all that are given. */
+export const keyFilters = {
+  externalId: Schema.optionalKey(ExternalId),
+  name: Schema.optionalKey(Name.annotate({ description: "The exact name of a key.", examples: ["ci"] })),
+  projectId: Schema.optionalKey(Id.annotate({ description: "The project of the keys." })),
+  state: Schema.optionalKey(KeyState).annotate({
+    description: "valid: neither disabled nor expired. A leaked key is only leaked, an expired one is not disabled.",
+    examples: ["disabled"],
+  }),
+}
 
 /** A new key with its secret, which is shown only once. */
 export const CreatedApiKey = Schema.Struct({
@@ -177,6 +197,7 @@ export const ValidateKey = Schema.Struct({
       examples: [1],
     }),
   ),
+  clientIp: Schema.optionalKey(ClientIp),
   details: Schema.optionalKey(
     Schema.Boolean.annotate({ description: "true: the answer has the details of the key.", examples: [true] }),
   ),

@@ -1,9 +1,10 @@
 import { Context, type DateTime, type Effect } from "effect"
-import type { ApiKey, ValidKey } from "./ApiKey.ts"
+import type { ApiKey, KeyState, ValidKey } from "./ApiKey.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { OrgScope } from "../Principal.ts"
 import { Conflict, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
+import type { AllowedNetworks } from "./AllowedIps.ts"
 import type { KeySettings, Metadata, RateLimit, SettingsChange } from "./KeySettings.ts"
 import type { PermissionSet } from "./Permission.ts"
 
@@ -34,6 +35,20 @@ export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "hash"
   readonly settings: SettingsChange
 }
 
+/** Which keys a list has: those that fit every filter that is given. */
+export interface KeyFilter {
+  readonly externalId?: string | undefined
+  readonly name?: string | undefined
+  readonly projectId?: string | undefined
+  readonly state?: KeyState | undefined
+}
+
+/**
+ * How many keys one page of a list with two filters, or with a state, looks at. Such a page can have fewer keys than its
+ * limit, and even none, while others follow.
+ */
+export const maxFilteredKeys = 2_000
+
 /** The limits of a key. */
 export interface KeyLimits {
   /** The counter of the limits, which a rotated key and its replacement share. */
@@ -52,6 +67,8 @@ export interface KeyGrant extends ValidKey {
   readonly permissions: PermissionSet
   readonly externalId: string | null
   readonly metadata: Metadata | null
+  /** `null`: the key may be used from everywhere. */
+  readonly allowedIps: AllowedNetworks | null
   /** `null`: the key has neither a rate limit nor credits. */
   readonly limits: KeyLimits | null
 }
@@ -115,14 +132,16 @@ export class ApiKeyRepository extends Context.Service<
       replacement: KeyReplacement,
       entry: AuditEntry,
     ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | LimitReached | Unavailable>
-    /** Keys of the org, oldest first; all, or those of an external id. */
+    /**
+     * Keys of the org, oldest first. `seenTo` is the id of the last key that the page has looked at, when it looked at
+     * as many as it may (`maxFilteredKeys`).
+     */
     readonly list: (
       orgId: string,
       page: Page,
-      externalId?: string | undefined,
-    ) => Effect.Effect<Found<ApiKey>, Unavailable>
-    /** Whether the org has this key. */
-    readonly exists: (orgId: string, keyId: string) => Effect.Effect<boolean, Unavailable>
+      filter?: KeyFilter,
+    ) => Effect.Effect<Found<ApiKey> & { readonly seenTo?: string }, Unavailable>
+    readonly find: (orgId: string, keyId: string) => Effect.Effect<ApiKey, NotFound | Unavailable>
     /** The existing keys with these hashes (SHA-256 in hex), by hash. They can be disabled or expired. */
     readonly findByHashes: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>
     /** Sets when keys were last used, by id. A time earlier than the stored one changes nothing. */

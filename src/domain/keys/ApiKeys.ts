@@ -6,6 +6,7 @@ import {
   type CreditsExhausted,
   type Forbidden,
   InvalidRequest,
+  type IpNotAllowed,
   type LimitReached,
   type NotFound,
   type TooManyRequests,
@@ -29,7 +30,7 @@ import {
   type UpdateKey,
   type ValidatedKey,
 } from "./ApiKey.ts"
-import { ApiKeyRepository, type KeyChange, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
+import { ApiKeyRepository, type KeyChange, type KeyFilter, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
 import * as KeyChecks from "./KeyChecks.ts"
 import { KeyHash, KeyLookup } from "./KeyLookup.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
@@ -97,10 +98,11 @@ export class ApiKeys extends Context.Service<
       InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused,
       CurrentPrincipal
     >
-    /** A page of the org's keys; all, or those of an external id. */
+    readonly get: (orgId: string, keyId: string) => Effect.Effect<ApiKey, NotFound | Refused, CurrentPrincipal>
+    /** A page of the org's keys that fit the filter. */
     readonly list: (
       orgId: string,
-      query: Page & { readonly externalId?: string | undefined },
+      query: Page & KeyFilter,
     ) => Effect.Effect<
       { readonly keys: ReadonlyArray<ApiKey>; readonly nextCursor: string | null },
       NotFound | Refused,
@@ -111,7 +113,8 @@ export class ApiKeys extends Context.Service<
     /** `authenticate` by the SHA-256 of a key in hex, which a session has. */
     readonly authenticateHash: (hash: string) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
-     * Validates a use of a key that is not the caller's credential. Fails with `Forbidden` when the key lacks a
+     * Validates a use of a key that is not the caller's credential. Fails with `IpNotAllowed` when the key may not be
+     * used from the client's address; with `Forbidden` when the key lacks a
      * permission that the use needs; with `TooManyRequests` when the key has reached its rate limit, or an anonymous
      * caller has failed 600 times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit`
      * when the use costs more than the rate limit; with `CreditsExhausted` when it has too few credits.
@@ -122,7 +125,7 @@ export class ApiKeys extends Context.Service<
       use?: KeyChecks.KeyUse,
     ) => Effect.Effect<
       ValidatedKey,
-      Unauthorized | Forbidden | TooManyRequests | CostAboveLimit | CreditsExhausted | Unavailable,
+      Unauthorized | IpNotAllowed | Forbidden | TooManyRequests | CostAboveLimit | CreditsExhausted | Unavailable,
       CurrentPrincipal
     >
     /**
@@ -226,17 +229,19 @@ export class ApiKeys extends Context.Service<
         return { id, name, prefix, key }
       })
 
-      const list = Effect.fn("ApiKeys.list")(function* (
-        orgId: string,
-        { externalId, ...page }: Page & { readonly externalId?: string | undefined },
-      ) {
+      const get = Effect.fn("ApiKeys.get")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)
-        const found = yield* repository.list(orgId, page, externalId)
-        if (found.items.length === 0) yield* orgs.find(orgId)
-        return { keys: found.items, nextCursor: nextCursor(found, (key) => key.id) }
+        return yield* repository.find(orgId, keyId)
       })
 
-      return ApiKeys.of({ createForProject, createForOrg, update, remove, rotate, list, ...checks })
+      const list = Effect.fn("ApiKeys.list")(function* (orgId: string, { cursor, limit, ...filter }: Page & KeyFilter) {
+        yield* requireOrg(orgId)
+        const found = yield* repository.list(orgId, { cursor, limit }, filter)
+        if (found.items.length === 0) yield* orgs.find(orgId)
+        return { keys: found.items, nextCursor: nextCursor(found, (key) => key.id) ?? found.seenTo ?? null }
+      })
+
+      return ApiKeys.of({ createForProject, createForOrg, update, remove, rotate, get, list, ...checks })
     }),
   )
 }

@@ -1,5 +1,5 @@
 import { Clock, Effect, Exit, Redacted } from "effect"
-import { Forbidden, Unauthorized, type Unavailable } from "../Errors.ts"
+import { Forbidden, IpNotAllowed, Unauthorized, type Unavailable } from "../Errors.ts"
 import { CurrentPrincipal } from "../Principal.ts"
 import { failureLimit } from "../networks.ts"
 import { apiKeyLength, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
@@ -21,6 +21,7 @@ interface Lookup {
 export interface KeyUse {
   readonly permissions?: ReadonlyArray<string> | undefined
   readonly cost?: number | undefined
+  readonly clientIp?: string | undefined
   readonly details?: boolean | undefined
 }
 
@@ -32,9 +33,29 @@ const answerOf = (grant: KeyGrant, { details }: KeyUse, credits: number | null):
   return { keyId, orgId, projectId, name, externalId, metadata, permissions: permissions.list, expiresAt, credits }
 }
 
+/** Whether a key may be used from the client's address. */
+const isAllowedFrom = ({ allowedIps }: KeyGrant, { clientIp }: KeyUse) =>
+  allowedIps === null || allowedIps.has(clientIp)
+
 /** The first permission of a use that the key does not have. */
 const missingOf = (grant: KeyGrant, { permissions }: KeyUse) =>
   permissions === undefined ? undefined : grant.permissions.missing(permissions)
+
+/** Why a use is a 403: the address first, then the permissions. */
+const forbidden = (grant: KeyGrant, use: KeyUse) => {
+  if (!isAllowedFrom(grant, use)) {
+    return new IpNotAllowed({
+      error:
+        use.clientIp === undefined
+          ? "The key may only be used from some addresses: send the client's in clientIp."
+          : "The key may not be used from this address.",
+    })
+  }
+  const missing = missingOf(grant, use)
+  return missing === undefined
+    ? undefined
+    : new Forbidden({ error: `The key does not have the permission ${missing}.` })
+}
 
 /** Whether a use takes nothing of a limit, and does not ask what is left. */
 const isUnlimited = (limits: KeyLimits | null, cost: number, { details }: KeyUse): limits is null =>
@@ -101,7 +122,9 @@ export const make = Effect.gen(function* () {
     lookUp(key, (found, source) => {
       const now = clock.currentTimeMillisUnsafe()
       const grant = Exit.isSuccess(found) ? validAt(found.value, now) : undefined
-      if (grant === undefined || missingOf(grant, use) !== undefined) return done(undefined)
+      if (grant === undefined || !isAllowedFrom(grant, use) || missingOf(grant, use) !== undefined) {
+        return done(undefined)
+      }
       const credits = takeFromMemory(grant, use.cost ?? 1, use)
       done(credits === undefined ? undefined : granted(grant, use, credits, source, now))
     })
@@ -125,15 +148,15 @@ export const make = Effect.gen(function* () {
       lookup.lookUp(hash, resume)
     }).pipe(Effect.flatMap(orInvalid))
 
-  /** Validates a use of a key that was found: permissions first, then the limits. */
+  /** Validates a use of a key that was found: address and permissions first, then the limits. */
   const useKey = Effect.fnUntraced(function* (grant: KeyGrant, use: KeyUse, source: ValidationSource) {
     const now = clock.currentTimeMillisUnsafe()
     const { cost = 1 } = use
-    const missing = missingOf(grant, use)
-    if (missing !== undefined) {
+    const refused = forbidden(grant, use)
+    if (refused !== undefined) {
       count("forbidden", source, grant.orgId)
       usage.count(grant, "forbidden", 0, now)
-      return yield* new Forbidden({ error: `The key does not have the permission ${missing}.` })
+      return yield* refused
     }
     const { limits, orgId } = grant
     const taken = isUnlimited(limits, cost, use) ? Effect.succeed(null) : quotas.take(orgId, limits, cost)

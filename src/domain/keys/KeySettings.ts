@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { atMost, NonEmptyText, whole } from "../Schemas.ts"
+import { AllowedIps } from "./AllowedIps.ts"
 import { Permissions } from "./Permission.ts"
 
 /** The rate limit of a key: `limit` units at once, and `limit` more in every `window` seconds. */
@@ -124,6 +125,7 @@ export const newSettings = {
   permissions: Schema.optionalKey(permissions),
   externalId: Schema.optionalKey(ExternalId),
   metadata: Schema.optionalKey(Metadata),
+  allowedIps: Schema.optionalKey(AllowedIps),
   rateLimit: Schema.optionalKey(RateLimit).annotate({ description: `${limits.rateLimit} Absent: no limit.` }),
   credits: Schema.optionalKey(Credits).annotate({ description: `${limits.credits} Absent: no limit.` }),
 }
@@ -134,6 +136,7 @@ export const changedSettings = {
   permissions: Schema.optionalKey(Schema.NullOr(permissions)),
   externalId: Schema.optionalKey(Schema.NullOr(ExternalId)),
   metadata: Schema.optionalKey(Schema.NullOr(Metadata)),
+  allowedIps: Schema.optionalKey(Schema.NullOr(AllowedIps)),
   rateLimit: Schema.optionalKey(Schema.NullOr(RateLimit)).annotate({
     description: `${limits.rateLimit} null: no limit.`,
   }),
@@ -148,6 +151,7 @@ export interface KeySettings {
   readonly permissions: ReadonlyArray<string>
   readonly externalId: string | null
   readonly metadata: Metadata | null
+  readonly allowedIps: ReadonlyArray<string> | null
   readonly rateLimit: RateLimit | null
   readonly credits: Credits | null
 }
@@ -166,6 +170,7 @@ export const settingsChange = (asked: {
   if (asked.permissions !== undefined) change.permissions = [...new Set(asked.permissions)]
   if (asked.externalId !== undefined) change.externalId = asked.externalId
   if (asked.metadata !== undefined) change.metadata = asked.metadata
+  if (asked.allowedIps !== undefined) change.allowedIps = asked.allowedIps
   if (asked.rateLimit !== undefined) change.rateLimit = asked.rateLimit
   if (asked.credits !== undefined) change.credits = asked.credits
   return change
@@ -177,6 +182,7 @@ export const defaultSettings: KeySettings = {
   permissions: [],
   externalId: null,
   metadata: null,
+  allowedIps: null,
   rateLimit: null,
   credits: null,
 }

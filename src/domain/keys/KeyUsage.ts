@@ -4,7 +4,7 @@ import { type CurrentPrincipal, requireOrg } from "../Principal.ts"
 import { RetentionDays } from "../Retention.ts"
 import { Timestamp } from "../Schemas.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
-import { ApiKeyRepository, keyNotFound } from "./ApiKeyRepository.ts"
+import { ApiKeyRepository } from "./ApiKeyRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
 
 /** What validations of a key had as their outcome in an hour. */
@@ -245,7 +245,7 @@ export class KeyUsageReport extends Context.Service<
       const ofKey = Effect.fn("KeyUsageReport.ofKey")(function* (orgId: string, keyId: string, query: UsageQuery) {
         yield* requireOrg(orgId)
         const { usage } = yield* read(orgId, keyId, query)
-        if (!(yield* keys.exists(orgId, keyId))) return yield* keyNotFound()
+        yield* keys.find(orgId, keyId)
         return { usage }
       })
 

@@ -1,7 +1,7 @@
 import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Conflict, Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
+import { Conflict, Forbidden, IpNotAllowed, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import {
@@ -9,12 +9,12 @@ import {
   CreatedApiKey,
   CreateOrgKey,
   CreateProjectKey,
+  keyFilters,
   RotateKey,
   UpdateKey,
   ValidatedKey,
   ValidateKey,
 } from "../../domain/keys/ApiKey.ts"
-import { ExternalId } from "../../domain/keys/KeySettings.ts"
 import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsage.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
 import { Deleted, furtherFieldsIgnored, idempotencyKey, KeyLimitedWithRetryAfter } from "./responses.ts"
@@ -58,7 +58,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       ),
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
       params: { orgId: Id },
-      query: { ...pageQuery, externalId: Schema.optionalKey(ExternalId) },
+      query: { ...pageQuery, ...keyFilters },
       success: Schema.Struct({ keys: Schema.Array(ApiKey), nextCursor: NextCursor }).annotate({
         identifier: "ApiKeyPage",
       }),
@@ -68,10 +68,18 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(
         access.management(
           "List the API keys of an org",
-          "The keys of the org and of its projects, oldest first; with `externalId`, those of one holder. Only their " +
-            "prefixes are shown.",
+          "The keys of the org and of its projects, oldest first, that fit all filters. Only their prefixes are shown. With " +
+            "`state`, or with two filters, a page looks at 2,000 keys at most: it can have fewer keys than `limit` while " +
+            "`nextCursor` continues.",
         ),
       ),
+    HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId/keys/:id", {
+      params: { orgId: Id, id: Id },
+      success: ApiKey,
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management("Get an API key", "The key as in the list.")),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },
       payload: UpdateKey,
@@ -134,7 +142,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
       payload: ValidateKey,
       success: ValidatedKey,
-      error: [Unauthorized, Forbidden, KeyLimitedWithRetryAfter],
+      error: [Unauthorized, Forbidden, IpNotAllowed, KeyLimitedWithRetryAfter],
     })
       .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
@@ -142,7 +150,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         access.anyone(
           "Validate an API key",
           "Returns the owner of a key. Every invalid key is the same 401. Without a credential, a client address may fail 600 " +
-            "times a minute; a gateway should send a credential of its own. A missing permission is a 403, and takes nothing. A " +
+            "times a minute; a gateway should send a credential of its own. An address outside of `allowedIps` or a missing permission is a 403, and takes nothing. A " +
             "key above its rate limit, or without credits, is a 429.",
         ),
       ),

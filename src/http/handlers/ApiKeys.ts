@@ -11,6 +11,7 @@ export const layer = group(Api, "keys", (handlers) =>
     handlers.handleAll({
       createForProject: ({ payload }) => keys.createForProject(payload),
       createForOrg: ({ params, payload }) => keys.createForOrg(params.orgId, payload),
+      get: ({ params }) => keys.get(params.orgId, params.id),
       list: ({ params, query }) => keys.list(params.orgId, query),
       remove: ({ params }) => Effect.as(keys.remove(params.orgId, params.id), { deleted: true }),
       update: ({ params, payload }) => keys.update(params.orgId, params.id, payload),

@@ -1,19 +1,22 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { NotFound } from "../../domain/Errors.ts"
-import type { Found } from "../../domain/Page.ts"
+import type { Found, Page } from "../../domain/Page.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import { AllowedNetworks } from "../../domain/keys/AllowedIps.ts"
 import { ApiKey, type ValidKey } from "../../domain/keys/ApiKey.ts"
 import {
   ApiKeyRepository,
   type KeyChange,
   keyExpired,
+  type KeyFilter,
   type KeyGrant,
   keyLeaked,
   noCredits,
   keyNotFound,
   keyReplaced,
+  maxFilteredKeys,
   type KeyReplacement,
   type NewApiKey,
 } from "../../domain/keys/ApiKeyRepository.ts"
@@ -78,16 +81,17 @@ const makeInsert = (sql: SqlClient.SqlClient, limit: Limited.Limited, owner: Sta
   auditedTogether<WantedKey>(
     sql,
     `id text, name text, prefix text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
-      enabled boolean, permissions json, "externalId" text, metadata text, credits json, "orgId" text, "projectId" text,
+      enabled boolean, permissions json, "externalId" text, metadata text, "allowedIps" json,
+      credits json, "orgId" text, "projectId" text,
       "rowsAtMost" bigint`,
     sql`
       INSERT INTO api_keys (
         id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, external_id, metadata,
-        org_id, project_id
+        allowed_ips, org_id, project_id
       )
       SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
         ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions, "externalId",
-        metadata::json, ${owner}
+        metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, ${owner}
       WHERE ${limit.guard(sql`"rowsAtMost"`)}
       RETURNING id, org_id AS "orgId"`,
     insertCounters(sql),
@@ -183,25 +187,12 @@ export const layer = Layer.effect(
 
       disableLeaked: (hash, entryOf) => disableLeakedKey(sql, hash, entryOf),
 
-      list: (orgId, page, externalId) => {
-        // Only the index of external ids has the org and the order in this form (ADR 14). IS TRUE: as a join, a plan
-        // could begin with the orgs, and sort all keys of the external id.
-        const rows =
-          externalId === undefined
-            ? sql`SELECT * FROM api_keys WHERE org_id = ${orgId} AND ${hasOwner(sql)} AND ${afterCursor(sql, page)}`
-            : sql`
-              SELECT * FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND external_id = ${externalId}
-                AND id || '' > ${page.cursor ?? ""} AND (${hasOwner(sql)}) IS TRUE
-              ORDER BY id || '' LIMIT ${page.limit + 1}`
-        return pageOf(sql, page, sql`SELECT ${keyColumns(sql)} FROM (${rows}) AS api_keys`, "id", ["name"]).pipe(
-          decodeKeyPage,
-          orUnavailable,
-        )
-      },
+      list: (orgId, page, filter = {}) => listKeys(sql, orgId, page, filter),
 
-      exists: (orgId, keyId) =>
-        sql`SELECT 1 FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)}`.pipe(
-          Effect.map((rows) => rows.length > 0),
+      find: (orgId, keyId) =>
+        sql`SELECT ${keyColumns(sql)} FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)}`.pipe(
+          decodeKeys,
+          Effect.flatMap(([key]) => (key === undefined ? keyNotFound() : Effect.succeed(key))),
           orUnavailable,
         ),
 
@@ -226,6 +217,46 @@ export const layer = Layer.effect(
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
+/**
+ * Lists keys of an org. The first filter with an index chooses the keys to look at, the others are checked for each of
+ * them, so that they are bounded: no index fits every combination.
+ */
+const listKeys = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  page: Page,
+  { externalId, name, projectId, state }: KeyFilter,
+) {
+  const [indexed, ...others] = Object.entries({ external_id: externalId, name, project_id: projectId }).flatMap(
+    ([column, value]) => (value === undefined ? [] : [sql`${sql(column)} = ${value}`]),
+  )
+  if (state !== undefined) others.push(sql`${stateOfKey(sql)} = ${state}`)
+  // Only the indexes of the filters have the org and the order in this form (ADR 14).
+  const [keys, id] =
+    indexed === undefined
+      ? [sql`org_id = ${orgId} AND ${afterCursor(sql, page)}`, sql`id`]
+      : [sql`${isOfOrg(sql, orgId)} AND ${indexed} AND id || '' > ${page.cursor ?? ""}`, sql`id || ''`]
+  const [last] =
+    others.length === 0
+      ? []
+      : yield* sql<{ readonly id: string }>`
+          SELECT id FROM api_keys WHERE ${keys} ORDER BY ${id} OFFSET ${maxFilteredKeys - 1} LIMIT 1`
+  const checked = sql.and([...others, ...(last === undefined ? [] : [sql`${id} <= ${last.id}`])])
+  // IS TRUE: as a join, a plan could begin with the orgs, and sort all keys of the filter.
+  const rows = sql`
+    SELECT * FROM api_keys WHERE ${keys} AND ${checked} AND (${hasOwner(sql)}) IS TRUE
+    ORDER BY ${id} LIMIT ${page.limit + 1}`
+  const found = yield* decodeKeyPage(
+    pageOf(sql, page, sql`SELECT ${keyColumns(sql)} FROM (${rows}) AS api_keys`, "id", ["name"]),
+  )
+  return last === undefined ? found : { ...found, seenTo: last.id }
+}, orUnavailable)
+
+/** SQL: the state of a key. */
+const stateOfKey = (sql: SqlClient.SqlClient) =>
+  sql.literal(`CASE WHEN leaked_at IS NOT NULL THEN 'leaked' WHEN expires_at <= now() THEN 'expired'
+    WHEN enabled THEN 'valid' ELSE 'disabled' END`)
+
 interface OldKey {
   readonly leaked: boolean
   readonly counterId: string
@@ -240,13 +271,14 @@ const json = (value: unknown) => (value === null ? null : JSON.stringify(value))
 /** The columns to set. */
 const setsOf = (sql: SqlClient.SqlClient, change: KeyChange) => {
   const sets = []
-  const { enabled, expiresAt, externalId, metadata, name, permissions, rateLimit } = change
+  const { allowedIps, enabled, expiresAt, externalId, metadata, name, permissions, rateLimit } = change
   if (name !== undefined) sets.push(sql`name = ${name}`)
   if (enabled !== undefined) sets.push(sql`enabled = ${enabled}`)
   if (expiresAt !== undefined) sets.push(sql`expires_at = ${dateOrNull(expiresAt)}::timestamptz`)
   if (externalId !== undefined) sets.push(sql`external_id = ${externalId}::text`)
   if (metadata !== undefined) sets.push(sql`metadata = ${json(metadata)}::text::json`)
   if (permissions !== undefined) sets.push(sql`permissions = ${json(permissions)}::text::json`)
+  if (allowedIps !== undefined) sets.push(sql`allowed_ips = ${json(allowedIps)}::text::json`)
   if (rateLimit !== undefined) {
     sets.push(sql`rate_limit = ${rateLimit?.limit ?? null}::int, rate_window = ${rateLimit?.window ?? null}::int`)
   }
@@ -317,13 +349,14 @@ const disableLeakedKey = (
 /** The settings of the new key as SQL: those that are given, else those of the old key. */
 const newSettings = (sql: SqlClient.SqlClient, settings: SettingsChange) => {
   const json = (value: unknown) => sql`${value === null ? null : JSON.stringify(value)}::text::json`
-  const { enabled, externalId, metadata, permissions, rateLimit } = settings
+  const { allowedIps, enabled, externalId, metadata, permissions, rateLimit } = settings
   return sql.csv([
     // A leaked key is replaced by one that is enabled.
     enabled === undefined ? sql`enabled OR leaked_at IS NOT NULL` : sql`${enabled}::boolean`,
     permissions === undefined ? sql`permissions` : json(permissions),
     externalId === undefined ? sql`external_id` : sql`${externalId}::text`,
     metadata === undefined ? sql`metadata` : json(metadata),
+    allowedIps === undefined ? sql`allowed_ips` : json(allowedIps),
     ...(rateLimit === undefined
       ? [sql`rate_limit`, sql`rate_window`]
       : [sql`${rateLimit?.limit ?? null}::int`, sql`${rateLimit?.window ?? null}::int`]),
@@ -365,7 +398,7 @@ const rotateKey = (
     yield* sql`
       INSERT INTO api_keys (
         id, org_id, project_id, name, prefix, hash, created_at, expires_at, counter_id,
-        enabled, permissions, external_id, metadata, rate_limit, rate_window
+        enabled, permissions, external_id, metadata, allowed_ips, rate_limit, rate_window
       )
       SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
         ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
@@ -459,7 +492,7 @@ const keyColumns = (sql: SqlClient.SqlClient) =>
     id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
     last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", replaced_by AS "replacedBy",
     coalesce(permissions, '[]') AS permissions,
-    external_id AS "externalId", metadata, ${limitColumns}`)
+    external_id AS "externalId", metadata, allowed_ips AS "allowedIps", ${limitColumns}`)
 
 const toKey = ({ counter, ...row }: typeof Row.Type): ApiKey => {
   if (counter === null) return { ...row, credits: null }
@@ -484,7 +517,7 @@ const decodeKeyPage = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) 
 const grantColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
     encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name, enabled,
-    expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata,
+    expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata, allowed_ips AS "allowedIps",
     coalesce(counter_id, id) AS "counterId", ${limitColumns}`)
 
 /** A row of a look-up. Not decoded with a schema: it is on the path of each look-up. */
@@ -496,6 +529,7 @@ interface GrantRow extends ValidKey {
   readonly permissions: ReadonlyArray<string> | null
   readonly externalId: string | null
   readonly metadata: Metadata | null
+  readonly allowedIps: ReadonlyArray<string> | null
   readonly counterId: string
   readonly rateLimit: RateLimit | null
   readonly counter: typeof Counter.Type | null
@@ -519,6 +553,7 @@ const toGrant = (row: GrantRow): KeyGrant => ({
     row.permissions === null || row.permissions.length === 0 ? noPermissions : new PermissionSet(row.permissions),
   externalId: row.externalId,
   metadata: row.metadata,
+  allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
   limits: limitsOf(row),
 })
 

@@ -58,9 +58,9 @@ const lookUpBatchSize = 256
 const textPerKey = 512
 
 /** The keys that a key counts as: one, and more for long settings. */
-const weightOf = ({ metadata, permissions }: KeyGrant) => {
-  if (metadata === null && permissions.list.length === 0) return 1
-  const text = JSON.stringify([metadata, permissions.list]).length
+const weightOf = ({ allowedIps, metadata, permissions }: KeyGrant) => {
+  if (metadata === null && permissions.list.length === 0 && allowedIps === null) return 1
+  const text = JSON.stringify([metadata, permissions.list, allowedIps?.list]).length
   return 1 + Math.floor(text / textPerKey)
 }
 

@@ -28,7 +28,7 @@ const shown = Schema.encodeSync(ApiKey)
 /** The fields of a key without settings. */
 export const unset = {
   ...{ lastUsedAt: null, enabled: true, leakedAt: null, replacedBy: null, permissions: [] },
-  ...{ externalId: null, metadata: null, credits: null },
+  ...{ externalId: null, metadata: null, allowedIps: null, credits: null },
 }
 const idOf = ({ id }: ApiKey) => id
 const iso = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
@@ -58,7 +58,8 @@ export const apiKeys = (it: It) => {
       const repository = yield* ApiKeyRepository
       const { orgId, project } = yield* insertTenant
       const { projectId } = project
-      for (const [i, name] of awkwardTexts.entries()) {
+      for (const [i, text] of awkwardTexts.entries()) {
+        const name = text.slice(0, 255).toWellFormed()
         const rateLimit = i % 2 === 0 ? { limit: 1_000_000 - i, window: 86_400 } : null
         const key = yield* newKey({ name, expiresAt: i % 2 === 0 ? null : at(i), rateLimit })
         const ofProject = i % 3 === 0

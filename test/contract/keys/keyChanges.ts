@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect, Schema } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { ApiKey } from "#src/domain/keys/ApiKey.ts"
-import { ApiKeyRepository, type KeyChange } from "#src/domain/keys/ApiKeyRepository.ts"
+import { ApiKeyRepository, type KeyChange, type KeyFilter, type NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
 import { defaultSettings, type KeySettings } from "#src/domain/keys/KeySettings.ts"
 import { grantOf, listOf, unset } from "./apiKeys.ts"
 import type { It } from "../support.ts"
@@ -10,8 +10,10 @@ import {
   assertPages,
   at,
   awkwardTexts,
+  everyOrg,
   failureOf,
   insertOrg,
+  insertTenant,
   itemsOf,
   newEntry,
   newId,
@@ -31,6 +33,7 @@ const settings: KeySettings = {
   permissions: ["a.b", "c.*"],
   externalId: awkwardTexts[1]!.slice(0, 255),
   metadata: { text: awkwardTexts[0], zero: "\u0000", half: "\ud800", nested: [{ a: null }, 1.5] },
+  allowedIps: ["203.0.113.7", "2001:db8::/32"],
   rateLimit: { limit: 1_000_000, window: 86_400 },
   credits: { remaining: 10 ** 12, refill: { amount: 10 ** 12, every: "month" } },
 }
@@ -59,8 +62,9 @@ export const keyChanges = (it: It) => {
       const { createdAt, expiresAt, id, name, prefix } = key
       const row = { ...record, id, name, prefix, createdAt, expiresAt, projectId: null }
       assert.deepStrictEqual((yield* listOf(orgId))[0], shown(row))
-      const { limits, permissions, ...grant } = yield* fullGrant(key.hash)
+      const { allowedIps, limits, permissions, ...grant } = yield* fullGrant(key.hash)
       assert.deepStrictEqual(permissions.list, settings.permissions)
+      assert.deepStrictEqual(allowedIps?.list, settings.allowedIps)
       assert.deepInclude(grant, { enabled: false, name, externalId: settings.externalId, metadata: settings.metadata })
       assert.deepStrictEqual(limits, { counterId: id, version: 0, rateLimit: settings.rateLimit, hasCredits: true })
     }),
@@ -85,8 +89,8 @@ export const keyChanges = (it: It) => {
           { expiresAt: null, externalId: null },
         ],
         [
-          { metadata: null, permissions: [] },
-          { metadata: null, permissions: [] },
+          { metadata: null, permissions: [], allowedIps: null },
+          { metadata: null, permissions: [], allowedIps: null },
         ],
         [{ rateLimit: null }, { rateLimit: null }],
         // Seen failing: the refill was gone.
@@ -129,10 +133,10 @@ export const keyChanges = (it: It) => {
         [own.orgId, yield* newId],
       ] as const) {
         assert.strictEqual(yield* failureOf(repository.update(orgId, id, { name: "x" }, newEntry())), noSuchKey)
-        assert.isFalse(yield* repository.exists(orgId, id))
+        assert.strictEqual(yield* failureOf(repository.find(orgId, id)), noSuchKey)
       }
       assert.strictEqual((yield* listOf(own.orgId))[0]!.name, key.name)
-      assert.isTrue(yield* repository.exists(own.orgId, key.id))
+      assert.strictEqual((yield* repository.find(own.orgId, key.id)).id, key.id)
     }),
   )
 
@@ -147,11 +151,58 @@ export const keyChanges = (it: It) => {
         if (externalId === "one") ids.push(id)
       }
       yield* assertPages(
-        (page) => repository.list(own.orgId, page, "one"),
+        (page) => repository.list(own.orgId, page, { externalId: "one" }),
         ({ id }) => id,
         ids,
       )
-      assert.deepStrictEqual((yield* repository.list(own.orgId, { limit: 5 }, "three")).items, [])
+      assert.deepStrictEqual((yield* repository.list(own.orgId, { limit: 5 }, { externalId: "three" })).items, [])
+    }),
+  )
+
+  it.effect("keys: list by name, project and state, and by all together", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const [own, foreign] = [yield* insertTenant, yield* insertTenant]
+      const { projectId } = own.project
+      yield* insertKey(foreign.orgId, { name: "a" })
+      const insert = Effect.fnUntraced(function* (settings: Partial<NewApiKey>, ofProject = false) {
+        const key = yield* newKey(settings)
+        if (ofProject) yield* repository.insertForProject(everyOrg, projectId, key, newEntry())
+        else yield* repository.insertForOrg(own.orgId, key, newEntry())
+        return key
+      })
+      const past = DateTime.makeUnsafe("2001-01-01T00:00:00Z")
+      const future = DateTime.makeUnsafe("2999-01-01T00:00:00Z")
+      const a = yield* insert({ name: "a", expiresAt: future }, true)
+      const b = yield* insert({ name: "a", enabled: false, externalId: "c" }, true)
+      const c = yield* insert({ name: "a", enabled: false, expiresAt: past })
+      const d = yield* insert({ name: "A", externalId: "c" }, true)
+      const e = yield* insert({ name: "a", expiresAt: past }, true)
+      yield* repository.disableLeaked(e.hash, () => Effect.succeed(newEntry()))
+      const cases: ReadonlyArray<readonly [KeyFilter, ReadonlyArray<{ readonly id: string }>]> = [
+        [{}, [a, b, c, d, e]],
+        [{ name: "a" }, [a, b, c, e]],
+        [{ projectId }, [a, b, d, e]],
+        [{ projectId: foreign.project.projectId }, []],
+        [{ state: "valid" }, [a, d]],
+        [{ state: "disabled" }, [b]],
+        [{ state: "expired" }, [c]],
+        [{ state: "leaked" }, [e]],
+        [{ name: "a", projectId }, [a, b, e]],
+        [{ externalId: "c", name: "a" }, [b]],
+        [{ externalId: "c", name: "A", projectId, state: "valid" }, [d]],
+        [{ externalId: "c", name: "A", projectId, state: "expired" }, []],
+      ]
+      for (const [filter, keys] of cases) {
+        const ids = keys.map(({ id }) => id)
+        yield* assertPages(
+          (page) => repository.list(own.orgId, page, filter),
+          ({ id }) => id,
+          ids,
+        )
+      }
+      assert.deepStrictEqual((yield* repository.find(own.orgId, d.id)).externalId, "c")
+      assert.strictEqual(yield* failureOf(repository.find(foreign.orgId, d.id)), noSuchKey)
     }),
   )
 

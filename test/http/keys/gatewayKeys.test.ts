@@ -51,6 +51,49 @@ for (const [name, environment] of [
       }),
     )
 
+    it.effect("allowed addresses: outside of them, and without an address, is a 403, from memory too", () =>
+      Effect.gen(function* () {
+        const { create, get, path, update, validate } = yield* makeOrg
+        const allowedIps = ["203.0.113.0/24", "2001:db8::/32", "198.51.100.7"]
+        const { id, key } = yield* create({ allowedIps, permissions: ["a"], credits: { remaining: 1_000 } })
+        const statuses = Effect.forEach(
+          ["203.0.113.9", "::ffff:203.0.113.9", "2001:db8:1::2", "198.51.100.7"].flatMap((ip) => [ip, ip]),
+          (clientIp) => Effect.map(validate(key!, { clientIp }), ({ status }) => status),
+        )
+        expect(yield* statuses).toEqual(Array.from({ length: 8 }, () => 200))
+        const refused = { status: 403, code: "ip_not_allowed" }
+        for (const clientIp of ["203.0.114.1", "2001:db9::", "198.51.100.8", "::203.0.113.9"]) {
+          expect(yield* validate(key!, { clientIp, permissions: ["b"] }), clientIp).toMatchObject(refused)
+        }
+        expect((yield* validate(key!)).error).toContain("clientIp")
+        for (const clientIp of ["", "x", "1.2.3", "1.2.3.4/32", "fe80::1%eth0", 1, null]) {
+          expect(yield* validate(key!, { clientIp }), `${clientIp}`).toMatchObject({ status: 400 })
+        }
+        // Refusals take nothing.
+        const last = yield* validate(key!, { clientIp: "203.0.113.1", details: true })
+        expect(last).toMatchObject({ status: 200, credits: 991 })
+        expect((yield* update(id!, { allowedIps: ["10.0.0.1"] })).json).toMatchObject({ allowedIps: ["10.0.0.1"] })
+        expect(yield* validate(key!, { clientIp: "203.0.113.1" })).toMatchObject(refused)
+        expect((yield* validate(key!, { clientIp: "10.0.0.1" })).status).toBe(200)
+        yield* update(id!, { allowedIps: null })
+        expect((yield* validate(key!)).status).toBe(200)
+        expect(yield* get(`${path}/${id}`)).toMatchObject({ id, allowedIps: null, permissions: ["a"] })
+        const many = Array.from({ length: 101 }, () => "10.0.0.1")
+        for (const bad of [
+          [],
+          ["10.0.0.1/8"],
+          ["10.0.0.0/33"],
+          ["::/129"],
+          ["01.2.3.4"],
+          ["a.example"],
+          many,
+          "1.2.3.4",
+        ]) {
+          expect((yield* update(id!, { allowedIps: bad })).status, JSON.stringify(bad)).toBe(400)
+        }
+      }),
+    )
+
     it.effect("credits: are taken by cost until they are exhausted, and cost 0 always passes", () =>
       Effect.gen(function* () {
         const { create, get, path, validate } = yield* makeOrg

@@ -94,6 +94,7 @@ const table: Record<OperationName, Row> = {
   deleteKey: management,
   rotateKey: management,
   updateKey: management,
+  getKey: management,
   keyUsage: management,
   orgUsage: management,
   listAudit: management,

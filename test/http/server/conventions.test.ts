@@ -60,7 +60,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       const project =
         "createdAt,currentDeploymentId,defaultBranch,hostOwner,hostRepo,name,orgId,projectId,subdomain,updatedAt"
       const record =
-        "createdAt,credits,enabled,expiresAt,externalId,id,lastUsedAt,leakedAt,metadata,name,permissions,prefix," +
+        "allowedIps,createdAt,credits,enabled,expiresAt,externalId,id,lastUsedAt,leakedAt,metadata,name,permissions,prefix," +
         "projectId,rateLimit,replacedBy"
       const fields: Partial<Record<OperationName, string>> = {
         createProjectKey: "id,key,name,prefix",
@@ -69,6 +69,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         deleteKey: "deleted",
         rotateKey: "id,key,name,prefix",
         updateKey: record,
+        getKey: record,
         keyUsage: "usage",
         orgUsage: "usage",
         listAudit: "entries,nextCursor",
@@ -623,7 +624,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       }
       for (const [path, allow] of [
         ["/api/v0/keys/validate", "POST"],
-        [`/api/v0/orgs/${ids.orgId}/keys/${ids.id}`, "PATCH, DELETE"],
+        [`/api/v0/orgs/${ids.orgId}/keys/${ids.id}`, "GET, HEAD, PATCH, DELETE"],
         // /api/v0/orgs/{orgId} matches it too, and has more methods.
         ["/api/v0/orgs/active", "GET, HEAD"],
         ["/docs", "GET, HEAD"],

@@ -32,7 +32,9 @@ const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
     ...{ name: "gäteway", permissions: ["a.*", "b"], externalId: "é", metadata: { plan: "pro", n: [1.5, null] } },
     ...{ expiresAt: "2999-01-01T00:00:00Z" },
   })
+  const restricted = yield* create(`/orgs/${orgId}/keys`, { name: "restricted", allowedIps: ["10.0.0.0/8"] })
   return {
+    restricted: restricted["key"]!,
     gateway: gateway["key"]!,
     org: org["key"]!,
     project: project["key"]!,
@@ -43,7 +45,7 @@ const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
 })
 type Keys = Effect.Success<ReturnType<typeof world>>
 
-const good = oneOf<keyof Keys>("org", "project", "gateway")
+const good = oneOf<keyof Keys>("org", "project", "gateway", "restricted")
 const named = weighted<string>([1, good], [1, oneOf<keyof Keys>("administrator", "deleted", "none")])
 const cases = Arbitrary.all({
   key: weighted<string>([2, good], [1, named], [1, text]),
@@ -59,6 +61,7 @@ const cases = Arbitrary.all({
       oneOf(
         ...['{"key":?,"details":true}', '{"key":?,"details":false,"cost":0}', '{"key":?,"permissions":["a.b","b"]}'],
         ...['{"details":true,"permissions":["a.c"],"cost":1000000,"key":?}', '{"key":?,"permissions":["c","a.b"]}'],
+        ...['{"key":?,"clientIp":"10.1.2.3"}', '{"key":?,"clientIp":"::1"}', '{"key":?,"clientIp":"x"}'],
         ...['{"key":?,"permissions":[]}', '{"key":?,"permissions":["A"]}', '{"key":?,"permissions":null}'],
         ...['{"key":?,"cost":-1}', '{"key":?,"cost":1.5}', '{"key":?,"cost":1e400}', '{"key":?,"details":1}'],
       ),

@@ -450,7 +450,8 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
   const credential = (stage: string) => createHash("md5").update(stage).digest("hex")
   const session = { orgId, hash, createdAt: now, expiresAt: plus(now, 60) }
   const byStage = ["one", "two"].flatMap((stage): ReadonlyArray<Act> => [
-    [`keys.list of external id ${stage}`, 20, keys.list(orgId, page, stage)],
+    [`keys.list of external id ${stage}`, 20, keys.list(orgId, page, { externalId: stage })],
+    [`keys.list of name ${stage}`, 20, keys.list(orgId, page, { name: stage })],
     [`deployments.list of branch ${stage}`, 20, deployments.list(oneOrg(orgId), projectId, { ...page, branch: stage })],
     [
       `deployments.list of preview ${stage}`,
@@ -469,7 +470,10 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     ["keys.insert", 10, Effect.flatMap(newKey(), (key) => keys.insertForOrg(orgId, key, newEntry()))],
     ["keys.update", 10, Effect.ignore(keys.update(orgId, id("k"), { rateLimit: null }, newEntry()))],
     ["keys.remove", 10, Effect.ignore(keys.remove(orgId, id("k"), newEntry()))],
-    ["keys.exists", 1, keys.exists(orgId, id("k"))],
+    ["keys.find", 3, Effect.ignore(keys.find(orgId, id("k")))],
+    ["keys.list of a project", 20, keys.list(orgId, page, { projectId })],
+    ["keys.list of a project and a state", 2_000, keys.list(orgId, page, { projectId, state: "disabled" })],
+    ["keys.list of a state", 2_000, keys.list(orgId, page, { state: "disabled" })],
     ["keys.findByHashes", 2, keys.findByHashes([hash, credential(`${orgId}00000001`)])],
     ["keys.touch", 10, keys.touch(new Map([[id("k"), later]]))],
     ["usages.find of a key", 20, usages.find(orgId, id("k"), { from: 1, to: 200, every: 24 })],

@@ -8,7 +8,7 @@ import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 
 const grant: KeyGrant = {
   ...{ keyId: "key", orgId: "org", projectId: "", name: "k", enabled: true, expiresAt: null },
-  ...{ permissions: noPermissions, externalId: null, metadata: null, limits: null },
+  ...{ permissions: noPermissions, externalId: null, metadata: null, allowedIps: null, limits: null },
 }
 
 /** A cache with a stream of notifications, and a database that counts its queries. */

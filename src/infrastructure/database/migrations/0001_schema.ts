@@ -122,6 +122,7 @@ const keys = Effect.gen(function* () {
       permissions json,
       external_id text COLLATE "C",
       metadata json,
+      allowed_ips json,
       rate_limit integer,
       rate_window integer,
       counter_id text COLLATE "C",
@@ -135,6 +136,10 @@ const keys = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX api_keys_by_external_id ON api_keys ((org_id || ''), external_id, (id || ''))
     WHERE external_id IS NOT NULL`
+  yield* sql`CREATE INDEX api_keys_by_name ON api_keys ((org_id || ''), name, (id || ''))`
+  yield* sql`
+    CREATE INDEX api_keys_by_project ON api_keys ((org_id || ''), project_id, (id || ''))
+    WHERE project_id IS NOT NULL`
   yield* sql`CREATE INDEX api_keys_by_counter ON api_keys (org_id, counter_id) WHERE counter_id IS NOT NULL`
 
   // Limits, and what is taken of them. Created with the first limit of a key; then rate_limit and rate_window count
@@ -680,7 +685,10 @@ const statistics = Effect.gen(function* () {
   yield* sql`ALTER TABLE jobs ALTER COLUMN workflow SET (n_distinct = 100)`
   // The same for an expression: without statistics, the planner assumes that an org or a project has a two-hundredth of
   // all rows.
-  for (const index of ["api_keys_by_external_id", "deployments_by_branch", "deployments_by_preview"]) {
+  for (const index of [
+    ...["api_keys_by_external_id", "api_keys_by_name", "api_keys_by_project"],
+    ...["deployments_by_branch", "deployments_by_preview"],
+  ]) {
     yield* sql`ALTER INDEX ${sql(index)} ALTER COLUMN 1 SET STATISTICS 0`
   }
 })
