@@ -44,8 +44,8 @@ export interface KeyFilter {
 }
 
 /**
- * How many keys one page of a list with two filters, or with a state, looks at. Such a page can have fewer keys than its
- * limit, and even none, while others follow.
+ * How many keys one page of a list with two filters, or with a state, looks at. Such a page can have fewer keys than
+ * its limit, and even none, while others follow.
  */
 export const maxFilteredKeys = 2_000
 
