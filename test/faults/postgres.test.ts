@@ -61,6 +61,36 @@ describe.concurrent("faults of PostgreSQL", () => {
     }),
   )
 
+  it.live("a dump and a forgotten transaction: no vacuum, and no lock of a whole table", () =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres()
+      const { acts, through } = yield* watched(url)
+      const holders = yield* Scope.make()
+      const hold = (statement: string) =>
+        Effect.gen(function* () {
+          const connection = yield* PgConnection.make({ url: Redacted.make(url) }).pipe(Scope.provide(holders))
+          yield* connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ")
+          yield* connection.query(statement)
+        })
+      // What pg_dump locks, for as long as it runs.
+      const lockAll = `DO $$ DECLARE t regclass; BEGIN
+        FOR t IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') LOOP
+          EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', t);
+        END LOOP; END $$`
+      yield* through({
+        name: "no vacuum",
+        begin: Effect.andThen(hold("SELECT count(*) FROM events"), hold(lockAll)),
+        lasts: "30 seconds",
+        end: Scope.close(holders, Exit.void),
+        ready: 200,
+      })
+      assert.deepStrictEqual(
+        acts.filter(({ status }) => status >= 500),
+        [],
+      )
+    }),
+  )
+
   it.live("no connections left", () =>
     Effect.gen(function* () {
       const { url } = yield* makePostgres("max_connections=20")
