@@ -440,7 +440,7 @@ const requeue = (
       SELECT first.id FROM (${first}) AS first WHERE EXISTS (SELECT FROM endpoint)
     ), held AS (
       SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes
-      FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
+      FROM (SELECT * FROM head ORDER BY id) AS head
       CROSS JOIN LATERAL (
         SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
         WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE

@@ -199,7 +199,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lanes, orgs }: Reads) 
       SELECT head.* FROM open_orgs o CROSS JOIN LATERAL (
         SELECT head.* FROM (
           SELECT l.lane, l.since, ${laneSlots} AS slots, coalesce(w.ordered, false) AS ordered
-          FROM (SELECT * FROM looked WHERE org_id = o.org_id ORDER BY turn OFFSET 0) l
+          FROM (SELECT * FROM looked WHERE org_id = o.org_id ORDER BY turn) l
           ${endpointOfLane(sql)} WHERE ${laneSlots} > 0
         ) AS l
         CROSS JOIN LATERAL (

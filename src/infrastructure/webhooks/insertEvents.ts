@@ -42,7 +42,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
       ) AS w
     ), endpoints AS MATERIALIZED (
       SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane", at: sql`(SELECT min(at) FROM event)` })} AS last FROM (
-        SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint OFFSET 0
+        SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint
       ) AS c
       CROSS JOIN LATERAL (
         SELECT id, active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints

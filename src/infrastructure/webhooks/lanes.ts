@@ -37,7 +37,7 @@ export const cancelBatch = (
         WHERE p.lane = l.lane AND p.delivery_id > ${doneTo} ORDER BY p.delivery_id LIMIT ${limit}
       ) AS p LIMIT ${limit}
     ), held AS (
-      SELECT head.* FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
+      SELECT head.* FROM (SELECT * FROM head ORDER BY id) AS head
       CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = head.id FOR NO KEY UPDATE) AS d
     ), gone AS (
       -- Arrays in place of joins: a join that was planned for a small table reads the whole table.
