@@ -87,9 +87,9 @@ export interface Link {
   cutAtNotify: number
 }
 
-/** A good link, as in one data centre. */
-export const goodLink = (): Link => ({
-  delayMillis: 1,
+/** A link that nothing is wrong with. */
+export const goodLink = (delayMillis: number): Link => ({
+  delayMillis,
   silentUntil: 0,
   refusedUntil: 0,
   cutAtCommit: 0,
@@ -305,6 +305,8 @@ interface Prepared {
   readonly known: number
 }
 
+const isChange = /\b(INSERT|UPDATE|DELETE)\b/
+
 /** The engine's clock stands still while a statement runs, so a sleep would not end. */
 const withoutSleep = (sql: string) => sql.replace(/pg_sleep\([\d.]+\)/, "pg_sleep(0)")
 
@@ -477,7 +479,8 @@ export class SimulatedDatabase {
 
   #run(session: Session, statement: Buffer) {
     const { bytes, known, parsed, texts } = session.prepare(statement)
-    const isCommit = texts.some((text) => text === "COMMIT")
+    // A change outside of a transaction is one.
+    const isCommit = texts.some((text) => text === "COMMIT" || (!session.inTransaction && isChange.test(text)))
     const cut = isCommit && session.link.cutAtCommit > 0 && this.dice.chance(session.link.cutAtCommit)
     if (cut && this.dice.chance(0.5)) return session.cut("before COMMIT arrives")
     const answer: Array<Buffer> = Array.from({ length: known }, () => frame(PARSE_COMPLETE))

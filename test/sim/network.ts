@@ -51,9 +51,12 @@ export class Receivers {
       body,
     })
     const quick = dice.int(1, 40)
+    // Every receiver fails now and then.
+    if (manner === "fails" || (manner === "well" && dice.chance(0.03))) {
+      return { there: quick, back: quick, answer: answer(dice.pick([500, 502, 503, 404])) }
+    }
     if (manner === "well") return { there: quick, back: quick, answer: answer(dice.pick([200, 202, 204])) }
     if (manner === "slow") return { there: quick, back: dice.int(500, 14_000), answer: answer(200) }
-    if (manner === "fails") return { there: quick, back: quick, answer: answer(dice.pick([500, 502, 503, 404])) }
     if (manner === "busy") {
       return { there: quick, back: quick, answer: answer(429, { "retry-after": String(dice.int(1, 90)) }) }
     }

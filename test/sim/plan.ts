@@ -95,6 +95,8 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
   const used: Record<string, number> = {}
   for (const name of names)
     used[name] = dice.chance(0.25) || (isLong && minutely.has(name)) ? 0 : weights[name] * (0.3 + dice.next())
+  // Half of the runs look closely at a few operations, which then meet each other.
+  if (dice.chance(0.5)) for (let n = dice.int(1, 3); n > 0; n--) used[dice.pick(names)]! *= 8
   const perMinute = dice.pick([40, 100, 200])
   const operations = Array.from({ length: Math.ceil((busyMillis / 60_000) * perMinute) }, () => ({
     at: anyTime(),
@@ -107,8 +109,9 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
     kinds.length === 0
       ? []
       : Array.from({ length: dice.int(1, Math.ceil(busyMillis / 8_000)) }, () => {
-          // Pauses find most.
-          const kind = kinds.includes("pause") && dice.chance(0.3) ? "pause" : dice.pick(kinds)
+          // Pauses find most, and there are many receivers.
+          const often = dice.pick(["pause", "receiver"] as const)
+          const kind = kinds.includes(often) && dice.chance(0.4) ? often : dice.pick(kinds)
           return {
             at: anyTime(),
             kind,

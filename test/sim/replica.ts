@@ -71,12 +71,14 @@ export interface Surroundings {
   readonly database: SimulatedDatabase
   readonly receivers: Receivers
   readonly issuers: Issuers
+  /** How long each way to the database takes at most, in milliseconds, while nothing is wrong. */
+  readonly linkMillis: number
 }
 
 /** One process of the service: the production layers over a simulated network, database, clock and chance. */
 export class Replica {
   readonly name: string
-  readonly link: Link = goodLink()
+  readonly link: Link
   readonly clock: ClockError
   readonly #around: Surroundings
   #actor: Actor | undefined
@@ -88,6 +90,12 @@ export class Replica {
     this.#around = around
     this.name = name
     this.clock = clock
+    this.link = goodLink(around.linkMillis)
+  }
+
+  /** Nothing is wrong with its connections any more. */
+  mend() {
+    Object.assign(this.link, goodLink(this.#around.linkMillis))
   }
 
   get isUp() {

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { readFile } from "node:fs/promises"
 import { fileURLToPath } from "node:url"
-import { goodLink, SimulatedDatabase } from "./database.ts"
+import { SimulatedDatabase } from "./database.ts"
 import type { Fault, History, Removed, Violation } from "./history.ts"
 import { Issuers, type Manner, Receivers } from "./network.ts"
 import { judge, queries } from "./oracle/judge.ts"
@@ -75,6 +75,8 @@ const surroundingsOf = (world: World, database: SimulatedDatabase) => ({
   database,
   receivers: new Receivers(world),
   issuers: new Issuers(),
+  // One data centre, or several.
+  linkMillis: world.dice.pick([1, 1, 5, 20]),
 })
 
 /** Runs a plan and judges what happened. The same plan has the same outcome; only the real time differs. */
@@ -186,7 +188,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
   receivers.calmDown()
   issuers.isDown = false
   for (const replica of replicas) {
-    Object.assign(replica.link, goodLink())
+    replica.mend()
     replica.resume()
     if (replica.state === "dead") replica.start()
   }
@@ -268,7 +270,14 @@ const happen = (
   { kind, seed }: PlannedFault,
   end: number,
   replica: Replica,
-  { clients, database, issuers, receivers, world }: ReturnType<typeof surroundingsOf> & { readonly clients: Clients },
+  {
+    clients,
+    database,
+    issuers,
+    linkMillis,
+    receivers,
+    world,
+  }: ReturnType<typeof surroundingsOf> & { readonly clients: Clients },
 ) => {
   const dice = new Dice(seed)
   const millis = end - world.now
@@ -308,7 +317,7 @@ const happen = (
       return world.after(millis, () => void (link.cutAtNotify = 0))
     case "slow database":
       link.delayMillis = dice.pick([50, 400, 3_000])
-      return world.after(millis, () => void (link.delayMillis = 1))
+      return world.after(millis, () => void (link.delayMillis = linkMillis))
     case "receiver": {
       const urls = clients.tenants.flatMap(({ callbacks, endpoints }) => [
         ...endpoints.map((one) => one.url),

@@ -14,6 +14,7 @@ export const weights = {
   rotateKey: 1,
   deleteKey: 2,
   revokeKey: 2,
+  exhaust: 0.5,
   createEndpoint: 2,
   updateEndpoint: 1,
   deleteEndpoint: 0.5,
@@ -27,9 +28,9 @@ export const weights = {
   retryDelivery: 0.7,
   recover: 0.5,
   createOrgs: 0.3,
-  deleteOrg: 0.3,
+  deleteOrg: 0.5,
   createProject: 1,
-  deleteProject: 0.3,
+  deleteProject: 0.7,
   register: 2,
   promote: 0.7,
   portal: 0.7,
@@ -43,6 +44,7 @@ interface KnownKey {
   readonly id: string
   readonly key: string
   readonly isLimited: boolean
+  readonly projectId: string | undefined
 }
 
 /** What the clients of one tenant know of it. Its name is in every text that it sends. */
@@ -322,7 +324,8 @@ const createKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
           { name, ...settings, projectId },
           true,
         )
-  if (done.status === 200) tenant.keys.push({ id: done.body.id, key: done.body.key, isLimited: limit !== undefined })
+  const { id, key } = done.body ?? {}
+  if (done.status === 200) tenant.keys.push({ id, key, isLimited: limit !== undefined, projectId })
 })
 
 /** Validates a key, as a gateway does. */
@@ -340,24 +343,62 @@ const validateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dic
   yield* Effect.all(uses, { concurrency: dice.pick([1, 4]), discard: true })
 })
 
-/** A key is deleted or disabled while some use it, and is used for a while longer. */
-const revokeKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
-  const known = oneOf(dice, tenant.keys)
-  if (known === undefined) return
+/** A key ends while some use it, and is used for a while longer. */
+const whileUsed = Effect.fnUntraced(function* (
+  clients: Clients,
+  tenant: Tenant,
+  dice: Dice,
+  known: KnownKey,
+  end: Effect.Effect<unknown>,
+) {
   const use = (millis: number) => Effect.delay(validate(clients, tenant, dice, known), millis)
   // Now and then no replica has it in memory.
   if (dice.chance(0.6)) yield* Effect.replicateEffect(validate(clients, tenant, dice, known), 6)
-  const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
-  const keyId = known.id
-  const revoke = dice.chance(0.7)
-    ? clients.admin(dice, "deleteKey", tenant, "DELETE", path, undefined, { keyId })
-    : clients.admin(dice, "updateKey", tenant, "PATCH", path, { enabled: false }, { keyId, enabled: false })
-  const near = Array.from({ length: 8 }, () => use(dice.int(0, 12)))
+  const near = Array.from({ length: 8 }, () => use(dice.int(0, 30)))
   const later = Array.from({ length: 12 }, () => use(dice.int(100, 26_000)))
-  yield* Effect.all([Effect.delay(revoke, dice.int(2, 8)), ...near, ...later], {
+  yield* Effect.all([Effect.delay(end, dice.int(2, 20)), ...near, ...later], {
     concurrency: "unbounded",
     discard: true,
   })
+})
+
+const revokeKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(dice, tenant.keys)
+  if (known === undefined) return
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
+  const keyId = known.id
+  const end = dice.chance(0.7)
+    ? clients.admin(dice, "deleteKey", tenant, "DELETE", path, undefined, { keyId })
+    : clients.admin(dice, "updateKey", tenant, "PATCH", path, { enabled: false }, { keyId, enabled: false })
+  yield* whileUsed(clients, tenant, dice, known, end)
+})
+
+/** A key with more credits than a replica leases at once is used up, also after a pause, or a change of its credits. */
+const exhaust: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const name = clients.name(tenant, "key")
+  const credits = { remaining: 150 }
+  const path = `/api/v0/orgs/${tenant.orgId}/keys`
+  const made = yield* clients.admin(dice, "createKey", tenant, "POST", path, { name, credits }, { name, credits }, true)
+  if (made.status !== 200) return
+  const { id, key } = made.body
+  const known = { id, key, isLimited: true, projectId: undefined }
+  const use = (times: number) =>
+    Effect.all(
+      Array.from({ length: times }, () => validate(clients, tenant, dice, known)),
+      { concurrency: 8 },
+    )
+  yield* use(dice.int(20, 100))
+  yield* Effect.sleep(dice.pick([0, 3_000, 20_000]))
+  if (dice.chance(0.5)) {
+    const change = { credits: { remaining: 110 } }
+    yield* clients.admin(dice, "updateKey", tenant, "PATCH", `${path}/${id}`, change, { keyId: id, ...change })
+    yield* use(20)
+    yield* Effect.sleep(11_000)
+    return yield* use(130)
+  }
+  yield* use(dice.int(60, 100))
+  yield* Effect.sleep(dice.pick([0, 20_000]))
+  yield* use(60)
 })
 
 const updateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -392,7 +433,12 @@ const rotateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
     { keyId: known.id, overlapSeconds },
     true,
   )
-  if (done.status === 200) tenant.keys.push({ id: done.body.id, key: done.body.key, isLimited: known.isLimited })
+  if (done.status !== 200) return
+  tenant.keys.push({ ...known, id: done.body.id, key: done.body.key })
+  if (dice.chance(0.4)) {
+    const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
+    yield* clients.admin(dice, "deleteKey", tenant, "DELETE", path, undefined, { keyId: known.id })
+  }
 })
 
 const changeLimits: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -571,14 +617,10 @@ const work: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
     if (dice.chance(0.1)) continue
     if (dice.chance(0.7)) {
       const result = { mark: clients.name(tenant, "result") }
-      yield* clients.own(
-        dice,
-        "complete",
-        tenant,
-        "jobs/complete",
-        { job_id, attempt, result },
-        { jobId, attempt, result },
-      )
+      const report = { job_id, attempt, result }
+      const complete = clients.own(dice, "complete", tenant, "jobs/complete", report, { jobId, attempt, result })
+      yield* complete
+      if (dice.chance(0.15)) yield* complete
     } else {
       const retry = dice.chance(0.5)
       const error = clients.name(tenant, "error")
@@ -737,7 +779,9 @@ const deleteOrg: Operation = Effect.fnUntraced(function* (clients, _tenant, dice
   if (tenant === undefined) return
   tenant.isDeleted = true
   const orgId = tenant.orgId
-  yield* clients.admin(dice, "deleteOrg", tenant, "DELETE", `/api/v0/orgs/${orgId}`, undefined, { orgId })
+  const end = clients.admin(dice, "deleteOrg", tenant, "DELETE", `/api/v0/orgs/${orgId}`, undefined, { orgId })
+  const known = oneOf(dice, tenant.keys)
+  yield* known === undefined ? end : whileUsed(clients, tenant, dice, known, end)
 })
 
 const createProject: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -759,9 +803,10 @@ const deleteProject: Operation = Effect.fnUntraced(function* (clients, tenant, d
   const projectId = oneOf(dice, tenant.projects)
   if (projectId === undefined) return
   tenant.projects.splice(tenant.projects.indexOf(projectId), 1)
-  yield* clients.admin(dice, "deleteProject", tenant, "DELETE", `/api/v0/projects/${projectId}`, undefined, {
-    projectId,
-  })
+  const path = `/api/v0/projects/${projectId}`
+  const end = clients.admin(dice, "deleteProject", tenant, "DELETE", path, undefined, { projectId })
+  const known = tenant.keys.find((one) => one.projectId === projectId)
+  yield* known === undefined ? end : whileUsed(clients, tenant, dice, known, end)
 })
 
 /** A run of CI registers its deployment, now and then later than a newer run. */
@@ -842,6 +887,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   rotateKey,
   deleteKey,
   revokeKey,
+  exhaust,
   createEndpoint,
   updateEndpoint,
   deleteEndpoint,

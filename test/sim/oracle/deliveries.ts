@@ -46,8 +46,9 @@ const endpointsOf = ({ done, received }: History): ReadonlyArray<Endpoint> =>
     .map((made) => {
       const url = callbackOf(made) ?? (made.args["url"] as string)
       const own = received.filter((one) => one.url === url)
+      const id = callbackOf(made) === undefined ? made.body.webhook_endpoint_id : undefined
       return {
-        id: callbackOf(made) === undefined ? made.body.webhook_endpoint_id : undefined,
+        id,
         url,
         tenant: made.tenant,
         made,
@@ -55,7 +56,9 @@ const endpointsOf = ({ done, received }: History): ReadonlyArray<Endpoint> =>
         changes: done.filter(
           ({ args, kind, tenant }) =>
             tenant === made.tenant &&
-            (args["url"] === url || kind === "deleteOrg" || kind === "retryDelivery") &&
+            (args["url"] === url ||
+              kind === "deleteOrg" ||
+              (kind === "retryDelivery" && (args["endpointId"] ?? undefined) === id)) &&
             kind !== "createEndpoint",
         ),
         isGone: own.some(({ status }) => status === 410),

@@ -13,7 +13,9 @@ import { isLinearizable, type Step } from "./linearizable.ts"
 
 /** How long after its end a replica may accept a key, in milliseconds; and after it was paused or cut off. */
 const freshnessMillis = 1_000
-const freshnessAfterFaultMillis = 10_000
+const freshnessAfterFaultMillis = 3_100
+/** How long after a fault a replica may not have what was sent meanwhile. */
+const recoveryMillis = 10_000
 /** How far the clocks of replicas may be from the true time. */
 const maxClockErrorMillis = 100_000
 /** Limits from this on are given out in leased quotas. */
@@ -21,9 +23,7 @@ const minLeasedLimit = 100
 
 /** How old what a replica knows may be at a time. */
 const maxAge = (history: History, { replica, start }: Try) =>
-  isTouched(history, lamingKinds, replica, start - freshnessAfterFaultMillis, start)
-    ? freshnessAfterFaultMillis
-    : freshnessMillis
+  isTouched(history, lamingKinds, replica, start - recoveryMillis, start) ? freshnessAfterFaultMillis : freshnessMillis
 
 /** Whether an operation may have taken effect: one of its tries was not refused. */
 const mayHaveRun = (one: Done) => succeeded(one) || one.tries.some(isUncertain)
@@ -167,6 +167,15 @@ const credits = (root: Key, uses: ReadonlyArray<Try>, changes: ReadonlyArray<Don
   if (given.every((units) => units === 0)) return []
   const most = given.reduce((sum, units) => sum + units, 0)
   const used = uses.filter(({ status }) => status === 200)
+  const last = changes.at(-1)
+  // What was leased before the last change counts for nothing when its news is everywhere.
+  const isLast = last !== undefined && changes.every((one) => one === last || one.end < last.start)
+  const left = (last?.args as Limits | undefined)?.credits?.remaining
+  if (isLast && succeeded(last) && left !== undefined) {
+    const after = used.filter(({ start }) => start > last.end + recoveryMillis)
+    const what = `${root.id} was used ${after.length} times after it got ${left} credits`
+    if (after.length > left) return [{ oracle: "limits", at: after[left]!.end, what }]
+  }
   // A use before the first change of limits to credits needs none.
   if ((root.made.args as Limits).credits == null) return []
   if (used.length > most) {

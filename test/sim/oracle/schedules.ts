@@ -1,4 +1,6 @@
-import { type Done, type History, succeeded, type Violation } from "../history.ts"
+import { type Done, hasStepped, type History, succeeded, type Violation } from "../history.ts"
+
+import { epochMillis } from "../world.ts"
 
 const minute = 60_000
 /** How far the clocks of replicas and of the database may be from the true time, with the time of a search. */
@@ -24,6 +26,15 @@ const runs = (made: Done, history: History): ReadonlyArray<string> => {
       (kind === "deleteSchedule" && args["scheduleId"] === made.body.schedule_id) ||
       (kind === "deleteOrg" && tenant === made.tenant),
   )
+  const times = own.map((row) => Number(row["created"])).toSorted((one, other) => one - other)
+  const isCalm = (from: number, to: number) =>
+    !history.faults.some(({ end, start }) => start - minute < to - epochMillis && end + minute > from - epochMillis)
+  const gap = times.findIndex((at, n) => at - times[n - 1]! > minutes * minute + 20_000 && isCalm(times[n - 1]!, at))
+  if (overlap !== "skip" && gap > 0 && !hasStepped(history, Infinity)) {
+    wrong.push(
+      `${workflow} has no job between ${new Date(times[gap - 1]!).toISOString()} and ${new Date(times[gap]!).toISOString()}`,
+    )
+  }
   if (isStopped || overlap === "skip" || history.endAt - made.end < maxLateMillis) return wrong
   const last = Math.max(...own.map((row) => Number(row["created"])))
   const now = Number(history.rows["clock"]![0]!["now"])
