@@ -56,7 +56,14 @@ const useReader = () => {
 
 export const App = () => {
   const { read, setState, state } = useReader()
-  if (state === undefined) return <main aria-busy="true" />
+  if (state === undefined) {
+    return (
+      <div class="layout">
+        <aside class="sidebar" />
+        <main class="page" aria-busy="true" />
+      </div>
+    )
+  }
   if ("token" in state) return <OpenLink token={state.token} onDone={(me) => setState({ me })} />
   if ("signedOut" in state) return <SignIn note={state.signedOut} onDone={(me) => setState({ me })} />
   if ("error" in state) {

@@ -3,4 +3,7 @@ import { App } from "./App.tsx"
 import { startTheme } from "./navigation/Sidebar.tsx"
 
 startTheme()
-render(<App />, document.getElementById("console")!)
+const root = document.getElementById("console")!
+// The empty frame that was shown until now.
+root.replaceChildren()
+render(<App />, root)

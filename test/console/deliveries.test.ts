@@ -190,7 +190,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           (found) => found.length === 1,
         )
         yield* inTab("/orgs", async (page, at) => {
-          await page.setViewportSize({ width: 1280, height: 700 })
+          await page.setViewportSize({ width: 1366, height: 700 })
           await page.goto(at(world.path(`/deliveries/${delivery!.delivery_id}`)))
           const last = page.getByRole("button", { name: /^Attempt 8:/ })
           await last.waitFor()
@@ -199,8 +199,10 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
             return mark!.x >= axis!.x && mark!.x + mark!.width <= axis!.x + axis!.width
           }
           await expect.poll(shown, { timeout: 20_000 }).toBe(true)
-          const signOut = await page.getByRole("button", { name: "Sign out" }).boundingBox()
-          expect(signOut!.y + signOut!.height).toBeLessThanOrEqual(700)
+          const foot = await page.locator(".sidebar-foot").boundingBox()
+          const settings = await page.getByRole("link", { name: "Settings" }).boundingBox()
+          expect(settings!.y + settings!.height).toBeLessThanOrEqual(foot!.y)
+          expect(foot!.y + foot!.height).toBeLessThanOrEqual(700)
         })
       }),
     )

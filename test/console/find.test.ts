@@ -13,10 +13,10 @@ import { webhookWorld } from "./webhookWorld.ts"
 const unknown = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
 
 const search = async (page: Page, text: string) => {
-  await page.getByRole("button", { name: "Find by id" }).click()
-  const dialog = page.getByRole("dialog", { name: "Find by id" })
-  await dialog.getByLabel("Id").fill(text)
-  await dialog.getByLabel("Id").press("Enter")
+  await page.getByRole("button", { name: "Find", exact: true }).click()
+  const dialog = page.getByRole("dialog", { name: "Find" })
+  await dialog.getByLabel("Name, id or line of a log").fill(text)
+  await dialog.getByLabel("Name, id or line of a log").press("Enter")
   return dialog
 }
 
@@ -50,25 +50,37 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
             await page.waitForURL(at(world.path(path)))
             await dialog.waitFor({ state: "detached" })
           }
-          for (const missing of [unknown, otherJob]) {
-            const dialog = await search(page, missing)
-            await dialog.getByText(`of this org has the id ${missing}`).waitFor()
-            expect(await dialog.getByRole("button", { name: "Find" }).isDisabled()).toBe(true)
-            await expectAccessible(page)
+          const missing = await search(page, unknown)
+          await missing.getByText(`has the id ${unknown}`).waitFor()
+          expect(await missing.getByRole("button", { name: "Open" }).isDisabled()).toBe(true)
+          await expectAccessible(page)
+          await page.keyboard.press("Escape")
+          const elsewhere = await search(page, otherJob)
+          await page.waitForURL(at(`/orgs/${other.orgId}/jobs/${otherJob}`))
+          await elsewhere.waitFor({ state: "detached" })
+          await page.goto(at(world.path("/keys")))
+          const none = await search(page, "an invoice, or what it was")
+          await none.getByText("Nothing has this name, and the text has no id.").waitFor()
+          await page.keyboard.press("Escape")
+          await search(page, "gateway")
+          await page.waitForURL(at(world.path(`/keys/${key}`)))
+          await search(page, "Publish an")
+          await page.getByRole("dialog", { name: "Publish an event" }).waitFor()
+          await page.keyboard.press("Escape")
+          // From the overview, and where the navigation is a rail or a menu.
+          await page.goto(at("/"))
+          for (const width of [1024, 390]) {
+            await page.setViewportSize({ width, height: 800 })
+            await page.keyboard.press("Control+k")
+            await page.getByRole("option", { name: "Orgs" }).waitFor()
             await page.keyboard.press("Escape")
           }
-          const begun = await search(page, "01KAHB")
-          await begun.getByText("this one has 6 so far").waitFor()
-          await page.keyboard.press("Escape")
-          const short = await search(page, "invoice")
-          await short.getByText("This text has no id to look for.").waitFor()
-          await page.keyboard.press("Escape")
-          const dialog = await search(page, "an invoice, or what it was")
-          await dialog.getByText("This text has no id to look for.").waitFor()
-          await page.keyboard.press("Escape")
+          await page.setViewportSize({ width: 1280, height: 800 })
+          const dialog = await search(page, job)
+          await page.waitForURL(at(world.path(`/jobs/${job}`)))
           await dialog.waitFor({ state: "detached" })
           await page.keyboard.press("Control+k")
-          await dialog.getByLabel("Id").waitFor()
+          await dialog.getByLabel("Name, id or line of a log").waitFor()
           await page.keyboard.press("Control+k")
           expect(await page.getByRole("dialog").count()).toBe(1)
           await page.keyboard.press("Escape")

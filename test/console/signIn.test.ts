@@ -31,6 +31,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", 
 
     it.effect("signing out ends the session, and the console shows nothing more", () =>
       inTab("/", async (page) => {
+        await page.locator(".sidebar-foot summary").click()
         await page.getByRole("button", { name: "Sign out" }).click()
         await page.getByRole("heading", { name: "Sign in" }).waitFor()
         await page.reload()

@@ -12,6 +12,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the theme, over %s"
   layer(console, { excludeTestServices: true })((it) => {
     it.effect("is that of the device, until the reader chooses one; this browser keeps it", () =>
       inTab("/orgs", async (page) => {
+        await page.locator(".sidebar-foot summary:visible").click()
         const button = (name: string) => page.getByRole("group", { name: "Theme" }).getByRole("button", { name })
         const expectGround = (wanted: string) =>
           expect.poll(() => page.evaluate(ground), { timeout: 20_000 }).toBe(wanted)
@@ -26,6 +27,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the theme, over %s"
         await button("Dark").click()
         await expectGround(dark)
         await page.reload()
+        await page.locator(".sidebar-foot summary:visible").click()
         await button("Dark").waitFor()
         await expectGround(dark)
         await expectAccessible(page)

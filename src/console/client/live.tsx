@@ -24,8 +24,12 @@ const youngMillis = 2_000
 /** How long the page waits before it opens a refused stream again. */
 const reopenMillis = 10_000
 
-/** Whether changes arrive. */
-const LiveContext = createContext(false)
+/** Whether changes arrive; if not, since when they do not. */
+interface LiveState {
+  readonly isLive: boolean
+  readonly goneSince?: number
+}
+const LiveContext = createContext<LiveState>({ isLive: false })
 
 const idOf = (key: ReadonlyArray<unknown>) => String(key[0] === "pages" ? key[1] : key[0])
 
@@ -83,7 +87,7 @@ const refreshOlder = (at: number) =>
   void refresh(({ meta, state }) => meta?.["isLive"] === true && state.dataUpdatedAt < at)
 
 /** Follows the changes of an org, or of all. Returns what ends it. */
-const follow = (orgId: string | undefined, onState: (isLive: boolean) => void) => {
+const follow = (orgId: string | undefined, onState: (change: (now: LiveState) => LiveState) => void) => {
   let source: EventSource | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const { add, stop } = refresher()
@@ -95,11 +99,11 @@ const follow = (orgId: string | undefined, onState: (isLive: boolean) => void) =
   const open = () => {
     close()
     // A hidden tab shows nothing; browsers allow six connections to a server for all tabs.
-    if (document.hidden) return onState(false)
+    if (document.hidden) return onState(() => ({ isLive: false }))
     source = new EventSource(`/api/v0/live${orgId === undefined ? "" : `?orgId=${orgId}`}`)
-    source.addEventListener("open", () => onState(true))
+    source.addEventListener("open", () => onState(() => ({ isLive: true })))
     source.addEventListener("error", () => {
-      onState(false)
+      onState(({ goneSince = Date.now() }) => ({ isLive: false, goneSince }))
       if (source?.readyState !== EventSource.CLOSED) return
       // Without a stream, the page refreshes everything each time it tries to open the stream.
       void refresh()
@@ -133,12 +137,13 @@ export const LiveProvider = ({
   readonly isAllowed: boolean
   readonly children: ComponentChildren
 }) => {
-  const [isLive, setLive] = useState(false)
+  const [state, setState] = useState<LiveState>({ isLive: false })
   useEffect(() => {
     if (!isAllowed) return
-    return follow(orgId, setLive)
+    return follow(orgId, setState)
   }, [orgId, isAllowed])
-  return <LiveContext.Provider value={isLive}>{children}</LiveContext.Provider>
+  return <LiveContext.Provider value={state}>{children}</LiveContext.Provider>
 }
 
-export const useIsLive = () => useContext(LiveContext)
+export const useIsLive = () => useContext(LiveContext).isLive
+export const useGoneSince = () => useContext(LiveContext).goneSince

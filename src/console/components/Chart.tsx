@@ -20,6 +20,30 @@ interface ChartProps<Name extends string> {
   readonly linkTo?: ((since: string, until: string) => string) | undefined
 }
 
+/** The midnight of the reader's zone that is so many days before today. */
+export const midnight = (daysAgo: number) => {
+  const now = new Date()
+  return new Date(now.getFullYear(), now.getMonth(), now.getDate() - daysAgo)
+}
+
+/** The zone of the reader, as charts by day name it. */
+export const readersZone = Intl.DateTimeFormat().resolvedOptions().timeZone
+
+/** Adds up hours by the days of the reader's zone. */
+export const byDay = <I extends { readonly at: string }>(hours: ReadonlyArray<I> | undefined) => {
+  if (hours === undefined) return undefined
+  const days = new Map<string, Record<string, number | string>>()
+  for (const { at, ...counts } of hours) {
+    const time = new Date(at)
+    const day = new Date(time.getFullYear(), time.getMonth(), time.getDate()).toISOString()
+    const sums = days.get(day) ?? { at: day }
+    for (const [name, count] of Object.entries(counts as Record<string, number>))
+      sums[name] = Number(sums[name] ?? 0) + count
+    days.set(day, sums)
+  }
+  return [...days.values()] as unknown as ReadonlyArray<I>
+}
+
 const millisOf = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
 const formats = {
   minute: new Intl.DateTimeFormat(undefined, { timeStyle: "short" }),

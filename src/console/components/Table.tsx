@@ -9,6 +9,8 @@ export interface Column<Row> {
   readonly cell: (row: Row) => ComponentChildren
   /** end: numbers, at the right. fit: as narrow as its content. words: a line ends between words alone. */
   readonly align?: "end" | "fit" | "words"
+  /** Left out in a middle width: the page of the row has it. */
+  readonly isExtra?: boolean
 }
 
 export interface TableProps<Row> {
@@ -80,8 +82,9 @@ export const Table = <Row,>(props: TableProps<Row>) => {
     return <ErrorBox error={error} {...(refetch === undefined ? {} : { onRetry: refetch })} />
   }
   if (rows?.length === 0) return <>{empty}</>
-  const cell = ({ align, title }: Column<Row>, content: ComponentChildren) => (
-    <td key={title} role="cell" class={align} data-title={title}>
+  const classOf = ({ align, isExtra }: Column<Row>) => [align, isExtra === true && "extra"].filter(Boolean).join(" ")
+  const cell = (column: Column<Row>, content: ComponentChildren) => (
+    <td key={column.title} role="cell" class={classOf(column)} data-title={column.title}>
       {content}
     </td>
   )
@@ -111,9 +114,9 @@ export const Table = <Row,>(props: TableProps<Row>) => {
         <caption class="visually-hidden">{caption}</caption>
         <thead role="rowgroup">
           <tr role="row">
-            {columns.map(({ align, title }) => (
-              <th key={title} role="columnheader" scope="col" class={align}>
-                {title === "" ? <span class="visually-hidden">Actions</span> : title}
+            {columns.map((column) => (
+              <th key={column.title} role="columnheader" scope="col" class={classOf(column)}>
+                {column.title === "" ? <span class="visually-hidden">Actions</span> : column.title}
               </th>
             ))}
           </tr>

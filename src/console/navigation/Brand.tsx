@@ -4,6 +4,6 @@ import icon from "../icon.svg"
 export const Brand = () => (
   <Link to="/" class="brand" aria-label="Gatehouse, home">
     <img src={icon} alt="" />
-    Gatehouse
+    <span class="label">Gatehouse</span>
   </Link>
 )

@@ -1,16 +1,17 @@
 import type { ComponentType } from "preact"
 import { useEffect, useRef, useState } from "preact/hooks"
-import { LiveProvider } from "../client/live.tsx"
+import { LiveProvider, useGoneSince } from "../client/live.tsx"
 import { useMay, useSession } from "../client/session.tsx"
 import { Button } from "../components/Button.tsx"
-import { ErrorBox } from "../components/ErrorBox.tsx"
+import { ErrorBox, Notice } from "../components/ErrorBox.tsx"
 import { Empty, Page } from "../components/Page.tsx"
 import { Skeleton } from "../components/Table.tsx"
+import { Time, useNow } from "../components/Time.tsx"
 import { type Route, routes } from "../pages/routes.ts"
-import { Brand } from "./Brand.tsx"
-import { Sidebar } from "./Sidebar.tsx"
+import { Find, FindButton } from "./Find.tsx"
+import { Sidebar, useOrgName } from "./Sidebar.tsx"
 import { OrgContext } from "./org.ts"
-import { Link, match, navigate, ParamsProvider, useLocation } from "./router.tsx"
+import { Link, match, navigate, orgPath, ParamsProvider, useLocation } from "./router.tsx"
 
 /** The page of an address, with its parameters. */
 const find = (path: string) => {
@@ -49,6 +50,7 @@ const TopBar = ({ orgId }: { readonly orgId: string | undefined }) => {
   const menu = useRef<HTMLDialogElement>(null)
   const [isOpen, setOpen] = useState(false)
   const { path } = useLocation()
+  const name = useOrgName()
   useEffect(() => setOpen(false), [path])
   useEffect(() => {
     if (isOpen) menu.current?.showModal()
@@ -57,7 +59,10 @@ const TopBar = ({ orgId }: { readonly orgId: string | undefined }) => {
   return (
     <header class="topbar">
       <Button icon="menu" look="plain" aria-label="Open the menu" onClick={() => setOpen(true)} />
-      <Brand />
+      <Link class="topbar-org truncate" to={orgId === undefined ? "/" : orgPath(orgId)}>
+        {orgId === undefined ? "Gatehouse" : name}
+      </Link>
+      <FindButton />
       <dialog
         ref={menu}
         class="menu"
@@ -68,6 +73,24 @@ const TopBar = ({ orgId }: { readonly orgId: string | undefined }) => {
         {isOpen && <Sidebar orgId={orgId} />}
       </dialog>
     </header>
+  )
+}
+
+/** How long the service may be away before a page says so. */
+const goneMillis = 5_000
+
+/** Says that the service does not answer, and since when what is shown is old. */
+const Gone = () => {
+  const since = useGoneSince()
+  const now = useNow(1_000)
+  if (since === undefined || now - since < goneMillis) return null
+  return (
+    <Notice tone="bad">
+      <strong>
+        The service has not answered since <Time at={new Date(since).toISOString()} />.
+      </strong>
+      <span>This page shows what was so before. It continues by itself when the service answers.</span>
+    </Notice>
   )
 }
 
@@ -97,6 +120,7 @@ export const Layout = () => {
           <TopBar orgId={orgId} />
           <Sidebar orgId={orgId} />
           <main id="main" class="page" ref={main} tabIndex={-1}>
+            <Gone />
             {isLeaving ? null : isAllowed ? (
               <ParamsProvider value={found.params} key={path}>
                 <LazyPage route={found.route} />
@@ -106,6 +130,7 @@ export const Layout = () => {
             )}
           </main>
         </div>
+        <Find />
       </LiveProvider>
     </OrgContext.Provider>
   )

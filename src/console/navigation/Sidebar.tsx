@@ -1,22 +1,21 @@
-import { useEffect, useRef, useState } from "preact/hooks"
-import type { OperationId } from "../client/Operations.ts"
-import { call, GatehouseError } from "../client/call.ts"
+import { useState } from "preact/hooks"
 import { useIsLive } from "../client/live.tsx"
 import { contains, useMatches } from "../client/matches.ts"
 import { useData, usePages } from "../client/queries.ts"
 import { type Me, signOut, useMay, useSession } from "../client/session.tsx"
 import { Badge } from "../components/Badge.tsx"
 import { Button, Icon } from "../components/Button.tsx"
-import { ago, Time } from "../components/Time.tsx"
+import { Time } from "../components/Time.tsx"
 import { Dialog } from "../components/Dialog.tsx"
-import { Field, Form, Input } from "../components/Form.tsx"
+import { Field, Input } from "../components/Form.tsx"
 import { NoMatch, Table } from "../components/Table.tsx"
 import { Segments } from "../components/Tabs.tsx"
 import { toast } from "../components/Toasts.tsx"
 import { type NavSection, type Route, routes } from "../pages/routes.ts"
 import { Brand } from "./Brand.tsx"
+import { FindButton } from "./Find.tsx"
 import { useOrgId } from "./org.ts"
-import { Link, navigate, orgPath, useLocation } from "./router.tsx"
+import { Link, orgPath, useLocation } from "./router.tsx"
 
 const principals: Record<Me["principal"], string> = {
   administrator: "Administrator",
@@ -43,9 +42,9 @@ const NavLink = ({ orgId, route }: { readonly route: Route; readonly orgId: stri
   const { path } = useLocation()
   const to = route.path.replace(":orgId", orgId ?? "")
   return (
-    <Link class="nav-link" to={to} aria-current={isOpen(to, path) ? "page" : undefined}>
+    <Link class="nav-link" to={to} title={route.nav!.label} aria-current={isOpen(to, path) ? "page" : undefined}>
       <Icon name={route.nav!.icon} />
-      {route.nav!.label}
+      <span class="label">{route.nav!.label}</span>
     </Link>
   )
 }
@@ -95,28 +94,31 @@ const Reader = () => {
     }
   }
   return (
-    <div class="sidebar-foot small">
-      <div class="row between">
-        <strong>{principals[me.principal]}</strong>
+    <details class="sidebar-foot small">
+      <summary title={principals[me.principal]}>
+        <Icon name="people" />
+        <strong class="label truncate">{principals[me.principal]}</strong>
         <Badge tone={isLive ? "good" : "calm"}>{isLive ? "Live" : "Connecting"}</Badge>
-      </div>
-      {me.expiresAt !== null && (
-        <span class="quiet">
-          Session ends <Time at={me.expiresAt} isRelative />
-        </span>
-      )}
-      <ThemeChoice />
-      <div class="row between">
-        <a href="/docs" target="_blank" rel="noreferrer">
-          API reference
-        </a>
-        {me.csrfToken !== null && (
-          <Button look="plain" icon="door" isSmall onClick={end}>
-            Sign out
-          </Button>
+      </summary>
+      <div class="reader">
+        {me.expiresAt !== null && (
+          <span class="quiet">
+            Session ends <Time at={me.expiresAt} isRelative />
+          </span>
         )}
+        <ThemeChoice />
+        <div class="row between">
+          <a href="/docs" target="_blank" rel="noreferrer">
+            API reference
+          </a>
+          {me.csrfToken !== null && (
+            <Button look="plain" icon="door" isSmall onClick={end}>
+              Sign out
+            </Button>
+          )}
+        </div>
       </div>
-    </div>
+    </details>
   )
 }
 
@@ -127,7 +129,7 @@ export const Sidebar = ({ orgId }: { readonly orgId: string | undefined }) => (
     <nav class="stack" aria-label="Pages">
       <Section section="operator" orgId={orgId} />
       <OrgSwitcher />
-      <FindById />
+      <FindButton />
       {(["org", "webhooks", "jobs", "chat", "settings"] as const).map((section) => (
         <Section key={section} section={section} orgId={orgId} />
       ))}
@@ -135,175 +137,6 @@ export const Sidebar = ({ orgId }: { readonly orgId: string | undefined }) => (
     <Reader />
   </aside>
 )
-
-interface Place {
-  /** The operations that the look-up calls. It is skipped for readers who may not call them. */
-  readonly needs: ReadonlyArray<OperationId>
-  readonly noun: string
-  /** The page of the org, before the id. */
-  readonly page: string
-  /** Fails with a 404 when nothing of this kind has the id. */
-  readonly get: (orgId: string, id: string) => Promise<unknown>
-}
-
-/** What has a page and an id. */
-const places: ReadonlyArray<Place> = [
-  {
-    needs: ["deliveries.get"],
-    noun: "delivery",
-    page: "deliveries",
-    get: (orgId, delivery_id) => call("deliveries.get", { delivery_id }, { orgId }),
-  },
-  {
-    needs: ["events.get"],
-    noun: "event",
-    page: "events",
-    get: (orgId, event_id) => call("events.get", { event_id }, { orgId }),
-  },
-  {
-    needs: ["jobs.get"],
-    noun: "job",
-    page: "jobs",
-    get: (orgId, job_id) => call("jobs.get", { job_id }, { orgId }),
-  },
-  {
-    needs: ["webhooks.get", "deliveries.list"],
-    noun: "endpoint",
-    page: "endpoints",
-    get: (orgId, id) => call("webhooks.get", { id }, { orgId }),
-  },
-  {
-    needs: ["schedules.get"],
-    noun: "schedule",
-    page: "schedules",
-    get: (orgId, schedule_id) => call("schedules.get", { schedule_id }, { orgId }),
-  },
-  {
-    // No operation reads one key; its usage is a 404 when there is none.
-    needs: ["keys.list", "keys.usage"],
-    noun: "key",
-    page: "keys",
-    get: (orgId, id) => call("keys.usage", { orgId, id, every: "hour", from: ago(3_600_000) }),
-  },
-]
-
-const isMissing = (error: unknown) => error instanceof GatehouseError && error.status === 404
-
-/** The page of what has the id. Fails when a place could not be asked and no other has the id. */
-const findOne = async (asked: ReadonlyArray<Place>, orgId: string, id: string) => {
-  const results = await Promise.allSettled(asked.map(({ get }) => get(orgId, id)))
-  const found = asked.find((_, i) => results[i]!.status === "fulfilled")
-  if (found !== undefined) return orgPath(orgId, `/${found.page}/${id}`)
-  const failed = results.find((result) => result.status === "rejected" && !isMissing(result.reason))
-  if (failed?.status === "rejected") throw failed.reason
-  return undefined
-}
-
-/** Ids of a text that are looked for at most. */
-const maxIds = 5
-
-const idLength = 26
-
-/** Whether a text may become an id while it is typed; an empty one may. */
-const beginsAnId = (text: string) => /^(?:[0-7][0-9A-HJKMNP-TV-Z]*)?$/i.test(text.trim())
-
-/** The ids in a text, such as a header or a line of a log, without that of the org. */
-const idsIn = (text: string, orgId: string) => {
-  const ids = text.toUpperCase().match(/\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b/g) ?? []
-  return [...new Set(ids)].filter((id) => id !== orgId).slice(0, maxIds)
-}
-
-/** The page of the first id that something has. */
-const find = async (asked: ReadonlyArray<Place>, orgId: string, ids: ReadonlyArray<string>) => {
-  for (const id of ids) {
-    const page = await findOne(asked, orgId, id)
-    if (page !== undefined) return page
-  }
-  return undefined
-}
-
-const listed = (asked: ReadonlyArray<Place>) => {
-  const nouns = asked.map(({ noun }) => noun)
-  return `${nouns.slice(0, -1).join(", ")} or ${nouns.at(-1)}`
-}
-
-const Find = ({ onClose, orgId }: { readonly orgId: string; readonly onClose: () => void }) => {
-  const may = useMay()
-  const [text, setText] = useState("")
-  const [missing, setMissing] = useState<string>()
-  const asked = places.filter(({ needs }) => may(...needs))
-  const ids = idsIn(text, orgId)
-  const isMissed = ids.length > 0 && missing === ids.join()
-  const error = isMissed
-    ? `No ${listed(asked)} of this org has the id ${ids.join(" or ")}. It may be of another org, or older than what is kept.`
-    : ids.length === 0 && (text.trim().length >= idLength || !beginsAnId(text))
-      ? `This text has no id to look for. An id has ${idLength} letters and digits.`
-      : undefined
-  const isBegun = ids.length === 0 && error === undefined && text.trim() !== ""
-  const open = async () => {
-    const page = await find(asked, orgId, ids)
-    if (page === undefined) return setMissing(ids.join())
-    onClose()
-    navigate(page)
-  }
-  return (
-    <Dialog title="Find by id" onClose={onClose}>
-      <Form submit="Find" isReady={ids.length > 0 && !isMissed} onSubmit={open} onCancel={onClose}>
-        <Field
-          label="Id"
-          hint={
-            isBegun
-              ? `An id has ${idLength} letters and digits; this one has ${text.trim().length} so far.`
-              : `The id of a ${listed(asked)}. Or a text that has one: the webhook-id header, a line of a log.`
-          }
-          error={error}
-        >
-          <Input value={text} onInput={setText} autocomplete="off" spellcheck={false} placeholder="webhook-id: 01K…" />
-        </Field>
-      </Form>
-    </Dialog>
-  )
-}
-
-const isShortcut = ({ altKey, ctrlKey, key, metaKey, shiftKey }: KeyboardEvent) =>
-  key.toLowerCase() === "k" && ctrlKey !== metaKey && !altKey && !shiftKey
-
-/** Opens the page of whatever has an id in the org of the page. */
-const FindById = () => {
-  const orgId = useOrgId()
-  const may = useMay()
-  const button = useRef<HTMLButtonElement>(null)
-  const [isOpen, setOpen] = useState(false)
-  useEffect(() => {
-    const press = (event: KeyboardEvent) => {
-      // Narrow screens hide the navigation, and with it the dialog; another dialog stays alone.
-      if (!isShortcut(event) || button.current?.checkVisibility() !== true) return
-      if (document.querySelector("dialog[open]:not(.menu)") !== null) return
-      event.preventDefault()
-      setOpen(true)
-    }
-    document.addEventListener("keydown", press)
-    return () => document.removeEventListener("keydown", press)
-  }, [])
-  if (orgId === undefined || !may("deliveries.get", "events.get")) return null
-  return (
-    <>
-      <button
-        ref={button}
-        type="button"
-        class="nav-link"
-        aria-haspopup="dialog"
-        aria-keyshortcuts="Control+K Meta+K"
-        onClick={() => setOpen(true)}
-      >
-        <Icon name="search" />
-        Find by id
-        <kbd aria-hidden="true">{navigator.platform.startsWith("Mac") ? "⌘K" : "Ctrl K"}</kbd>
-      </button>
-      {isOpen && <Find orgId={orgId} onClose={() => setOpen(false)} />}
-    </>
-  )
-}
 
 const isId = (text: string) => /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/.test(text)
 
@@ -347,18 +180,29 @@ const ChooseOrg = ({ onClose }: { readonly onClose: () => void }) => {
   )
 }
 
+/** The name of the org of the page. */
+export const useOrgName = () => {
+  const may = useMay()
+  const orgId = useOrgId()
+  const { data } = useData("orgs.get", { orgId: orgId ?? "" }, { enabled: orgId !== undefined && may("orgs.get") })
+  return orgId === undefined ? "Choose an org" : (data?.name ?? "Org")
+}
+
 /** Names the org of the page, and opens another one. */
 const OrgSwitcher = () => {
   const { me } = useSession()
-  const may = useMay()
-  const orgId = useOrgId()
   const [isChoosing, setChoosing] = useState(false)
-  const { data } = useData("orgs.get", { orgId: orgId ?? "" }, { enabled: orgId !== undefined && may("orgs.get") })
-  const name = orgId === undefined ? "Choose an org" : (data?.name ?? "Org")
-  if (me.orgId !== null) return <div class="switcher truncate">{name}</div>
+  const name = useOrgName()
+  if (me.orgId !== null) {
+    return (
+      <div class="switcher" title={name}>
+        <span class="truncate">{name}</span>
+      </div>
+    )
+  }
   return (
     <>
-      <button type="button" class="switcher" aria-haspopup="dialog" onClick={() => setChoosing(true)}>
+      <button type="button" class="switcher" title={name} aria-haspopup="dialog" onClick={() => setChoosing(true)}>
         <span class="truncate">{name}</span>
         <Icon name="sort" />
       </button>

@@ -5,7 +5,7 @@ import { Copyable } from "../../components/Button.tsx"
 import { Field, Input, Select } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
-import { durationText, Time } from "../../components/Time.tsx"
+import { DateTime, durationText, Time } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { useSearch } from "../../navigation/router.tsx"
 
@@ -55,9 +55,15 @@ const Details = ({ entry }: { readonly entry: Entry }) => (
 const useFilters = (nameOf: NameOf) => {
   const [about, setAbout] = useSearch("about")
   const [text, setText] = useSearch("text")
+  const [by, setBy] = useSearch("by")
+  const [since, setSince] = useSearch("since")
+  const [until, setUntil] = useSearch("until")
   const { prefixes } = subjects.find(({ value }) => value === about) ?? subjects[0]
   const matches = (entry: Entry) =>
     prefixes.some((prefix) => entry.action.startsWith(prefix)) &&
+    (by === undefined || entry.actor === by) &&
+    (since === undefined || Date.parse(entry.at) >= Date.parse(since)) &&
+    (until === undefined || Date.parse(entry.at) < Date.parse(until)) &&
     contains(
       text ?? "",
       `${actorText(entry.actor, nameOf)} ${sentenceOf(entry, nameOf)}`,
@@ -66,17 +72,29 @@ const useFilters = (nameOf: NameOf) => {
       entry.target,
       entry.requestId,
     )
-  return { about, setAbout, text, setText, matches: about === undefined && text === undefined ? undefined : matches }
+  const isFiltered = [about, text, by, since, until].some((value) => value !== undefined)
+  const range = { since, setSince, until, setUntil }
+  return { about, setAbout, text, setText, by, setBy, range, matches: isFiltered ? matches : undefined }
 }
 
-const Filters = ({ about, setAbout, setText, text }: ReturnType<typeof useFilters>) => (
+interface FiltersProps extends ReturnType<typeof useFilters> {
+  /** Who has made the entries that were read. */
+  readonly actors: ReadonlyArray<{ readonly value: string; readonly label: string }>
+}
+
+const Filters = ({ about, actors, by, range, setAbout, setBy, setText, text }: FiltersProps) => (
   <div class="filters">
+    <Field label="By">
+      <Select value={by ?? ""} onInput={setBy} options={[{ value: "", label: "All" }, ...actors]} />
+    </Field>
     <Field label="About">
       <Select value={about ?? ""} onInput={setAbout} options={subjects} />
     </Field>
     <Field label="Name, id or request">
       <Input value={text ?? ""} onInput={setText} autocomplete="off" spellcheck={false} placeholder="gateway" />
     </Field>
+    <DateTime label="From" value={range.since} onChange={range.setSince} />
+    <DateTime label="To" value={range.until} onChange={range.setUntil} />
   </div>
 )
 
@@ -86,9 +104,13 @@ export default () => {
   const nameOf = useNames(orgId, all.rows ?? [])
   const filters = useFilters(nameOf)
   const pages = useMatches(all, filters.matches)
+  const who = [
+    ...new Set([...(all.rows ?? []).map(({ actor }) => actor), ...(filters.by === undefined ? [] : [filters.by])]),
+  ]
+  const actors = who.map((value) => ({ value, label: actorText(value, nameOf) }))
   return (
     <Page title="Audit log" intro="Who changed what in this org. Entries never change.">
-      <Filters {...filters} />
+      <Filters {...filters} actors={actors} />
       <Card isPadded={false}>
         <Table
           caption="Audit log"

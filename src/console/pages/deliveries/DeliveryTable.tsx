@@ -25,7 +25,10 @@ const LastAttempt = ({ attempts, last_duration_ms, last_failure, last_status }: 
   ) : (
     <span>
       {outcomeText({ failure: last_failure, status: last_status })}
-      {last_duration_ms !== null && <span class="quiet"> · {durationText(last_duration_ms)}</span>}
+      <span class="quiet">
+        {last_duration_ms !== null && ` · ${durationText(last_duration_ms)}`}
+        {attempts > 1 && ` · ${attempts} attempts`}
+      </span>
     </span>
   )
 
@@ -54,9 +57,13 @@ export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableP
     },
     { title: "State", align: "fit", cell: (row) => <State of={shownState(row)} /> },
     ...(isOfEndpoint ? [] : [{ title: "Endpoint", cell: nameOf }]),
-    { title: "Last attempt", cell: (row) => <LastAttempt {...row} /> },
-    { title: "Attempts", align: "end", cell: ({ attempts }) => attempts },
-    { title: "Next attempt", align: "fit", cell: ({ next_attempt_at }) => <NextAttempt at={next_attempt_at} /> },
+    { title: "Last attempt", align: "words", cell: (row) => <LastAttempt {...row} /> },
+    {
+      title: "Next attempt",
+      align: "fit",
+      isExtra: true,
+      cell: ({ next_attempt_at }) => <NextAttempt at={next_attempt_at} />,
+    },
     { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
   ]
   return <Table caption="Deliveries" {...table} rowKey={({ delivery_id }) => delivery_id} columns={columns} />

@@ -7,7 +7,7 @@ import { Time } from "../../components/Time.tsx"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { Link, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
 import { PublishEvent } from "./PublishEvent.tsx"
 
 const Types = () => {
@@ -113,7 +113,7 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
 /** The events of an org, and the types that it has had. */
 export default () => {
   const may = useMay()
-  const [isPublishing, setPublishing] = useState(false)
+  const [isPublishing, setPublishing] = useState(useLocation().search.has("new"))
   const publish = may("events.publish") && (
     <Button look="primary" icon="send" onClick={() => setPublishing(true)}>
       Publish an event

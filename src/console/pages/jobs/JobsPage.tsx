@@ -10,7 +10,7 @@ import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { DateTime, Time } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath, useSearch } from "../../navigation/router.tsx"
+import { Link, navigate, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
 import { type Job, type JobStatus, jobStatuses } from "./job.ts"
 
 const isStatus = (text: string | undefined): text is JobStatus => jobStatuses.some((status) => status === text)
@@ -31,7 +31,7 @@ export default () => {
   const may = useMay()
   const [status, setStatus] = useSearch("status")
   const [workflow, setWorkflow] = useSearch("workflow")
-  const [isCreating, setCreating] = useState(false)
+  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
   const filters = { ...(isStatus(status) && { status }), ...(workflow !== undefined && { workflow }) }
   const pages = usePages("jobs.list", { ...filters, limit: 50 }, ({ jobs }) => jobs, {
     keepsPrevious: true,
@@ -85,9 +85,19 @@ export default () => {
             },
             { title: "Status", align: "fit", cell: ({ status }) => <State of={status} /> },
             { title: "Progress or error", cell: (job) => <Detail job={job} /> },
-            { title: "Attempts", align: "end", cell: ({ attempt, max_attempts }) => `${attempt} of ${max_attempts}` },
+            {
+              title: "Attempts",
+              align: "end",
+              isExtra: true,
+              cell: ({ attempt, max_attempts }) => `${attempt} of ${max_attempts}`,
+            },
             { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
-            { title: "Finished", align: "fit", cell: ({ finished_at }) => <Time at={finished_at} isRelative /> },
+            {
+              title: "Finished",
+              align: "fit",
+              isExtra: true,
+              cell: ({ finished_at }) => <Time at={finished_at} isRelative />,
+            },
           ]}
         />
       </Card>

@@ -3,7 +3,7 @@ import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
-import { Chart, type Series } from "../../components/Chart.tsx"
+import { byDay, Chart, midnight, readersZone, type Series } from "../../components/Chart.tsx"
 import { Confirm, Dialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
 import { Field, Form, Input, Select } from "../../components/Form.tsx"
@@ -347,26 +347,32 @@ export const KeyUsage = ({ id, orgId }: { readonly orgId: string; readonly id: s
   const [text, setText] = useSearch("every")
   const every = text === "day" ? "day" : "hour"
   const from = useMemo(
-    () => new Date(Date.now() - daysOf[every] * dayMillis + dayMillis / 24).toISOString(),
+    () =>
+      every === "day"
+        ? midnight(daysOf.day - 1).toISOString()
+        : new Date(Date.now() - daysOf[every] * dayMillis + dayMillis / 24).toISOString(),
     [every, id],
   )
   const { data, error, refetch } = useData(
     "keys.usage",
-    { orgId, id, every, from },
+    { orgId, id, every: "hour", from },
     { refetchMillis: 10_000, keepsPrevious: true },
   )
+  // The days are the reader's, so they are added up from hours.
+  const usage = every === "day" ? byDay(data?.usage) : data?.usage
+  const zone = every === "day" ? ` in ${readersZone}` : ""
   return (
     <>
       <ErrorBox error={error} onRetry={refetch} />
       <div class="grid-2">
         <Card
-          title={`Validations by ${every}`}
+          title={`Validations by ${every}${zone}`}
           actions={<Segments label="Range" value={every} options={ranges} onChange={setText} />}
         >
-          <Chart title="Validations" every={every} series={validations} intervals={data?.usage} />
+          <Chart title="Validations" every={every} series={validations} intervals={usage} />
         </Card>
-        <Card title={`Cost by ${every}`}>
-          <Chart title="Cost of valid validations" every={every} series={costs} intervals={data?.usage} />
+        <Card title={`Cost by ${every}${zone}`}>
+          <Chart title="Cost of valid validations" every={every} series={costs} intervals={usage} />
         </Card>
       </div>
     </>

@@ -11,7 +11,7 @@ import { NoMatch, Table } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { Link, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
 import {
   emptyTexts,
   isMetadata,
@@ -41,7 +41,7 @@ export default () => {
   const nameOf = useProjectNames(orgId)
   const [externalId, setExternalId] = useSearch("externalId")
   const [text, setText] = useSearch("text")
-  const [isCreating, setCreating] = useState(false)
+  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
   const all = usePages(
     "keys.list",
     { orgId, limit: 100, ...(externalId === undefined ? {} : { externalId }) },
@@ -69,10 +69,11 @@ export default () => {
         </span>
       ),
     },
-    { title: "Rate limit", align: "words" as const, cell: (key: Key) => rateLimitText(key) ?? none },
+    { title: "Rate limit", align: "words" as const, isExtra: true, cell: (key: Key) => rateLimitText(key) ?? none },
     {
       title: "Credits left",
       align: "end" as const,
+      isExtra: true,
       cell: ({ credits }: Key) => (credits === null ? none : shortNumber(credits.remaining)),
     },
     {
@@ -137,9 +138,11 @@ export default () => {
 const useOwners = (orgId: string) => {
   const may = useMay()
   const { rows = [] } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects)
+  // One project is chosen; of several, the reader chooses: a key of the whole org manages the org.
   return [
-    ...(may("keys.createForOrg") ? [{ value: "", label: "Whole org" }] : []),
+    ...(rows.length > 1 ? [{ value: "?", label: "Choose…" }] : []),
     ...rows.map(({ name, projectId }) => ({ value: projectId, label: `Project ${name}` })),
+    ...(may("keys.createForOrg") ? [{ value: "", label: "Whole org" }] : []),
   ]
 }
 
@@ -164,7 +167,12 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
   if (secret !== undefined) return <ShownOnce title={`The key ${name}`} secret={secret} onClose={onClose} />
   return (
     <Dialog title="Create a key" onClose={onClose}>
-      <Form submit="Create key" isReady={isMetadata(texts.metadata)} onSubmit={create} onCancel={onClose}>
+      <Form
+        submit="Create key"
+        isReady={isMetadata(texts.metadata) && projectId !== "?"}
+        onSubmit={create}
+        onCancel={onClose}
+      >
         <Field label="Name" hint="So that people recognize the key.">
           <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
         </Field>

@@ -1,17 +1,24 @@
+import { useMemo } from "preact/hooks"
 import { useData } from "../../client/queries.ts"
-import { Chart, type Series } from "../../components/Chart.tsx"
+import { byDay, Chart, midnight, readersZone, type Series } from "../../components/Chart.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card } from "../../components/Page.tsx"
 import { orgPath, useSearch } from "../../navigation/router.tsx"
 
 /** What happened in a range, as charts: in every org, or in one. */
 export const Activity = ({ every, orgId }: { readonly every: Every; readonly orgId?: string }) => {
+  // The days are the reader's, so they are added up from hours.
+  const from = useMemo(() => midnight(29).toISOString(), [every])
   const { data, error, refetch } = useData(
     "activity.overview",
-    { every, ...(orgId === undefined ? {} : { orgId }) },
+    { ...(every === "day" ? { every: "hour", from } : { every }), ...(orgId === undefined ? {} : { orgId }) },
     { refetchMillis: 10_000, keepsPrevious: true },
   )
-  const shown = data?.every ?? every
+  const shown = every
+  const isAsked = data !== undefined && (every === "minute") === (data.every === "minute")
+  const of = <I extends { readonly at: string }>(intervals: ReadonlyArray<I> | undefined) =>
+    !isAsked ? undefined : every === "day" ? byDay(intervals) : intervals
+  const zone = every === "day" ? ` in ${readersZone}` : ""
   const toDeliveries =
     orgId === undefined
       ? undefined
@@ -19,26 +26,26 @@ export const Activity = ({ every, orgId }: { readonly every: Every; readonly org
   return (
     <>
       <ErrorBox error={error} onRetry={refetch} />
-      <Card title={`Attempts of deliveries by ${shown}`}>
+      <Card title={`Attempts of deliveries by ${shown}${zone}`}>
         <Chart
           title="Attempts of deliveries"
           every={shown}
           series={deliverySeries}
-          intervals={data?.deliveries}
+          intervals={of(data?.deliveries)}
           linkTo={toDeliveries}
         />
       </Card>
       <div class="grid-2">
-        <Card title={`Validations of keys by ${shown}`}>
+        <Card title={`Validations of keys by ${shown}${zone}`}>
           <Chart
             title="Validations of keys"
             every={shown}
             series={orgId === undefined ? validationSeries : ownValidationSeries}
-            intervals={data?.validations}
+            intervals={of(data?.validations)}
           />
         </Card>
-        <Card title={`Finished jobs by ${shown}`}>
-          <Chart title="Finished jobs" every={shown} series={jobSeries} intervals={data?.jobs} />
+        <Card title={`Finished jobs by ${shown}${zone}`}>
+          <Chart title="Finished jobs" every={shown} series={jobSeries} intervals={of(data?.jobs)} />
         </Card>
       </div>
     </>

@@ -8,7 +8,7 @@ import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath } from "../../navigation/router.tsx"
+import { Link, navigate, orgPath, useLocation } from "../../navigation/router.tsx"
 
 const CreateProject = ({ onClose }: { readonly onClose: () => void }) => {
   const orgId = useOrg()
@@ -36,7 +36,7 @@ const none = <span class="quiet">none</span>
 export default () => {
   const orgId = useOrg()
   const may = useMay()
-  const [isCreating, setCreating] = useState(false)
+  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
   const pages = usePages("projects.list", { orgId, limit: 50 }, ({ projects }) => projects)
   return (
     <Page

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks"
 import { State } from "../../components/Badge.tsx"
+import { readersZone } from "../../components/Chart.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { Json } from "../../components/Code.tsx"
 import { Confirm } from "../../components/Dialog.tsx"
@@ -16,12 +17,25 @@ import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
 import { EditSchedule, type Schedule } from "./ScheduleForm.tsx"
 
+const inZone = (at: string, timeZone: string) =>
+  new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short", timeZone })
+
+/** The next times, in the zone of the schedule and in the reader's. */
 const NextTimes = ({ schedule }: { readonly schedule: Schedule }) =>
   schedule.active ? (
     <ol class="times">
       {schedule.next_times.map((at) => (
         <li key={at} class="row between">
-          <Time at={at} />
+          <span class="stack tight">
+            <span>
+              {inZone(at, schedule.timezone)} <span class="quiet small">{schedule.timezone}</span>
+            </span>
+            {schedule.timezone !== readersZone && (
+              <span class="quiet small">
+                <Time at={at} /> {readersZone}
+              </span>
+            )}
+          </span>
           <span class="quiet small">
             <Time at={at} isRelative />
           </span>

@@ -7,14 +7,14 @@ import { Time } from "../../components/Time.tsx"
 import { usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath } from "../../navigation/router.tsx"
+import { Link, navigate, orgPath, useLocation } from "../../navigation/router.tsx"
 import { CreateSchedule } from "./ScheduleForm.tsx"
 
 /** The schedules of an org, with their next times. */
 export default () => {
   const orgId = useOrg()
   const may = useMay()
-  const [isCreating, setCreating] = useState(false)
+  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
   const pages = usePages("schedules.list", { limit: 50 }, ({ schedules }) => schedules, { refetchMillis: 30_000 })
   const create = may("schedules.create") && (
     <Button look="primary" icon="plus" onClick={() => setCreating(true)}>

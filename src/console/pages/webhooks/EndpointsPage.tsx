@@ -10,7 +10,7 @@ import { NoMatch, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath, useSearch } from "../../navigation/router.tsx"
+import { Link, navigate, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
 import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
 import { CreateEndpoint } from "./EndpointForm.tsx"
 import { type Endpoint, shortUrl } from "./endpoints.ts"
@@ -51,7 +51,7 @@ const EndpointState = ({ id, isActive, latest }: StateProps) => {
 export default () => {
   const orgId = useOrg()
   const may = useMay()
-  const [isCreating, setCreating] = useState(false)
+  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
   const [text, setText] = useSearch("text")
   const [state, setState] = useSearch("state")
   const all = usePages("webhooks.list", { limit: 50 }, ({ webhook_endpoints }) => webhook_endpoints)
