@@ -56,6 +56,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           await page.getByRole("dialog").getByRole("button", { name: "Cancel the job" }).click()
           await page.getByText("No event: the job was canceled").waitFor()
           expect(await page.getByRole("button", { name: "Cancel job" }).count()).toBe(0)
+          await page.getByRole("button", { name: "Replay" }).press("Enter")
+          await page.waitForURL((url) => !url.pathname.endsWith(String(job_id)))
+          await page.getByText("Waits for a worker").waitFor()
         })
         expect(yield* call("jobs/get", { job_id })).toMatchObject({ status: "canceled" })
       }),

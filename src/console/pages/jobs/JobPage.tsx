@@ -7,13 +7,14 @@ import { Button, Copyable } from "../../components/Button.tsx"
 import { Json } from "../../components/Code.tsx"
 import { Confirm } from "../../components/Dialog.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
+import { useAction } from "../../components/Form.tsx"
 import { Card, Facts, Page } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
 import { durationText, Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useParam } from "../../navigation/router.tsx"
+import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
 import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 import { isDelayed, isOpen, type Job } from "./job.ts"
@@ -52,6 +53,29 @@ const CancelJob = ({ id, onClose }: { readonly id: string; readonly onClose: () 
   )
 }
 
+/** Queues a copy of a finished job. One with a callback URL is not offered: nobody can read its secret to copy it. */
+const Replay = ({ job }: { readonly job: Job }) => {
+  const orgId = useOrg()
+  const call = useCall()
+  const { error, isRunning, run } = useAction()
+  const { deployment_id, input, max_attempts, priority, retry_delay_seconds, skip_callbacks, workflow } = job
+  const replay = () =>
+    run(async () => {
+      const copy = { workflow, input, priority, max_attempts, retry_delay_seconds, skip_callbacks }
+      const { job_id } = await call("jobs.create", { ...copy, ...(deployment_id !== null && { deployment_id }) })
+      toast("A copy of the job is queued.")
+      navigate(orgPath(orgId, `/jobs/${job_id}`))
+    })
+  return (
+    <div class="stack tight">
+      <Button icon="repeat" onClick={replay} disabled={isRunning}>
+        Replay
+      </Button>
+      <ErrorBox error={error} />
+    </div>
+  )
+}
+
 /** One job: its life, what it was given, and what came out. */
 export default () => {
   const id = useParam("jobId")
@@ -74,12 +98,15 @@ export default () => {
       crumbs={crumbs}
       state={job && <State of={job.status} />}
       actions={
-        job !== undefined &&
-        isOpen(job) &&
-        may("jobs.cancel") && (
-          <Button icon="close" onClick={() => setCanceling(true)}>
-            Cancel job
-          </Button>
+        job !== undefined && (
+          <>
+            {isOpen(job) && may("jobs.cancel") && (
+              <Button icon="close" onClick={() => setCanceling(true)}>
+                Cancel job
+              </Button>
+            )}
+            {!isOpen(job) && job.callback_url === null && may("jobs.create") && <Replay job={job} />}
+          </>
         )
       }
     >
