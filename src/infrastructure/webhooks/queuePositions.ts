@@ -103,6 +103,8 @@ export const makeQueuePositions = () => {
   const orgs = new Map<string, Set<string>>()
   const positions = new LRUCache<string, number>({ max: maxLanes })
   let head: number | undefined
+  /** The earliest delivery at the head that this process queued since the last claim began, which may not see it. */
+  let queuedSince = Infinity
   let headSize = minHeadSize
   let lookMillis = 0
   /** When a look last read all lanes: those that it did not find have no earlier delivery. */
@@ -141,6 +143,7 @@ export const makeQueuePositions = () => {
   }
 
   const moveHeadBack = (at: number) => {
+    queuedSince = Math.min(queuedSince, at)
     if (head !== undefined && at < head) head = at
   }
 
@@ -148,6 +151,7 @@ export const makeQueuePositions = () => {
     /** What a claim reads: orgs in turn, and within each its lanes in turn. */
     reads: (claim: Claim): Reads => {
       changed.clear()
+      queuedSince = Infinity
       for (const [lane, { orgId, until }] of waiting) {
         if (DateTime.isGreaterThan(until, claim.now)) continue
         waiting.delete(lane)
@@ -196,7 +200,7 @@ export const makeQueuePositions = () => {
 
     /** Remembers what a claim found; returns whether an org used up its turn, so that the next claim may find more. */
     claimed: (claim: Claim, reads: Reads, found: Found) => {
-      if (found.head !== null) head = found.head.getTime()
+      if (found.head !== null) head = Math.min(found.head.getTime(), queuedSince)
       headSize = found.backlogged > headSize / 2 ? Math.min(2 * headSize, maxHeadSize) : minHeadSize
       const left = new Map(reads.orgs.map(({ orgId, share }) => [orgId, share]))
       for (const [n, { lane, orgId }] of reads.lanes.entries()) {

@@ -62,6 +62,14 @@ describe("where claims begin to read", () => {
     assert.isNull(positions.reads(claim({ now: at(-3600) })).headSince)
   })
 
+  it("stays before what this process queues at the head while a claim is in flight", () => {
+    const positions = positionsAfter(100, "a")
+    const reads = positions.reads(claim())
+    positions.queued(at(-20).epochMilliseconds)
+    positions.claimed(claim(), reads, { ...nothing, head: new Date(iso(-5)), lanes: [[1, iso(-4)]] })
+    assert.deepStrictEqual(positions.reads(claim()).headSince, at(-20.5))
+  })
+
   it("is the last look in a lane that had no backlog then", () => {
     const positions = positionsAfter(100)
     positions.backlogged([["b", lane("b"), iso(1)]])
