@@ -114,11 +114,7 @@ const leaveDeadRows = async ({ query, tenant }: Subject, lane: string, batches: 
        WHERE id LIKE '00' || $1 || '%' AND status = 'queued'`,
       [of[0]],
     )
-    await query(
-      `UPDATE jobs SET status = 'completed', lease_expires_at = NULL, finished_at = now()
-       WHERE id LIKE '00' || $1 || '%' AND status = 'running'`,
-      [of[0]],
-    )
+    await query("DELETE FROM jobs WHERE id LIKE '00' || $1 || '%' AND status = 'running'", [of[0]])
   }
 }
 

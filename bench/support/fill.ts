@@ -45,8 +45,9 @@ export const addDeliveries = async (
   // Starts like the service's ids, so that they are ordered by time.
   const name = `${ulidTime(Date.now())}-${state}-`
   await query(
-    `INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
-      SELECT $2 || n, $1, 'bench', false, 'completed', now(), now() FROM generate_series(1, $3::int) n`,
+    `INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds,
+        status, attempt, retried_attempts, created_at, finished_at)
+      SELECT $2 || n, $2 || n, $1, 'bench', false, 0, 3, 10, 'completed', 0, 0, now(), now() FROM generate_series(1, $3::int) n`,
     [orgId, name, events],
   )
   await query(

@@ -2,7 +2,7 @@ import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import type { Unavailable } from "./Errors.ts"
 import { removeInBatches } from "./removeInBatches.ts"
 
-/** What expires together: webhooks are events with their deliveries and attempts. */
+/** What expires together: webhooks are events with their deliveries and attempts, and the jobs that have ended. */
 export type Records = "webhooks" | "audit"
 
 /**
@@ -32,15 +32,10 @@ export class RetentionRepository extends Context.Service<
       age: Duration.Duration,
     ) => Effect.Effect<number | null, Unavailable>
     /**
-     * Removes events that stayed behind their range and have no pending delivery any more, up to `limit`. Returns their
-     * number.
+     * Removes events that stayed behind their range and have no pending delivery any more, up to `limit`, with their
+     * jobs. Returns the number of events.
      */
     readonly removeLeft: (limit: number) => Effect.Effect<number, Unavailable>
-    /**
-     * Removes the first jobs that finished before `before` and before the oldest range, and have no event, up to
-     * `limit`. Keeps jobs with an idempotency key, which stays valid as long as the job. Returns their number.
-     */
-    readonly removeJobs: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
@@ -64,7 +59,7 @@ const minRange = Duration.hours(1)
 /** Rows that one statement removes. */
 const maxRemovedRows = 1_000
 
-/** Removes webhooks, jobs and entries of the audit log after their retention. */
+/** Removes webhooks, finished jobs and entries of the audit log after their retention. */
 export class Retention extends Context.Service<
   Retention,
   {
@@ -96,9 +91,6 @@ export class Retention extends Context.Service<
         if (days === undefined) return 0
         const removed = yield* removeRanges("webhooks", days, now)
         yield* removeInBatches(maxRemovedRows, repository.removeLeft)
-        yield* removeInBatches(maxRemovedRows, (limit) =>
-          repository.removeJobs(DateTime.subtract(now, { days }), limit),
-        )
         return removed
       }).pipe(Effect.withSpan("Retention.removeOld"))
 

@@ -9,7 +9,6 @@ import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts
 import { KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
-import { RetentionRepository } from "#src/domain/Retention.ts"
 import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
@@ -18,7 +17,6 @@ import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository
 import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
-import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
 import { rowsRead, withoutAutovacuum } from "./boundedReads.ts"
@@ -34,11 +32,12 @@ const repositories = Layer.mergeAll(
   KeyUsageSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
-  RetentionSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
 const tables = [
   "jobs",
+  "finished_jobs",
+  "job_keys",
   "job_schedules",
   "projects",
   "api_keys",
@@ -69,14 +68,15 @@ const fill = Effect.fnUntraced(function* (org: string, project: string, count: n
   const rows = sql`generate_series(1, ${count}::int) AS n, lpad(n::text, 8, '0') AS id`
   yield* sql`
     INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, lease_expires_at, idempotency_key, priority, run_at, delayed,
-      finished_at, created_at, updated_at)
-    SELECT 'j' || id, ${org}, 'many', true,
-      -- The first thousand have events, so they are not canceled.
-      CASE n % 8 WHEN 0 THEN 'queued' WHEN 1 THEN 'running' WHEN 4 THEN 'queued'
-        WHEN 5 THEN CASE WHEN n > 1000 THEN 'canceled' ELSE 'completed' END ELSE 'completed' END,
+      created_at, updated_at)
+    SELECT 'j' || id, ${org}, 'many', true, CASE WHEN n % 8 = 1 THEN 'running' ELSE 'queued' END,
       CASE WHEN n % 8 = 1 THEN ${later}::timestamptz END, CASE WHEN n % 2 = 0 THEN id END, n % 3,
-      CASE WHEN n % 8 = 4 THEN ${later}::timestamptz END, n % 8 = 4, CASE WHEN n % 8 = 5 THEN ${now}::timestamptz END,
-      ${now}, ${now} FROM ${rows}`
+      CASE WHEN n % 8 = 4 THEN ${later}::timestamptz END, n % 8 = 4, ${now}, ${now} FROM ${rows} WHERE n % 8 IN (0, 1, 4)`
+  yield* sql`
+    INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, idempotency_key, priority, max_attempts,
+      retry_delay_seconds, status, attempt, retried_attempts, created_at, finished_at)
+    SELECT 'j' || id, 'j' || id, ${org}, 'many', true, CASE WHEN n % 2 = 0 THEN id END, n % 3, 3, 10,
+      CASE WHEN n % 8 = 5 THEN 'canceled' ELSE 'completed' END, 1, 0, ${now}, ${now} FROM ${rows} WHERE n % 8 NOT IN (0, 1, 4)`
   yield* sql`
     INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, skip_callbacks, next_at, created_at)
     SELECT 's' || id, ${org}, 'w', '* * * * *', 'UTC', true, ${later}, ${now} FROM ${rows}`
@@ -129,7 +129,6 @@ const operations = Effect.fnUntraced(function* (
   const deployments = yield* DeploymentRepository
   const audit = yield* AuditRepository
   const orgs = yield* OrgRepository
-  const retention = yield* RetentionRepository
   const page = { limit: limit - 1 }
   const someId = String(count / 2).padStart(8, "0")
   const middle = (prefix: string) => ({ ...page, cursor: prefix + someId })
@@ -196,7 +195,6 @@ const operations = Effect.fnUntraced(function* (
     ["job", insertJob(org)],
     ["schedule that runs now", Effect.ignore(schedules.run(org, `s${someId}`, "new", at(0)))],
     ["schedule with its last job", Effect.ignore(schedules.find(org, `s${someId}`))],
-    ["old finished jobs", retention.removeJobs(at(1), limit)],
     ["schedules", schedules.runDue({ limit, now: at(0), after: null })],
     ["schedules in turns", schedules.runDue({ limit, now: at(0), after: "" })],
     ["due schedules", schedules.runDue({ limit, now: at(86_400), after: null })],

@@ -128,7 +128,7 @@ export const layer = Layer.effect(
           return Effect.void
         }),
 
-      report: Effect.fnUntraced(function* ({ orgId, jobId, nonce, now }, report) {
+      report: Effect.fnUntraced(function* ({ orgId, jobId, endId, nonce, now }, report) {
         const stored = yield* find(orgId, jobId)
         const { row } = stored
         const decision = yield* Effect.fromResult(decide({ ...row, ...stored }, report, now))
@@ -155,7 +155,7 @@ export const layer = Layer.effect(
           { ...ended, ...outcome, status, finished_at: now },
           { delayed: false, finishedAttempt: decision.by },
         )
-        yield* writeEvent(world, random, stored, { ...outcome, status }, nonce, now)
+        yield* writeEvent(world, random, stored, { ...outcome, status }, { endId, nonce, now })
         return changed
       }),
 

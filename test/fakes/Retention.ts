@@ -32,24 +32,15 @@ export const layer = Layer.effect(
             for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
             events.delete(id)
           }
+          const withEvent = new Set([...events.values()].map(({ jobId }) => jobId))
+          for (const { row } of jobs.values()) {
+            const isOld = row.finished_at !== null && DateTime.isLessThanOrEqualTo(endOfRange(row.finished_at), before)
+            if (isOld && !withEvent.has(row.job_id)) jobs.delete(row.job_id)
+          }
           return old.length === 0 ? null : old.length
         }),
 
       removeLeft: () => Effect.succeed(0),
-
-      removeJobs: (before, limit) =>
-        Effect.sync(() => {
-          const withEvent = new Set([...events.values()].map(({ jobId }) => jobId))
-          const old = [...jobs.values()].filter(
-            ({ idempotencyKey, row }) =>
-              row.finished_at !== null &&
-              idempotencyKey === null &&
-              DateTime.isLessThan(row.finished_at, before) &&
-              !withEvent.has(row.job_id),
-          )
-          for (const { row } of old.slice(0, limit)) jobs.delete(row.job_id)
-          return Math.min(old.length, limit)
-        }),
     })
   }),
 )

@@ -1,6 +1,6 @@
-import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
+import type { JobEnd } from "#src/domain/jobs/JobEnd.ts"
 import { jobEventBody, jobEventType, type FinishedJob } from "#src/domain/webhooks/Event.ts"
 import { type Receiver, receivers, receives, topicsOf } from "#src/domain/webhooks/EventPatterns.ts"
 import { callbackLane } from "#src/domain/webhooks/Slots.ts"
@@ -64,12 +64,10 @@ export const writeEvent = Effect.fnUntraced(function* (
   random: SecureRandom.SecureRandom["Service"],
   { orgId, row, secret }: StoredJob,
   finished: Pick<FinishedJob, "status" | "result" | "error" | "mapped_stack">,
-  nonce: string,
-  now: DateTime.Utc,
+  { endId: id, nonce, now }: Pick<JobEnd, "endId" | "nonce" | "now">,
 ) {
   const { job_id, workflow, deployment_id, callback_url, skip_callbacks } = row
   const type = jobEventType(finished.status)
-  const id = yield* random.ulid
   const body = jobEventBody({ job_id, workflow, deployment_id, ...finished }, nonce)
   const to = receivers(
     { callback_url, hasCallbackSecret: secret !== null, skip_callbacks },

@@ -61,9 +61,6 @@ export const addDeliveries = Effect.fnUntraced(function* (
   const id = sql.literal(`('01M0000000' || lpad(n::text, 16, '0'))`)
   const numbers = sql`generate_series(1, ${count}::int) AS n`
   yield* sql`
-    INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
-    SELECT ${id}, ${orgId}, 'w', false, 'completed', now(), now() FROM ${numbers}`
-  yield* sql`
     INSERT INTO events (id, org_id, job_id, type, body, created_at)
     SELECT ${id}, ${orgId}, ${id}, 'job.completed', '{"job_id":"' || n || '","text":"' || repeat('x', 400) || '"}', now()
     FROM ${numbers}`

@@ -187,7 +187,7 @@ layer(world, { excludeTestServices: true })("beside a forgotten transaction", (i
       yield* besideOldSnapshot(
         Effect.gen(function* () {
           yield* queue("00", dead)
-          yield* sql`UPDATE jobs SET status = 'completed' WHERE org_id = ${orgId}`
+          yield* sql`DELETE FROM jobs WHERE org_id = ${orgId}`
           const create = insertJob(orgId, { workflow: "w", now })
           yield* claimJobUntil(orgId, now, (id) => id === undefined)
           yield* claimJobUntil(orgId, now, (id, pages) => id === undefined && pages < 300)

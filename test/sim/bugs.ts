@@ -207,9 +207,15 @@ export const bugs: ReadonlyArray<Bug> = [
     ],
   },
   {
-    name: "a canceled job is claimed",
-    about: "A cancellation returns the job to the queue.",
-    edits: [[finishJobs, 'return { ...empty, status: "canceled" }', 'return { ...empty, status: "queued" }']],
+    name: "a finished job is claimed",
+    about: "A job that ends stays in the queue.",
+    edits: [
+      [
+        finishJobs,
+        "DELETE FROM jobs USING asked WHERE",
+        "UPDATE jobs SET status = 'queued', lease_expires_at = NULL FROM asked WHERE",
+      ],
+    ],
   },
 
   // Schedules
@@ -343,10 +349,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "jobs of other tenants are listed",
     about: "A list of jobs does not ask whose they are.",
-    edits: [
-      [jobRepository, "const ofOrg = sql`org_id = ${orgId} AND ", "const ofOrg = sql`org_id >= '' AND "],
-      [jobRepository, "heads ${newest}))\n      AND ${isOfOrg(sql, orgId)}`", "heads ${newest}))`"],
-    ],
+    edits: [[jobRepository, "[sql`org_id = ${orgId}`, sql`id`]", "[sql`org_id >= ''`, sql`id`]"]],
   },
   {
     name: "endpoints of other tenants are listed",

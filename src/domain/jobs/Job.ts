@@ -71,7 +71,7 @@ export const CreateJob = Schema.Struct({
   idempotency_key: Schema.optionalKey(NonEmptyText.check(atMost(255))).annotate({
     description:
       "Makes the request safe to repeat: a request with a key of an earlier job returns that job and ignores all other " +
-      "fields.",
+      "fields. The key is kept as long as the job.",
   }),
 }).annotate({ identifier: "CreateJob" })
 

@@ -42,6 +42,8 @@ export type JobReport =
 export interface JobEnd {
   readonly orgId: string
   readonly jobId: string
+  /** The id of the event, or of the cancellation. Its time is not before that of the job's id. */
+  readonly endId: string
   /** The nonce of the event: 32 hex characters. */
   readonly nonce: string
   readonly now: DateTime.Utc

@@ -74,8 +74,11 @@ const makeReport = Effect.gen(function* () {
   const wakeups = yield* Wakeups
 
   return Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
-    const nonce = yield* makeNonce(random)
-    const { hasSweep, status } = yield* repository.report({ orgId, jobId, nonce, now: yield* DateTime.now }, report)
+    const [nonce, id] = [yield* makeNonce(random), yield* random.ulid]
+    // The clock of the replica that made the job may be ahead: the end comes after it.
+    const endId = id < jobId ? jobId.slice(0, 10) + id.slice(10) : id
+    const end = { orgId, jobId, endId, nonce, now: yield* DateTime.now }
+    const { hasSweep, status } = yield* repository.report(end, report)
     yield* wakeups.deliveries
     if (hasSweep) yield* wakeups.sweeps
     return status

@@ -11,8 +11,7 @@ const secretsByKey = Effect.flatMap(
       SELECT secret FROM webhook_endpoints
       UNION ALL SELECT previous_secret FROM webhook_endpoints WHERE previous_secret_until > now()
       UNION ALL SELECT callback_secret FROM job_schedules
-      UNION ALL SELECT callback_secret FROM jobs WHERE status = 'queued'
-      UNION ALL SELECT callback_secret FROM jobs WHERE status = 'running'
+      UNION ALL SELECT callback_secret FROM jobs
     ) AS secrets
     WHERE secret IS NOT NULL GROUP BY 1 ORDER BY 1`,
 )

@@ -21,7 +21,7 @@ interface SecretColumn {
 }
 type Row = Readonly<Record<string, string>>
 
-/** Schedules come before jobs, because a schedule copies its secret to its jobs. */
+/** Schedules, jobs, events: in the order in which secrets are copied. */
 const secretColumns: ReadonlyArray<SecretColumn> = [
   {
     what: "signing secrets",
@@ -70,6 +70,14 @@ const secretColumns: ReadonlyArray<SecretColumn> = [
   {
     what: "callback secrets of jobs",
     table: "jobs",
+    column: "callback_secret",
+    key: ["id"],
+    ownerOf: (row) => row["callback_secret_owner"]!,
+    ownerColumns: ["callback_secret_owner"],
+  },
+  {
+    what: "callback secrets of events",
+    table: "events",
     column: "callback_secret",
     key: ["id"],
     ownerOf: (row) => row["callback_secret_owner"]!,

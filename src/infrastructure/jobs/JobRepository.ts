@@ -6,7 +6,6 @@ import { type JobState, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
 import { type Heartbeat, jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
 import type { DelayedBatch, ExhaustedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
 import {
-  afterCursor,
   date,
   decodePage,
   decodeRows,
@@ -99,7 +98,7 @@ export const layer = Layer.effect(
       report,
 
       find: (orgId, jobId) =>
-        sql`SELECT ${jobColumns(sql)} FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}`.pipe(
+        findJob(sql, orgId, jobId).pipe(
           decode,
           orUnavailable,
           Effect.flatMap(([job]) => (job === undefined ? Effect.fail(jobNotFound()) : Effect.succeed(job))),
@@ -112,28 +111,42 @@ export const layer = Layer.effect(
 
 type JobFilter = Parameters<JobRepository["Service"]["list"]>[1]
 
-/** The columns of a job. */
-const jobColumns = (sql: SqlClient.SqlClient) =>
-  sql.literal(`
+/** The columns of a job in one of its tables. */
+const columnsIn = (table: "jobs" | "finished_jobs") => {
+  const [lease, result, updated] =
+    table === "jobs"
+      ? ["lease_expires_at", "NULL", "updated_at, NULL::timestamptz"]
+      : ["NULL::timestamptz", "result", "finished_at AS updated_at, finished_at"]
+  return `
     id AS job_id, workflow, status, input, deployment_id, callback_url, skip_callbacks, priority, max_attempts,
-    retry_delay_seconds, run_at, attempt, progress, note, lease_expires_at, result, error, mapped_stack, created_at, updated_at, finished_at`)
+    retry_delay_seconds, run_at, attempt, progress, note, ${lease} AS lease_expires_at, ${result} AS result, error, mapped_stack,
+    created_at, ${updated} AS finished_at`
+}
+
+/** Reads a job, wherever it is. */
+const findJob = (sql: SqlClient.SqlClient, orgId: string, jobId: string) => sql`
+  SELECT ${sql.literal(columnsIn("jobs"))} FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
+  UNION ALL ${ReportJob.finishedJob(sql, orgId, sql`${jobId}`, columnsIn("finished_jobs"))} LIMIT 1`
 
 /** The columns whose length counts towards the bytes of a page. */
 const sizedColumns = ["workflow", "input", "deployment_id", "callback_url", "note", "result", "error", "mapped_stack"]
 
 /** The statement of a list of jobs, newest first. */
 const listJobs = (sql: SqlClient.SqlClient, orgId: string, { status, workflow }: JobFilter, page: Page) => {
-  const ofOrg = sql`org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}`
-  const ofWorkflow = workflow === undefined ? sql.literal("true") : sql`workflow = ${workflow}`
-  const newest = sql`ORDER BY id DESC LIMIT ${page.limit + 1}`
-  // The newest jobs of each status, and the newest of those: each status is one range of an index.
-  const heads = (status === undefined ? JobStatus.literals : [status]).map(
-    (one) => sql`(SELECT id FROM jobs WHERE ${ofOrg} AND ${ofWorkflow} AND status = ${one} ${newest})`,
-  )
-  const select = sql`
-    SELECT ${jobColumns(sql)} FROM jobs
-    WHERE id = ANY(ARRAY(SELECT id FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads ${newest}))
-      AND ${isOfOrg(sql, orgId)}`
+  // Of a workflow, by expressions that only its index has.
+  const [asked, id] =
+    workflow === undefined
+      ? [sql`org_id = ${orgId}`, sql`id`]
+      : [sql`org_id || workflow = ${orgId + workflow} AND ${isOfOrg(sql, orgId)}`, sql`id || ''`]
+  const after = page.cursor === undefined ? sql`true` : sql`${id} < ${page.cursor}`
+  // The newest jobs of each status, which are one range of an index of each partition, and the newest of those.
+  const heads = (status === undefined ? JobStatus.literals : [status]).map((one) => {
+    const table = one === "queued" || one === "running" ? "jobs" : "finished_jobs"
+    return sql`(
+      SELECT ${sql.literal(columnsIn(table))} FROM ${sql(table)}
+      WHERE ${asked} AND ${after} AND status = ${one} ORDER BY ${id} DESC LIMIT ${page.limit + 1})`
+  })
+  const select = sql`SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads`
   return pageOf(sql, page, select, "job_id", sizedColumns, "newest")
 }
 
@@ -352,6 +365,6 @@ const extendLease = Effect.fnUntraced(function* (
     RETURNING id`
   if (extended.length > 0) return
   const [job] = yield* sql<Pick<JobState, "attempt" | "status">>`
-    SELECT status, attempt FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}`
+    SELECT status, attempt FROM (${findJob(sql, orgId, jobId)}) AS job`
   return yield* job === undefined ? jobNotFound() : refusedHeartbeat(job, attempt)
 })

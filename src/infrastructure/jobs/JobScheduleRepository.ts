@@ -31,6 +31,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { insertJobs, templateColumns, templateValues } from "./createJobs.ts"
+import { finishedJob } from "./finishJobs.ts"
 import { runSchedules } from "./runSchedules.ts"
 import * as JobRoom from "./runSchedules.ts"
 
@@ -65,7 +66,9 @@ const findSchedule = (sql: SqlClient.SqlClient, orgId: string, scheduleId: strin
     SELECT ${scheduleColumns(sql)}, job.id AS last_job_id, job.status AS last_status, job.created_at AS last_created_at,
       job.finished_at AS last_finished_at
     FROM job_schedules s LEFT JOIN LATERAL (
-      SELECT id, status, created_at, finished_at FROM jobs WHERE id = s.last_job_id AND ${isOfOrg(sql, orgId)} OFFSET 0
+      SELECT id, status, created_at, NULL::timestamptz AS finished_at FROM jobs
+      WHERE id = s.last_job_id AND ${isOfOrg(sql, orgId)}
+      UNION ALL ${finishedJob(sql, orgId, sql.literal("s.last_job_id"), "id, status, created_at, finished_at")}
     ) AS job ON true
     WHERE s.id = ${scheduleId} AND s.org_id = ${orgId}`.pipe(
     decodeFound,

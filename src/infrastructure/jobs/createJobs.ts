@@ -41,11 +41,11 @@ const insertAlone = Effect.fnUntraced(function* (
     FROM orgs org
     WHERE org.id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)}
       AND ${bytes.fits(orgId)}`
-  const jobs = insertJobs(sql, row, { unlessExists: idempotencyKey !== null })
+  const jobs = insertJobs(sql, row, { isKeyed: idempotencyKey !== null })
   const [inserted] = yield* sql<{ id: string }>`WITH ${jobs} SELECT id FROM made`
   if (inserted !== undefined || idempotencyKey === null) return inserted?.id
   const [earlier] = yield* sql<{ id: string }>`
-    SELECT id FROM jobs WHERE org_id = ${orgId} AND idempotency_key = ${idempotencyKey}`
+    SELECT job_id AS id FROM job_keys WHERE org_id = ${orgId} AND key = ${idempotencyKey}`
   return earlier?.id
 })
 
@@ -145,19 +145,26 @@ export const templateValues = (sql: SqlClient.SqlClient, template: JobTemplate, 
  *
  * @param rows a SELECT of id, org_id, idempotency_key, the time to run or null, the id that the callback secret is
  * encrypted for, the time of creation, and `templateColumns`
- * @param options.unlessExists whether a job is skipped whose idempotency key is taken
+ * @param options.isKeyed whether all jobs have an idempotency key; one whose key is taken is skipped
  * @param options.returning what `made` has of each job
  */
 export const insertJobs = (
   sql: SqlClient.SqlClient,
   rows: Statement.Fragment,
-  { returning = "id", unlessExists = false }: { readonly returning?: string; readonly unlessExists?: boolean } = {},
-) => sql`
-  rows (id, org_id, idempotency_key, run_at, owner, created_at, ${templateColumns(sql)}) AS MATERIALIZED (${rows}),
-  made AS (
-    INSERT INTO jobs (id, org_id, idempotency_key, run_at, delayed, ${templateColumns(sql)}, callback_secret_owner, status,
-      created_at, updated_at)
-    SELECT id, org_id, idempotency_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
-      CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at
-    FROM rows ${sql.literal(unlessExists ? "ON CONFLICT DO NOTHING" : "")} RETURNING ${sql.literal(returning)}
-  )`
+  { isKeyed = false, returning = "id" }: { readonly isKeyed?: boolean; readonly returning?: string } = {},
+) => {
+  const keyed = sql`
+    keyed AS (
+      INSERT INTO job_keys (org_id, key, job_id) SELECT org_id, idempotency_key, id FROM rows
+      ON CONFLICT DO NOTHING RETURNING job_id
+    ),`
+  return sql`
+    rows (id, org_id, idempotency_key, run_at, owner, created_at, ${templateColumns(sql)}) AS MATERIALIZED (${rows}),
+    ${isKeyed ? keyed : sql``} made AS (
+      INSERT INTO jobs (id, org_id, idempotency_key, run_at, delayed, ${templateColumns(sql)}, callback_secret_owner, status,
+        created_at, updated_at)
+      SELECT id, org_id, idempotency_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
+        CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at
+      FROM rows ${isKeyed ? sql`WHERE id IN (SELECT job_id FROM keyed)` : sql``} RETURNING ${sql.literal(returning)}
+    )`
+}

@@ -117,8 +117,8 @@ const readJobs = Effect.fnUntraced(function* (
       CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
     FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
       SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
-        skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds,
-        finished_attempt AS "finishedAttempt", retried_attempts AS "retriedAttempts",
+        skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds, NULL AS "finishedAttempt",
+        retried_attempts AS "retriedAttempts",
         coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes
       FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} OFFSET 0
     ) AS job ON true ORDER BY place`
@@ -135,6 +135,31 @@ const readJobs = Effect.fnUntraced(function* (
     ),
   }
 })
+
+/**
+ * SQL: the finished job with an id, as a subquery. It is in one of the partitions from the time of the id on, and
+ * mostly in the first: they are read in their order until it is found.
+ *
+ * @param id SQL: the id
+ */
+export const finishedJob = (sql: Sql, orgId: string, id: Statement.Fragment, columns: string) => sql`
+  (SELECT ${sql.literal(columns)} FROM finished_jobs
+   WHERE id = ${id} AND end_id >= left(${id}, 10) AND ${isOfOrg(sql, orgId)} ORDER BY end_id LIMIT 1)`
+
+/** Reads finished jobs of an org, as far as a report asks for them. */
+const readFinished = (sql: Sql, orgId: string, jobIds: ReadonlyArray<string>) => {
+  const columns = `
+    id, status, attempt, NULL AS lease_expires_at, max_attempts, retry_delay_seconds, finished_attempt AS "finishedAttempt",
+    retried_attempts AS "retriedAttempts"`
+  return jobIds.length === 0
+    ? Effect.succeed(new Map<string, JobState>())
+    : Effect.map(
+        sql<JobState & { readonly id: string; readonly lease_expires_at: null }>`
+          SELECT job.* FROM unnest(${texts(jobIds)}) AS asked (id)
+          CROSS JOIN LATERAL ${finishedJob(sql, orgId, sql.literal("asked.id"), columns)} AS job`,
+        (rows) => new Map(rows.map(({ id, ...job }): [string, JobState] => [id, job])),
+      )
+}
 
 const nothing: Written = { bytes: 0, hasSweep: false, status: null }
 
@@ -156,14 +181,19 @@ const reportJobs = Effect.fnUntraced(function* (
     const ofJob = new Map<string, Reported>()
     for (const one of open) if (!ofJob.has(one.end.jobId)) ofJob.set(one.end.jobId, one)
     const { candidates, jobs, left } = yield* readJobs(sql, bytes, orgId, [...ofJob.keys()])
+    // After the others, so that a job that ends in between is found.
+    const unknown = [...ofJob.keys()].filter((id) => !jobs.has(id))
+    const finished = yield* readFinished(sql, orgId, unknown)
     const changes: Array<Change> = []
     for (const [jobId, reported] of ofJob) {
       const job = jobs.get(jobId)
+      const state = job ?? finished.get(jobId)
       const decision: Result.Result<JobDecision, NotFound | Conflict> =
-        job === undefined ? Result.fail(jobNotFound()) : decide(job, reported.report, reported.end.now)
+        state === undefined ? Result.fail(jobNotFound()) : decide(state, reported.report, reported.end.now)
       if (Result.isFailure(decision)) outcomes.set(reported, Result.fail(decision.failure))
       else if (decision.success._tag === "Unchanged") outcomes.set(reported, Result.succeed(nothing))
       else {
+        // A report changes no finished job.
         const change = { end: reported.end, job: job!, decision: decision.success }
         if (bytes.mayGrow(orgId, textBytes(change), left)) changes.push(change)
         else
@@ -218,7 +248,7 @@ const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, 
   const { outcome } = decision
   const { deployment_id, workflow } = job
   const to = receivers(job, candidates[outcome.status])
-  const id = yield* random.ulid
+  const id = end.endId
   const lane = job.callback_url === null ? null : callbackLane(end.orgId, job.callback_url)
   const deliveries = to.slice(0, inlineReceivers).map(({ endpointId, state }, n) => {
     return { id: deliveryIdOf(id, n), endpointId, state, lane: endpointId === null ? lane : null }
@@ -282,10 +312,11 @@ const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
         ${texts(column(({ columns }) => columns.status))}, ${texts(column(({ columns }) => columns.result))},
         ${texts(column(({ columns }) => columns.error))}, ${texts(column(({ columns }) => columns.mapped_stack))},
         ${times(column(({ columns }) => columns.runAt))}, ${integers(column(({ columns }) => columns.finishedAttempt))},
-        ${integers(column(({ columns }) => columns.retriedAttempts))}, ${texts(column(({ event }) => event?.id ?? null))},
+        ${integers(column(({ columns }) => columns.retriedAttempts))},
+        ${texts(column(({ decision, end }) => (decision._tag === "Retry" ? null : end.endId)))},
         ${texts(column(({ event }) => event?.type ?? null))}, ${texts(column(({ event }) => event?.body ?? null))}
       ) AS asked (id, was_status, was_attempt, was_lease, status, result, error, mapped_stack, run_at, finished_attempt,
-        retried_attempts, event_id, type, body)`
+        retried_attempts, end_id, type, body)`
 }
 
 /** The table `wanted`: a row for each delivery. */
@@ -332,6 +363,18 @@ const writeReports = Effect.fnUntraced(function* (
   const at = date(now)
   const ids = texts(prepared.map(({ end }) => end.jobId))
   const wanted = wantedRows(sql, prepared)
+  const isUnchanged = sql`
+    jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
+    AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
+    AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
+    AND (SELECT count(*) FROM receivers) = ${wanted.count}::int`
+  const hasRetry = changes.some(({ decision }) => decision._tag === "Retry")
+  const retried = sql`
+    retried AS (
+      UPDATE jobs SET status = 'queued', error = asked.error, mapped_stack = asked.mapped_stack, lease_expires_at = NULL,
+        updated_at = ${at}, run_at = asked.run_at, delayed = true, retried_attempts = asked.retried_attempts
+      FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged} RETURNING jobs.id
+    )`
   const written = yield* sql<{ id: string; heads: ReadonlyArray<LaneHead> | null }>`
     WITH endpoints AS (
       -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
@@ -345,25 +388,29 @@ const writeReports = Effect.fnUntraced(function* (
       WHERE w.id IS NOT NULL OR r.endpoint IS NULL
     ), asked AS (
       SELECT * FROM ${askedRows(sql, prepared)}
-    ), job AS (
-      UPDATE jobs SET status = asked.status, result = asked.result, error = asked.error, mapped_stack = asked.mapped_stack,
-        lease_expires_at = NULL, updated_at = ${at}, run_at = coalesce(asked.run_at, jobs.run_at),
-        delayed = asked.run_at IS NOT NULL, finished_attempt = asked.finished_attempt,
-        retried_attempts = asked.retried_attempts,
-        finished_at = CASE WHEN asked.status <> 'queued' THEN ${at}::timestamptz END
-      FROM asked
-      WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
-        AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
-        AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
-        AND (SELECT count(*) FROM receivers) = ${wanted.count}::int
-      RETURNING jobs.id, asked.event_id, asked.type, asked.body
-    ), event AS (
-      INSERT INTO events (id, org_id, job_id, type, body, created_at)
-      SELECT event_id, ${orgId}, id, type, body, ${at} FROM job WHERE event_id IS NOT NULL
+    ), ended AS (
+      DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
+      RETURNING jobs.id, asked.end_id, workflow, input, deployment_id, callback_url, callback_secret, callback_secret_owner,
+        skip_callbacks, idempotency_key, priority, max_attempts, retry_delay_seconds, jobs.run_at, asked.status, attempt,
+        progress, note, asked.finished_attempt, asked.retried_attempts, asked.result, asked.error, asked.mapped_stack,
+        created_at, asked.type, asked.body
+    ), finished AS (
+      INSERT INTO finished_jobs (id, end_id, org_id, workflow, input, deployment_id, callback_url, skip_callbacks,
+        idempotency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress, note,
+        finished_attempt, retried_attempts, result, error, mapped_stack, created_at, finished_at)
+      SELECT id, end_id, ${orgId}, workflow, input, deployment_id, callback_url, skip_callbacks,
+        idempotency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress, note,
+        finished_attempt, retried_attempts, result, error, mapped_stack, created_at, ${at} FROM ended
+    ), ${hasRetry ? sql`${retried},` : sql``} event AS (
+      INSERT INTO events (id, org_id, job_id, type, body, callback_url, callback_secret, callback_secret_owner, created_at)
+      SELECT end_id, ${orgId}, id, type, body, callback_url, callback_secret, callback_secret_owner, ${at}
+      FROM ended WHERE type IS NOT NULL
       RETURNING id, job_id, type, octet_length(body) AS bytes
     ), ${insertDeliveries(sql, orgId, now, false)},
     sweep AS (${insertSweeps(sql, orgId, prepared, now)})
-    SELECT id, ${laneHeads(sql, "places")} AS heads FROM job`
+    SELECT id, ${laneHeads(sql, "places")} AS heads FROM (
+      SELECT id FROM ended ${hasRetry ? sql`UNION ALL SELECT id FROM retried` : sql``}
+    ) AS changed`
   yield* sql.afterCommit(
     Effect.sync(() => {
       const positions = queuePositions(sql)

@@ -118,19 +118,23 @@ const eraseOfKeys = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, i
   yield* sql`DELETE FROM idempotency_keys WHERE caller = ANY(${texts(ids)})`
 })
 
-/** Erases jobs by the index of their states; they have none by org and id. */
-const jobs: Step = (sql, { orgId }, after, limit) =>
-  Effect.gen(function* () {
-    const [status = "", id = ""] = after.split("\n")
-    const rows = yield* sql<{ status: string; id: string }>`
-      SELECT status, id FROM jobs WHERE org_id = ${orgId} AND (status, id) > (${status}, ${id})
-      ORDER BY status, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
-    const ids = rows.map((row) => row.id)
-    if (ids.length === 0) return { rows: 0, last: null }
-    yield* byId(sql, "jobs", { orgId, projectId: null }, ids)
-    const last = rows.at(-1)!
-    return { rows: ids.length, last: ids.length === limit ? `${last.status}\n${last.id}` : null }
-  })
+/** Erases a table of jobs by the index of their states; it has none by org and id. `key` is that of its partitions. */
+const jobs =
+  (table: "jobs" | "finished_jobs", key: "id" | "end_id"): Step =>
+  (sql, { orgId }, after, limit) =>
+    Effect.gen(function* () {
+      const [status = "", id = ""] = after.split("\n")
+      const rows = yield* sql<{ status: string; id: string; key: string }>`
+        SELECT status, id, ${sql(key)} AS key FROM ${sql(table)} WHERE org_id = ${orgId} AND (status, id) > (${status}, ${id})
+        ORDER BY status, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
+      if (rows.length === 0) return { rows: 0, last: null }
+      const keys = rows.map((row) => row.key)
+      yield* sql`
+        DELETE FROM ${sql(table)} WHERE ${isOfOrg(sql, orgId)} AND id = ANY(${texts(rows.map((row) => row.id))})
+          AND ${isAmong(sql, key, keys)}`
+      const last = rows.at(-1)!
+      return { rows: rows.length, last: rows.length === limit ? `${last.status}\n${last.id}` : null }
+    })
 
 const eraseAttempts = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
   // By the primary key: the lane of a delivery is the one that it is pending in.
@@ -183,7 +187,9 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["deliveries", table("deliveries", eraseAttempts)],
   ["events", table("events")],
   ["eventKeys", unordered("event_keys")],
-  ["jobs", jobs],
+  ["jobs", jobs("jobs", "id")],
+  ["finishedJobs", jobs("finished_jobs", "end_id")],
+  ["jobKeys", unordered("job_keys")],
   ["deployments", table("deployments")],
   ["callbacks", failingCallbacks],
   ["usage", unordered("org_usage")],

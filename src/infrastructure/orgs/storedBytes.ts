@@ -11,7 +11,7 @@ import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 /** The texts of a row that count. */
 const sizedTexts = {
-  job: ["input", "callback_url", "idempotency_key", "result", "error", "mapped_stack"],
+  job: ["input", "callback_url", "idempotency_key", "error", "mapped_stack"],
   schedule: ["input", "callback_url"],
   event: ["body", "idempotency_key"],
   delivery: ["attempt_error", "attempt_body"],
@@ -22,9 +22,10 @@ const sizedTexts = {
  * SQL: the bytes of a row, which count while it exists.
  *
  * @param kind of a row; the statement has its columns
+ * @param more its other columns that count
  */
-export const bytesOf = (kind: keyof typeof rowCost) =>
-  `(${[rowCost[kind], ...sizedTexts[kind].map((name) => `coalesce(octet_length(${name}), 0)`)].join(" + ")})`
+export const bytesOf = (kind: keyof typeof rowCost, ...more: ReadonlyArray<string>) =>
+  `(${[rowCost[kind], ...[...sizedTexts[kind], ...more].map((name) => `coalesce(octet_length(${name}), 0)`)].join(" + ")})`
 
 /** Orgs whose bytes one statement writes. */
 const writeBatchSize = 1_000

@@ -16,10 +16,11 @@ import { stateNow } from "../webhooks/lanes.ts"
  * has what is older than the first range. A range that is being removed is no partition any more: `gone_events_01JDZ…`.
  */
 
-/** A table of records, with the column that begins with their time. */
+/** A table of records, with the column that begins with their time, and the first column of its primary key. */
 interface Table {
   readonly name: string
-  readonly key: "id" | "delivery_id"
+  readonly key: "id" | "delivery_id" | "end_id"
+  readonly order: "id" | "delivery_id"
   /** SQL: the bytes of a row that the usage of its org counts. */
   readonly bytes?: string
 }
@@ -30,11 +31,12 @@ const isOfService = `type IN (${serviceEventTypes.map((type) => `'${type}'`).joi
 const tables: Readonly<Record<Records, ReadonlyArray<Table>>> = {
   webhooks: [
     // Events of the service's own do not count: nobody stored them.
-    { name: "events", key: "id", bytes: `CASE WHEN ${isOfService} THEN 0 ELSE ${bytesOf("event")} END` },
-    { name: "deliveries", key: "id", bytes: bytesOf("delivery") },
-    { name: "delivery_attempts", key: "delivery_id", bytes: bytesOf("attempt") },
+    { name: "events", key: "id", order: "id", bytes: `CASE WHEN ${isOfService} THEN 0 ELSE ${bytesOf("event")} END` },
+    { name: "deliveries", key: "id", order: "id", bytes: bytesOf("delivery") },
+    { name: "delivery_attempts", key: "delivery_id", order: "delivery_id", bytes: bytesOf("attempt") },
+    { name: "finished_jobs", key: "end_id", order: "id", bytes: bytesOf("job", "result") },
   ],
-  audit: [{ name: "audit_log", key: "id" }],
+  audit: [{ name: "audit_log", key: "id", order: "id" }],
 }
 
 /**
@@ -134,13 +136,21 @@ const columnsOf = (sql: Sql, { name }: Table) =>
     ([row]) => row!.columns,
   )
 
+/** An event, with its job. */
+interface EventOfJob {
+  readonly id: string
+  readonly job: string | null
+}
+
 /** The rows of events in a table that has them. */
-const rowsOf = (sql: Sql, { key, name }: Table, from: string, events: ReadonlyArray<string>) =>
-  name === "events"
-    ? sql`id = ANY(${texts(events)})`
-    : sql`${sql(key)} = ANY(ARRAY(
-        SELECT own.key FROM unnest(${texts(events)}) AS e (id)
-        CROSS JOIN LATERAL (SELECT ${sql(key)} AS key FROM ${sql(from)} WHERE ${isOfEvent(sql, key, "e.id")} OFFSET 0) AS own))`
+const rowsOf = (sql: Sql, { key, name }: Table, from: string, events: ReadonlyArray<EventOfJob>) => {
+  const ids = texts(events.map(({ id }) => id))
+  if (name === "events") return sql`id = ANY(${ids})`
+  if (name === "finished_jobs") return sql`id = ANY(${texts(events.map(({ job }) => job))}) AND end_id = ANY(${ids})`
+  return sql`${sql(key)} = ANY(ARRAY(
+    SELECT own.key FROM unnest(${ids}) AS e (id)
+    CROSS JOIN LATERAL (SELECT ${sql(key)} AS key FROM ${sql(from)} WHERE ${isOfEvent(sql, key, "e.id")} OFFSET 0) AS own))`
+}
 
 /** Moves the rows of a table that is no partition to the partitions that they belong to. */
 const moveRows = Effect.fnUntraced(function* (sql: Sql, table: Table, from: string, condition: Statement.Fragment) {
@@ -197,13 +207,15 @@ const hasSweep = (high: string) => `EXISTS (
     OR kind = 'deliver' AND event_id < '${high}' OR kind = 'emit' AND receivers[1] < '${high}')`
 
 /** Moves events with everything of them from a range that is being removed to `events_old`. */
-const moveEvents = (sql: Sql, low: string, events: ReadonlyArray<string>) =>
-  events.length === 0
-    ? Effect.void
-    : Effect.forEach(tables.webhooks, (table) => {
-        const from = `gone_${partition(table, low)}`
-        return moveRows(sql, table, from, rowsOf(sql, table, from, events))
-      })
+const moveEvents = Effect.fnUntraced(function* (sql: Sql, low: string, ids: ReadonlyArray<string>) {
+  if (ids.length === 0) return
+  const gone = (table: Table) => `gone_${partition(table, low)}`
+  const events = yield* sql<EventOfJob>`
+    SELECT id, job_id AS job FROM ${sql(gone(tables.webhooks[0]!))} WHERE id = ANY(${texts(ids)})`
+  for (const table of tables.webhooks) {
+    yield* moveRows(sql, table, gone(table), rowsOf(sql, table, gone(table), events))
+  }
+})
 
 /** Forgets the idempotency keys of the events before `high`, but for those that have stayed behind their range. */
 const forgetKeys = (sql: Sql, high: string) =>
@@ -215,6 +227,11 @@ const forgetKeys = (sql: Sql, high: string) =>
     orUnavailableWithin("sweep"),
     Effect.repeat({ while: (rows) => rows.length === 1_000 }),
   )
+
+/** SQL: forgets the idempotency keys of rows of finished jobs. */
+const forgetJobKeys = (sql: Sql, rows: Statement.Fragment) => sql`
+  DELETE FROM job_keys k USING (SELECT org_id, idempotency_key, id FROM ${rows}) AS job
+  WHERE k.org_id = job.org_id AND k.key = job.idempotency_key AND k.job_id = job.id`
 
 /** Makes the oldest range no partition any more: from the commit on, nobody sees it. `null` when it has to wait. */
 const detachOldest = Effect.fnUntraced(function* (sql: Sql, records: Records, low: string, high: string) {
@@ -237,20 +254,21 @@ const detachOldest = Effect.fnUntraced(function* (sql: Sql, records: Records, lo
   return yield* whileLocked(sql, records, [wait, ...statements], move)
 })
 
-/** Bytes by org, and the number of rows. */
+/** Adds the bytes of a table's rows by org, and forgets the keys of jobs. Returns the number of rows. */
 const sumRows = Effect.fnUntraced(function* (sql: Sql, table: Table, name: string, bytes: Map<string, number>) {
   let after: string | null = ""
   let count = 0
   while (after !== null) {
     const { rows, upTo }: { rows: ReadonlyArray<{ orgId: string; bytes: number; rows: number }>; upTo: string | null } =
       yield* Effect.gen(function* () {
-        const key = sql(table.key)
+        const key = sql(table.order)
         const [last] = yield* sql<{ key: string }>`
           SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key} LIMIT 1 OFFSET ${summedRows - 1}`
+        const batch = sql`${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}`
+        if (table.name === "finished_jobs") yield* forgetJobKeys(sql, sql`${batch} AND idempotency_key IS NOT NULL`)
         const rows = yield* sql<{ orgId: string; bytes: number; rows: number }>`
           SELECT org_id AS "orgId", sum(${sql.literal(table.bytes ?? "0")})::float8 AS bytes, count(*)::int AS rows
-          FROM ${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}
-          GROUP BY org_id`
+          FROM ${batch} GROUP BY org_id`
         return { rows, upTo: last?.key ?? null }
       }).pipe(bounded)
     for (const row of rows) {
@@ -307,30 +325,36 @@ const sumByOrg = (freed: ReadonlyArray<Freed>) => {
   return bytes
 }
 
-/** Removes events of `events_old` without a pending delivery, while nobody can make one pending. */
+/**
+ * Removes events of `events_old` without a pending delivery, while nobody can make one pending, and jobs of
+ * `finished_jobs_old` that have no event there.
+ */
 const removeLeft = Effect.fnUntraced(function* (sql: Sql, limit: number) {
-  const found = yield* sql<{ id: string }>`
-    SELECT id FROM events_old e
+  const events = yield* sql<EventOfJob>`
+    SELECT id, job_id AS job FROM events_old e
     WHERE NOT EXISTS (
       SELECT FROM deliveries_old d WHERE ${isOfEvent(sql, "d.id", "e.id")} AND (d.state = 'pending' OR ${stateNow(sql)} = 'pending')
     ) AND NOT EXISTS (
       SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
     ) ORDER BY id LIMIT ${limit}`
-  const ids = found.map(({ id }) => id)
   const freed: Array<Freed> = []
   for (const table of tables.webhooks) {
     const old = `${table.name}_old`
+    const isGone =
+      table.name === "finished_jobs"
+        ? sql`id = ANY(ARRAY(
+            SELECT id FROM finished_jobs_old f WHERE NOT EXISTS (SELECT FROM events_old WHERE id = f.end_id) LIMIT ${limit}))`
+        : rowsOf(sql, table, old, events)
+    if (table.name === "finished_jobs") yield* forgetJobKeys(sql, sql`finished_jobs_old WHERE ${isGone}`)
     freed.push(
       ...(yield* sql<Freed>`
-        WITH gone AS (
-          DELETE FROM ${sql(old)} WHERE ${rowsOf(sql, table, old, ids)} RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes
-        )
+        WITH gone AS (DELETE FROM ${sql(old)} WHERE ${isGone} RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes)
         SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`),
     )
   }
-  yield* sql`DELETE FROM event_keys WHERE event_id = ANY(${texts(ids)})`
+  yield* sql`DELETE FROM event_keys WHERE event_id = ANY(${texts(events.map(({ id }) => id))})`
   yield* subtractStoredBytes(sql, sumByOrg(freed))
-  return ids.length
+  return events.length
 })
 
 /** The removal of old jobs and events in PostgreSQL. */
@@ -376,30 +400,9 @@ export const layer = Layer.effect(
 
       removeLeft: (limit) =>
         Effect.gen(function* () {
-          const left = yield* sql`SELECT FROM events_old LIMIT 1`
+          const left = yield* sql`(SELECT FROM events_old LIMIT 1) UNION ALL (SELECT FROM finished_jobs_old LIMIT 1)`
           return left.length === 0 ? 0 : ((yield* whileLocked(sql, "webhooks", [], removeLeft(sql, limit))) ?? 0)
         }).pipe(orUnavailableWithin("sweep")),
-
-      removeJobs: (before, limit) =>
-        Effect.gen(function* () {
-          // A job goes after its event, so no job of a range is read.
-          const [oldest] = yield* lowsOf(sql, "webhooks")
-          const until = Math.min(DateTime.toEpochMillis(before), timeOfId(oldest!))
-          const freed = yield* sql<Freed & { readonly jobs: number }>`
-            WITH gone AS (
-              DELETE FROM jobs WHERE id = ANY(ARRAY(
-                SELECT id FROM jobs j
-                WHERE finished_at < ${new Date(until)} AND idempotency_key IS NULL
-                  -- Not a join, which could read all events.
-                  AND (SELECT id FROM events WHERE job_id = j.id LIMIT 1) IS NULL
-                ORDER BY finished_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
-              ))
-              RETURNING org_id, ${sql.literal(bytesOf("job"))} AS bytes
-            )
-            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS jobs FROM gone GROUP BY org_id`
-          yield* subtractStoredBytes(sql, sumByOrg(freed))
-          return freed.reduce((sum, { jobs }) => sum + jobs, 0)
-        }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),
 )

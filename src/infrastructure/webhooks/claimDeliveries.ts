@@ -69,9 +69,9 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       RETURNING *
     ), claimed AS (
       SELECT t.delivery_id AS id, e.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, e.type,
-        CASE WHEN t.is_first THEN e.body END AS body, t.event_id, coalesce(w.url, j.callback_url) AS url,
-        coalesce(w.secret, j.callback_secret) AS secret,
-        coalesce(w.id, j.callback_secret_owner) AS secret_owner,
+        CASE WHEN t.is_first THEN e.body END AS body, t.event_id, coalesce(w.url, e.callback_url) AS url,
+        coalesce(w.secret, e.callback_secret) AS secret,
+        coalesce(w.id, e.callback_secret_owner) AS secret_owner,
         CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures,
         w.headers, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.retry_delays, w.ordered,
         t.place_in_lane::int AS place_in_lane, ${throttleDelay(sql)} AS delay_ms
@@ -82,7 +82,6 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       ) AS t
       JOIN lanes w USING (org_id, lane)
       CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id OFFSET 0) e
-      LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
     ), ${throttled(sql, at)}`
 
 /**

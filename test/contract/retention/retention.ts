@@ -14,12 +14,16 @@ import {
   attempt,
   cancelJob,
   claim,
+  completed,
   deliveriesOf,
   findDelivery,
+  findJob,
+  finish,
   insertEndpoint,
   insertJob,
   jobsOf,
   noSuchDelivery,
+  noSuchJob,
   plus,
   record,
   retry,
@@ -256,27 +260,48 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect(
-    "retention: finished jobs without an event are removed, oldest first, but for those with an idempotency key",
-    () =>
-      Effect.gen(function* () {
-        const { orgId } = yield* insertOrg()
-        const now = nextTime()
-        yield* prepare(now)
-        const ids = [yield* insertJob(orgId), yield* insertJob(orgId), yield* insertJob(orgId)]
-        const held = yield* insertJob(orgId, { idempotencyKey: "once" })
-        const queued = yield* insertJob(orgId)
-        for (const [n, id] of ids.entries()) yield* cancelJob(orgId, id, plus(now, n))
-        yield* cancelJob(orgId, held, now)
-        yield* removeOld(plus(now, 3_600))
-        const remove = (before: DateTime.Utc, limit: number) =>
-          RetentionRepository.use(({ removeJobs }) => removeJobs(before, limit))
-        assert.strictEqual(yield* remove(now, 10), 0)
-        assert.strictEqual(yield* remove(plus(now, 2), 1), 1)
-        assert.deepStrictEqual((yield* jobsOf(orgId)).toReversed(), [ids[1], ids[2], held, queued])
-        assert.strictEqual(yield* remove(plus(now, 2), 10), 1)
-        assert.deepStrictEqual((yield* jobsOf(orgId)).toReversed(), [ids[2], held, queued])
-        assert.strictEqual(yield* insertJob(orgId, { idempotencyKey: "once" }), held)
-      }),
+  it.effect("retention: a job goes with the range in which it ended, with its idempotency key", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = nextTime()
+      const later = plus(now, 86_400)
+      yield* prepare(now)
+      const job = Effect.fnUntraced(function* (idempotencyKey: string | null = null) {
+        return yield* insertJob(orgId, { jobId: yield* idOf(now), idempotencyKey })
+      })
+      const end = Effect.fnUntraced(function* (jobId: string, at: DateTime.Utc) {
+        yield* finish(orgId, jobId, completed(), at, { endId: yield* idOf(at) })
+        return jobId
+      })
+      const canceled = yield* job("canceled")
+      yield* cancelJob(orgId, canceled, now, { endId: yield* idOf(now) })
+      const ended = yield* end(yield* job("ended"), now)
+      const endedLater = yield* end(yield* job("ended later"), later)
+      const queued = yield* job("queued")
+      yield* insertEndpoint(orgId)
+      const pending = yield* end(yield* job("pending"), now)
+      yield* removeOld(later)
+      assert.deepStrictEqual((yield* jobsOf(orgId)).toSorted(), [endedLater, pending, queued].toSorted())
+      const again = (key: string) => insertJob(orgId, { idempotencyKey: key })
+      for (const [key, id] of [
+        ["queued", queued],
+        ["ended later", endedLater],
+        ["pending", pending],
+      ] as const) {
+        assert.strictEqual(yield* again(key), id)
+      }
+      for (const [key, id] of [
+        ["canceled", canceled],
+        ["ended", ended],
+      ] as const) {
+        assert.strictEqual(yield* failureOf(findJob(orgId, id)), noSuchJob)
+        assert.notStrictEqual(yield* again(key), id)
+      }
+      const [delivery] = yield* settleAll(later, ["Delivered"])
+      assert.strictEqual((yield* findDelivery(orgId, delivery!.deliveryId)).job_id, pending)
+      yield* removeOld(later)
+      assert.strictEqual(yield* failureOf(findJob(orgId, pending)), noSuchJob)
+      assert.notStrictEqual(yield* again("pending"), pending)
+    }),
   )
 }

@@ -13,9 +13,6 @@ export const insertMany = Effect.fnUntraced(function* (delivery: {
   const { orgId, endpoint, state, count, now } = delivery
   const prefix = `${endpoint}-${state}-`
   yield* sql`
-    INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
-    VALUES (${endpoint}, ${orgId}, 'w', false, 'completed', ${now}, ${now}) ON CONFLICT DO NOTHING`
-  yield* sql`
     INSERT INTO events (id, org_id, job_id, type, body, created_at)
     VALUES (${endpoint}, ${orgId}, ${endpoint}, 'job.completed', '{}', ${now}) ON CONFLICT DO NOTHING`
   yield* sql`

@@ -117,23 +117,28 @@ export const report = (
   jobId: string,
   reported: JobEnd.JobReport,
   now: DateTime.Utc,
-  options: { nonce?: string } = {},
-) => JobRepository.use((jobs) => jobs.report({ orgId, jobId, nonce: options.nonce ?? nonce, now }, reported))
+  options: { nonce?: string; endId?: string } = {},
+) =>
+  Effect.flatMap(newId, (id) =>
+    JobRepository.use((jobs) =>
+      jobs.report({ orgId, jobId, endId: options.endId ?? id, nonce: options.nonce ?? nonce, now }, reported),
+    ),
+  )
 /** Reports an outcome. Without an attempt, the report comes from any worker. */
 export const finish = (
   orgId: string,
   jobId: string,
   outcome: JobEnd.JobOutcome,
   now: DateTime.Utc,
-  options: { nonce?: string; attempt?: number; retry?: boolean } = {},
+  options: { nonce?: string; endId?: string; attempt?: number; retry?: boolean } = {},
 ) => {
   const { attempt, retry = false } = options
   return report(orgId, jobId, { _tag: "Ended", outcome, attempt, retry }, now, options)
 }
 export const failExpired = (orgId: string, jobId: string, now: DateTime.Utc) =>
   report(orgId, jobId, { _tag: "LeaseExpired" }, now)
-export const cancelJob = (orgId: string, jobId: string, now: DateTime.Utc) =>
-  report(orgId, jobId, { _tag: "Canceled" }, now)
+export const cancelJob = (orgId: string, jobId: string, now: DateTime.Utc, options: { endId?: string } = {}) =>
+  report(orgId, jobId, { _tag: "Canceled" }, now, options)
 /** A heartbeat that only extends the lease. */
 export const heartbeat = (leaseUntil: DateTime.Utc, now: DateTime.Utc, attempt?: number) => ({
   leaseUntil,

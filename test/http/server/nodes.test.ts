@@ -100,7 +100,7 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
             [other, 0],
             ["platform", 0],
           ] as const)
-            expect(yield* count(place, "jobs", tenant.orgId), place).toBe(rows)
+            expect(yield* count(place, "finished_jobs", tenant.orgId), place).toBe(rows)
         }
       }),
     )

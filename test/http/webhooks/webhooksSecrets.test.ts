@@ -54,7 +54,7 @@ for (const [database, server] of Object.entries(servers)) {
         const { text } = yield* dump(sql)
         const stored = yield* sql<{ secret: string }>`
           SELECT unnest(ARRAY[secret, previous_secret]) AS secret FROM webhook_endpoints UNION ALL
-          SELECT callback_secret FROM jobs UNION ALL SELECT callback_secret FROM job_schedules`
+          SELECT callback_secret FROM jobs UNION ALL SELECT callback_secret FROM events UNION ALL SELECT callback_secret FROM job_schedules`
         const kept = stored.map((row) => row.secret).filter((one) => one !== null)
         expect(kept).toHaveLength(5)
         for (const one of kept) expect(one).toMatch(/^v1\.[0-9a-f]{8}\.[A-Za-z0-9_-]{40,}$/)

@@ -49,12 +49,15 @@ const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, en
   for (const [id, owner, status] of [
     ["j1", "j1", "queued"],
     ["j2", "s", "running"],
-    ["j3", "j3", "completed"],
+    ["j3", "j3", "queued"],
   ] as const) {
     yield* sql`
       INSERT INTO jobs (id, org_id, workflow, callback_secret, callback_secret_owner, skip_callbacks, status, created_at, updated_at)
       VALUES (${id}, 'o', 'w', ${yield* encrypt(`of ${owner}`, owner, key)}, ${owner}, false, ${status}, ${now}, ${now})`
   }
+  yield* sql`
+    INSERT INTO events (id, org_id, job_id, type, body, callback_secret, callback_secret_owner, created_at)
+    VALUES ('e', 'o', 'j4', 'job.completed', '{}', ${yield* encrypt("of j4", "j4", key)}, 'j4', ${now})`
   yield* sql`
     INSERT INTO idempotency_keys (caller, operation, key, record, expires_at)
     VALUES ('administrator', 'keys.create', 'a b', ${yield* encrypt("answer", "idempotency administrator keys.create a b", key)},
@@ -72,6 +75,7 @@ const readAll = Effect.fnUntraced(function* (...keys: Keys) {
     UNION ALL SELECT previous_private_key, org_id FROM org_signing_keys
     UNION ALL SELECT callback_secret, id FROM job_schedules
     UNION ALL SELECT callback_secret, callback_secret_owner FROM jobs
+    UNION ALL SELECT callback_secret, callback_secret_owner FROM events
     UNION ALL SELECT record, concat_ws(' ', 'idempotency', caller, operation, key) FROM idempotency_keys`
   return yield* Effect.forEach(rows, ({ owner, stored }) =>
     Effect.provide(
@@ -87,9 +91,9 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       yield* fill(old)
       const before = yield* readAll(old)
       const ends = yield* run([fresh, old])
-      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 3, 1], Array(8).fill(0)])
+      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 3, 1, 1], Array(9).fill(0)])
       assert.deepStrictEqual((yield* readAll(fresh)).toSorted(), before.toSorted())
-      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(8).fill(0))
+      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(9).fill(0))
     }).pipe(Effect.provide(database)),
   )
 
@@ -100,9 +104,9 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       yield* run([fresh, old], (_, done) => (done === 500 ? Effect.interrupt : Effect.void)).pipe(Effect.exit)
       const untouched = sql`SELECT id, secret FROM webhook_endpoints WHERE id < 'w0500' ORDER BY id`
       const first = yield* untouched
-      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 1, 1, 1, 3, 1])
+      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 1, 1, 1, 3, 1, 1])
       assert.deepStrictEqual(yield* untouched, first)
-      assert.strictEqual((yield* readAll(fresh)).length, 610)
+      assert.strictEqual((yield* readAll(fresh)).length, 611)
     }).pipe(Effect.provide(database)),
   )
 
@@ -138,12 +142,12 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       // The secret of another row: a copied value is not re-encrypted.
       yield* sql`UPDATE jobs SET callback_secret = (SELECT callback_secret FROM jobs WHERE id = 'j1') WHERE id = 'j3'`
       const ends = yield* run([fresh, old])
-      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 2, 1])
+      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 2, 1, 1])
       assert.deepStrictEqual(
         ends.map(({ unreadable }) => unreadable),
-        [["w0001"], [], [], [], [], [], ["j3"], []],
+        [["w0001"], [], [], [], [], [], ["j3"], [], []],
       )
-      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 0, 0, 0, 1, 0])
+      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 0, 0, 0, 1, 0, 0])
     }).pipe(Effect.provide(database)),
   )
 })

@@ -99,7 +99,9 @@ const tables = [
   "docs_questions",
   "endpoint_failures",
   "events",
+  "finished_jobs",
   "idempotency_keys",
+  "job_keys",
   "job_schedules",
   "jobs",
   "key_counters",
@@ -132,9 +134,19 @@ interface Place {
 const moveTo = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place, { deliveries, jobs }: States) {
   const sql = yield* SqlClient.SqlClient
   const at = DateTime.toDateUtc(now)
-  yield* sql`
-    UPDATE jobs SET status = ${jobs}::text, lease_expires_at = CASE WHEN ${jobs} = 'running' THEN ${at}::timestamptz END,
-      finished_at = CASE WHEN ${jobs} IN ('completed', 'canceled') THEN ${at}::timestamptz END WHERE org_id = ${orgId}`
+  if (jobs === "queued" || jobs === "running") {
+    yield* sql`
+      UPDATE jobs SET status = ${jobs}::text, lease_expires_at = CASE WHEN ${jobs} = 'running' THEN ${at}::timestamptz END
+      WHERE org_id = ${orgId}`
+  } else {
+    yield* sql`UPDATE finished_jobs SET status = ${jobs} WHERE org_id = ${orgId}`
+    yield* sql`
+      WITH ended AS (DELETE FROM jobs WHERE org_id = ${orgId} RETURNING *)
+      INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds,
+        status, attempt, retried_attempts, created_at, finished_at)
+      SELECT id, id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds, ${jobs}, attempt, 0,
+        created_at, ${at} FROM ended`
+  }
   yield* sql`UPDATE deliveries SET state = ${deliveries} WHERE org_id = ${orgId}`
   yield* sql`DELETE FROM pending_deliveries WHERE org_id = ${orgId}`
   if (deliveries !== "pending") return
@@ -334,13 +346,12 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["retention.prepare", count, retention.prepare("webhooks", DateTime.add(now, { days: 2 }), Duration.hours(1))],
     ["retention.removeOldest", 10, retention.removeOldest("webhooks", later, Duration.days(1))],
     ["retention.removeLeft", 10, retention.removeLeft(100)],
-    ["retention.removeJobs", 200, retention.removeJobs(later, 100)],
     ["sweeps.next", 10, sweeps.next("", [])],
     ["sweeps.count", 10, sweeps.count(10)],
     ["sweeps.advance of a cancellation", 200, sweep("cancel")],
     ["sweeps.advance of a recovery", 200, sweep("recover")],
     ["sweeps.advance of a resend", 200, sweep("resend")],
-    ...erasures(sql, orgId, ["deliveries", "events", "jobs"]),
+    ...erasures(sql, orgId, ["deliveries", "events", "jobs", "finishedJobs"]),
     // What a deactivation and an activation of the endpoint run.
     ["endpoint, deactivated", 1_000, updateEndpoint(orgId, endpoint, later, { active: false })],
     ["events.publish of a job", 20, makeEvent(orgId, later)],

@@ -2,7 +2,6 @@ import { assert, layer } from "@effect/vitest"
 import { type DateTime, Deferred, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import { rowCost } from "#src/domain/orgs/StoredBytes.ts"
-import { RetentionRepository } from "#src/domain/Retention.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { measureBytes as measure, measuredTables } from "#src/infrastructure/orgs/OrgUsageWorker.ts"
@@ -167,8 +166,11 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       for (let n = 0; n < 2; n++) yield* insertEndpoint(orgId, { active: false })
       for (const key of [null, "key"]) yield* publishAt(orgId, now, key)
       yield* publishAt(other.orgId, now)
-      const held = yield* insertJob(orgId, { input: "ñ", idempotencyKey: "kept" })
-      for (const job of [held, yield* insertJob(orgId, { input: "ñ" })]) yield* cancelJob(orgId, job, now)
+      const [ended] = yield* sql<{ id: string }>`SELECT id FROM events WHERE org_id = ${orgId} LIMIT 1`
+      for (const [n, idempotencyKey] of [null, "key"].entries()) {
+        const job = yield* insertJob(orgId, { input: "ñ", idempotencyKey })
+        yield* cancelJob(orgId, job, now, { endId: `${ended!.id.slice(0, 25)}${n}` })
+      }
       // What stays behind its range is removed by itself.
       const endpoint = yield* insertEndpoint(other.orgId)
       yield* publishAt(other.orgId, now)
@@ -178,12 +180,10 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       const [{ bytes }] = (yield* sql<{ bytes: number }>`
         SELECT sum(octet_length(body))::int AS bytes FROM events WHERE org_id = ${orgId}`) as [{ bytes: number }]
       // The input of each job, and the keys of a job and of an event.
-      const all = 2 * (rowCost.job + 4) + 4 + bytes + 3 + 2 * (rowCost.event + 2 * rowCost.delivery)
+      const all = 2 * (rowCost.job + 4) + 3 + bytes + 3 + 2 * (rowCost.event + 2 * rowCost.delivery)
       assert.strictEqual(yield* written(orgId), all)
       yield* removeOld(plus(now, 3_600))
-      yield* RetentionRepository.use(({ removeJobs }) => removeJobs(later, 10))
-      // The job with a valid idempotency key stays.
-      assert.strictEqual(yield* written(orgId), rowCost.job + 4 + 4)
+      assert.strictEqual(yield* written(orgId), 0)
       assert.isAbove(yield* written(other.orgId), rowCost.event)
       yield* updateEndpoint(other.orgId, endpoint, later, { active: false })
       yield* removeOld(plus(now, 3_600))
@@ -259,11 +259,19 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
         SELECT table_name AS name FROM information_schema.columns
         WHERE table_schema = 'public' AND column_name = 'org_id'
           AND NOT (SELECT relispartition FROM pg_class WHERE oid = quote_ident(table_name)::regclass) ORDER BY table_name COLLATE "C"`
-      const counted = ["jobs", "job_schedules", "events", "deliveries", "delivery_attempts", "docs_pages"]
+      const counted = [
+        "jobs",
+        "finished_jobs",
+        "job_schedules",
+        "events",
+        "deliveries",
+        "delivery_attempts",
+        "docs_pages",
+      ]
       // As many as there are keys, endpoints or deliveries, or with a bound of their own.
       const others = [
         ...["key_counters", "key_usage", "endpoint_throttles", "endpoint_failures", "failing_callbacks"],
-        ...["event_keys", "pending_deliveries", "sweeps", "activity_counts"],
+        ...["event_keys", "job_keys", "pending_deliveries", "sweeps", "activity_counts"],
         ...["org_owners", "org_usage", "org_signing_keys", "sessions", "project_docs", "docs_questions"],
       ]
       assert.deepStrictEqual(

@@ -12,7 +12,7 @@ import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
 import { insertEvents, nextTime, prepare, publishAt, removeOld } from "../../contract/retention/retention.ts"
 import { insertOrg } from "../../contract/support.ts"
-import { attempt, claim, deliveriesOf, makeEvent, plus, record } from "../../contract/webhooks/webhookSupport.ts"
+import { attempt, claim, deliveriesOf, plus, record } from "../../contract/webhooks/webhookSupport.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 
@@ -108,7 +108,7 @@ for (const [name, database] of Object.entries(databases)) {
         yield* record([attempt(first!, "Delivered", now)], now)
         const low = (yield* bounds())[1]![1]!
         // Detached, and not dropped.
-        yield* Effect.forEach(["events", "deliveries", "delivery_attempts"], (table) =>
+        yield* Effect.forEach(["events", "deliveries", "delivery_attempts", "finished_jobs"], (table) =>
           Effect.gen(function* () {
             const [old] = yield* sql<{ name: string }>`
               SELECT relname AS name FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
@@ -164,23 +164,6 @@ layer(Layer.provideMerge(world, databases.postgres), { excludeTestServices: true
       assert.isBelow(waits.toSorted((a, b) => b - a)[0]!, 400)
       yield* Deferred.succeed(released, undefined)
       yield* Fiber.join(reader)
-      assert.strictEqual(yield* remove, 1)
-    }),
-  )
-
-  it.effect("a finished job stays as long as its event", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const now = nextTime()
-      yield* prepare(now)
-      const { orgId } = yield* insertOrg()
-      // Its event has an id of now.
-      yield* makeEvent(orgId, now)
-      const later = plus(now, 3_600)
-      yield* removeOld(later)
-      const remove = RetentionRepository.use(({ removeJobs }) => removeJobs(later, 10))
-      assert.strictEqual(yield* remove, 0)
-      yield* sql`DELETE FROM events WHERE org_id = ${orgId}`
       assert.strictEqual(yield* remove, 1)
     }),
   )

@@ -29,22 +29,16 @@ it.effect("removes at the start and about every minute, and continues after a fa
   }),
 )
 
-/** Retention over a repository with two old ranges and 2,500 old jobs, which records its calls. */
+/** Retention over a repository with two old ranges, which records its calls. */
 const retentionOf = Effect.fnUntraced(function* (days: number | undefined, auditDays: number | undefined) {
   const calls: Array<string> = []
-  let [ranges, jobs] = [2, 2_500]
+  let ranges = 2
   const call = <A>(text: string, of: () => A) => Effect.sync(() => (calls.push(text), of()))
   const repository = Layer.mock(RetentionRepository, {
     prepare: (records, _, range) => call(`prepare ${records} ${Duration.toMinutes(range)}`, () => undefined),
     removeOldest: (records, _, age) =>
       call(`${records} ${Duration.toDays(age)}`, () => (ranges-- > 0 ? 5 : ((ranges = 2), null))),
     removeLeft: (limit) => call(`left ${limit}`, () => 0),
-    removeJobs: (_, limit) =>
-      call(`jobs ${limit}`, () => {
-        const removed = Math.min(jobs, limit)
-        jobs -= removed
-        return removed
-      }),
   })
   const settings = [Layer.succeed(RetentionDays, days), Layer.succeed(AuditRetentionDays, auditDays)] as const
   const { removeOld } = yield* Effect.provide(Retention, Layer.provide(Retention.layer, [repository, ...settings]))
@@ -53,7 +47,7 @@ const retentionOf = Effect.fnUntraced(function* (days: number | undefined, audit
   return { calls, removed: yield* Fiber.join(running) }
 })
 
-it.effect("prepares ranges of a twelfth of the retention, and removes old ranges, then what stayed, then jobs", () =>
+it.effect("prepares ranges of a twelfth of the retention, and removes old ranges, then what stayed", () =>
   Effect.gen(function* () {
     const { calls, removed } = yield* retentionOf(90, 1)
     assert.strictEqual(removed, 10)
@@ -63,7 +57,6 @@ it.effect("prepares ranges of a twelfth of the retention, and removes old ranges
       "prepare webhooks 10800",
       ...Array(3).fill("webhooks 90"),
       "left 1000",
-      ...Array(3).fill("jobs 1000"),
     ])
   }),
 )

@@ -29,6 +29,8 @@ const tables = [
     "docs_pages",
     "docs_questions",
     "jobs",
+    "finished_jobs",
+    "job_keys",
     "job_schedules",
     "webhook_endpoints",
     "endpoint_throttles",
@@ -64,19 +66,28 @@ export const queries: Readonly<Record<string, string>> = {
       WHERE (SELECT count(*) FROM delivery_attempts WHERE delivery_id = d.id) > d.attempts
     UNION ALL SELECT 'a current deployment that is missing', p.id FROM projects p WHERE current_deployment_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM deployments WHERE id = p.current_deployment_id AND project_id = p.id)
-    UNION ALL SELECT 'a finished job with a lease', id FROM jobs
-      WHERE lease_expires_at IS NOT NULL AND status IN ('completed', 'failed', 'canceled')`,
+    UNION ALL SELECT 'a finished job that is still queued', id FROM jobs
+      WHERE status NOT IN ('queued', 'running') OR id IN (SELECT id FROM finished_jobs)
+    UNION ALL SELECT 'a job that finished twice', id FROM finished_jobs GROUP BY id HAVING count(*) > 1
+    UNION ALL SELECT 'a job without its idempotency key', id FROM (
+        SELECT id, org_id, idempotency_key FROM jobs UNION ALL SELECT id, org_id, idempotency_key FROM finished_jobs
+      ) AS j WHERE idempotency_key IS NOT NULL
+        AND NOT EXISTS (SELECT FROM job_keys k WHERE k.org_id = j.org_id AND key = idempotency_key AND job_id = j.id)`,
   projects: "SELECT id, current_deployment_id FROM projects",
   deployments: "SELECT id, project_id, run_id FROM deployments",
   events: "SELECT id, org_id, job_id, type, body FROM events",
   deliveries: "SELECT id, org_id, event_id, endpoint_id, state, attempts FROM deliveries",
-  jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, finished_attempt, result, error, input,
-    extract(epoch FROM created_at) * 1000 AS created FROM jobs`,
+  jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, NULL AS finished_attempt, NULL AS result, error, input,
+      extract(epoch FROM created_at) * 1000 AS created FROM jobs
+    UNION ALL SELECT id, org_id, workflow, status, attempt, max_attempts, finished_attempt, result, error, input,
+      extract(epoch FROM created_at) * 1000 FROM finished_jobs`,
   names: `SELECT 'key' AS kind, id, name FROM api_keys UNION ALL SELECT 'project', id, name FROM projects
     UNION ALL SELECT 'org', id, name FROM orgs UNION ALL SELECT 'endpoint', id, url FROM webhook_endpoints
     UNION ALL SELECT 'schedule', id, workflow FROM job_schedules
     UNION ALL SELECT 'event', id, substring(body FROM '"mark":"([^"]+)"') FROM events WHERE job_id IS NULL AND body LIKE '%"mark":%'
-    UNION ALL SELECT 'job', id, substring(input FROM '"mark":"([^"]+)"') FROM jobs WHERE workflow LIKE '%-work'`,
+    UNION ALL SELECT 'job', id, substring(input FROM '"mark":"([^"]+)"') FROM (
+      SELECT id, workflow, input FROM jobs UNION ALL SELECT id, workflow, input FROM finished_jobs
+    ) AS j WHERE workflow LIKE '%-work'`,
   leftovers: tables
     .map(
       (name) => `SELECT '${name}' AS name, count(*) AS count FROM ${name}

@@ -335,6 +335,7 @@ const documentation = Effect.gen(function* () {
 const jobs = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
 
+  // What is queued or running. A job that ends leaves the table (ADR 34), so its claims read no others.
   yield* sql`
     CREATE TABLE jobs (
       id text COLLATE "C" PRIMARY KEY,
@@ -358,15 +359,12 @@ const jobs = Effect.gen(function* () {
       lease_expires_at timestamptz,
       progress double precision,
       note text,
-      finished_attempt integer,
       -- Bit n: attempt n + 1 failed with a retry.
       retried_attempts integer NOT NULL DEFAULT 0,
-      result text,
       error text,
       mapped_stack text,
       created_at timestamptz NOT NULL,
-      updated_at timestamptz NOT NULL,
-      finished_at timestamptz
+      updated_at timestamptz NOT NULL
     )`
   // By time for the head, and by org for the turns; each statement fits one of them (ADR 14). An entry for each row:
   // jobs that are claimed together have one lease, and entries that they share stay until the last of them has gone.
@@ -375,9 +373,9 @@ const jobs = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX jobs_leased_by_org ON jobs ((org_id || ''), lease_expires_at) WITH (deduplicate_items = off)
     WHERE status = 'running'`
-  // Serves the lists of an org, one range for each status.
+  // The lists of an org, one range for each status; each fits one of them (ADR 14).
   yield* sql`CREATE INDEX jobs_by_status ON jobs (org_id, status, id)`
-  yield* sql`CREATE INDEX jobs_by_workflow ON jobs (org_id, workflow, status, id)`
+  yield* sql`CREATE INDEX jobs_by_workflow ON jobs ((org_id || workflow), status, (id || ''))`
   // The last conditions are true of every job. A claim repeats the one of its index, so that no plan can use the other
   // index, which would read the whole queue of an org. The org is an expression, so that no index of other jobs fits a
   // claim (ADR 14).
@@ -390,12 +388,50 @@ const jobs = Effect.gen(function* () {
   yield* sql`CREATE INDEX jobs_delayed ON jobs (run_at) WHERE status || '' = 'queued' AND delayed`
   yield* sql`
     CREATE INDEX jobs_delayed_by_org ON jobs ((org_id || ''), run_at) WHERE status = 'queued' AND delayed`
-  // Those that retention removes.
+
+  // The jobs that have ended. end_id is the id of the job's event, or of its cancellation, and is never before the
+  // job's: retention counts from the end, and removes a job with its event.
   yield* sql`
-    CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL AND idempotency_key IS NULL`
-  // Partial: most jobs have no key, and no plan can read an org's jobs through it.
+    CREATE TABLE finished_jobs (
+      id text COLLATE "C" NOT NULL,
+      end_id text COLLATE "C" NOT NULL,
+      org_id text COLLATE "C" NOT NULL,
+      workflow text NOT NULL,
+      input text,
+      deployment_id text,
+      callback_url text,
+      skip_callbacks boolean NOT NULL,
+      idempotency_key text,
+      priority smallint NOT NULL,
+      max_attempts smallint NOT NULL,
+      retry_delay_seconds integer NOT NULL,
+      run_at timestamptz,
+      status text NOT NULL,
+      attempt integer NOT NULL,
+      progress double precision,
+      note text,
+      -- The attempt whose report ended the job.
+      finished_attempt integer,
+      retried_attempts integer NOT NULL,
+      result text,
+      error text,
+      mapped_stack text,
+      created_at timestamptz NOT NULL,
+      finished_at timestamptz NOT NULL,
+      PRIMARY KEY (id, end_id)
+    ) PARTITION BY RANGE (end_id)`
+  yield* sql`CREATE INDEX finished_jobs_by_status ON finished_jobs (org_id, status, id)`
+  yield* sql`CREATE INDEX finished_jobs_by_workflow ON finished_jobs ((org_id || workflow), status, (id || ''))`
+  yield* firstPartitions("finished_jobs", [ofOrg])
+
+  // The idempotency keys of jobs. A key outlives the row in jobs, and goes with the finished job.
   yield* sql`
-    CREATE UNIQUE INDEX jobs_idempotency ON jobs (org_id, idempotency_key) WHERE idempotency_key IS NOT NULL`
+    CREATE TABLE job_keys (
+      org_id text COLLATE "C" NOT NULL,
+      key text NOT NULL,
+      job_id text COLLATE "C" NOT NULL,
+      PRIMARY KEY (org_id, key)
+    )`
 
   // next_at is NULL while the schedule is paused.
   yield* sql`
@@ -491,6 +527,10 @@ const deliveries = Effect.gen(function* () {
       type text COLLATE "C" NOT NULL,
       body text NOT NULL,
       idempotency_key text,
+      -- Those of its job, which has left the table of jobs.
+      callback_url text,
+      callback_secret text,
+      callback_secret_owner text COLLATE "C",
       created_at timestamptz NOT NULL
     ) PARTITION BY RANGE (id)`
   yield* sql`CREATE INDEX events_by_org ON events (org_id, id)`
