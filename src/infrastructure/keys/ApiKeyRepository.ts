@@ -227,9 +227,13 @@ const listKeys = Effect.fnUntraced(function* (
   page: Page,
   { externalId, name, projectId, state }: KeyFilter,
 ) {
-  const [indexed, ...others] = Object.entries({ external_id: externalId, name, project_id: projectId }).flatMap(
-    ([column, value]) => (value === undefined ? [] : [sql`${sql(column)} = ${value}`]),
-  )
+  const filters = [
+    externalId === undefined ? undefined : sql`external_id = ${externalId}`,
+    // The org and the name in one expression: an index that begins with the org seems to fit what finds keys by ids.
+    name === undefined ? undefined : sql`org_id || ':' || name = ${`${orgId}:${name}`}`,
+    projectId === undefined ? undefined : sql`project_id = ${projectId}`,
+  ]
+  const [indexed, ...others] = filters.filter((filter) => filter !== undefined)
   if (state !== undefined) others.push(sql`${stateOfKey(sql)} = ${state}`)
   // Only the indexes of the filters have the org and the order in this form (ADR 14).
   const [keys, id] =

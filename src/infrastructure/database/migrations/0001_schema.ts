@@ -136,7 +136,7 @@ const keys = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX api_keys_by_external_id ON api_keys ((org_id || ''), external_id, (id || ''))
     WHERE external_id IS NOT NULL`
-  yield* sql`CREATE INDEX api_keys_by_name ON api_keys ((org_id || ''), name, (id || ''))`
+  yield* sql`CREATE INDEX api_keys_by_name ON api_keys ((org_id || ':' || name), (id || ''))`
   yield* sql`
     CREATE INDEX api_keys_by_project ON api_keys ((org_id || ''), project_id, (id || ''))
     WHERE project_id IS NOT NULL`
@@ -725,10 +725,8 @@ const statistics = Effect.gen(function* () {
   yield* sql`ALTER TABLE jobs ALTER COLUMN workflow SET (n_distinct = 100)`
   // The same for an expression: without statistics, the planner assumes that an org or a project has a two-hundredth of
   // all rows.
-  for (const index of [
-    ...["api_keys_by_external_id", "api_keys_by_name", "api_keys_by_project"],
-    ...["deployments_by_branch", "deployments_by_preview"],
-  ]) {
+  const ofKeys = ["api_keys_by_external_id", "api_keys_by_name", "api_keys_by_project"]
+  for (const index of [...ofKeys, "deployments_by_branch", "deployments_by_preview"]) {
     yield* sql`ALTER INDEX ${sql(index)} ALTER COLUMN 1 SET STATISTICS 0`
   }
 })
