@@ -36,7 +36,8 @@ interface Session {
 
 /**
  * A pooler in transaction mode in front of the server in the URL, as PgBouncer before 1.21 is one: after each
- * transaction, the session goes to the client that wants one next. Every client brings a session, with its own sign-in. Returns its URL.
+ * transaction, the session goes to the client that wants one next. Every client brings a session, with its own
+ * sign-in. Returns its URL.
  *
  * @param refuses a startup parameter that it does not know
  */
