@@ -137,11 +137,13 @@ const insertAll = (
     FROM event e LEFT JOIN swept s ON s.event_id = e.id
     LEFT JOIN (SELECT event_id, count(*) FROM made GROUP BY event_id) AS d ON d.event_id = e.id`.pipe(
     Effect.tap(([inserted]) =>
-      Effect.sync(() => {
-        const positions = queuePositions(sql)
-        positions.backlogged(inserted?.heads ?? null)
-        for (const { event } of rows) positions.queued(event.createdAt.epochMilliseconds)
-      }),
+      sql.afterCommit(
+        Effect.sync(() => {
+          const positions = queuePositions(sql)
+          positions.backlogged(inserted?.heads ?? null)
+          for (const { event } of rows) positions.queued(event.createdAt.epochMilliseconds)
+        }),
+      ),
     ),
     orUnavailable,
   )
