@@ -365,6 +365,9 @@ const nodeUrls: Parse<ReadonlyMap<string, Redacted.Redacted<string>>> = (value) 
       "must be entries name=url separated by spaces; a name has lower-case letters, digits and hyphens",
     )
   }
+  if (entries.some(([name]) => name === "platform")) {
+    return Result.fail("must not name a node platform: that is the database of DATABASE_URL")
+  }
   if (new Set(entries.map(([name]) => name)).size < entries.length) return Result.fail("must have each name once")
   return Result.map(
     Result.all(entries.map(([name, url]) => Result.map(postgresUrl(url), (parsed) => [name, parsed] as const))),

@@ -1,4 +1,5 @@
 import { Context, Effect, Fiber, Layer, Scope } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { Idempotency, TenantIdempotency } from "../domain/Idempotency.ts"
 import { CurrentPrincipal, tenantOf } from "../domain/Principal.ts"
@@ -9,8 +10,8 @@ import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
 import { Events } from "../domain/webhooks/Events.ts"
 import { SigningKeys } from "../domain/webhooks/Signatures.ts"
 import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
-import { Nodes, noNodes } from "../infrastructure/database/Nodes.ts"
-import { Admission } from "../infrastructure/database/orUnavailable.ts"
+import { type Node, Nodes, noNodes } from "../infrastructure/database/Nodes.ts"
+import { Admission, orgMoves } from "../infrastructure/database/orUnavailable.ts"
 
 /** The services that act for one org, on the rows that the org's node has. */
 type Tenants = DeliveryLog | Events | Idempotency | Jobs | JobSchedules | SigningKeys | WebhookEndpoints
@@ -54,6 +55,19 @@ class Stacks extends Context.Service<Stacks, Effect.Success<ReturnType<typeof ma
   "gatehouse/boot/Stacks",
 ) {}
 
+/** Where the operation that this one is a part of runs: one operation runs on one database. */
+const Placed = Context.Reference<{ readonly node: Node | undefined } | undefined>("gatehouse/boot/Placed", {
+  defaultValue: () => undefined,
+})
+
+/** Whether an operation failed because its org moves; one with an idempotency key fails with its response. */
+const isMoving = (error: unknown) =>
+  error === orgMoves ||
+  (HttpServerResponse.isHttpServerResponse(error) &&
+    error.status === 503 &&
+    error.body._tag === "Uint8Array" &&
+    new TextDecoder().decode(error.body.body).includes(orgMoves.error))
+
 /**
  * A service whose operations run on the node of the principal's org; those of other orgs, and of no org, on the
  * platform's database.
@@ -63,17 +77,29 @@ const routed = <I, S extends object>(tag: Context.Service<I, S>) =>
     const own = yield* tag
     const { nodes, stacks } = yield* Stacks
     if (nodes.all.length === 0) return own
-    const there = (use: (service: S) => Effect.Effect<unknown, unknown, unknown>) =>
+    type Use = (service: S) => Effect.Effect<unknown, unknown, unknown>
+    const on = (node: Node | undefined, use: Use) => {
+      if (node === undefined) return Effect.provideService(use(own), Placed, { node })
+      const stack = stacks.get(node.name)
+      if (stack === undefined) return Effect.fail(notReady)
+      return use(Context.get(stack as Context.Context<I>, tag)).pipe(
+        Effect.provideService(Admission, node.admission),
+        Effect.provideService(Placed, { node }),
+      )
+    }
+    const there = (use: Use) =>
       Effect.contextWith((context: Context.Context<never>) => {
         const caller = Context.getOrUndefined(context, CurrentPrincipal)
         const orgId = caller && tenantOf(caller.principal)
         if (orgId === undefined) return use(own)
-        return Effect.flatMap(nodes.of(orgId), (node) => {
-          if (node === undefined) return use(own)
-          const stack = stacks.get(node.name)
-          if (stack === undefined) return Effect.fail(notReady)
-          return Effect.provideService(use(Context.get(stack as Context.Context<I>, tag)), Admission, node.admission)
-        })
+        const placed = Context.get(context, Placed)
+        if (placed !== undefined) return on(placed.node, use)
+        return Effect.flatMap(nodes.of(orgId), (node) =>
+          // The org has moved meanwhile: nothing was changed, so the operation runs again.
+          Effect.catchIf(on(node, use), isMoving, () =>
+            Effect.flatMap(nodes.movedFrom(orgId, node), (now) => on(now, use)),
+          ),
+        )
       })
     type Members = Record<
       string,

@@ -1,29 +1,38 @@
-import { Effect } from "effect"
-import { Argument, Command } from "effect/cli"
+import { Effect, Predicate } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
 import * as Config from "../boot/config.ts"
 import { CommandFailed, print } from "./output.ts"
 
 const node = Argument.String("node").pipe(Argument.withDescription("The node's name in NODES"))
 
-/** Opens a node for new orgs, or closes it. */
-const setOpen = Effect.fnUntraced(function* (name: string, isOpen: boolean) {
+type NodesModule = typeof import("../infrastructure/database/Nodes.ts")
+
+/** Runs an effect on the databases of the settings. */
+const onDatabases = Effect.fnUntraced(function* <A, E, R>(use: (nodes: NodesModule) => Effect.Effect<A, E, R>) {
   const settings = yield* Config.load
   // Imported here: the other commands start faster without the service's modules.
-  const [{ Database }, { closeNode, openNode }, { describeSqlError }] = yield* Effect.promise(() =>
+  const [{ Database }, nodes, { describeSqlError }] = yield* Effect.promise(() =>
     Promise.all([
       import("../infrastructure/database/Database.ts"),
       import("../infrastructure/database/Nodes.ts"),
       import("../infrastructure/database/PostgresDatabase.ts"),
     ]),
   )
-  yield* Effect.gen(function* () {
-    yield* isOpen ? openNode(name) : closeNode(name)
-  }).pipe(
-    Effect.catchTag("SqlError", (error) =>
-      Effect.fail(new CommandFailed({ message: `The database failed: ${describeSqlError(error)}` })),
+  return yield* use(nodes).pipe(
+    Effect.mapError((error) =>
+      Predicate.isTagged(error, "SqlError")
+        ? new CommandFailed({
+            message: `The database failed: ${describeSqlError(error as unknown as Parameters<typeof describeSqlError>[0])}`,
+          })
+        : (error as Exclude<E, { readonly _tag: "SqlError" }>),
     ),
     Effect.provide(Database.layer(settings)),
   )
+})
+
+/** Opens a node for new orgs, or closes it. */
+const setOpen = Effect.fnUntraced(function* (name: string, isOpen: boolean) {
+  yield* onDatabases(({ closeNode, openNode }) => (isOpen ? openNode(name) : closeNode(name)))
   yield* print(JSON.stringify({ node: name, open: isOpen }), {
     out: isOpen ? `${name} gets new orgs from now on.` : `${name} gets no new orgs. Its orgs stay there.`,
   })
@@ -37,6 +46,27 @@ const open = Command.make("open", { node }, ({ node }) => setOpen(node, true)).p
 
 const close = Command.make("close", { node }, ({ node }) => setOpen(node, false)).pipe(
   Command.withDescription("Place no more new orgs on a node"),
+)
+
+/** Moves an org to another database; waits until it works there. */
+export const moveOrg = Command.make(
+  "move",
+  {
+    org: Argument.String("org").pipe(Argument.withDescription("The id of the org")),
+    to: Flag.String("to").pipe(
+      Flag.withDescription("The node's name in NODES; platform for the database of DATABASE_URL"),
+    ),
+  },
+  Effect.fnUntraced(function* ({ org, to }) {
+    yield* onDatabases((nodes) => Effect.flatten(nodes.moveOrg(org, to)))
+    yield* print(JSON.stringify({ org, node: to }), {
+      out: `${org} is on ${to}. Its old rows are erased within minutes.`,
+    })
+  }),
+).pipe(
+  Command.withDescription(
+    "Move an org to another database while it works; the replicas do it, also when this command ends. Reads the environment variables of serve",
+  ),
 )
 
 /** Commands for the databases that have the rows of some orgs. */

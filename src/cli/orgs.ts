@@ -5,6 +5,7 @@ import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { ask, call, callPages } from "./call.ts"
 import { plain, table, usage } from "./output.ts"
 import { given, page } from "./flags.ts"
+import { moveOrg } from "./nodes.ts"
 
 /** The flag that chooses the org of a command. */
 export const orgFlag = Flag.String("org").pipe(
@@ -161,5 +162,5 @@ const remove = Command.make(
 /** Creates, lists, shows, changes and deletes orgs. */
 export const orgs = Command.make("orgs").pipe(
   Command.withDescription("Orgs (tenants), their owners and limits"),
-  Command.withSubcommands([create, list, show, update, remove]),
+  Command.withSubcommands([create, list, show, update, remove, moveOrg]),
 )

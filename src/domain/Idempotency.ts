@@ -6,6 +6,8 @@ import { adaptiveLimit } from "./roundRobin.ts"
 
 /** The scope of an idempotency key: each caller has its own keys for each operation. */
 export interface KeyedOperation {
+  /** The caller's org; empty for a caller that has none. */
+  readonly orgId: string
   /** The id of the caller's credential. */
   readonly caller: string
   readonly operation: string
@@ -27,7 +29,8 @@ interface KeyedOutcomeDefinition extends Data.TaggedEnum.WithGenerics<1> {
 export const KeyedOutcome = Data.taggedEnum<KeyedOutcomeDefinition>()
 
 /** The owner that a response is encrypted for. */
-export const responseOwner = ({ caller, key, operation }: KeyedOperation) => `idempotency ${caller} ${operation} ${key}`
+export const responseOwner = ({ caller, key, operation }: Omit<KeyedOperation, "orgId">) =>
+  `idempotency ${caller} ${operation} ${key}`
 
 /** The records of operations with an idempotency key. */
 export class IdempotencyRepository extends Context.Service<

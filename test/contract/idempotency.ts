@@ -14,7 +14,12 @@ const once = <A, E, R>(
 const { Found, InFlight, Ran } = KeyedOutcome
 const succeed = (record: string) => Effect.succeed({ response: `response of ${record}`, record })
 
-const newOperation = Effect.map(newId, (key): KeyedOperation => ({ caller: "caller", operation: "op", key }))
+const newOperation = Effect.map(newId, (key): KeyedOperation => ({
+  orgId: "o",
+  caller: "caller",
+  operation: "op",
+  key,
+}))
 
 /** The contract of every IdempotencyRepository. */
 export const idempotency = (it: It) => {

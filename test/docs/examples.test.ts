@@ -76,7 +76,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("in open mo
         .filter(({ language }) => language === "sql")
         .flatMap(({ text }) => text.trim().split("\n"))
         .map((statement) => statement.replace("DATABASE gatehouse", `DATABASE ${name}`))
-      expect(statements).toHaveLength(6)
+      expect(statements).toHaveLength(7)
       for (const statement of statements) yield* sql.unsafe(statement)
     }),
   )

@@ -11,7 +11,7 @@ import { outcomeOf } from "./support.ts"
 const service = (repository: typeof fake.layer = fake.layer) =>
   Idempotency.layer.pipe(Layer.provideMerge(repository), Layer.provide([Cipher.layer, crypto.layer]))
 
-const keyed: KeyedOperation = { caller: "caller", operation: "keys.createForOrg", key: "once" }
+const keyed: KeyedOperation = { orgId: "", caller: "caller", operation: "keys.createForOrg", key: "once" }
 const request = 'POST /api/v0/orgs/1/keys\n{"name":"a"}'
 const response = { status: 200, body: '{"key":"svc_secret \\u0000 😀"}' }
 const once = <E, R>(

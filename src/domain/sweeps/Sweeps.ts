@@ -9,11 +9,12 @@ import { Wakeups } from "../Wakeups.ts"
  * deliveries of an endpoint. `resend`: resend the unsuccessful deliveries of a filter, each when it is reached.
  * `deliver`: create the deliveries of an event to the rest of many endpoints. `emit`:
  * create the deliveries of events of the service's own. `erase`: remove the rows of a deleted org or project.
+ * `move`: move an org to another database.
  */
 export interface Sweep {
   readonly sweepId: string
   readonly orgId: string
-  readonly kind: "cancel" | "recover" | "resend" | "deliver" | "emit" | "erase"
+  readonly kind: "cancel" | "recover" | "resend" | "deliver" | "emit" | "erase" | "move"
 }
 
 /** The result of one batch. */
@@ -73,6 +74,7 @@ const makesDue: Record<Sweep["kind"], boolean> = {
   deliver: true,
   emit: true,
   erase: false,
+  move: true,
 }
 const kinds = Struct.keys(makesDue)
 const sweptRows = Metric.counter("gatehouse_swept_rows_total", {

@@ -11,10 +11,11 @@ const malformed = new InvalidRequest({ error: "Idempotency-Key must be 1 to 255 
 
 /** The caller that an idempotency key belongs to, as it is stored. */
 const callerOf = CurrentPrincipal.use(({ principal }) => {
-  if ("keyId" in principal) return Effect.succeed(principal.keyId)
-  if (principal._tag === "Portal") return Effect.succeed(principal.portalId)
-  const orgId = tenantOf(principal)
-  return Effect.succeed(orgId === undefined ? principal._tag : `${principal._tag} ${orgId}`)
+  const orgId = tenantOf(principal) ?? ""
+  const caller = (id: string) => Effect.succeed({ orgId, caller: id })
+  if ("keyId" in principal) return caller(principal.keyId)
+  if (principal._tag === "Portal") return caller(principal.portalId)
+  return caller(orgId === "" ? principal._tag : `${principal._tag} ${orgId}`)
 })
 
 /** The response as it is stored. Fails with a response that is not a success: it is sent, but not stored. */
@@ -45,7 +46,7 @@ const make =
         // Before the transaction: a slow body would keep it open.
         const body = yield* Effect.orDie(request.text)
         const { replayed, ...stored } = yield* idempotency.once(
-          { caller: yield* callerOf, operation: `${group.identifier}.${endpoint.identifier}`, key },
+          { ...(yield* callerOf), operation: `${group.identifier}.${endpoint.identifier}`, key },
           `${request.method} ${request.url}\n${body}`,
           Effect.flatMap(operation, toStored),
         )

@@ -57,6 +57,27 @@ const checkNotifications = (url: Redacted.Redacted<string>, sql: SqlClient.SqlCl
     ),
   )
 
+/** Replicas of the last minute, and one more: that of a command, or of a rolling upgrade. */
+const countReplicas = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  Effect.map(
+    sql<{ replicas: number }>`
+      SELECT count(*)::int + 1 AS replicas FROM replicas WHERE seen_at > now() - interval '1 minute'`,
+    ([row]) => row!.replicas,
+  ),
+)
+
+/** Compares the connections that replicas open with those that the server allows. */
+const checkConnections = Effect.fnUntraced(function* (place: string, replicas: number, perReplica: number) {
+  const sql = yield* SqlClient.SqlClient
+  const [server] = yield* sql<{ allowed: number }>`
+    SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS allowed`
+  const needed = replicas * perReplica
+  const found = `${place}: ${replicas} processes open up to ${needed} connections, of ${server!.allowed} that it allows`
+  return needed <= server!.allowed
+    ? ok("connections", found)
+    : warn("connections", found, `set its max_connections to ${needed} and some for yourself, or run fewer replicas`)
+})
+
 interface Urls {
   readonly databaseUrl: Redacted.Redacted<string>
   readonly listenUrl: Redacted.Redacted<string> | undefined
@@ -68,6 +89,7 @@ const checkNode = (
   [name, url]: readonly [string, Redacted.Redacted<string>],
   { isOpen, orgs }: { readonly isOpen: boolean; readonly orgs: number },
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
+  replicas: number,
 ) => {
   const cannot = (reason: string) =>
     fail("node", `${name} cannot be used: ${reason}`, "check that PostgreSQL runs there, and its URL in NODES")
@@ -79,7 +101,8 @@ const checkNode = (
         const secrets = yield* checkSecrets(keys)
         const bytes = yield* databaseBytes(sql)
         const found = `${name} has ${orgs} ${orgs === 1 ? "org" : "orgs"} and ${inBytes(bytes)}, and ${isOpen ? "gets" : "gets no"} new orgs`
-        return [ok("node", found), { ...secrets, message: `on ${name}, ${secrets.message}` }]
+        const connections = yield* checkConnections(name, replicas, PostgresDatabase.poolSize + 1)
+        return [ok("node", found), connections, { ...secrets, message: `on ${name}, ${secrets.message}` }]
       }).pipe(Effect.provideService(SqlClient.SqlClient, sql)),
     ),
     Effect.scoped,
@@ -102,7 +125,10 @@ const checkNodes = Effect.fnUntraced(function* (
       (SELECT count(*)::int FROM orgs WHERE node = n.name) AS orgs
     FROM unnest(${texts(nodes.keys())}) AS n (name)`
   const ofName = new Map(placed.map((node) => [node.name, node]))
-  const checks = yield* Effect.forEach(nodes, (node) => checkNode(node, ofName.get(node[0])!, keys), { concurrency: 8 })
+  const replicas = yield* countReplicas
+  const checks = yield* Effect.forEach(nodes, (node) => checkNode(node, ofName.get(node[0])!, keys, replicas), {
+    concurrency: 8,
+  })
   return checks.flat()
 })
 
@@ -122,6 +148,11 @@ export const checkPostgres = (
     const notifications = yield* checkNotifications(listenUrl, sql)
     const stored = migrations.complete
       ? [
+          yield* database(
+            Effect.flatMap(countReplicas, (replicas) =>
+              checkConnections("the database", replicas, PostgresDatabase.poolSize + 2),
+            ),
+          ),
           yield* database(checkSecrets(keys)),
           yield* database(checkStorage(retentionDays)),
           ...(yield* database(checkNodes(nodes, keys))),

@@ -87,7 +87,7 @@ const secretColumns: ReadonlyArray<SecretColumn> = [
     what: "responses kept for an Idempotency-Key",
     table: "idempotency_keys",
     column: "record",
-    key: ["caller", "operation", "key"],
+    key: ["org_id", "caller", "operation", "key"],
     ownerOf: (row) => responseOwner({ caller: row["caller"]!, operation: row["operation"]!, key: row["key"]! }),
     inUse: "expires_at > now()",
   },
@@ -116,7 +116,7 @@ const isLeft = (sql: SqlClient.SqlClient, { column, inUse = "true" }: SecretColu
 
 const keyOf = (column: SecretColumn, row: Row) => column.key.map((name) => row[name]!)
 
-/** The values of a row's primary key, for a comparison with `(caller, operation, key)`. */
+/** The values of a row's primary key, for a comparison with its columns. */
 const keyValues = (sql: SqlClient.SqlClient, column: SecretColumn, row: Row) =>
   sql.csv(keyOf(column, row).map((value) => sql`${value}`))
 

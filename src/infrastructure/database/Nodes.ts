@@ -1,13 +1,14 @@
 import type { PgClient } from "@effect/sql-pg"
-import { Context, Deferred, Effect, Fiber, Redacted, Schedule } from "effect"
+import { Context, DateTime, Deferred, Effect, Fiber, Redacted, Schedule, Stream } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import { Unavailable } from "../../domain/Errors.ts"
 import { StartupError } from "../StartupError.ts"
 import * as Batches from "./Batches.ts"
-import { texts } from "./fragments.ts"
+import { idAt, texts } from "./fragments.ts"
 import * as Migrations from "./Migrations.ts"
-import { Admission, answerOrUnavailable, makeAdmission, orUnavailable } from "./orUnavailable.ts"
+import type { Notifications } from "./Notifications.ts"
+import { Admission, answerOrUnavailable, makeAdmission, orgMoves, orUnavailable } from "./orUnavailable.ts"
 import { describeSqlError, migrationClient, nodeClient } from "./PostgresDatabase.ts"
 
 /** A PostgreSQL that has what the orgs placed on it own: jobs, events, deliveries, endpoints, schedules. */
@@ -26,6 +27,8 @@ export interface NodesService {
   readonly all: ReadonlyArray<Node>
   /** The node of an org; `undefined`: the platform's database. Fails while the node is not ready. */
   readonly of: (orgId: string) => Effect.Effect<Node | undefined, Unavailable>
+  /** The same for an org that moves: waits up to two seconds until it is not on this node any more. */
+  readonly movedFrom: (orgId: string, node: Node | undefined) => Effect.Effect<Node | undefined, Unavailable>
   readonly named: (name: string) => Effect.Effect<Node, Unavailable>
   /** The open node with the fewest orgs that answers, for a new org; `undefined`: no node is open. */
   readonly forNewOrg: Effect.Effect<Node | undefined, SqlError.SqlError | Unavailable>
@@ -34,6 +37,7 @@ export interface NodesService {
 export const noNodes: NodesService = {
   all: [],
   of: () => Effect.succeed(undefined),
+  movedFrom: () => Effect.fail(unreachable),
   named: () => Effect.fail(unreachable),
   forNewOrg: Effect.succeed(undefined),
 }
@@ -46,6 +50,10 @@ const unreachable = new Unavailable({ error: "The database of the org cannot be 
 
 /** Orgs whose place is in memory: those go on while the platform's database is down. An org takes 100 bytes. */
 const maxPlacedOrgs = 200_000
+/** The channel on which a move tells the id of its org, in the transaction that places the org on another database. */
+export const placementChannel = "gatehouse_org_moved"
+/** How long a request waits for its org, and how often it looks. */
+const moveWait = { times: 40, interval: "50 millis" } as const
 /** Orgs that one statement looks up. */
 const maxLookups = 512
 /** How long a figure of all databases waits for one of them. */
@@ -99,7 +107,11 @@ export const checkNames = Effect.fnUntraced(function* (urls: Urls) {
 })
 
 /** Opens the nodes of NODES. */
-export const make = Effect.fnUntraced(function* (sql: PgClient.PgClient, urls: Urls) {
+export const make = Effect.fnUntraced(function* (
+  sql: PgClient.PgClient,
+  urls: Urls,
+  notifications: Notifications["Service"],
+) {
   if (urls.size === 0) return noNodes
   const all = yield* Effect.forEach(urls, open)
   const byName = new Map(all.map((node) => [node.name, node]))
@@ -119,6 +131,35 @@ export const make = Effect.fnUntraced(function* (sql: PgClient.PgClient, urls: U
     return node?.isMigrated() === true ? Effect.succeed(node) : Effect.fail(unreachable)
   }
 
+  // What is in memory is used while this process hears of moves; without, only if the platform's database is down.
+  let hears = false
+  let epoch = 0
+  yield* notifications.listen(placementChannel).pipe(
+    Stream.runForEach((notification) =>
+      Effect.sync(() => {
+        epoch++
+        if (notification._tag === "Message") placed.delete(notification.payload)
+        else if (notification._tag === "Up") placed.clear()
+        hears = notification._tag !== "Down"
+      }),
+    ),
+    Effect.forkScoped,
+  )
+  const databaseOf = (name: string | undefined) =>
+    name === undefined || name === "" ? Effect.succeed(undefined) : named(name)
+  const find = (orgId: string) =>
+    Effect.suspend(() => {
+      const before = epoch
+      return Effect.map(
+        answerOrUnavailable<string | undefined, Unavailable>((done) => lookUp(orgId, done)),
+        (name) => {
+          // An org that does not exist (yet) is not remembered, nor one that may have moved meanwhile.
+          if (name !== undefined && before === epoch) placed.set(orgId, name)
+          return name
+        },
+      )
+    })
+
   return {
     all,
     named,
@@ -126,17 +167,20 @@ export const make = Effect.fnUntraced(function* (sql: PgClient.PgClient, urls: U
     of: (orgId) =>
       Effect.suspend(() => {
         const known = placed.get(orgId)
-        if (known !== undefined) return known === "" ? Effect.succeed(undefined) : named(known)
-        return Effect.flatMap(
-          answerOrUnavailable<string | undefined, Unavailable>((done) => lookUp(orgId, done)),
-          (name) => {
-            // An org that does not exist (yet) is not remembered.
-            if (name === undefined) return Effect.succeed(undefined)
-            placed.set(orgId, name)
-            return name === "" ? Effect.succeed(undefined) : named(name)
-          },
-        )
+        if (known !== undefined && hears) return databaseOf(known)
+        const found = known === undefined ? find(orgId) : Effect.catch(find(orgId), () => Effect.succeed(known))
+        return Effect.flatMap(found, databaseOf)
       }),
+
+    movedFrom: (orgId, node) =>
+      find(orgId).pipe(
+        Effect.filterOrFail(
+          (name) => name !== (node?.name ?? ""),
+          () => orgMoves,
+        ),
+        Effect.retry(Schedule.max([Schedule.spaced(moveWait.interval), Schedule.recurs(moveWait.times)])),
+        Effect.flatMap(databaseOf),
+      ),
 
     forNewOrg: Effect.gen(function* () {
       const open = yield* sql<{ name: string }>`
@@ -198,18 +242,58 @@ export const openNode = Effect.fnUntraced(function* (name: string) {
       `The database of the node ${name} is one of DATABASE_URL: replicas use it. Give the node an empty one`,
     )
   }
-  // A replica that does not know the node would look for its orgs on the platform's database.
+  yield* refuseUnlessKnown(name)
+  yield* sql`INSERT INTO open_nodes (name) VALUES (${name}) ON CONFLICT DO NOTHING`
+})
+
+/** Fails while a replica does not know a node: it would look for its orgs on the platform's database. */
+const refuseUnlessKnown = Effect.fnUntraced(function* (name: string) {
+  const sql = yield* SqlClient.SqlClient
   const [others] = yield* sql<{ replicas: number }>`
     SELECT count(*)::int AS replicas FROM replicas
     WHERE seen_at > now() - interval '1 minute' AND NOT ${name} = ANY(coalesce(nodes, '{}'))`
-  if (others!.replicas > 0) {
-    return yield* refuse(
-      `${others!.replicas} replicas run without the node ${name}: set NODES on all replicas, restart them, and try again`,
-    )
-  }
-  yield* sql`INSERT INTO open_nodes (name) VALUES (${name}) ON CONFLICT DO NOTHING`
+  if (others!.replicas === 0) return
+  return yield* new StartupError({
+    message: `${others!.replicas} replicas run without the node ${name}: set NODES on all replicas, restart them, and try again`,
+  })
 })
 
 /** Places no more new orgs on a node. */
 export const closeNode = (name: string) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.asVoid(sql`DELETE FROM open_nodes WHERE name = ${name}`))
+
+/** What `--to` of a move names the platform's database. */
+export const platformName = "platform"
+
+/**
+ * Begins to move an org to a node, or to the platform's database, which the replicas do in the background; does nothing
+ * when the org is there. Returns an effect that waits until the org is there. Fails with what is in the way.
+ */
+export const moveOrg = Effect.fnUntraced(function* (orgId: string, to: string) {
+  const sql = yield* SqlClient.SqlClient
+  const nodes = yield* Nodes
+  const refuse = (message: string) => new StartupError({ message })
+  const name = to === platformName ? null : to
+  if (name !== null) {
+    if (nodes.all.every((node) => node.name !== name)) return yield* refuse(`NODES does not name ${name}`)
+    yield* refuseUnlessKnown(name)
+  }
+  const now = DateTime.toDateUtc(yield* DateTime.now)
+  const place = sql<{ isThere: boolean; other: string | null }>`
+    SELECT node IS NOT DISTINCT FROM ${name} AS "isThere",
+      (SELECT coalesce(nullif(node, ''), ${platformName}) FROM sweeps WHERE org_id = orgs.id AND kind = 'move') AS other
+    FROM orgs WHERE id = ${orgId}`
+  yield* sql`
+    INSERT INTO sweeps (id, org_id, kind, node, source, created_at)
+    SELECT ${idAt(now.getTime())} || upper(left(md5(random()::text), 16)), id, 'move', ${name ?? ""}, coalesce(node, ''), ${now}
+    FROM orgs WHERE id = ${orgId} AND node IS DISTINCT FROM ${name} ON CONFLICT DO NOTHING`
+  const [org] = yield* place
+  if (org === undefined) return yield* refuse(`There is no org ${orgId}`)
+  if (org.other !== null && org.other !== to) {
+    return yield* refuse(`The org moves to ${org.other}, or its old rows are erased. Try again in a few minutes`)
+  }
+  return place.pipe(
+    Effect.repeat({ schedule: Schedule.spaced("200 millis"), until: ([org]) => org === undefined || org.isThere }),
+    Effect.asVoid,
+  )
+})

@@ -2,7 +2,7 @@ import { Effect, Exit, Option } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { Unavailable } from "../../domain/Errors.ts"
 import type { Found } from "./Batches.ts"
-import { answerOrUnavailable } from "./orUnavailable.ts"
+import { answerOrUnavailable, orgMoves } from "./orUnavailable.ts"
 
 /** Runs several changes in one statement, and returns the result of each. */
 export type RunTogether<Wanted, A> = (all: ReadonlyArray<Wanted>) => Effect.Effect<ReadonlyMap<Wanted, A>, Unavailable>
@@ -11,7 +11,8 @@ export type RunTogether<Wanted, A> = (all: ReadonlyArray<Wanted>) => Effect.Effe
 type Outcome<A> = Exit.Exit<A | undefined, Unavailable>
 
 /**
- * Runs changes together. When the statement dies, each runs again alone, so that no change fails because of another.
+ * Runs changes together. When the statement dies, or one of their orgs moves, each runs again alone, so that no change
+ * fails because of another.
  */
 export const orAlone =
   <Wanted, A>(run: RunTogether<Wanted, A>) =>
@@ -19,7 +20,8 @@ export const orAlone =
     Effect.flatMap(Effect.exit(run(all)), (made) => {
       const outcomes = (exit: typeof made, some: ReadonlyArray<Wanted>) =>
         some.map((wanted): readonly [Wanted, Outcome<A>] => [wanted, Exit.map(exit, (found) => found.get(wanted))])
-      if (all.length === 1 || !Exit.hasDies(made)) return Effect.succeed(new Map(outcomes(made, all)))
+      const isOfOne = Exit.hasDies(made) || Option.getOrUndefined(Exit.findErrorOption(made)) === orgMoves
+      if (all.length === 1 || !isOfOne) return Effect.succeed(new Map(outcomes(made, all)))
       return Effect.map(
         Effect.forEach(all, (wanted) => Effect.map(Effect.exit(run([wanted])), (exit) => outcomes(exit, [wanted]))),
         (each) => new Map(each.flat()),

@@ -209,6 +209,9 @@ const refused = new Unavailable({ error: "The database refused the statement for
 const readOnly = new Unavailable({ error: "The database is read-only, as during a failover; try again." })
 const stopped = new Unavailable({ error: "The database ended the statement after its own time limit; try again." })
 
+/** The answer while an org moves to another database: nothing of it changes at the old one (ADR 36). */
+export const orgMoves = new Unavailable({ error: "The org moves to another database; try again." })
+
 /** SQLSTATEs of transient errors. The connection classes 08 and 28 have typed errors. */
 const transientStates: ReadonlyMap<string, Unavailable> = new Map([
   ["25006", readOnly], // such as a standby before its promotion
@@ -220,6 +223,7 @@ const transientStates: ReadonlyMap<string, Unavailable> = new Map([
   ["57P02", unreachable],
   ["57P03", unreachable], // starting up
   ["57P05", unreachable], // idle-session timeout
+  ["GH001", orgMoves],
 ])
 
 /** The answer to a transient SQL error; `undefined` for any other error. */

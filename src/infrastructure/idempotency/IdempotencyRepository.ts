@@ -15,7 +15,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
 
     return IdempotencyRepository.of({
-      once: ({ caller, operation: name, key }, { now, expiresAt }, operation) =>
+      once: ({ orgId, caller, operation: name, key }, { now, expiresAt }, operation) =>
         Effect.gen(function* () {
           const lockName = JSON.stringify(["gatehouse:idempotency", caller, name, key])
           const [lock] = yield* sql<{ free: boolean }>`
@@ -24,13 +24,13 @@ export const layer = Layer.effect(
           // A separate statement after the lock, so that it sees what the previous holder of the lock has committed.
           const [found] = yield* sql<{ record: string }>`
             SELECT record FROM idempotency_keys
-            WHERE caller = ${caller} AND operation = ${name} AND key = ${key} AND expires_at > ${date(now)}`
+            WHERE org_id = ${orgId} AND caller = ${caller} AND operation = ${name} AND key = ${key} AND expires_at > ${date(now)}`
           if (found !== undefined) return KeyedOutcome.Found({ record: found.record })
           const { response, record } = yield* operation
           yield* sql`
-            INSERT INTO idempotency_keys (caller, operation, key, record, expires_at)
-            VALUES (${caller}, ${name}, ${key}, ${record}, ${date(expiresAt)})
-            ON CONFLICT (caller, operation, key) DO UPDATE
+            INSERT INTO idempotency_keys (org_id, caller, operation, key, record, expires_at)
+            VALUES (${orgId}, ${caller}, ${name}, ${key}, ${record}, ${date(expiresAt)})
+            ON CONFLICT (org_id, caller, operation, key) DO UPDATE
               SET record = excluded.record, expires_at = excluded.expires_at`
           return KeyedOutcome.Ran({ response })
         }).pipe(sql.withTransaction, orUnavailable),

@@ -12,7 +12,7 @@ const positionForm = /^([+-])(\w+):(.*)$/s
  * `null` after a pass, with whether the pass found rows.
  */
 export const eraseBatch = Effect.fnUntraced(function* (sql: Sql, erasure: Erasure, position: string, limit: number) {
-  const steps = erasure.projectId === null ? orgSteps : projectSteps
+  const steps = erasure.moved !== undefined ? movedSteps : erasure.projectId === null ? orgSteps : projectSteps
   const [, mark = "-", name = "", from = ""] = positionForm.exec(position) ?? []
   const first = Math.max(
     0,
@@ -44,6 +44,13 @@ interface Erasure {
   readonly orgId: string
   /** `null`: the whole org. */
   readonly projectId: string | null
+  /** The org moved to another database: what it had here as a tenant is erased. */
+  readonly moved?: {
+    /** Events before this id; those of the platform's outbox are later. */
+    readonly events: string
+    /** Whether this is the platform's database, which keeps its own rows of the org. */
+    readonly isPlatform: boolean
+  }
 }
 
 /** The rows that a step has read, and the last of them when more may follow. */
@@ -107,15 +114,12 @@ const unordered =
       limit,
     )
 
-/**
- * Erases the counters of keys, which replacements share, and the answers of operations with an idempotency key, whose
- * callers keys are.
- */
+/** Erases the counters of keys, which replacements share, and the answers of their operations. */
 const eraseOfKeys = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
   yield* sql`
     DELETE FROM key_counters WHERE org_id = ${orgId} AND id = ANY(ARRAY(
       SELECT coalesce(counter_id, id) FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND id = ANY(${texts(ids)})))`
-  yield* sql`DELETE FROM idempotency_keys WHERE caller = ANY(${texts(ids)})`
+  yield* sql`DELETE FROM idempotency_keys WHERE org_id = ${orgId} AND caller = ANY(${texts(ids)})`
 })
 
 /** Erases a table of jobs by the index of their states; it has none by org and id. `key` is that of its partitions. */
@@ -157,12 +161,12 @@ const failingCallbacks: Step = (sql, { orgId }, _, limit) =>
     limit,
   )
 
-/** The other sweeps of the org. Its erasure is the last row of it. */
+/** The other sweeps of the org. Its erasure is the last row of it; its move ends by itself. */
 const otherSweeps: Step = (sql, { orgId }, _, limit) =>
   erasedRows(
     sql`
       DELETE FROM sweeps WHERE org_id = ${orgId} AND id = ANY(ARRAY(
-        SELECT id FROM sweeps WHERE org_id = ${orgId} AND NOT (kind = 'erase' AND project_id IS NULL)
+        SELECT id FROM sweeps WHERE org_id = ${orgId} AND kind <> 'move' AND NOT (kind = 'erase' AND project_id IS NULL)
         ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED
       )) RETURNING 1`,
     limit,
@@ -194,10 +198,55 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["callbacks", failingCallbacks],
   ["usage", unordered("org_usage")],
   ["sessions", unordered("sessions")],
+  ["keyed", unordered("idempotency_keys")],
+  ["moves", unordered("org_moves")],
+  ["movedRows", unordered("moved_rows")],
   ["activity", unordered("activity_counts")],
   ["endpointFailures", unordered("endpoint_failures")],
   ["sweeps", otherSweeps],
 ]
+
+/** Erases the events of an org that moved. */
+const movedEvents: Step = (sql, erasure, after, limit) =>
+  Effect.gen(function* () {
+    const ids = yield* lockNext(sql, "events", erasure, after, limit)
+    const old = ids.filter((id) => id < erasure.moved!.events)
+    if (old.length > 0) yield* byId(sql, "events", erasure, old)
+    return erased(old, limit)
+  })
+
+const stays = new Set(["usage", "keyed", "sweeps", "audit"])
+
+/** Erases rows of an org that moved, unless the platform keeps them. */
+const unlessPlatform = ([name, step]: NamedStep): NamedStep => [
+  name,
+  (sql, erasure, after, limit) =>
+    erasure.moved!.isPlatform && stays.has(name)
+      ? Effect.succeed({ rows: 0, last: null })
+      : step(sql, erasure, after, limit),
+]
+
+/** The steps after the move of an org: first what background work would find. */
+const movedSteps: ReadonlyArray<NamedStep> = (
+  [
+    ["sweeps", otherSweeps],
+    ["jobSchedules", table("job_schedules")],
+    ["deliveries", table("deliveries", eraseAttempts)],
+    ["jobs", jobs("jobs", "id")],
+    ["finishedJobs", jobs("finished_jobs", "end_id")],
+    ["jobKeys", unordered("job_keys")],
+    ["events", movedEvents],
+    ["eventKeys", unordered("event_keys")],
+    ["endpoints", table("webhook_endpoints")],
+    ["throttles", unordered("endpoint_throttles")],
+    ["signingKeys", unordered("org_signing_keys")],
+    ["callbacks", failingCallbacks],
+    ["keyed", unordered("idempotency_keys")],
+    ["audit", table("audit_log")],
+    ["usage", unordered("org_usage")],
+    ["movedRows", unordered("moved_rows")],
+  ] satisfies ReadonlyArray<NamedStep>
+).map(unlessPlatform)
 
 /** Erases the next hours of usage of keys; returns how many. A key can have more hours than a batch has rows. */
 const eraseUsage = (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>, limit: number) =>

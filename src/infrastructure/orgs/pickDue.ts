@@ -21,6 +21,10 @@ interface DueRows {
   readonly byOrg: string
 }
 
+/** SQL: whether background work may change the rows of an org here: the org does not move (ADR 36). */
+export const isSettled = (sql: SqlClient.SqlClient, orgId: string) =>
+  sql.literal(`NOT EXISTS (SELECT FROM org_moves m WHERE m.org_id = ${orgId} AND m.state <> 'copying')`)
+
 /**
  * The CTEs that find the next orgs with due rows: `seen` has the next `limit` orgs with such rows, and `due` has those
  * with a due row. Reads one index entry for each org, however many rows it has.
@@ -62,7 +66,7 @@ export const pickDue = (
   const { after, limit, now } = batch
   const pick = (wanted: Statement.Fragment, most: Statement.Fragment) => sql`
     SELECT ${sql.literal(columns)} FROM ${sql(rows.table)}
-    WHERE ${wanted} AND ${sql(rows.time)} >= coalesce(${dateOrNull(since)}::timestamptz, '-infinity')
+    WHERE ${wanted} AND ${isSettled(sql, "org_id")} AND ${sql(rows.time)} >= coalesce(${dateOrNull(since)}::timestamptz, '-infinity')
       AND ${sql(rows.time)} <= ${date(now)}
     ORDER BY ${sql(rows.time)} LIMIT ${most} FOR UPDATE SKIP LOCKED`
   if (after === null) {

@@ -5,9 +5,10 @@ import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/swee
 import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
 import { everywhere, Nodes, type NodesService } from "../database/Nodes.ts"
-import { orUnavailable } from "../database/orUnavailable.ts"
+import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
+import { moveBatch } from "../orgs/moveOrg.ts"
 import { recoverBatch, resendBatch } from "../webhooks/DeliveryLogRepository.ts"
 import { deliverEmitted, onEmitted, passEmitted } from "../webhooks/emitEvents.ts"
 import { fanOut } from "../webhooks/insertEvents.ts"
@@ -21,8 +22,10 @@ interface SweepRow {
   /** In a sweep of `emit`, the endpoint that gets no delivery. */
   readonly endpoint_id: string
   readonly project_id: string | null
-  /** In a sweep of `erase`, the node of the org until the node has its own sweep. */
+  /** In a sweep of `erase`, the node of the org until the node has its own sweep; in a move, the new one. */
   readonly node: string | null
+  /** In a move, the old node. */
+  readonly source: string | null
   readonly lane: string
   readonly event_id: string
   /** The endpoints of `deliver`, or the events of `emit`. */
@@ -70,25 +73,12 @@ const erase = Effect.fnUntraced(function* (
   return { rows, doneTo: null }
 })
 
-/** Keys whose idempotency records one statement deletes. */
-const maxKeysPerBatch = 1_000
-
-/**
- * Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep. The
- * idempotency records there belong to keys, which the platform has.
- */
+/** Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep. */
 const passErasure = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node: SqlClient.SqlClient, sweep: SweepRow) {
   yield* node`
     WITH gone AS (DELETE FROM orgs WHERE id = ${sweep.org_id})
     INSERT INTO sweeps (id, org_id, kind, created_at) VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
     ON CONFLICT DO NOTHING`
-  let keys: ReadonlyArray<string> = [""]
-  while (keys.length > 0) {
-    const found = yield* sql<{ id: string }>`
-      SELECT id FROM api_keys WHERE org_id = ${sweep.org_id} AND id > ${keys.at(-1)!} ORDER BY id LIMIT ${maxKeysPerBatch}`
-    keys = found.map(({ id }) => id)
-    yield* node`DELETE FROM idempotency_keys WHERE caller = ANY(${texts(keys)})`
-  }
   yield* sql`UPDATE sweeps SET node = NULL WHERE id = ${sweep.id}`
 })
 
@@ -104,6 +94,10 @@ const runBatch = Effect.fnUntraced(function* (
     case "erase":
       if (sweep.node !== null) yield* passErasure(sql, (yield* nodes.named(sweep.node)).sql, sweep)
       return yield* erase(sql, sweep, now, limit)
+    case "move": {
+      const { node, source } = sweep
+      return yield* moveBatch(sql, nodes, { ...sweep, node: node!, source: source! }, now, limit)
+    }
     case "cancel": {
       const { last, rows } = yield* cancelBatch(sql, [sweep.lane], sweep.done_to, limit, now)
       return { rows, doneTo: rows === limit ? last : null }
@@ -148,11 +142,14 @@ export const layer = Layer.effect(
 
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
-        // A recovery waits for the cancel sweeps of its endpoint, and a resend for those of its org: they may still have
-        // to cancel deliveries that it covers.
+        // A recovery waits for the cancel sweeps of its endpoint, and a resend for those of its org: they may still
+        // have to cancel deliveries that it covers.
         const first = (orgs: Statement.Fragment) => sql`
           (SELECT id, org_id, kind FROM sweeps s
-            WHERE ${orgs} AND id <> ALL(${texts(setAside)}) AND NOT (kind = 'recover' AND EXISTS (
+            WHERE ${orgs} AND id <> ALL(${texts(setAside)})
+              AND (kind IN ('move', 'erase') OR NOT EXISTS (
+                SELECT FROM org_moves m WHERE m.org_id = s.org_id AND m.state NOT IN ('copying', 'left')))
+              AND NOT (kind = 'recover' AND EXISTS (
               SELECT FROM sweeps c WHERE c.endpoint_id = s.endpoint_id AND c.kind = 'cancel'))
               AND NOT (kind = 'resend' AND EXISTS (
                 SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel'))
@@ -176,7 +173,7 @@ export const layer = Layer.effect(
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
             : sql`UPDATE sweeps SET done_to = ${doneTo}, done = done + ${done}::int WHERE id = ${sweepId}`
           return { rows, isDone: doneTo === null, isWaiting }
-        }).pipe(sql.withTransaction, orUnavailable),
+        }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
 
       count: (limit) =>
         everywhere(sql, nodes, (sql) =>

@@ -3,6 +3,7 @@ import type { SqlClient, Statement } from "effect/sql"
 import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "../../domain/webhooks/Slots.ts"
 import { date, dateOrNull, integers, texts, times } from "../database/fragments.ts"
+import { isSettled } from "../orgs/pickDue.ts"
 import { isCallbackLane, liveEndpoint, backlogLane } from "./lanes.ts"
 import { type Found, maxHeadSize, type Reads } from "./queuePositions.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
@@ -24,7 +25,8 @@ const shares = (sql: Sql, claim: Claim) => {
     ), lanes AS MATERIALIZED (
       SELECT l.org_id, l.lane, w.id, w.url, w.secret, w.previous_secret, w.previous_secret_until, w.failing_since,
         coalesce(w.failures, CASE WHEN f.since IS NOT NULL THEN 1 ELSE 0 END) AS failures,
-        CASE WHEN ${orgExists(sql, "l")} THEN least(${laneSlots}, ${throttleSlots(sql)}) ELSE 0 END AS slots, ${laneWorks} AS works,
+        CASE WHEN ${orgExists(sql, "l")}
+          THEN least(${laneSlots}, ${throttleSlots(sql)}) ELSE 0 END AS slots, ${laneWorks} AS works,
         ${laneHas} = 0 AS is_new,
         w.headers, w.signature, w.retry_delays, coalesce(w.ordered, false) AS ordered,
         w.max_per_second, throttle.place AS throttle_place, ${throttleOffset(sql)} AS throttle_offset
@@ -120,9 +122,13 @@ export const claimSql = (sql: Sql, claim: Claim, reads: Reads, commit: Statement
     ) s LEFT JOIN claimed c ON true`
 }
 
-/** SQL: whether the org of a row exists. Deliveries of a deleted org stay backlogged until a sweep removes them. */
+/**
+ * SQL: whether the org of a row exists, and does not move. Deliveries of a deleted org stay backlogged until a sweep
+ * removes them.
+ */
 const orgExists = (sql: Sql, row: string) =>
-  sql.literal(`(${row}.org_id = '' OR EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id))`)
+  sql`(${sql.literal(`${row}.org_id = '' OR EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id)`)})
+    AND ${isSettled(sql, `${row}.org_id`)}`
 
 /** Joins a lane `l` with its live endpoint `w`, or with the time `f` at which a callback lane began to fail. */
 const endpointOfLane = (sql: Sql) => sql`

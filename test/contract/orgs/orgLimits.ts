@@ -170,7 +170,7 @@ export const orgLimits = (it: It) => {
         const { orgId } = yield* insertOrg()
         yield* updateOrg(orgId, { limits: { projects: 2 } })
         const keyed = Effect.gen(function* () {
-          const of = { caller: yield* newId, operation: "projects.create", key: "k" }
+          const of = { orgId: "", caller: yield* newId, operation: "projects.create", key: "k" }
           return yield* IdempotencyRepository.use((records) =>
             records.once(
               of,

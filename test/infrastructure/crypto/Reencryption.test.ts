@@ -59,8 +59,8 @@ const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, en
     INSERT INTO events (id, org_id, job_id, type, body, callback_secret, callback_secret_owner, created_at)
     VALUES ('e', 'o', 'j4', 'job.completed', '{}', ${yield* encrypt("of j4", "j4", key)}, 'j4', ${now})`
   yield* sql`
-    INSERT INTO idempotency_keys (caller, operation, key, record, expires_at)
-    VALUES ('administrator', 'keys.create', 'a b', ${yield* encrypt("answer", "idempotency administrator keys.create a b", key)},
+    INSERT INTO idempotency_keys (org_id, caller, operation, key, record, expires_at)
+    VALUES ('', 'administrator', 'keys.create', 'a b', ${yield* encrypt("answer", "idempotency administrator keys.create a b", key)},
       ${new Date(now.getTime() + 60_000)})`
 })
 

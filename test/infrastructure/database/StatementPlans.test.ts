@@ -409,8 +409,8 @@ const fillOthers = Effect.fnUntraced(function* (place: Place, rows: number, stag
     INSERT INTO sessions (org_id, hash, id, kind, credential_hash, created_at, expires_at)
     SELECT ${orgId}, decode(md5(id), 'hex'), ${endpoint} || id, 'portal', decode(md5('one'), 'hex'), ${at}, ${at} FROM ${each}`
   yield* sql`
-    INSERT INTO idempotency_keys (caller, operation, key, record, expires_at)
-    SELECT ${endpoint}, 'one', id, '{}', ${at} FROM ${each}`
+    INSERT INTO idempotency_keys (org_id, caller, operation, key, record, expires_at)
+    SELECT ${orgId}, ${endpoint}, 'one', id, '{}', ${at} FROM ${each}`
   yield* moveOthers(place, stage)
 })
 
@@ -432,7 +432,7 @@ const moveOthers = Effect.fnUntraced(function* ({ endpoint, now, orgId, projectI
   yield* sql`UPDATE docs_questions SET asked_at = ${at}, found = ${isOne} WHERE org_id = ${orgId}`
   yield* sql`
     UPDATE sessions SET credential_hash = decode(md5(${stage}), 'hex'), expires_at = ${at} WHERE org_id = ${orgId}`
-  yield* sql`UPDATE idempotency_keys SET expires_at = ${at} WHERE caller = ${endpoint}`
+  yield* sql`UPDATE idempotency_keys SET expires_at = ${at} WHERE org_id = ${orgId} AND caller = ${endpoint}`
 })
 
 /** Calls of the repositories of everything else, in an org. */

@@ -37,7 +37,7 @@ const isThere = (orgId: string) =>
 const once = <A, E, R>(key: string, operation: Effect.Effect<A, E, R>) =>
   IdempotencyRepository.use((keys) =>
     keys.once(
-      { caller: "c", operation: "o", key },
+      { orgId: "o", caller: "c", operation: "o", key },
       { now: at(0), expiresAt: at(60) },
       Effect.map(operation, (response) => ({ response, record: "r" })),
     ),

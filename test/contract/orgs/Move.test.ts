@@ -1,0 +1,165 @@
+import { assert, layer } from "@effect/vitest"
+import { DateTime, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
+import { moveOrg, Nodes } from "#src/infrastructure/database/Nodes.ts"
+import { movedTables } from "#src/infrastructure/orgs/moveOrg.ts"
+import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
+import { databaseWithNode } from "../../support/databases.ts"
+import { newId } from "../support.ts"
+import { columns, fillTables, tablesWith } from "./everyTable.ts"
+
+/** Tables with an `org_id` whose rows stay in the platform's database. */
+const platformTables = [
+  "activity_counts",
+  "api_keys",
+  "deployments",
+  "docs_pages",
+  "docs_questions",
+  "endpoint_failures",
+  "key_counters",
+  "key_usage",
+  "moved_rows",
+  "org_moves",
+  "org_owners",
+  "org_usage",
+  "project_docs",
+  "projects",
+  "sessions",
+]
+
+const insertOrg = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const orgId = yield* newId
+  yield* sql`INSERT INTO orgs (id, name, created_at) VALUES (${orgId}, 'o', now())`
+  return orgId
+})
+
+/** The rows of an org in the tables of tenants, as text. */
+const rowsOf = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, others: ReadonlyArray<string>) {
+  const names = movedTables.map(({ name }) => name).filter((name) => !others.includes(name))
+  const rows = yield* Effect.forEach(
+    names,
+    (name) =>
+      sql<{ row: string }>`
+      SELECT row_to_json(t)::text AS row FROM ${sql(name)} t WHERE org_id = ${orgId}
+        AND coalesce(row_to_json(t) ->> 'kind', '') <> 'move' ORDER BY 1`,
+  )
+  return Object.fromEntries(names.map((name, n) => [name, rows[n]!.map(({ row }) => row)]))
+})
+
+/**
+ * Moves an org, step by step. Each step runs twice, as if the process had ended before the sweep's own transaction
+ * was committed.
+ */
+const moveTo = Effect.fnUntraced(function* (orgId: string, to: string, until: string) {
+  const sql = yield* SqlClient.SqlClient
+  const { advance } = yield* SweepRepository
+  yield* Effect.asVoid(moveOrg(orgId, to))
+  const sweep = sql<{ id: string; done_to: string }>`
+    SELECT id, done_to FROM sweeps WHERE org_id = ${orgId} AND kind = 'move'`
+  for (let steps = 0; steps < 1_000; steps++) {
+    const [before] = yield* sweep
+    if (before === undefined || before.done_to.startsWith(until)) return
+    const step = Effect.gen(function* () {
+      yield* advance(
+        before.id,
+        DateTime.add(yield* DateTime.now, { minutes: before.done_to.startsWith("left") ? 2 : 0 }),
+        100,
+      )
+    })
+    yield* step
+    if ((yield* sweep).length === 0) return
+    // After the switch, the steps are in the transaction of the switch.
+    if (before.done_to.startsWith("left") || before.done_to === "drain") continue
+    yield* sql`UPDATE sweeps SET done_to = ${before.done_to} WHERE id = ${before.id}`
+    yield* step
+  }
+  assert.fail("The move does not end")
+})
+
+layer(Layer.provideMerge(SweepsSql.layer, databaseWithNode), { excludeTestServices: true })("moves", (it) => {
+  it.effect("every table of orgs is the platform's, or its rows move", () =>
+    Effect.gen(function* () {
+      const owned = (yield* columns).filter(({ column }) => column === "org_id").map(({ table }) => table)
+      assert.sameMembers([...platformTables, ...movedTables.map(({ name }) => name)], owned)
+    }),
+  )
+
+  it.effect("every row of an org moves to a node and back, with what changes meanwhile; no other org's does", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { all } = yield* Nodes
+      const node = all[0]!
+      yield* node.migrated
+      const [orgId, other] = [yield* insertOrg, yield* insertOrg]
+      for (const id of [orgId, other]) yield* fillTables(id)
+      yield* sql`DELETE FROM org_moves`
+      yield* sql`DELETE FROM moved_rows`
+      yield* sql`
+        INSERT INTO jobs (id, org_id, workflow, skip_callbacks, idempotency_key, status, created_at, updated_at)
+        SELECT ${orgId} || n, ${orgId}, 'w', true, 'k' || n, 'completed', now(), now()
+        FROM generate_series(1, 150) AS n`
+      const others = yield* tablesWith(other)
+
+      for (const [to, source, target] of [
+        ["node", sql, node.sql],
+        ["platform", node.sql, sql],
+      ] as const) {
+        yield* moveTo(orgId, to, "copy 5")
+        // Another job gets the idempotency key of one that was copied and is deleted.
+        yield* source`DELETE FROM jobs WHERE org_id = ${orgId} AND idempotency_key = 'k7'`
+        yield* source`UPDATE jobs SET idempotency_key = 'k7', workflow = 'changed' WHERE org_id = ${orgId} AND idempotency_key = 'k8'`
+        yield* source`UPDATE webhook_endpoints SET url = 'changed' WHERE org_id = ${orgId}`
+        yield* source`DELETE FROM endpoint_throttles WHERE org_id = ${orgId}`
+        yield* moveTo(orgId, to, "drain")
+        const stays = ["audit_log"]
+        const before = yield* rowsOf(source, orgId, stays)
+        yield* moveTo(orgId, to, "left")
+        assert.deepStrictEqual(yield* rowsOf(target, orgId, stays), before)
+        assert.strictEqual(before["jobs"]!.length, to === "node" ? 150 : 149)
+        assert.include(
+          String(yield* Effect.flip(source`UPDATE jobs SET note = 'late' WHERE org_id = ${orgId}`)),
+          "SqlError",
+        )
+        yield* moveTo(orgId, to, "no end")
+        // The platform keeps its log and its outbox, and answers of its own operations.
+        const kept = to === "node" ? ["audit_log", "idempotency_keys", "events"] : []
+        assert.deepStrictEqual(Object.values(yield* rowsOf(source, orgId, kept)).flat(), [])
+        if (to === "platform") continue
+        yield* target`UPDATE jobs SET idempotency_key = 'k7b' WHERE org_id = ${orgId} AND idempotency_key = 'k7'`
+        yield* target`UPDATE jobs SET idempotency_key = 'k7' WHERE org_id = ${orgId} AND idempotency_key = 'k9'`
+        yield* target`UPDATE jobs SET idempotency_key = 'k8' WHERE org_id = ${orgId} AND idempotency_key = 'k10'`
+      }
+      assert.deepStrictEqual(yield* tablesWith(other), others)
+      const [org] = yield* sql<{ node: string | null }>`SELECT node FROM orgs WHERE id = ${orgId}`
+      assert.isNull(org!.node)
+      for (const one of [sql, node.sql]) {
+        assert.deepStrictEqual(yield* one`SELECT 1 FROM pg_trigger WHERE tgname LIKE 'moves_%'`, [])
+        assert.deepStrictEqual(yield* one`SELECT 1 FROM org_moves`, [])
+      }
+    }),
+  )
+
+  it.effect("a move of a deleted org ends, and nothing of it stays", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { all } = yield* Nodes
+      const orgId = yield* insertOrg
+      yield* fillTables(orgId)
+      yield* sql`DELETE FROM org_moves`
+      yield* sql`DELETE FROM moved_rows`
+      yield* moveTo(orgId, "node", "copy")
+      yield* sql`DELETE FROM orgs WHERE id = ${orgId}`
+      const { advance } = yield* SweepRepository
+      const now = yield* DateTime.now
+      const [sweep] = yield* sql<{ id: string }>`SELECT id FROM sweeps WHERE org_id = ${orgId} AND kind = 'move'`
+      assert.isTrue((yield* advance(sweep!.id, now, 100))?.isDone)
+      assert.deepStrictEqual(yield* sql`SELECT 1 FROM pg_trigger WHERE tgname LIKE 'moves_%'`, [])
+      const there = all[0]!.sql
+      assert.deepStrictEqual(yield* there`SELECT kind FROM sweeps WHERE org_id = ${orgId} AND id = ${sweep!.id}`, [
+        { kind: "erase" },
+      ])
+    }),
+  )
+})
