@@ -12,7 +12,9 @@ const READY = 0x5a
 
 /** How many turns of the event loop must pass without a new statement: what an answer sets going has begun by then. */
 const quietTurns = 12
-/** Sleeps up to this, in milliseconds, end when the dice say so; those up to `waitMillis` when nothing else can happen. */
+/**
+ * Sleeps up to this, in milliseconds, end when the dice say so; those up to `waitMillis` when nothing else can happen.
+ */
 const jitterMillis = 5
 const waitMillis = 1_000
 /** How long the world waits for something to happen. Then it is stuck. */

@@ -270,8 +270,8 @@ export class World {
   }
 
   runAs(actor: Actor, task: () => void) {
-    // Libraries keep some of what they draw for the life of the process, so a later run draws less. That must not change
-    // what later tasks draw.
+    // Libraries keep some of what they draw for the life of the process, so a later run draws less. That must not
+    // change what later tasks draw.
     this.#platformDice = undefined
     this.#tasks++
     try {
@@ -348,7 +348,7 @@ export class World {
     }
   }
 
-  /** The actor that asks the platform. Who is none of the world would ask at a moment of real time: no run may do so. */
+  /** The actor that asks the platform. Who is none of the world would ask at a moment of real time: a run may not. */
   #asking() {
     const actor = running.getStore()
     if (actor?.world === this) return actor

@@ -146,7 +146,7 @@ it("no status has another code: clients with the codes of their version would no
   expect(Object.fromEntries([...codes].map(([status, all]) => [status, [...all].sort()]))).toEqual({
     400: ["invalid_request"],
     401: ["unauthorized"],
-    403: ["forbidden"],
+    403: ["forbidden", "ip_not_allowed"],
     404: ["not_found"],
     409: ["conflict", "limit_reached"],
     413: ["payload_too_large"],

@@ -251,12 +251,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         // Inactive, so that nothing leaves this machine.
         const inactive = path.endsWith("/webhooks/create") ? { active: false } : {}
         const answer = yield* tenant.ask(path.slice(4), { ...Object.fromEntries(fields), ...inactive })
-        expect(answer.status, `${path} ${JSON.stringify(example)} ${answer.text}`).toBe(200)
+        // A resend ends before it could be canceled.
+        const accepted = path.endsWith("/resend/cancel") ? 404 : 200
+        expect(answer.status, `${path} ${JSON.stringify(example)} ${answer.text}`).toBe(accepted)
         const name = last((schema as { $ref: string }).$ref)
         expect(api.components.schemas[name], name).toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(32)
+      expect(taken).toBe(36)
     }),
   )
 

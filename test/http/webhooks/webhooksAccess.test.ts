@@ -120,7 +120,7 @@ for (const mode of ["guarded", "open"] as const) {
             expect(bare(foreign.headers), path).toEqual(bare(missing.headers))
             compared++
           }
-          expect(compared).toBe(16)
+          expect(compared).toBe(17)
 
           const before = yield* tenant.delivery(things.delivery)
           expect(before.state).toBe("pending")

@@ -54,7 +54,7 @@ layer(server, { excludeTestServices: true })("retries of deliveries", (it) => {
       yield* tenant.endpoint(receiver.url)
       const delivery = yield* tenant.attempted(yield* tenant.finished(), 3)
       expect(String(keysOf(delivery))).toBe(
-        "attempt_log,attempts,created_at,delivery_id,event,event_id,job_id,next_attempt_at,payload,state,updated_at,webhook_endpoint_id",
+        "attempt_log,attempts,created_at,delivery_id,event,event_id,job_id,last_duration_ms,last_failure,last_status,next_attempt_at,payload,state,updated_at,webhook_endpoint_id",
       )
       expect(delivery).toMatchObject({ state: "delivered", event: "job.completed", attempts: 3, next_attempt_at: null })
       expect(String(keysOf(delivery.attempt_log[0]))).toBe("body,duration_ms,error,failure,number,started_at,status")

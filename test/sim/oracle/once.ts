@@ -22,7 +22,7 @@ const stepOf = (one: KeyedTry, answers: ReadonlyArray<string>): Step<State> => {
   return within((state) => ((state === "none") === isOther ? [] : [state]))
 }
 
-/** The answers to all requests with one key have an order: the first success makes something, and the later ones repeat it. */
+/** The answers to all requests with one key have an order: the first success makes something, later ones repeat it. */
 const again = ({ done }: History): ReadonlyArray<Violation> => {
   const deleted = new Set(done.filter(({ kind }) => kind === "deleteOrg").map(({ tenant }) => tenant))
   return done.flatMap(({ end, keyed, kind, tenant }): ReadonlyArray<Violation> => {
