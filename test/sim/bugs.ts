@@ -341,7 +341,7 @@ export const bugs: ReadonlyArray<Bug> = [
         "if (deletedOrgs.has(delivery.orgId)) {",
         'if (delivery.orgId === "") {',
       ],
-      [claim, "EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id))`", "${row}.org_id > '')`"],
+      [claim, "EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id)`", "${row}.org_id > ''`"],
     ],
   },
 

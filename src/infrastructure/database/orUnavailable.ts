@@ -164,6 +164,8 @@ export const deadlines = {
   request: 4_000,
   /** One batch of background work. No client waits for it, and it holds one of the pool's ten connections. */
   sweep: 15_000,
+  /** The end of a range of old rows: PostgreSQL removes all their files before it answers. */
+  drop: 120_000,
 } as const
 
 type Deadline = keyof typeof deadlines

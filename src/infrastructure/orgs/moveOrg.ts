@@ -38,13 +38,14 @@ export const movedTables: ReadonlyArray<MovedTable> = [
   { name: "audit_log", order: ["id"], platformStays: true },
 ]
 
-/** Rows and bytes of one batch. */
-const maxRows = 500
+/**
+ * Rows and bytes of one step. A step with fewer changes has read all of them, so those that wait when the org is frozen
+ * are what came meanwhile.
+ */
+const maxRows = 1_000
 /** Time after which a batch takes no further rows: the transaction of its sweep must not be idle for ten seconds. */
 const maxBatchMillis = 1_000
 const maxBytes = 8 * 1024 * 1024
-/** Changes that wait for their copy when the org is frozen, at most: they are copied meanwhile. */
-const maxChanges = 100
 /** How long the old rows stay for a replica that has not heard of the move. */
 const settleTime = "1 minute"
 /** Events of the last seconds before the switch stay in the platform's database, whose outbox may have some of them. */
@@ -96,7 +97,10 @@ const columnsOf = (sql: Sql) =>
 /** SQL: whether two rows have the same primary key. */
 const sameKey = ({ key }: Columns, a: string, b: string) => key.map((c) => `${a}.${c} = ${b}.${c}`).join(" AND ")
 
-/** Reads the next rows of a table after a position, as JSON. */
+/**
+ * Reads the next rows of a table after a position, as JSON. `isLast`: there were no others. Rows that are added later
+ * are changes, so a table to which many are added has an end, too.
+ */
 const readNext = (
   sql: Sql,
   { name, ofDelivery, order, where = "true" }: MovedTable,
@@ -117,18 +121,19 @@ const readNext = (
   const each = ofDelivery
     ? `(SELECT coalesce(json_agg(c), '[]') FROM (SELECT * FROM ${name} WHERE ${ofDelivery} OFFSET 0) AS c)`
     : `CASE WHEN ${where} THEN json_build_array(row_to_json(d)) ELSE '[]' END`
-  return sql<{ rows: string; read: number; last: ReadonlyArray<string> | null }>`
+  const fits = sql.literal(`bytes_before < ${maxBytes}`)
+  return sql<{ rows: string; read: number; last: ReadonlyArray<string> | null; isLast: boolean }>`
     SELECT coalesce(json_agg(e ORDER BY n) FILTER (WHERE e IS NOT NULL), '[]')::text AS rows,
-      coalesce(max(n), 0)::int AS read, (array_agg(place ORDER BY n DESC))[1] AS last
+      coalesce(max(n) FILTER (WHERE ${fits}), 0)::int AS read,
+      (array_agg(place ORDER BY n DESC) FILTER (WHERE ${fits}))[1] AS last,
+      coalesce(max(n), 0) < ${limit} AND coalesce(bool_and(${fits}), true) AS "isLast"
     FROM (
       SELECT *, sum(octet_length(found::text)) OVER (ORDER BY n) - octet_length(found::text) AS bytes_before FROM (
         SELECT row_number() OVER () AS n, json_build_array(${sql.literal(order.map((c) => `d.${c}`).join(", "))}) AS place,
           ${sql.literal(each)} AS found
         FROM (SELECT * FROM ${sql.literal(from)} WHERE ${range} LIMIT ${limit}) AS d
       ) AS d
-    ) AS d LEFT JOIN LATERAL json_array_elements(found) AS e ON true WHERE bytes_before < ${maxBytes}`.pipe(
-    Effect.map(([row]) => row!),
-  )
+    ) AS d LEFT JOIN LATERAL json_array_elements(found) AS e ON ${fits}`.pipe(Effect.map(([row]) => row!))
 }
 
 /** Rows for the new database. */
@@ -276,10 +281,10 @@ export const moveBatch = Effect.fnUntraced(function* (
           }),
         )
         // A table without an order has one row.
-        const isEnd = next?.read === 0 || spec?.order.length === 0
+        const isEnd = next?.isLast === true || spec?.order.length === 0
         return {
           rows: changes.count + (next?.read ?? 0),
-          changes: changes.count,
+          hasMore: changes.count >= size,
           isDone: table >= tables.length,
           position:
             next === undefined ? doneTo : isEnd ? `copy ${table + 1} []` : `copy ${table} ${JSON.stringify(next.last)}`,
@@ -323,7 +328,7 @@ export const moveBatch = Effect.fnUntraced(function* (
       while (rows < limit && (yield* Clock.currentTimeMillis) < endsAt) {
         const copied = yield* copy(doneTo)
         rows += copied.rows
-        if (copied.isDone && copied.changes < maxChanges) return { rows, doneTo: "drain" }
+        if (copied.isDone && !copied.hasMore) return { rows, doneTo: "drain" }
         doneTo = copied.position
       }
       return { rows, doneTo }
@@ -333,13 +338,18 @@ export const moveBatch = Effect.fnUntraced(function* (
       yield* apart(source`UPDATE org_moves SET state = 'draining' WHERE org_id = ${orgId} AND state = 'copying'`)
       const [arriving] = yield* target`SELECT 1 FROM org_moves WHERE org_id = ${orgId} AND id = ${id}`
       if (arriving !== undefined) {
-        const { changes } = yield* copy("drain")
+        const endsAt = (yield* Clock.currentTimeMillis) + maxBatchMillis
+        let [step, rows] = [yield* copy("drain"), 0]
+        while (step.hasMore && (yield* Clock.currentTimeMillis) < endsAt) {
+          rows += step.rows
+          step = yield* copy("drain")
+        }
         const [claimed] = yield* apart(source`
           SELECT 1 FROM pending_deliveries
           WHERE org_id = ${orgId} AND claim_id IS NOT NULL AND lease_until > ${date(now)} LIMIT 1`)
-        if (claimed !== undefined || changes >= maxChanges) return { rows: changes, doneTo: "drain" }
+        if (claimed !== undefined || step.hasMore) return { rows: rows + step.rows, doneTo: "drain" }
         yield* freeze(source, orgId).pipe(apart)
-        while ((yield* copy("drain")).changes > 0);
+        while ((yield* copy("drain")).rows > 0);
         yield* apart(activate(source, target, move, org!))
       }
       if (move.source === "") yield* subtractMovedBytes(sql, orgId)

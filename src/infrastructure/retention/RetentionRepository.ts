@@ -64,11 +64,13 @@ const isOther = (error: SqlError.SqlError | Unavailable) =>
   SqlError.isSqlError(error) && otherStates.has(stateOf(error))
 
 /** Fails with `removed` when the table is gone: another replica has dropped it. */
-const bounded = <A, R>(effect: Effect.Effect<A, SqlError.SqlError, R>) =>
+const bounded = <A, R>(effect: Effect.Effect<A, SqlError.SqlError, R>, deadline: "sweep" | "drop" = "sweep") =>
   effect.pipe(
     Effect.mapError((error) => (stateOf(error) === "42P01" ? ("removed" as const) : error)),
-    orUnavailableWithin("sweep"),
+    orUnavailableWithin(deadline),
   )
+/** How often a batch of a removal is tried again, so that one slow batch does not make all of them run again. */
+const batchRetries = { times: 3, while: (error: "removed" | Unavailable | SqlError.SqlError) => error !== "removed" }
 
 const partition = (table: Table, low: string) => `${table.name}_${low.toLowerCase()}`
 
@@ -270,7 +272,7 @@ const sumRows = Effect.fnUntraced(function* (sql: Sql, table: Table, name: strin
           SELECT org_id AS "orgId", sum(${sql.literal(table.bytes ?? "0")})::float8 AS bytes, count(*)::int AS rows
           FROM ${batch} GROUP BY org_id`
         return { rows, upTo: last?.key ?? null }
-      }).pipe(bounded)
+      }).pipe(bounded, Effect.retry(batchRetries))
     for (const row of rows) {
       bytes.set(row.orgId, (bytes.get(row.orgId) ?? 0) + row.bytes)
       count += row.rows
@@ -309,7 +311,7 @@ const dropGone = Effect.fnUntraced(function* (sql: Sql, records: Records, low: s
   yield* Effect.gen(function* () {
     for (const table of tables[records]) yield* sql.unsafe(`DROP TABLE ${gone(table)}`)
     yield* subtractStoredBytes(sql, bytes)
-  }).pipe(sql.withTransaction, bounded)
+  }).pipe(sql.withTransaction, (removal) => bounded(removal, "drop"))
   return counts[0]!
 })
 
