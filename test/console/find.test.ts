@@ -69,6 +69,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
           await page.keyboard.press("Escape")
           // From the overview, and where the navigation is a rail or a menu.
           await page.goto(at("/"))
+          // Keys that are pressed before the script runs are lost.
+          await page.getByRole("heading", { level: 1 }).waitFor()
           for (const width of [1024, 390]) {
             await page.setViewportSize({ width, height: 800 })
             await page.keyboard.press("Control+k")
