@@ -125,7 +125,7 @@ export const newSettings = {
   permissions: Schema.optionalKey(permissions),
   externalId: Schema.optionalKey(ExternalId),
   metadata: Schema.optionalKey(Metadata),
-  allowedIps: Schema.optionalKey(AllowedIps),
+  allowedIps: Schema.optionalKey(Schema.NullOr(AllowedIps)),
   rateLimit: Schema.optionalKey(RateLimit).annotate({ description: `${limits.rateLimit} Absent: no limit.` }),
   credits: Schema.optionalKey(Credits).annotate({ description: `${limits.credits} Absent: no limit.` }),
 }
