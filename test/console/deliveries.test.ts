@@ -41,7 +41,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
       }).pipe(Effect.scoped),
     )
 
-    it.effect("what comes leaves a list that is read where it is, and reads its newest page alone", () =>
+    it.effect("new rows do not move a list that somebody reads, and only its newest page is read again", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld
         yield* world.endpoint()

@@ -94,7 +94,7 @@ export class Replica {
   }
 
   /** Nothing is wrong with its connections any more. */
-  mend() {
+  restoreNetwork() {
     Object.assign(this.link, goodLink(this.#around.linkMillis))
   }
 

@@ -188,7 +188,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
   receivers.calmDown()
   issuers.isDown = false
   for (const replica of replicas) {
-    replica.mend()
+    replica.restoreNetwork()
     replica.resume()
     if (replica.state === "dead") replica.start()
   }

@@ -7,7 +7,6 @@ import { useMay } from "../client/session.tsx"
 import { Icon, type IconName } from "../components/Button.tsx"
 import { Dialog } from "../components/Dialog.tsx"
 import { Field, Form, Input } from "../components/Form.tsx"
-import { ago } from "../components/Time.tsx"
 import { routes } from "../pages/routes.ts"
 import { useOrgId } from "./org.ts"
 import { navigate, orgPath } from "./router.tsx"
@@ -55,11 +54,10 @@ const places: ReadonlyArray<Place> = [
     get: (orgId, schedule_id) => call("schedules.get", { schedule_id }, { orgId }),
   },
   {
-    // No operation reads one key; its usage is a 404 when there is none.
-    needs: ["keys.list", "keys.usage"],
+    needs: ["keys.get"],
     noun: "key",
     page: "keys",
-    get: (orgId, id) => call("keys.usage", { orgId, id, every: "hour", from: ago(3_600_000) }),
+    get: (orgId, id) => call("keys.get", { orgId, id }),
   },
 ]
 

@@ -136,7 +136,7 @@ export const routes: ReadonlyArray<Route> = [
   },
   {
     path: "/orgs/:orgId/keys/:keyId",
-    needs: ["keys.list"],
+    needs: ["keys.get"],
     page: () => import("./keys/KeyPage.tsx"),
   },
   {

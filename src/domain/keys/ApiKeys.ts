@@ -114,10 +114,10 @@ export class ApiKeys extends Context.Service<
     readonly authenticateHash: (hash: string) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
      * Validates a use of a key that is not the caller's credential. Fails with `IpNotAllowed` when the key may not be
-     * used from the client's address; with `Forbidden` when the key lacks a
-     * permission that the use needs; with `TooManyRequests` when the key has reached its rate limit, or an anonymous
-     * caller has failed 600 times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit`
-     * when the use costs more than the rate limit; with `CreditsExhausted` when it has too few credits.
+     * used from the client's address; with `Forbidden` when the key lacks a permission that the use needs; with
+     * `TooManyRequests` when the key has reached its rate limit, or an anonymous caller has failed 600 times in a
+     * minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit` when the use costs more than the
+     * rate limit; with `CreditsExhausted` when it has too few credits.
      */
     readonly validate: (
       key: Redacted.Redacted<string>,

@@ -33,25 +33,17 @@ const answerOf = (grant: KeyGrant, { details }: KeyUse, credits: number | null):
   return { keyId, orgId, projectId, name, externalId, metadata, permissions: permissions.list, expiresAt, credits }
 }
 
-/** Whether a key may be used from the client's address. */
-const isAllowedFrom = ({ allowedIps }: KeyGrant, { clientIp }: KeyUse) =>
-  allowedIps === null || allowedIps.has(clientIp)
-
-/** The first permission of a use that the key does not have. */
-const missingOf = (grant: KeyGrant, { permissions }: KeyUse) =>
-  permissions === undefined ? undefined : grant.permissions.missing(permissions)
-
 /** Why a use is a 403: the address first, then the permissions. */
-const forbidden = (grant: KeyGrant, use: KeyUse) => {
-  if (!isAllowedFrom(grant, use)) {
+const forbidden = ({ allowedIps, permissions }: KeyGrant, { clientIp, permissions: needed }: KeyUse) => {
+  if (allowedIps !== null && !allowedIps.has(clientIp)) {
     return new IpNotAllowed({
       error:
-        use.clientIp === undefined
+        clientIp === undefined
           ? "The key may only be used from some addresses: send the client's in clientIp."
           : "The key may not be used from this address.",
     })
   }
-  const missing = missingOf(grant, use)
+  const missing = needed === undefined ? undefined : permissions.missing(needed)
   return missing === undefined
     ? undefined
     : new Forbidden({ error: `The key does not have the permission ${missing}.` })
@@ -122,9 +114,7 @@ export const make = Effect.gen(function* () {
     lookUp(key, (found, source) => {
       const now = clock.currentTimeMillisUnsafe()
       const grant = Exit.isSuccess(found) ? validAt(found.value, now) : undefined
-      if (grant === undefined || !isAllowedFrom(grant, use) || missingOf(grant, use) !== undefined) {
-        return done(undefined)
-      }
+      if (grant === undefined || forbidden(grant, use) !== undefined) return done(undefined)
       const credits = takeFromMemory(grant, use.cost ?? 1, use)
       done(credits === undefined ? undefined : granted(grant, use, credits, source, now))
     })

@@ -617,12 +617,17 @@ export const resendBatch = Effect.fnUntraced(function* (
   const byEndpoint = new Map<string, Array<string>>()
   let rows = 0
   for (const { endpointId, id, wanted } of looked) {
-    if (wanted && !byEndpoint.has(endpointId) && byEndpoint.size === maxEndpointsPerBatch) break
-    if (wanted) byEndpoint.set(endpointId, [...(byEndpoint.get(endpointId) ?? []), id])
+    if (wanted) {
+      const ids = byEndpoint.get(endpointId)
+      if (ids === undefined && byEndpoint.size === maxEndpointsPerBatch) break
+      if (ids === undefined) byEndpoint.set(endpointId, [id])
+      else ids.push(id)
+    }
     rows++
   }
   const endpoints = [...byEndpoint.keys()]
-  yield* sql`SELECT FROM webhook_endpoints WHERE id = ANY(${texts(endpoints)}) ORDER BY id FOR SHARE`
+  yield* sql`
+    SELECT FROM webhook_endpoints WHERE id = ANY(${texts(endpoints)}) AND ${isOfOrg(sql, orgId)} ORDER BY id FOR SHARE`
   yield* sql`
     SELECT FROM deliveries WHERE id = ANY(${texts([...byEndpoint.values()].flat().toSorted())}) AND ${isOfOrg(sql, orgId)}
     ORDER BY id FOR NO KEY UPDATE`

@@ -1,5 +1,6 @@
-import { useEffect, useMemo, useState } from "preact/hooks"
-import { useCall, useData, usePages } from "../../client/queries.ts"
+import { useMemo, useState } from "preact/hooks"
+import { GatehouseError } from "../../client/call.ts"
+import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
@@ -130,16 +131,6 @@ export const DeleteKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   )
 }
 
-/** A key of an org. No operation reads one key, so pages of the list are read until it is there. */
-const useKey = (orgId: string, id: string) => {
-  const { error, isLoadingMore, more, refetch, rows } = usePages("keys.list", { orgId, limit: 100 }, ({ keys }) => keys)
-  const found = rows?.find((key) => key.id === id)
-  useEffect(() => {
-    if (found === undefined && !isLoadingMore && error === null) more?.()
-  }, [found, more, isLoadingMore, error])
-  return { found, error, refetch, isMissing: rows !== undefined && found === undefined && more === undefined }
-}
-
 const dialogs = { edit: EditKey, rotate: RotateKey, disable: DisableKey, delete: DeleteKey }
 
 /** What can be done with a key. */
@@ -184,7 +175,8 @@ export default () => {
   const orgId = useParam("orgId")
   const id = useParam("keyId")
   const now = useNow()
-  const { error, found, isMissing, refetch } = useKey(orgId, id)
+  const { data: found, error, refetch } = useData("keys.get", { orgId, id })
+  const isMissing = error instanceof GatehouseError && error.status === 404
   const { buttons, dialog } = useActions(orgId, found)
   return (
     <Page
@@ -194,7 +186,7 @@ export default () => {
       {...(found && { intro: <code>{found.prefix}…</code> })}
       actions={buttons}
     >
-      <ErrorBox error={error} onRetry={refetch} />
+      <ErrorBox error={isMissing ? null : error} onRetry={refetch} />
       {isMissing ? (
         <div class="card">
           <Empty icon="key" title="There is no such key">
