@@ -482,7 +482,11 @@ export class SimulatedDatabase {
     // A change outside of a transaction is one.
     const isCommit = texts.some((text) => text === "COMMIT" || (!session.inTransaction && isChange.test(text)))
     const cut = isCommit && session.link.cutAtCommit > 0 && this.dice.chance(session.link.cutAtCommit)
-    if (cut && this.dice.chance(0.5)) return session.cut("before COMMIT arrives")
+    if (cut && this.dice.chance(0.5)) {
+      // The engine has parsed nothing of it.
+      for (const key of parsed) this.#parsed.delete(key)
+      return session.cut("before COMMIT arrives")
+    }
     const answer: Array<Buffer> = Array.from({ length: known }, () => frame(PARSE_COMPLETE))
     const notifications: Array<Buffer> = []
     let state = IDLE
