@@ -1,5 +1,4 @@
 import { Context, Effect, Fiber, Layer, Scope } from "effect"
-import { HttpServerResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { Idempotency, TenantIdempotency } from "../domain/Idempotency.ts"
 import { CurrentPrincipal, tenantOf } from "../domain/Principal.ts"
@@ -60,13 +59,8 @@ const Placed = Context.Reference<{ readonly node: Node | undefined } | undefined
   defaultValue: () => undefined,
 })
 
-/** Whether an operation failed because its org moves; one with an idempotency key fails with its response. */
-const isMoving = (error: unknown) =>
-  error === orgMoves ||
-  (HttpServerResponse.isHttpServerResponse(error) &&
-    error.status === 503 &&
-    error.body._tag === "Uint8Array" &&
-    new TextDecoder().decode(error.body.body).includes(orgMoves.error))
+/** Whether an operation failed because its org moves: it has changed nothing. */
+const isMoving = (error: unknown) => error === orgMoves
 
 /**
  * A service whose operations run on the node of the principal's org; those of other orgs, and of no org, on the

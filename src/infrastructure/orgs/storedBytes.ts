@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
 import { graceBytes, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { OrgUsage } from "./OrgUsage.ts"
-import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { orgMoves, orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
 import { limitOf } from "./orgCounts.ts"
 import type { LimitReached, Unavailable } from "../../domain/Errors.ts"
@@ -132,13 +132,18 @@ export const make = Effect.gen(function* () {
         )
       }),
 
-    /** Fails for an insert that the limit of rows did not refuse: `LimitReached`, or the org was deleted. */
+    /**
+     * Fails for an insert that the limit of rows did not refuse: `LimitReached`, the org was deleted, or has moved to a
+     * node.
+     */
     refuse: (orgId: string): Effect.Effect<never, LimitReached | Unavailable> =>
-      sql<{ limit: number }>`SELECT ${sql.literal(limit)}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`.pipe(
+      sql<{ limit: number; node: string | null }>`
+        SELECT ${sql.literal(limit)}::float8 AS "limit", node FROM orgs org WHERE id = ${orgId}`.pipe(
         orUnavailable,
-        Effect.flatMap(([org]): Effect.Effect<never, LimitReached | Unavailable> =>
-          org === undefined ? Effect.fail(orgDeleted) : limitReached("storedBytes", org.limit),
-        ),
+        Effect.flatMap(([org]): Effect.Effect<never, LimitReached | Unavailable> => {
+          if (org === undefined) return Effect.fail(orgDeleted)
+          return org.node === null ? limitReached("storedBytes", org.limit) : Effect.fail(orgMoves)
+        }),
       ),
   }
 })

@@ -112,7 +112,7 @@ const insertAll = (
     WITH open AS MATERIALIZED (
       SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
-      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id OFFSET 0) AS org
+      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id AND node IS NULL OFFSET 0) AS org
       WHERE o.unwritten::bigint ${bytes.atMostLeft}
     ), asked AS MATERIALIZED (
       SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(

@@ -2,11 +2,18 @@ import { assert, layer } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
+import type { NewEvent } from "#src/domain/webhooks/Event.ts"
+import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { moveOrg, Nodes } from "#src/infrastructure/database/Nodes.ts"
+import { orgMoves } from "#src/infrastructure/database/orUnavailable.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import { movedTables } from "#src/infrastructure/orgs/moveOrg.ts"
 import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
+import * as crypto from "../../fakes/crypto.ts"
 import { databaseWithNode } from "../../support/databases.ts"
 import { newId } from "../support.ts"
+import { insertJob } from "../webhooks/webhookSupport.ts"
 import { columns, fillTables, tablesWith } from "./everyTable.ts"
 
 /** Tables with an `org_id` whose rows stay in the platform's database. */
@@ -78,7 +85,21 @@ const moveTo = Effect.fnUntraced(function* (orgId: string, to: string, until: st
   assert.fail("The move does not end")
 })
 
-layer(Layer.provideMerge(SweepsSql.layer, databaseWithNode), { excludeTestServices: true })("moves", (it) => {
+/** The platform's database refuses what a tenant creates there after its org has moved to a node. */
+const refusedAt = Effect.fnUntraced(function* (orgId: string) {
+  const now = yield* DateTime.now
+  const { publish } = yield* EventRepository
+  const event: NewEvent = { id: yield* newId, type: "t", body: "{}", idempotencyKey: null, createdAt: now }
+  // Seen failing: the event was inserted, and no endpoint got it.
+  assert.strictEqual(yield* Effect.flip(publish(orgId, [event])), orgMoves)
+  for (const idempotencyKey of [null, "key"]) {
+    assert.strictEqual(yield* Effect.flip(insertJob(orgId, { idempotencyKey })), orgMoves)
+  }
+})
+
+const repositories = Layer.mergeAll(SweepsSql.layer, EventsSql.layer, JobsSql.layer).pipe(Layer.provide(crypto.layer))
+
+layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices: true })("moves", (it) => {
   it.effect("every table of orgs is the platform's, or its rows move", () =>
     Effect.gen(function* () {
       const owned = (yield* columns).filter(({ column }) => column === "org_id").map(({ table }) => table)
@@ -122,7 +143,16 @@ layer(Layer.provideMerge(SweepsSql.layer, databaseWithNode), { excludeTestServic
           String(yield* Effect.flip(source`UPDATE jobs SET note = 'late' WHERE org_id = ${orgId}`)),
           "SqlError",
         )
+        // A replica that has not heard of the move. Seen failing when events and sweeps passed at a node.
+        const late = [
+          source`INSERT INTO sweeps (id, org_id, kind, created_at) VALUES ('late', ${orgId}, 'recover', now())`,
+          ...(to === "platform"
+            ? [source`INSERT INTO events (id, org_id, type, created_at) VALUES ('late', ${orgId}, 't', now())`]
+            : []),
+        ]
+        for (const write of late) assert.include(String(yield* Effect.flip(write)), "SqlError")
         yield* moveTo(orgId, to, "no end")
+        if (to === "node") yield* refusedAt(orgId)
         // The platform keeps its log and its outbox, and answers of its own operations.
         const kept = to === "node" ? ["audit_log", "idempotency_keys", "events"] : []
         assert.deepStrictEqual(Object.values(yield* rowsOf(source, orgId, kept)).flat(), [])

@@ -4,7 +4,7 @@ import { Context, DateTime, Duration, Effect, Fiber, Layer, Redacted } from "eff
 import { SqlClient } from "effect/sql"
 import { SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
-import { moveOrg } from "#src/infrastructure/database/Nodes.ts"
+import { moveOrg, placementChannel } from "#src/infrastructure/database/Nodes.ts"
 import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
 import { adminClient } from "../../support/databases.ts"
 import { makeReceiver } from "../../support/receiver.ts"
@@ -94,6 +94,42 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
       }),
     )
 
+    // Seen failing when the error of a keyed operation did not pass its idempotency record.
+    it.effect.each(["keyed", "plain"])("a %s request that meets the switch runs once, at the new database", (kind) =>
+      Effect.gen(function* () {
+        const { sql } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const [org] = yield* sql<{ node: "a" | "b" }>`SELECT node FROM orgs WHERE id = ${tenant.orgId}`
+        const to = org!.node === "a" ? "b" : "a"
+        const trigger = (there: SqlClient.SqlClient) =>
+          there.unsafe(`CREATE TRIGGER "moves_${tenant.orgId}_new" BEFORE INSERT ON jobs FOR EACH ROW
+            WHEN (new.org_id = '${tenant.orgId}') EXECUTE FUNCTION note_moving('${tenant.orgId}', jobs, id)`)
+        yield* inPlace(org!.node, (there) =>
+          Effect.andThen(
+            trigger(there),
+            there`INSERT INTO org_moves (org_id, id, state) VALUES (${tenant.orgId}, 'm', 'frozen')`,
+          ),
+        )
+        yield* inPlace(
+          to,
+          (there) => there`INSERT INTO orgs (id, name, created_at) VALUES (${tenant.orgId}, 'o', now())`,
+        )
+        const headers = kind === "keyed" ? { "idempotency-key": "once" } : {}
+        const create = tenant.ask("jobs/create", { workflow: "w" }, { headers })
+        const waiting = yield* Effect.forkChild(create)
+        yield* Effect.sleep("300 millis")
+        yield* sql`UPDATE orgs SET node = ${to} WHERE id = ${tenant.orgId}`
+        yield* sql`SELECT pg_notify(${placementChannel}, ${tenant.orgId})`
+        const made = yield* Fiber.join(waiting)
+        expect(made.status).toBe(200)
+        if (kind === "keyed") expect((yield* create).json).toEqual(made.json)
+        const jobs = (place: Place) =>
+          inPlace(place, (there) => there<{ id: string }>`SELECT id FROM jobs WHERE org_id = ${tenant.orgId}`)
+        expect(yield* jobs(org!.node)).toEqual([])
+        expect((yield* jobs(to)).map(({ id }) => id)).toEqual([(made.json as { job_id: string }).job_id])
+      }),
+    )
+
     it.effect(
       "moves under load lose nothing, and deliver and run nothing twice",
       () =>
@@ -178,6 +214,7 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
             statuses,
           )
           yield* Fiber.interrupt(load)
+          expect([...statuses.keys()].filter((key) => !key.endsWith(" 200"))).toEqual([])
           yield* until("the deliveries", tenant.deliveries({ state: "pending" }), (rows) => rows.length === 0)
           yield* until(
             "deliveries",

@@ -698,7 +698,9 @@ const moves = Effect.gen(function* () {
     DECLARE
       new_row json := CASE WHEN TG_OP <> 'DELETE' THEN row_to_json(NEW) END;
       old_row json := CASE WHEN TG_OP <> 'INSERT' THEN row_to_json(OLD) END;
-      is_outbox boolean := TG_ARGV[1] IN ('idempotency_keys', 'events', 'sweeps', 'audit_log');
+      is_outbox boolean := TG_ARGV[1] IN ('idempotency_keys', 'audit_log') OR (
+        TG_ARGV[1] = 'events' OR TG_ARGV[1] = 'sweeps' AND coalesce(new_row, old_row) ->> 'kind' = 'emit'
+      ) AND EXISTS (SELECT FROM orgs WHERE id = TG_ARGV[0] AND node IS NOT NULL);
       move_state text;
     BEGIN
       IF current_setting('gatehouse.moves', true) IS DISTINCT FROM TG_ARGV[0] THEN
