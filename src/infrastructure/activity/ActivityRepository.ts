@@ -310,7 +310,7 @@ const failingEndpoints = (sql: SqlClient.SqlClient, nodes: NodesService) =>
         WHERE f.org_id = r.org_id AND f.endpoint_id = r.endpoint_id AND f.every = ${every} ORDER BY f.at DESC LIMIT 1
       ) AS last
       LEFT JOIN LATERAL (
-        SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id OFFSET 0
+        SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id LIMIT 1
       ) AS w ON true
       ORDER BY r.failures DESC, r.endpoint_id`.pipe(decode)
     const shown = yield* withEndpoints(sql, nodes, rows.slice(0, limit))

@@ -10,9 +10,9 @@ export const inScope = (sql: SqlClient.SqlClient, scope: OrgScope, column = "org
   scope._tag === "EveryOrg" ? sql.literal("true") : sql`${sql(column)} = ${scope.orgId}`
 
 /**
- * The tenant condition of rows that are found by their ids. The expression hides the column from the planner: without
- * statistics, as in a new or restored database, it would choose an index that begins with the org, and read a page or
- * more for each workflow of the org.
+ * The tenant condition of jobs and keys. The indexes of their claims and lists have the org as this expression, and no
+ * others do: without statistics, as in a new or restored database, a plan would choose an index that begins with the
+ * org, and read all jobs of a status to find one (`StatementPlans`, `BoundedReads`).
  */
 export const isOfOrg = (sql: SqlClient.SqlClient, orgId: string, column = "org_id") =>
   sql`${sql.literal(column)} || '' = ${orgId}`

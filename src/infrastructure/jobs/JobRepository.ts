@@ -266,7 +266,7 @@ const nextJobs = (
           UNION
           -- Apart: a plan for few queued jobs would read all of them by their status.
           SELECT id, priority FROM unnest(${texts(reads.left)}) AS asked (left_id) CROSS JOIN LATERAL (
-            SELECT * FROM jobs WHERE id = asked.left_id OFFSET 0
+            SELECT * FROM jobs WHERE id = asked.left_id LIMIT 1
           ) AS job WHERE ${queued}
         ) AS heads ORDER BY priority DESC, id LIMIT ${candidates}
       ) AS candidate CROSS JOIN LATERAL (
@@ -329,12 +329,12 @@ const lookAtQueue = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId
         SELECT priority::int FROM jobs WHERE ${queued} AND priority < before.priority
         ORDER BY jobs.priority DESC, id LIMIT 1
       ) AS next
-    )
-    SELECT found.*, (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took FROM (
+    ), found AS MATERIALIZED (
       SELECT json_agg(json_build_array(p.priority, ARRAY(
         SELECT id FROM jobs WHERE ${queued} AND priority = p.priority ORDER BY id LIMIT ${maxLookedJobs}
-      ))) AS heads FROM priorities p WHERE p.priority <= 100 OFFSET 0
-    ) AS found`
+      ))) AS heads FROM priorities p WHERE p.priority <= 100
+    )
+    SELECT found.*, (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took FROM found`
   return { at, heads: row!.heads ?? [], tookMillis: row!.took }
 })
 

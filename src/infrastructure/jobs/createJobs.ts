@@ -81,7 +81,7 @@ const insertTogether = (
       SELECT asked.id, org.id, NULL::text, asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
       FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${columns})
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
-      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" AND node IS NULL OFFSET 0) AS org
+      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" AND node IS NULL LIMIT 1) AS org
       WHERE ${limit.guard(sql`asked."rowsAtMost"`)} AND asked.unwritten <= ${bytes.left}`
     return sql<{ id: string }>`WITH ${insertJobs(sql, rows)} SELECT id FROM made`.pipe(
       orUnavailable,

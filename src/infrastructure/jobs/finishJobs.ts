@@ -120,7 +120,7 @@ const readJobs = Effect.fnUntraced(function* (
         skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds, NULL AS "finishedAttempt",
         retried_attempts AS "retriedAttempts",
         coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes
-      FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} OFFSET 0
+      FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} LIMIT 1
     ) AS job ON true ORDER BY place`
   const [first] = rows
   const inactive = new Set(first!.inactive)

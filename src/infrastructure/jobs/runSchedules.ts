@@ -66,7 +66,7 @@ const findBlocked = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sched
   const jobs = yield* sql<{ id: string; status: JobStatus }>`
     SELECT job.id, job.status FROM unnest(${texts(skipping.map(({ lastJobId }) => lastJobId))},
       ${texts(skipping.map(({ orgId }) => orgId))}) AS asked (id, org_id)
-    CROSS JOIN LATERAL (SELECT id, status FROM jobs WHERE id = asked.id AND org_id = asked.org_id OFFSET 0) AS job`
+    CROSS JOIN LATERAL (SELECT id, status FROM jobs WHERE id = asked.id AND org_id = asked.org_id LIMIT 1) AS job`
   const statuses = new Map(jobs.map(({ id, status }) => [id, status]))
   const blocked = skipping.filter(({ lastJobId, overlap }) => isBlocked(overlap, statuses.get(lastJobId!) ?? null))
   return new Set(blocked.map(({ id }) => id))
@@ -106,7 +106,7 @@ export const runSchedules = Effect.fnUntraced(function* (
   )
   const rows = sql`
     SELECT ran.job_id, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
-    FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id OFFSET 0) AS s
+    FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id LIMIT 1) AS s
     WHERE ran.job_id IS NOT NULL`
   const sized = (kind: "job" | "schedule") => `org_id, ${StoredBytes.bytesOf(kind)} AS bytes`
   const stored = yield* sql<{ orgId: string; bytes: number }>`

@@ -107,14 +107,14 @@ const makeInserts = Effect.gen(function* () {
     limit,
     sql`
       owner.org_id, owner.id FROM asked CROSS JOIN LATERAL (
-        SELECT id, org_id FROM projects WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") OFFSET 0
-      ) AS owner CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = owner.org_id OFFSET 0) AS org`,
+        SELECT id, org_id FROM projects WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") LIMIT 1
+      ) AS owner CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = owner.org_id LIMIT 1) AS org`,
   )
   const insertForOrg = yield* makeInsert(
     sql,
     limit,
     sql`
-      org.id, NULL FROM asked CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = "orgId" OFFSET 0) AS org`,
+      org.id, NULL FROM asked CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = "orgId" LIMIT 1) AS org`,
   )
   const projectOwner = (orgId: string | null, projectId: string): Limited.Owner => ({
     key: projectId,

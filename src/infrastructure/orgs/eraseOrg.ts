@@ -85,7 +85,7 @@ const lockNext = (sql: Sql, table: string, { orgId }: Erasure, after: string, li
   )
 
 const byId = (sql: Sql, table: string, { orgId }: Erasure, ids: ReadonlyArray<string>) =>
-  sql`DELETE FROM ${sql(table)} WHERE ${isOfOrg(sql, orgId)} AND id = ANY(${texts(ids)}) AND ${isAmong(sql, "id", ids)}`
+  sql`DELETE FROM ${sql(table)} WHERE org_id = ${orgId} AND id = ANY(${texts(ids)}) AND ${isAmong(sql, "id", ids)}`
 
 /** Erases a table that has an index by org and id. */
 const table =
@@ -144,11 +144,11 @@ const eraseAttempts = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure,
   // By the primary key: the lane of a delivery is the one that it is pending in.
   yield* sql`
     DELETE FROM pending_deliveries p USING unnest(${texts(ids)}) AS gone (id)
-    CROSS JOIN LATERAL (SELECT id, org_id, lane FROM deliveries WHERE id = gone.id OFFSET 0) AS d
-    WHERE p.lane = d.lane AND p.delivery_id = d.id AND ${isOfOrg(sql, orgId, "d.org_id")}`
+    CROSS JOIN LATERAL (SELECT id, org_id, lane FROM deliveries WHERE id = gone.id LIMIT 1) AS d
+    WHERE p.lane = d.lane AND p.delivery_id = d.id AND d.org_id = ${orgId}`
   yield* sql`
     DELETE FROM delivery_attempts
-    WHERE ${isOfOrg(sql, orgId)} AND delivery_id = ANY(${texts(ids)}) AND ${isAmong(sql, "delivery_id", ids)}`
+    WHERE org_id = ${orgId} AND delivery_id = ANY(${texts(ids)}) AND ${isAmong(sql, "delivery_id", ids)}`
 })
 
 /** The lanes of an org's callbacks begin with its id and a space. */
@@ -278,7 +278,7 @@ const projectKeys: Step = (sql, { orgId, projectId }, after, limit) =>
 const projectDeployments: Step = (sql, { orgId, projectId }, after, limit) =>
   Effect.map(
     sql<{ id: string }>`
-      DELETE FROM deployments WHERE ${isOfOrg(sql, orgId)} AND id = ANY(ARRAY(
+      DELETE FROM deployments WHERE org_id = ${orgId} AND id = ANY(ARRAY(
         SELECT id FROM deployments WHERE project_id = ${projectId} AND id > ${after} ORDER BY id LIMIT ${limit}
       )) RETURNING id`,
     (rows) => erased(rows.map(({ id }) => id).toSorted(), limit),

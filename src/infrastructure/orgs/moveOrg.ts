@@ -119,7 +119,7 @@ const readNext = (
         : sql`(${columns}) > (${sql.csv([orgId, ...order.map((_, n) => after[n] ?? "")].map((v) => sql`${v}`))})
             AND org_id <= ${orgId} ORDER BY ${columns}`
   const each = ofDelivery
-    ? `(SELECT coalesce(json_agg(c), '[]') FROM (SELECT * FROM ${name} WHERE ${ofDelivery} OFFSET 0) AS c)`
+    ? `(SELECT coalesce(json_agg(c), '[]') FROM ${name} AS c WHERE ${ofDelivery})`
     : `CASE WHEN ${where} THEN json_build_array(row_to_json(d)) ELSE '[]' END`
   const fits = sql.literal(`bytes_before < ${maxBytes}`)
   return sql<{ rows: string; read: number; last: ReadonlyArray<string> | null; isLast: boolean }>`
@@ -167,7 +167,7 @@ const readChanges = Effect.fnUntraced(function* (
         SELECT coalesce(json_agg(r), '[]')::text AS rows
         FROM json_populate_recordset(NULL::${sql.literal(table)}, ${keyed}::text::json) AS k
         CROSS JOIN LATERAL (
-          SELECT * FROM ${sql.literal(`${table} AS t WHERE ${sameKey(of, "t", "k")} AND ${where}`)} OFFSET 0
+          SELECT * FROM ${sql.literal(`${table} AS t WHERE ${sameKey(of, "t", "k")} AND ${where}`)} LIMIT 1
         ) AS r`
       return { table: of, keys: keyed, rows: row!.rows } satisfies Copy
     }),

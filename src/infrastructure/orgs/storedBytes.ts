@@ -48,7 +48,7 @@ export const writeUsage = (
     WITH rows AS MATERIALIZED (
       SELECT org.id, by::bigint AS by FROM unnest(${orgs}, ${by}) AS changed (id, by)
       -- The lock: an erasure waits for it, and then finds the row.
-      CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0 FOR KEY SHARE) AS org
+      CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id FOR KEY SHARE) AS org
       WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id)
     )
     INSERT INTO org_usage (org_id, ${sql.literal(column)}) SELECT id, by FROM rows ORDER BY id

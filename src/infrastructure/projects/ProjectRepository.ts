@@ -48,7 +48,7 @@ const makeInsert = Effect.gen(function* () {
     sql`
       INSERT INTO projects (id, org_id, name, created_at, updated_at)
       SELECT asked.id, org.id, asked.name, now, now FROM asked CROSS JOIN LATERAL (
-        SELECT id, limits FROM orgs WHERE id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default)) OFFSET 0
+        SELECT id, limits FROM orgs WHERE id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default)) LIMIT 1
       ) AS org
       WHERE ${limit.guard(sql`asked."rowsAtMost"`)}
       RETURNING id, ${projectColumns(sql)}`,

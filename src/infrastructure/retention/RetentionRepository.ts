@@ -151,7 +151,7 @@ const rowsOf = (sql: Sql, { key, name }: Table, from: string, events: ReadonlyAr
   if (name === "finished_jobs") return sql`id = ANY(${texts(events.map(({ job }) => job))}) AND end_id = ANY(${ids})`
   return sql`${sql(key)} = ANY(ARRAY(
     SELECT own.key FROM unnest(${ids}) AS e (id)
-    CROSS JOIN LATERAL (SELECT ${sql(key)} AS key FROM ${sql(from)} WHERE ${isOfEvent(sql, key, "e.id")} OFFSET 0) AS own))`
+    CROSS JOIN LATERAL unnest(ARRAY(SELECT ${sql(key)} FROM ${sql(from)} WHERE ${isOfEvent(sql, key, "e.id")})) AS own (key)))`
 }
 
 /** Moves the rows of a table that is no partition to the partitions that they belong to. */

@@ -20,10 +20,10 @@ import {
 } from "../../domain/webhooks/DeliveryLog.ts"
 import { audited } from "../audit/audited.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
-import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time, idAt, texts } from "../database/fragments.ts"
+import { afterCursor, date, dateOrNull, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "./queuePositions.ts"
-import { isOfEvent } from "./insertEvents.ts"
+import { isOfEvent, maxDeliveriesPerEvent } from "./insertEvents.ts"
 import {
   endOfLane,
   isUnsuccessful,
@@ -57,7 +57,7 @@ export const layer = Layer.effect(
               WHERE d.attempt_started_at IS NOT NULL
             ) AS made
           ) AS attempt_log
-          FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")}`.pipe(
+          FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(
           decodeDetail,
           Effect.flatMap(([delivery]) => (delivery === undefined ? deliveryNotFound() : Effect.succeed(delivery))),
           orUnavailable,
@@ -153,7 +153,7 @@ const deliveryColumns = (sql: SqlClient.SqlClient) => sql`
 /** Joins a delivery `d` with its event `e` and its row in the queue `p`, if it has one. */
 const deliveryJoins = (sql: SqlClient.SqlClient) =>
   sql.literal(`
-    CROSS JOIN LATERAL (SELECT type, body FROM events WHERE id = d.event_id OFFSET 0) AS e
+    CROSS JOIN LATERAL (SELECT type, body FROM events WHERE id = d.event_id LIMIT 1) AS e
     LEFT JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id`)
 
 type Sql = SqlClient.SqlClient
@@ -208,12 +208,13 @@ const candidates = (
     SELECT id FROM deliveries WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${condition} AND ${after} ORDER BY id DESC`
   if (job_id !== undefined || event_id !== undefined) {
     const isWanted = job_id === undefined ? sql`id = ${event_id!}` : sql`job_id = ${job_id}`
-    // Kept separate: to have them in order, a plan could read all deliveries of the org.
+    // The limit is never reached. Without it, a plan could read all deliveries of the org to have them in order.
     return sql`
       SELECT id FROM (
         SELECT d.id, d.endpoint_id FROM events e CROSS JOIN LATERAL (
-          SELECT id, endpoint_id FROM deliveries WHERE ${isOfEvent(sql, "id", "e.id")} AND ${isOfOrg(sql, orgId)} OFFSET 0
-        ) AS d WHERE e.${isWanted} AND ${isOfOrg(sql, orgId, "e.org_id")} OFFSET 0
+          SELECT id, endpoint_id FROM deliveries WHERE ${isOfEvent(sql, "id", "e.id")} AND org_id = ${orgId}
+          LIMIT ${maxDeliveriesPerEvent}
+        ) AS d WHERE e.${isWanted} AND e.org_id = ${orgId}
       ) AS of_event WHERE ${ofEndpoint} AND ${after} ORDER BY id DESC`
   }
   if (state === undefined || state === "delivered") return rows(all)
@@ -248,7 +249,7 @@ const candidates = (
       ? isUnsuccessful(sql, "org_id", state, orgId)
       : isUnsuccessful(sql, "endpoint_id", state, endpoint)
   const unsuccessful = sql`
-    SELECT id FROM ${unsuccessfulDeliveries(sql)} WHERE ${ofState} AND ${isOfOrg(sql, orgId)} AND ${after} ORDER BY id DESC`
+    SELECT id FROM ${unsuccessfulDeliveries(sql)} WHERE ${ofState} AND org_id = ${orgId} AND ${after} ORDER BY id DESC`
   if (state !== "canceled") return unsuccessful
   return sql`
     SELECT id FROM ((${unsuccessful} LIMIT ${maxReadPerPage}) UNION ${inEndedLanes}) AS candidates ORDER BY id DESC`
@@ -270,7 +271,7 @@ const listDeliveries = Effect.fnUntraced(function* (sql: Sql, orgId: string, fil
   const source = candidates(sql, orgId, filter, page)
   const deliveries = yield* sql`
     SELECT ${deliveryColumns(sql)} FROM (${source} LIMIT ${maxReadPerPage}) AS looked
-    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS d
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND org_id = ${orgId} LIMIT 1) AS d
     ${deliveryJoins(sql)}
     WHERE (${state}::text IS NULL OR ${stateNow(sql)} = ${state}) AND ${sql.and(matches)}
     ORDER BY looked.id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)
@@ -301,7 +302,7 @@ const findRetryable = Effect.fnUntraced(function* (
   const [delivery] = yield* sql<{ endpoint: string | null; claimed: boolean }>`
     SELECT d.endpoint_id AS endpoint,
       (coalesce(p.claim_id IS NOT NULL AND p.lease_until > ${at}, false) OR coalesce(d.lease_until > ${at}, false)) AS claimed
-    FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")}`
+    FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`
   if (delivery === undefined) return yield* deliveryNotFound()
   if (delivery.claimed) return yield* attemptInFlight()
   return delivery.endpoint
@@ -333,10 +334,11 @@ const queueAgain = (
   return sql`
     WITH rows AS MATERIALIZED (
       SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts,
-        ${ordered ? end : sql`${at}::timestamptz`} AS due_at, d.org_id, octet_length(e.body) AS bytes,
+        ${ordered ? end : sql`${at}::timestamptz`} AS due_at, d.org_id,
+        octet_length((SELECT body FROM events WHERE id = d.event_id)) AS bytes,
         EXISTS (SELECT FROM pending_deliveries p WHERE ${isQueued}) AS queued_already
-      FROM deliveries d CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) AS e
-      WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
+      FROM deliveries d
+      WHERE d.id = ${deliveryId} AND d.org_id = ${orgId} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
     ), renewed AS (
       UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, backlogged = ${ordered}::boolean,
         claim_id = NULL, lease_until = NULL
@@ -365,7 +367,7 @@ const retryDelivery = Effect.fnUntraced(function* (
   const lane = endpoint?.lane ?? null
   const ordered = endpoint?.ordered === true
   const locked = yield* sql`
-    SELECT id FROM deliveries WHERE id = ${deliveryId} AND ${isOfOrg(sql, orgId)} FOR NO KEY UPDATE`
+    SELECT id FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} FOR NO KEY UPDATE`
   // Retention has removed the delivery since it was read.
   if (locked.length === 0) return yield* deliveryNotFound()
   // A delivery in an ended lane is canceled, but the sweep has not deleted its row from the queue.
@@ -379,7 +381,7 @@ const retryDelivery = Effect.fnUntraced(function* (
   yield* sql`
     UPDATE deliveries SET state = 'pending', lane = coalesce(${lane}, lane), claim_id = NULL, lease_until = NULL,
       updated_at = ${at}
-    WHERE id = ${deliveryId} AND ${isOfOrg(sql, orgId)}`
+    WHERE id = ${deliveryId} AND org_id = ${orgId}`
 })
 
 /** Sweeps of an endpoint with which a recovery still starts another. */
@@ -401,7 +403,7 @@ const firstCovered = (
   return sql`
     SELECT d.id, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
       SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
-      WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), endpointId)} AND ${isOfOrg(sql, orgId)}
+      WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), endpointId)} AND org_id = ${orgId}
         AND id > ${idBefore(since)} AND id > ${doneTo} AND created_at >= ${date(since)} AND ${end}
       ORDER BY id LIMIT ${limit}::int
     ) AS d ORDER BY d.id LIMIT ${limit}::int`
@@ -439,14 +441,14 @@ const requeue = (
     ), head AS (
       SELECT first.id FROM (${first}) AS first WHERE EXISTS (SELECT FROM endpoint)
     ), held AS (
-      SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes
+      SELECT d.*, endpoint.lane, endpoint.ordered,
+        octet_length((SELECT body FROM events WHERE id = d.event_id)) AS bytes
       FROM (SELECT * FROM head ORDER BY id) AS head
       CROSS JOIN LATERAL (
         SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
         WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE
       ) AS d
       CROSS JOIN endpoint
-      CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) e
     ), places AS MATERIALIZED (
       SELECT lane, id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at, claim_id,
         lease_until, bytes
@@ -477,8 +479,8 @@ export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
     WITH unsuccessful AS (
       ${firstCovered(sql, recovery, "", maxCountedRecoveries)}
     ), canceled AS (
-      SELECT d.created_at FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
-      CROSS JOIN LATERAL (SELECT created_at FROM deliveries WHERE id = p.delivery_id OFFSET 0) AS d
+      SELECT (SELECT created_at FROM deliveries WHERE id = p.delivery_id)
+      FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
       WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' LIMIT ${maxCountedRecoveries}
     )
     SELECT (SELECT count(*) FROM unsuccessful d WHERE NOT EXISTS (
@@ -560,14 +562,14 @@ const resendable = (sql: Sql, { filter, orgId }: ResendOfOrg, doneTo: string, li
     FROM (
       SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
         SELECT id FROM ${unsuccessfulDeliveries(sql)}
-        WHERE ${isUnsuccessful(sql, column, sql.literal("s.state"), id)} AND ${isOfOrg(sql, orgId)} AND id > ${doneTo}
+        WHERE ${isUnsuccessful(sql, column, sql.literal("s.state"), id)} AND org_id = ${orgId} AND id > ${doneTo}
           AND ${since === undefined ? all : sql`id > ${idBefore(since)}`}
           AND ${until === undefined ? all : sql`id < ${idAfter(until)}`}
         ORDER BY id LIMIT ${limit}::int
       ) AS d WHERE ${state === undefined ? all : sql`s.state = ${state}`} ORDER BY d.id LIMIT ${limit}::int
     ) AS first
-    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = first.id OFFSET 0) AS d
-    LEFT JOIN LATERAL (SELECT type FROM events WHERE id = d.event_id OFFSET 0) AS e ON true
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = first.id LIMIT 1) AS d
+    LEFT JOIN LATERAL (SELECT type FROM events WHERE id = d.event_id LIMIT 1) AS e ON true
     LEFT JOIN webhook_endpoints w ON w.id = d.endpoint_id
     ORDER BY first.id`
 }
@@ -627,9 +629,9 @@ export const resendBatch = Effect.fnUntraced(function* (
   }
   const endpoints = [...byEndpoint.keys()]
   yield* sql`
-    SELECT FROM webhook_endpoints WHERE id = ANY(${texts(endpoints)}) AND ${isOfOrg(sql, orgId)} ORDER BY id FOR SHARE`
+    SELECT FROM webhook_endpoints WHERE id = ANY(${texts(endpoints)}) AND org_id = ${orgId} ORDER BY id FOR SHARE`
   yield* sql`
-    SELECT FROM deliveries WHERE id = ANY(${texts([...byEndpoint.values()].flat().toSorted())}) AND ${isOfOrg(sql, orgId)}
+    SELECT FROM deliveries WHERE id = ANY(${texts([...byEndpoint.values()].flat().toSorted())}) AND org_id = ${orgId}
     ORDER BY id FOR NO KEY UPDATE`
   let done = 0
   for (const [endpointId, ids] of byEndpoint) {
@@ -656,7 +658,7 @@ const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
         (SELECT id FROM (${ids("failed")}) AS failed LIMIT ${maxGrouped})
         UNION (SELECT id FROM (${ids("pending")}) AS retried LIMIT ${maxGrouped})
       ) AS looked
-      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS d
+      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND org_id = ${orgId} LIMIT 1) AS d
       WHERE d.attempt_started_at IS NOT NULL
         AND (d.attempt_failure IS NOT NULL OR d.attempt_status NOT BETWEEN 200 AND 299)
         AND ${filter.since === undefined ? all : sql`d.created_at >= ${date(filter.since)}`}
@@ -664,7 +666,7 @@ const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
       GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ${maxCauses}
     )
     SELECT failing.*, d.attempt_started_at AS at, left(coalesce(d.attempt_error, d.attempt_body), 200) AS text
-    FROM failing CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = failing.delivery_id OFFSET 0) AS d
+    FROM failing CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = failing.delivery_id LIMIT 1) AS d
     ORDER BY deliveries DESC`.pipe(
     decodeCauses,
     Effect.map((rows) =>

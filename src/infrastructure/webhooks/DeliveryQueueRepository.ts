@@ -202,15 +202,14 @@ const look = (sql: SqlClient.SqlClient, positions: ReturnType<typeof queuePositi
           WHERE p.backlogged AND (p.org_id, ${backlogLane(sql)}) > (lanes.org_id, lanes.lane)
           ORDER BY p.org_id, ${backlogLane(sql)}, p.due_at LIMIT 1
         ) AS next WHERE lanes.turn < ${lookSize}::int
-      )
-      SELECT found.*, (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took FROM (
+      ), found AS MATERIALIZED (
         SELECT (
             SELECT due_at FROM pending_deliveries WHERE NOT backlogged AND due_at <= ${date(now)} AND ${unclaimed}
             ORDER BY due_at LIMIT 1
           ) AS head,
           (SELECT json_agg(json_build_array(org_id, lane, due_at) ORDER BY turn) FROM lanes WHERE turn > 0) AS lanes
-        OFFSET 0
-      ) AS found`.pipe(
+      )
+      SELECT found.*, (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took FROM found`.pipe(
       Effect.map(([row]) => {
         const { head, lanes, took } = row!
         return positions.looked({ at: now, head, lanes: lanes ?? [], tookMillis: took }, lookSize)

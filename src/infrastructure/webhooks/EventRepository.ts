@@ -7,7 +7,7 @@ import { eventNotFound, EventRepository, type Published } from "../../domain/web
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
-import { afterCursor, decodeRows, isOfOrg, texts, Time, times } from "../database/fragments.ts"
+import { afterCursor, decodeRows, texts, Time, times } from "../database/fragments.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
@@ -48,7 +48,7 @@ const listEvents = (sql: SqlClient.SqlClient, orgId: string, type: string | unde
 const findEvent = (sql: SqlClient.SqlClient, orgId: string, eventId: string) =>
   sql`
     SELECT id AS event_id, type, job_id, created_at, body AS payload FROM events
-    WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}`.pipe(
+    WHERE id = ${eventId} AND org_id = ${orgId}`.pipe(
     decodeDetail,
     Effect.flatMap(([event]) => (event === undefined ? Effect.fail(eventNotFound()) : Effect.succeed(event))),
   )
@@ -112,7 +112,7 @@ const insertAll = (
     WITH open AS MATERIALIZED (
       SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
-      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id AND node IS NULL OFFSET 0) AS org
+      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id AND node IS NULL LIMIT 1) AS org
       WHERE o.unwritten::bigint ${bytes.atMostLeft}
     ), asked AS MATERIALIZED (
       SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(

@@ -83,7 +83,7 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
         FROM taken
       ) AS t
       JOIN lanes w USING (org_id, lane)
-      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id OFFSET 0) e
+      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id LIMIT 1) e
     ), ${throttled(sql, at)}`
 
 /**
@@ -92,7 +92,7 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
  * evaluated in the transaction of the claim.
  *
  * PostgreSQL plans a statement once, perhaps while its tables are empty. So locked rows are found again by `ctid`, and
- * others by a lateral subquery that `OFFSET 0` keeps separate: no plan can then read a whole table.
+ * others one by one, by a lateral subquery with `LIMIT 1`: no plan can then read a whole table.
  */
 export const claimSql = (sql: Sql, claim: Claim, reads: Reads, commit: Statement.Fragment) => {
   const at = date(claim.now)

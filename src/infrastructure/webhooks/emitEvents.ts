@@ -2,7 +2,7 @@ import { DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
-import { date, isOfOrg, texts, times } from "../database/fragments.ts"
+import { date, texts, times } from "../database/fragments.ts"
 import { deliverEvents } from "./insertEvents.ts"
 import { changedLanes, queuePositions } from "./queuePositions.ts"
 
@@ -100,14 +100,14 @@ export const deliverEmitted = Effect.fnUntraced(function* (
   { except, eventIds, orgId }: Emitted,
 ) {
   const events = yield* sql<{ id: string; type: string }>`
-    SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)} ORDER BY id`
+    SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND org_id = ${orgId} ORDER BY id`
   const made = yield* sql<{ at: Date }>`
     WITH event AS MATERIALIZED (
       SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
         e.created_at AS at
       FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
         WITH ORDINALITY AS a (id, topics, n)
-      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e
+      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND org_id = ${orgId} LIMIT 1) AS e
     ), ${deliverEvents(sql)}
     SELECT at FROM made JOIN event ON event.id = made.event_id`
   const first = Math.min(...made.map(({ at }) => at.getTime()))
@@ -126,7 +126,7 @@ export const passEmitted = Effect.fnUntraced(function* (
   { except, eventIds, orgId }: Emitted,
 ) {
   const events = yield* sql<{ id: string; type: string; body: string; created_at: Date }>`
-    SELECT id, type, body, created_at FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)}`
+    SELECT id, type, body, created_at FROM events WHERE id = ANY(${texts(eventIds)}) AND org_id = ${orgId}`
   const rows = eventRows(
     node,
     events.map(({ body, created_at: at, id, type }) => ({
@@ -139,5 +139,5 @@ export const passEmitted = Effect.fnUntraced(function* (
       SELECT t.* FROM ${rows} WHERE NOT EXISTS (SELECT FROM events WHERE id = t.id)
     ), ${emitAll(node)}
     SELECT 1`
-  yield* sql`DELETE FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)}`
+  yield* sql`DELETE FROM events WHERE id = ANY(${texts(eventIds)}) AND org_id = ${orgId}`
 })

@@ -7,7 +7,7 @@ import {
   firstState,
   topicsOf,
 } from "../../domain/webhooks/EventPatterns.ts"
-import { base32Digits, date, isOfOrg, texts } from "../database/fragments.ts"
+import { base32Digits, date, texts } from "../database/fragments.ts"
 import { changedLanes } from "./queuePositions.ts"
 import { endOfLane, isOrdered, lastOfLane, queueColumns } from "./lanes.ts"
 
@@ -38,7 +38,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
       FROM (SELECT DISTINCT org_id, type, topics, subject FROM event) AS k
       CROSS JOIN LATERAL (
         SELECT id, ordered FROM webhook_endpoints
-        WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject OFFSET 0
+        WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject
       ) AS w
     ), endpoints AS MATERIALIZED (
       SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane", at: sql`(SELECT min(at) FROM event)` })} AS last FROM (
@@ -146,7 +146,7 @@ export const fanOut = Effect.fnUntraced(function* (
         ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
         AS r (id, endpoint, state, lane)
     ), event AS (
-      SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}
+      SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND org_id = ${orgId}
     ), ${insertDeliveries(sql, orgId, createdAt, true)}
     SELECT 1`
   yield* changedLanes(sql)
@@ -155,6 +155,7 @@ export const fanOut = Effect.fnUntraced(function* (
 
 /** The highest number of a receiver that has a delivery. The next one is that of the event's sweep. */
 const lastReceiver = 32_766
+export const maxDeliveriesPerEvent = lastReceiver + 1
 
 /**
  * The id of a delivery: the time of its event's ULID, the last 13 of its 16 random characters, and the receiver's

@@ -131,11 +131,11 @@ export const isOrdered = (sql: SqlClient.SqlClient, endpoint: string) =>
 
 /**
  * A subquery: the endpoint of a lane `l`. No row for a callback lane, and none when the endpoint was deleted or
- * deactivated after its deliveries were queued. `OFFSET 0` keeps the subquery separate, so that no plan reads the whole
+ * deactivated after its deliveries were queued. `LIMIT 1` keeps the subquery separate, so that no plan reads the whole
  * table.
  */
 export const liveEndpoint = (sql: SqlClient.SqlClient) => sql`
-  (SELECT * FROM webhook_endpoints WHERE id = left(l.lane, 26) AND active AND coalesce(lane, id) = l.lane OFFSET 0)`
+  (SELECT * FROM webhook_endpoints WHERE id = left(l.lane, 26) AND active AND coalesce(lane, id) = l.lane LIMIT 1)`
 
 /** Whether a lane `l` is a callback lane: the org's id, a space, and a number. An endpoint's lane has no space. */
 export const isCallbackLane = (sql: SqlClient.SqlClient) => sql.literal("(substr(l.lane, 27, 1) = ' ')")

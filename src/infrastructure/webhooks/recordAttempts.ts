@@ -32,9 +32,9 @@ const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptReco
   sql<{ id: string }>`
     SELECT d.id FROM unnest(${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)})
       AS made (id, claim_id)
-    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.id AND ${isAmong(sql, "id", idsOf(records))} OFFSET 0) d
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.id AND ${isAmong(sql, "id", idsOf(records))} LIMIT 1) d
     LEFT JOIN LATERAL (
-      SELECT claim_id FROM pending_deliveries WHERE lane = d.lane AND delivery_id = d.id OFFSET 0
+      SELECT claim_id FROM pending_deliveries WHERE lane = d.lane AND delivery_id = d.id LIMIT 1
     ) p ON true
     WHERE made.claim_id IN (p.claim_id, d.claim_id)`.pipe(
     Effect.map((rows) => {
@@ -125,7 +125,7 @@ const moveOn = (
     ) AS d
     LEFT JOIN LATERAL (
       SELECT ctid AS place FROM pending_deliveries p
-      WHERE p.lane = (d.last).lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
+      WHERE p.lane = (d.last).lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id LIMIT 1
     ) AS p ON true
   ), ended AS (
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
@@ -310,10 +310,9 @@ const deactivate = Effect.fnUntraced(function* (
   const events = yield* emittedEvents(random, records, now)
   return yield* sql<EndedLane>`
     WITH ending AS (
-      SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
+      SELECT e.*, (SELECT coalesce(lane, id) FROM webhook_endpoints WHERE id = e.id) AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
         ${reasons}, ${times(records.map(({ delivery }) => delivery.failingSince))}, ${texts(entries)})
         AS e (id, url, reason, failing_since, entry)
-      CROSS JOIN LATERAL (SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE id = e.id OFFSET 0) w
     ), ended AS (
       UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
         deactivated_at = ${date(now)}, deactivated_reason = ending.reason
