@@ -16,8 +16,8 @@ export const addFullBacklog = async (
     [orgs],
   )
   await query(
-    `INSERT INTO webhook_endpoints (id, org_id, url, active, secret, created_at, updated_at)
-      SELECT ${endpoint("e")}, ${org("e")}, 'https://bench.invalid/' || e, true, 'none', now(), now()
+    `INSERT INTO webhook_endpoints (id, org_id, lane, url, active, secret, created_at, updated_at)
+      SELECT ${endpoint("e")}, ${org("e")}, ${endpoint("e")}, 'https://bench.invalid/' || e, true, 'none', now(), now()
       FROM generate_series(1, $2::int) e`,
     [orgs, endpoints],
   )

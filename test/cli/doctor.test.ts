@@ -41,8 +41,8 @@ const storeSecret = (stored: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     yield* sql`INSERT INTO orgs (id, name, created_at) VALUES ('o', 'o', now())`
-    yield* sql`INSERT INTO webhook_endpoints (id, org_id, url, active, secret, created_at, updated_at)
-      VALUES ('w', 'o', 'http://127.0.0.1', true, ${stored}, now(), now())`
+    yield* sql`INSERT INTO webhook_endpoints (id, org_id, lane, url, active, secret, created_at, updated_at)
+      VALUES ('w', 'o', 'w', 'http://127.0.0.1', true, ${stored}, now(), now())`
   })
 
 it.live("a new machine: the check creates nothing and finds no fault", () =>

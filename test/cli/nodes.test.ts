@@ -41,8 +41,8 @@ it.live("doctor checks nodes, and reencrypt reaches their secrets", () =>
     yield* sql`INSERT INTO orgs (id, name, created_at, node) VALUES ('o', 'o', now(), 'east')`
     const there = yield* adminClient(node)
     yield* there`
-      INSERT INTO webhook_endpoints (id, org_id, url, active, secret, created_at, updated_at)
-      VALUES ('w', 'o', 'http://127.0.0.1', true, 'v1.00000000.AAAA', now(), now())`
+      INSERT INTO webhook_endpoints (id, org_id, lane, url, active, secret, created_at, updated_at)
+      VALUES ('w', 'o', 'w', 'http://127.0.0.1', true, 'v1.00000000.AAAA', now(), now())`
     const { out } = yield* runCli(["doctor"], { env })
     expect(out).toMatch(/ok {4}node {11}east has 1 org and [\d.]+ MB, and gets no new orgs/)
     expect(out).toMatch(/ok {4}connections {4}east: 1 processes open up to 11 connections, of \d+ that it allows/)

@@ -3,7 +3,7 @@ import type { SecureRandom } from "effect/crypto"
 import type { JobEnd } from "#src/domain/jobs/JobEnd.ts"
 import { jobEventBody, jobEventType, type FinishedJob } from "#src/domain/webhooks/Event.ts"
 import { type Receiver, receivers, receives, topicsOf } from "#src/domain/webhooks/EventPatterns.ts"
-import { callbackLane } from "#src/domain/webhooks/Slots.ts"
+import { callbackLane } from "#src/domain/webhooks/lane.ts"
 import type { StoredEvent, StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 
 /** The org's endpoints that want events of a type, in the order of their ids. */

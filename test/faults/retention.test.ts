@@ -13,7 +13,8 @@ import { onPostgres } from "./support.ts"
 /** Events of a day, each with a delivery; a twentieth of them with a second attempt. */
 const count = Number(process.env.EVENTS ?? 50_000)
 /** Days that are kept, each in a range of its own, and days that are measured. */
-const [keptDays, measuredDays] = [12, 10]
+const keptDays = Number(process.env.KEPT_DAYS ?? 12)
+const measuredDays = Number(process.env.MEASURED_DAYS ?? 10)
 const day = Duration.days(1)
 /** The longest time of the removal of a day, and of a request beside it. */
 const [removalTime, requestMillis] = [Duration.minutes(1), 200]
@@ -89,5 +90,5 @@ it.live(
         assert.isBelow(Math.max(...sizes) / Math.min(...sizes), 1.05)
       }).pipe(Effect.provide(world))
     }),
-  600_000,
+  Math.max(600_000, (keptDays + measuredDays) * count * 0.1),
 )

@@ -16,7 +16,7 @@ import {
 import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
 import { jobEventBody, jobEventType } from "../../domain/webhooks/Event.ts"
 import { type Candidate, receivers } from "../../domain/webhooks/EventPatterns.ts"
-import { callbackLane } from "../../domain/webhooks/Slots.ts"
+import { callbackLane } from "../../domain/webhooks/lane.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { date, integers, isOfOrg, texts, times, toJsonText } from "../database/fragments.ts"
@@ -378,7 +378,7 @@ const writeReports = Effect.fnUntraced(function* (
   const written = yield* sql<{ id: string; heads: ReadonlyArray<LaneHead> | null }>`
     WITH endpoints AS (
       -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
-      SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+      SELECT id, active, lane FROM webhook_endpoints
       WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE
     ), wanted AS (
       SELECT * FROM ${wanted.table}

@@ -3,6 +3,7 @@ import type { SqlClient, SqlError } from "effect/sql"
 import { isAmong, isOfOrg, texts } from "../database/fragments.ts"
 import { eraseDocs } from "../docs/ProjectDocsRepository.ts"
 import { subtractStoredBytes } from "./storedBytes.ts"
+import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 
 /** The position of an erasure: whether the pass has found rows, the step, and the last row of the step. */
 const positionForm = /^([+-])(\w+):(.*)$/s
@@ -151,12 +152,12 @@ const eraseAttempts = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure,
     WHERE org_id = ${orgId} AND delivery_id = ANY(${texts(ids)}) AND ${isAmong(sql, "delivery_id", ids)}`
 })
 
-/** The lanes of an org's callbacks begin with its id and a space. */
+/** The failing callbacks of an org: a range of the primary key. */
 const failingCallbacks: Step = (sql, { orgId }, _, limit) =>
   erasedRows(
     sql`
       DELETE FROM failing_callbacks WHERE org_id = ${orgId} AND lane = ANY(ARRAY(
-        SELECT lane FROM failing_callbacks WHERE lane > ${`${orgId} `} AND lane < ${`${orgId}!`} LIMIT ${limit}
+        SELECT lane FROM failing_callbacks WHERE lane > ${orgId + afterOrg} AND lane < ${orgId + afterCallbacks} LIMIT ${limit}
       )) RETURNING 1`,
     limit,
   )

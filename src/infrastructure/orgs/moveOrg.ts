@@ -1,6 +1,7 @@
 import { Clock, Context, DateTime, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
+import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { date, idAt, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
 import { eraseBatch } from "./eraseOrg.ts"
@@ -113,7 +114,7 @@ const readNext = (
   // A range of the index by org: by the primary key, a plan would read the rows of other orgs.
   const range =
     name === "failing_callbacks"
-      ? sql`org_id = ${orgId} AND lane > ${after[0] ?? `${orgId} `} AND lane < ${`${orgId}!`} ORDER BY lane`
+      ? sql`org_id = ${orgId} AND lane > ${after[0] ?? orgId + afterOrg} AND lane < ${orgId + afterCallbacks} ORDER BY lane`
       : order.length === 0
         ? sql`org_id = ${orgId}`
         : sql`(${columns}) > (${sql.csv([orgId, ...order.map((_, n) => after[n] ?? "")].map((v) => sql`${v}`))})

@@ -20,12 +20,14 @@ import {
 } from "../../domain/webhooks/DeliveryLog.ts"
 import { audited } from "../audit/audited.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
+import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { afterCursor, date, dateOrNull, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "./queuePositions.ts"
 import { isOfEvent, maxDeliveriesPerEvent } from "./insertEvents.ts"
 import {
   endOfLane,
+  isCovered,
   isUnsuccessful,
   lastOfLane,
   queueColumns,
@@ -177,10 +179,10 @@ const pendingIn = (sql: Sql, lanes: Statement.Fragment, page: Page) => sql`
 /** The callback lanes of an org. Reads one index entry for each. */
 const callbackLanes = (sql: Sql, orgId: string) => sql`
   WITH RECURSIVE lanes AS (
-    SELECT (${orgId}::text || ' ') COLLATE "C" AS lane
+    SELECT (${orgId + afterOrg}::text) COLLATE "C" AS lane
     UNION ALL
     SELECT next.lane FROM lanes before CROSS JOIN LATERAL (
-      SELECT lane FROM pending_deliveries p WHERE p.lane > before.lane AND p.lane < ${orgId}::text || '!'
+      SELECT lane FROM pending_deliveries p WHERE p.lane > before.lane AND p.lane < ${orgId + afterCallbacks}
       ORDER BY p.lane LIMIT 1
     ) AS next
   ) SELECT lane FROM lanes LIMIT ${sql.literal(`${maxSources}`)}`
@@ -224,7 +226,7 @@ const candidates = (
   const inEndedLanes = pendingIn(sql, endedLanes, page)
   if (state === "pending") {
     const liveLanes = sql`
-      SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE org_id = ${orgId}
+      SELECT lane FROM webhook_endpoints WHERE org_id = ${orgId}
       AND ${endpoint === undefined ? all : sql`id = ${endpoint}`}`
     const inCallbackLanes =
       endpoint === undefined ? sql`UNION ALL ${pendingIn(sql, callbackLanes(sql, orgId), page)}` : sql.literal("")
@@ -235,7 +237,7 @@ const candidates = (
         SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
           SELECT id FROM ${unsuccessfulDeliveries(sql)}
           WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), sql.literal("r.endpoint_id"))}
-            AND id > r.done_to AND created_at >= r.since AND (r.until IS NULL OR created_at < r.until) AND ${after}
+            AND ${isCovered(sql, "", "r")} AND ${after}
           ORDER BY id DESC LIMIT ${page.limit + 1}
         ) AS d ORDER BY d.id DESC LIMIT ${page.limit + 1}
       ) AS d)`
@@ -311,7 +313,7 @@ const findRetryable = Effect.fnUntraced(function* (
 /** Locks an active endpoint and returns its lane. */
 const lockEndpoint = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, endpointId: string) {
   const [endpoint] = yield* sql<{ active: boolean; lane: string; ordered: boolean }>`
-    SELECT active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
+    SELECT active, ordered, lane FROM webhook_endpoints
     WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
   if (endpoint === undefined) return yield* endpointDeleted()
   if (!endpoint.active) return yield* endpointInactive()
@@ -399,12 +401,12 @@ const firstCovered = (
   doneTo: string,
   limit: number,
 ) => {
-  const end = until === null ? sql.literal("true") : sql`id < ${idAfter(until)} AND created_at < ${date(until)}`
+  const end = until === null ? sql.literal("true") : sql`id < ${idAfter(until)}`
   return sql`
     SELECT d.id, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
       SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
       WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), endpointId)} AND org_id = ${orgId}
-        AND id > ${idBefore(since)} AND id > ${doneTo} AND created_at >= ${date(since)} AND ${end}
+        AND id > ${idBefore(since)} AND ${end} AND ${isCovered(sql, "", { since, until, doneTo })}
       ORDER BY id LIMIT ${limit}::int
     ) AS d ORDER BY d.id LIMIT ${limit}::int`
 }
@@ -434,8 +436,8 @@ const requeue = (
   const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
   return sql<{ rows: number; last: string | null; recovered: number }>`
     WITH endpoint AS (
-      SELECT id, ordered, coalesce(lane, id) AS lane,
-        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)", at: sql`${date(now)}::timestamptz` })} AS last
+      SELECT id, ordered, lane,
+        ${lastOfLane(sql, { orgId: "w.org_id", lane: "w.lane", at: sql`${date(now)}::timestamptz` })} AS last
       FROM webhook_endpoints w
       WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
     ), head AS (
@@ -479,17 +481,14 @@ export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
     WITH unsuccessful AS (
       ${firstCovered(sql, recovery, "", maxCountedRecoveries)}
     ), canceled AS (
-      SELECT (SELECT created_at FROM deliveries WHERE id = p.delivery_id)
+      SELECT p.delivery_id AS id, (SELECT created_at FROM deliveries WHERE id = p.delivery_id)
       FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
       WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' LIMIT ${maxCountedRecoveries}
     )
     SELECT (SELECT count(*) FROM unsuccessful d WHERE NOT EXISTS (
-        SELECT FROM sweeps s WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'recover' AND d.id > s.done_to
-          AND d.created_at >= s.since AND (s.until IS NULL OR d.created_at < s.until)
-      ))::int + (
-        SELECT count(*) FROM canceled d WHERE d.created_at >= ${date(recovery.since)}
-          AND (${dateOrNull(recovery.until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(recovery.until)})
-      )::int AS count,
+        SELECT FROM sweeps s
+        WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'recover' AND ${isCovered(sql, "d.", "s")}
+      ))::int + (SELECT count(*) FROM canceled d WHERE ${isCovered(sql, "d.", { ...recovery, doneTo: "" })})::int AS count,
       (SELECT count(*) FROM unsuccessful) < ${maxCountedRecoveries}
         AND (SELECT count(*) FROM canceled) < ${maxCountedRecoveries} AS "isAll"`.pipe(Effect.map(([row]) => row!))
 

@@ -2,6 +2,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "../../domain/webhooks/PendingLimit.ts"
+import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { makeResting } from "../background.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
@@ -22,10 +23,10 @@ export const samplePending = (sql: SqlClient.SqlClient) =>
   sql.literal(`(
     SELECT count(*) FROM (
       SELECT 1 FROM webhook_endpoints w CROSS JOIN LATERAL (
-        SELECT 1 FROM pending_deliveries WHERE lane = coalesce(w.lane, w.id) LIMIT ${pendingSample}
+        SELECT 1 FROM pending_deliveries WHERE lane = w.lane LIMIT ${pendingSample}
       ) AS p WHERE w.org_id = org.id
       UNION ALL
-      SELECT 1 FROM pending_deliveries WHERE lane > org.id || ' ' AND lane < org.id || '!'
+      SELECT 1 FROM pending_deliveries WHERE lane > org.id || '${afterOrg}' AND lane < org.id || '${afterCallbacks}'
       LIMIT ${pendingSample}
     ) AS counted
   )`)
@@ -42,22 +43,21 @@ export const countPending = Effect.fnUntraced(function* (sql: SqlClient.SqlClien
         ) AS counted`,
       ([row]) => row!,
     )
-  // A callback lane is the org's id, a space and a number.
-  const ofCallbacks = (after: readonly [lane: string, id: string] = [`${orgId} `, ""]) =>
+  const ofCallbacks = (after: readonly [lane: string, id: string] = [orgId + afterOrg, ""]) =>
     Effect.map(
       sql<{ n: number; lane: string; id: string }>`
         SELECT count(*)::int AS n, (array_agg(lane))[count(*)] AS lane, (array_agg(delivery_id))[count(*)] AS id FROM (
           SELECT lane, delivery_id FROM pending_deliveries
-          WHERE (lane, delivery_id) > (${after[0]}, ${after[1]}) AND lane < ${`${orgId}!`}
+          WHERE (lane, delivery_id) > (${after[0]}, ${after[1]}) AND lane < ${orgId + afterCallbacks}
           ORDER BY lane, delivery_id LIMIT ${batch}
         ) AS counted`,
       ([row]) => ({ n: row!.n, last: [row!.lane, row!.id] as const }),
     )
 
   const endpoints = yield* bounded(sql<{ id: string; lane: string; n: number }>`
-    SELECT w.id, coalesce(w.lane, w.id) AS lane, (
+    SELECT w.id, w.lane, (
       SELECT count(*)::int FROM (
-        SELECT 1 FROM pending_deliveries WHERE lane = coalesce(w.lane, w.id) LIMIT ${sql.literal(`${laneSample}`)}
+        SELECT 1 FROM pending_deliveries WHERE lane = w.lane LIMIT ${sql.literal(`${laneSample}`)}
       ) AS counted
     ) AS n
     FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND w.active ORDER BY n DESC, w.id`)

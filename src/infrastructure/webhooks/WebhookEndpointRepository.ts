@@ -79,9 +79,9 @@ const insertEndpoint = (
         sql,
         entry,
         sql`
-          INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at,
+          INSERT INTO webhook_endpoints (id, org_id, lane, url, secret, description, active, created_at, updated_at,
             deactivated_at, deactivated_reason, event_types, headers, header_names, max_per_second, ordered, retry_delays, signature)
-          SELECT ${id}, rows.id, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
+          SELECT ${id}, rows.id, ${id}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
             CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
             ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
             ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
@@ -173,7 +173,7 @@ type EndpointUpdate = Parameters<WebhookEndpointRepository["Service"]["update"]>
 
 /** Locks an endpoint if it is active; returns its lane, which ends when the endpoint is deactivated. */
 const lockActive = (sql: Sql, orgId: string, id: string) => sql<EndedLane>`
-  SELECT org_id AS "orgId", id AS "endpointId", coalesce(lane, id) AS lane FROM webhook_endpoints
+  SELECT org_id AS "orgId", id AS "endpointId", lane FROM webhook_endpoints
   WHERE id = ${id} AND org_id = ${orgId} AND active FOR NO KEY UPDATE`
 
 /** The part of an UPDATE that ends the lane of a deactivated endpoint, and says when and why. */
@@ -283,7 +283,7 @@ const removeEndpoint = Effect.fnUntraced(function* (
     entry,
     sql`
       DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}
-      RETURNING org_id AS "orgId", id AS "endpointId", coalesce(lane, id) AS lane`,
+      RETURNING org_id AS "orgId", id AS "endpointId", lane`,
   )) as ReadonlyArray<unknown> as ReadonlyArray<EndedLane>
   yield* cancelLanes(sql, random, removed, now)
   yield* removeThrottle(sql, orgId, id)

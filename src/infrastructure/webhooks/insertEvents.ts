@@ -30,7 +30,6 @@ export const inlineReceivers = 32
 export const deliverEvents = (sql: SqlClient.SqlClient) => {
   // Those that send in order come first, and always with their event: a sweep could come after a later event.
   const isInline = sql.literal(`rank < ${inlineReceivers} OR wanted_in_order`)
-  const end = endOfLane(sql, sql.literal("r.last"), "r.number")
   return sql`
     wanted AS MATERIALIZED (
       SELECT k.*, w.id AS endpoint, w.ordered AS wanted_in_order,
@@ -45,29 +44,18 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
         SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint
       ) AS c
       CROSS JOIN LATERAL (
-        SELECT id, active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
+        SELECT id, active, ordered, lane FROM webhook_endpoints
         WHERE id = c.endpoint AND org_id = c.org_id FOR SHARE
       ) AS w
     ), receivers AS MATERIALIZED (
-      SELECT ${deliveryId(sql, "e.id", "x.rank")} AS id, e.id AS event_id, e.org_id, e.at, e.n,
+      SELECT ${deliveryId(sql, "e.id", "x.rank")} AS id, e.id AS event_id, NULL AS job_id, e.org_id, e.at, e.n,
         octet_length(e.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last,
         CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
       FROM event e
       JOIN wanted x ON x.org_id = e.org_id AND x.type = e.type AND x.subject = e.subject
       JOIN endpoints w ON w.id = x.endpoint
       WHERE ${isInline}
-    ), made AS (
-      INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at)
-      SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers RETURNING event_id
-    ), places AS MATERIALIZED (
-      SELECT r.lane, r.id, r.event_id, CASE WHEN r.ordered THEN ${end} ELSE r.at END AS due_at,
-        r.ordered OR r.last IS NOT NULL AS backlogged, r.org_id, r.bytes, r.n
-      FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
-      WHERE r.state = 'pending'
-    ), queued AS (
-      INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-      SELECT lane, id, event_id, 0, 0, due_at, backlogged, org_id, bytes FROM places ORDER BY n
-    ), swept AS (
+    ), ${writeDeliveries(sql, "receivers", false)}, swept AS (
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
       SELECT ${deliveryId(sql, "e.id", "32767")}, e.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), e.at
       FROM event e
@@ -78,9 +66,31 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
 }
 
 /**
- * The CTEs `lane_ends`, `made`, `places` and `queued`, which insert the deliveries of events and queue the pending
- * ones. They read the CTEs `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A
- * receiver whose event is not in `event` is not inserted.
+ * The CTEs `made`, `places` and `queued`, which insert deliveries and queue the pending ones.
+ *
+ * @param from a CTE (id, event_id, job_id, org_id, endpoint, lane, state, at, bytes, n, ordered, last): the deliveries,
+ *   in the order of `n`. `last` is `lastOfLane` of the lane
+ * @param backlogged `true` moves all of them to the backlog; `false` those whose lane has a backlog
+ */
+const writeDeliveries = (sql: SqlClient.SqlClient, from: "receivers" | "of_events", backlogged: boolean) => sql`
+    made AS (
+      INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
+      SELECT id, org_id, event_id, job_id, endpoint, lane, state, at, at FROM ${sql(from)} RETURNING event_id
+    ), places AS MATERIALIZED (
+      SELECT r.lane, r.id, r.event_id,
+        CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE r.at END AS due_at,
+        ${backlogged}::boolean OR r.ordered OR r.last IS NOT NULL AS backlogged, r.org_id, r.bytes, r.n
+      FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM ${sql(from)}) r
+      WHERE r.state = 'pending'
+    ), queued AS (
+      INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
+      SELECT lane, id, event_id, 0, 0, due_at, backlogged, org_id, bytes FROM places ORDER BY n
+    )`
+
+/**
+ * The CTEs that insert the deliveries of events and queue the pending ones. They read the CTEs `event` (id, job_id,
+ * bytes) and `receivers` (id, event_id, endpoint, state, lane). A receiver whose event is not in `event` is not
+ * inserted. `places` has what is queued.
  *
  * @param backlogged `true` moves all of them to the backlog; `false` those whose lane has a backlog
  */
@@ -91,27 +101,16 @@ export const insertDeliveries = (
   backlogged: boolean,
 ) => sql`
   lane_ends AS MATERIALIZED (
-    SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane", at: sql`${date(now)}::timestamptz` })} AS last, ${isOrdered(sql, "l.endpoint")} AS ordered
+    SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane", at: sql`${date(now)}::timestamptz` })} AS last,
+      ${isOrdered(sql, "l.endpoint")} AS ordered
     FROM (
       SELECT DISTINCT lane, endpoint, ${orgId}::text COLLATE "C" AS org_id FROM receivers WHERE state = 'pending'
     ) AS l
-  ), made AS (
-    INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
-    SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
-    FROM receivers r JOIN event ON event.id = r.event_id
-  ), places AS MATERIALIZED (
-    SELECT ${orgId}::text AS org_id, r.lane, r.id, event.id AS event_id,
-      CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END AS due_at,
-      ${backlogged}::boolean OR r.ordered OR r.last IS NOT NULL AS backlogged, event.bytes
-    FROM (
-      SELECT *, row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
-      FROM receivers JOIN lane_ends USING (lane)
-    ) r
-    JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
-  ), queued AS (
-    INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-    SELECT lane, id, event_id, 0, 0, due_at, backlogged, org_id, bytes FROM places
-  )`
+  ), of_events AS MATERIALIZED (
+    SELECT r.*, event.job_id, event.bytes, ${orgId}::text AS org_id, ${date(now)}::timestamptz AS at,
+      row_number() OVER (ORDER BY r.event_id) AS n, e.last, coalesce(e.ordered, false) AS ordered
+    FROM receivers r JOIN event ON event.id = r.event_id LEFT JOIN lane_ends e USING (lane)
+  ), ${writeDeliveries(sql, "of_events", backlogged)}`
 
 /** The endpoints whose delivery of an event does not exist yet. */
 interface FanOut {
@@ -134,7 +133,7 @@ export const fanOut = Effect.fnUntraced(function* (
 ) {
   // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
   const candidates = yield* sql<Candidate & { readonly lane: string }>`
-    SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+    SELECT id, active, lane FROM webhook_endpoints
     WHERE org_id = ${orgId} AND id = ANY(${texts(endpoints)}) ORDER BY id FOR SHARE`
   const lanes = new Map(candidates.map(({ id, lane }) => [id, lane]))
   const to = endpointReceivers(candidates)

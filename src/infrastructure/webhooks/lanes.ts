@@ -1,7 +1,8 @@
 import { type DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
-import { date, texts } from "../database/fragments.ts"
+import { afterEndpoint, afterOrg, laneIdLength } from "../../domain/webhooks/lane.ts"
+import { date, dateOrNull, texts } from "../database/fragments.ts"
 
 /** The columns of a delivery that is queued without a claim, in the order in which every statement inserts them. */
 export const queueColumns = "lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes"
@@ -135,18 +136,21 @@ export const isOrdered = (sql: SqlClient.SqlClient, endpoint: string) =>
  * table.
  */
 export const liveEndpoint = (sql: SqlClient.SqlClient) => sql`
-  (SELECT * FROM webhook_endpoints WHERE id = left(l.lane, 26) AND active AND coalesce(lane, id) = l.lane LIMIT 1)`
+  (SELECT * FROM webhook_endpoints WHERE id = left(l.lane, ${sql.literal(`${laneIdLength}`)}) AND active AND lane = l.lane LIMIT 1)`
 
-/** Whether a lane `l` is a callback lane: the org's id, a space, and a number. An endpoint's lane has no space. */
-export const isCallbackLane = (sql: SqlClient.SqlClient) => sql.literal("(substr(l.lane, 27, 1) = ' ')")
+/** SQL: whether a lane `l` is a callback lane. */
+export const isCallbackLane = (sql: SqlClient.SqlClient) =>
+  sql.literal(`(substr(l.lane, ${laneIdLength + 1}, 1) = '${afterOrg}')`)
 
 /**
- * The lane of an endpoint after its deactivation, for an UPDATE of `webhook_endpoints`: the id, a dot, and a number.
+ * SQL: the lane of an endpoint after its deactivation, for an UPDATE of `webhook_endpoints`.
  *
  * @param table the alias of the table in the statement, with a dot
  */
 export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
-  sql.literal(`${table}id || '.' || coalesce(nullif(split_part(${table}lane, '.', 2), '')::int, 0) + 1`)
+  sql.literal(
+    `${table}id || '${afterEndpoint}' || coalesce(nullif(split_part(${table}lane, '${afterEndpoint}', 2), '')::int, 0) + 1`,
+  )
 
 /**
  * A table `s` of the states that a recovery covers. With one state, an index has the deliveries in the order of their
@@ -170,20 +174,36 @@ export const isUnsuccessful = (
   id: string | Statement.Fragment,
 ) => sql`unsuccessful || ${sql.literal(column)} = ${state}::text || ${id}::text`
 
-/** Whether a recovery covers delivery `d` and its sweep has not reached it: the delivery is pending. */
-const isRecovering = `EXISTS (
-  SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND d.id > s.done_to
-    AND d.created_at >= s.since AND (s.until IS NULL OR d.created_at < s.until))`
+/**
+ * SQL: whether a delivery is in the range of time of a recovery, after what its sweep has done.
+ *
+ * @param delivery the alias of the delivery, with a dot
+ * @param sweep the alias of the recovery's sweep, or a recovery
+ */
+export const isCovered = (sql: SqlClient.SqlClient, delivery: "" | "d.", sweep: string | Range) => {
+  const [id, at] = [sql.literal(`${delivery}id`), sql.literal(`${delivery}created_at`)]
+  const [since, until, doneTo] =
+    typeof sweep === "string"
+      ? [sql.literal(`${sweep}.since`), sql.literal(`${sweep}.until`), sql.literal(`${sweep}.done_to`)]
+      : [sql`${date(sweep.since)}`, sql`${dateOrNull(sweep.until)}::timestamptz`, sql`${sweep.doneTo}`]
+  return sql`${id} > ${doneTo} AND ${at} >= ${since} AND (${until} IS NULL OR ${at} < ${until})`
+}
 
-/** Whether delivery `d` is in its endpoint's current lane. */
-const isInLiveLane = `EXISTS (
-  SELECT FROM webhook_endpoints w WHERE w.id = d.endpoint_id AND coalesce(w.lane, w.id) = d.lane)`
+/** The range of time of a recovery, and the last delivery that is done. */
+interface Range {
+  readonly since: DateTime.Utc
+  readonly until: DateTime.Utc | null
+  readonly doneTo: string
+}
 
 /** The state of delivery `d`, including the effect of sweeps that have not reached its row. */
-export const stateNow = (sql: SqlClient.SqlClient) =>
-  sql.literal(`(CASE
+export const stateNow = (sql: SqlClient.SqlClient) => sql`
+  (CASE
     WHEN d.state = 'delivered' OR d.endpoint_id IS NULL THEN d.state
-    WHEN d.state = 'pending' AND ${isInLiveLane} THEN d.state
-    WHEN ${isRecovering} THEN 'pending'
+    WHEN d.state = 'pending'
+      AND EXISTS (SELECT FROM webhook_endpoints w WHERE w.id = d.endpoint_id AND w.lane = d.lane) THEN d.state
+    WHEN EXISTS (
+      SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND ${isCovered(sql, "d.", "s")}
+    ) THEN 'pending'
     WHEN d.state = 'pending' THEN 'canceled'
-    ELSE d.state END)`)
+    ELSE d.state END)`

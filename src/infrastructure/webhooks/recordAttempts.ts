@@ -10,7 +10,7 @@ import {
   wasSent,
 } from "../../domain/webhooks/RetryDecision.ts"
 import { deactivated, makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Event.ts"
-import { laneId } from "../../domain/webhooks/Slots.ts"
+import { laneId } from "../../domain/webhooks/lane.ts"
 import { date, integers, isAmong, texts, times } from "../database/fragments.ts"
 import { emitAll, emitted, eventRows } from "./emitEvents.ts"
 import { cancelLanes, type EndedLane, nextLane } from "./lanes.ts"
@@ -310,7 +310,7 @@ const deactivate = Effect.fnUntraced(function* (
   const events = yield* emittedEvents(random, records, now)
   return yield* sql<EndedLane>`
     WITH ending AS (
-      SELECT e.*, (SELECT coalesce(lane, id) FROM webhook_endpoints WHERE id = e.id) AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
+      SELECT e.*, (SELECT lane FROM webhook_endpoints WHERE id = e.id) AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
         ${reasons}, ${times(records.map(({ delivery }) => delivery.failingSince))}, ${texts(entries)})
         AS e (id, url, reason, failing_since, entry)
     ), ended AS (

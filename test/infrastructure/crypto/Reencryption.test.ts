@@ -33,8 +33,8 @@ const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, en
     const id = `w${String(n).padStart(4, "0")}`
     const rotated = n === 0
     yield* sql`
-      INSERT INTO webhook_endpoints (id, org_id, url, active, secret, previous_secret, previous_secret_until, headers, created_at, updated_at)
-      VALUES (${id}, 'o', 'https://example.com', true, ${yield* encrypt(`secret of ${id}`, id, key)},
+      INSERT INTO webhook_endpoints (id, org_id, lane, url, active, secret, previous_secret, previous_secret_until, headers, created_at, updated_at)
+      VALUES (${id}, 'o', ${id}, 'https://example.com', true, ${yield* encrypt(`secret of ${id}`, id, key)},
         ${rotated ? yield* encrypt("previous", id, key) : null}, ${rotated ? new Date(now.getTime() + 60_000) : null},
         ${rotated ? yield* encrypt("headers", id, key) : null}, ${now}, ${now})`
   }

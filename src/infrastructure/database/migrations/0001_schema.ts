@@ -471,6 +471,7 @@ const endpoints = Effect.gen(function* () {
     CREATE TABLE webhook_endpoints (
       id text COLLATE "C" PRIMARY KEY,
       org_id text COLLATE "C" NOT NULL,
+      lane text COLLATE "C" NOT NULL,
       url text NOT NULL,
       description text,
       active boolean NOT NULL,
@@ -484,7 +485,6 @@ const endpoints = Effect.gen(function* () {
       secret text NOT NULL,
       previous_secret text,
       previous_secret_until timestamptz,
-      lane text COLLATE "C",
       failures integer NOT NULL DEFAULT 0,
       failing_since timestamptz,
       deactivated_at timestamptz,
