@@ -179,6 +179,11 @@ export const RotateKey = Schema.Struct({
   ...changedSettings,
 }).annotate({ identifier: "RotateKey" })
 
+const cost = whole(0, 1_000_000).annotate({
+  description: "What this use takes of the key's rate limit and credits. Default: 1. 0 is never limited.",
+  examples: [1],
+})
+
 export const ValidateKey = Schema.Struct({
   // Accepts any text: a malformed key gets the same response as an invalid one.
   key: Schema.String.check(Schema.isMinLength(1, { expected: "at least 1 character" })).annotate({
@@ -191,18 +196,32 @@ export const ValidateKey = Schema.Struct({
       examples: [["models.gpt-5.use"]],
     }),
   ),
-  cost: Schema.optionalKey(
-    whole(0, 1_000_000).annotate({
-      description: "What this use takes of the key's rate limit and credits. Default: 1. 0 is never limited.",
-      examples: [1],
-    }),
-  ),
+  cost: Schema.optionalKey(cost),
   clientIp: Schema.optionalKey(ClientIp),
   details: Schema.optionalKey(
     Schema.Boolean.annotate({ description: "true: the answer has the details of the key.", examples: [true] }),
   ),
 }).annotate({ identifier: "ValidateKey" })
 export type ValidateKey = typeof ValidateKey.Type
+
+/** The policy of an authorization by a proxy. */
+export const authorizeQuery = {
+  permission: Schema.optionalKey(
+    NeededPermissions.annotate({
+      description: "What the key must be permitted to do; up to 20, each as a parameter of its own.",
+      examples: [["files.read"]],
+    }),
+  ),
+  cost: Schema.optionalKey(cost),
+  header: Schema.optionalKey(
+    Schema.String.check(
+      Schema.isPattern(/^[A-Za-z0-9-]{1,64}$/u, { expected: "the name of a header, such as x-acme-key" }),
+    ).annotate({
+      description: "The header that has the key. Default: Authorization: Bearer, or x-api-key.",
+      examples: ["x-acme-key"],
+    }),
+  ),
+}
 
 /** The owner of a valid key. */
 export const ValidKey = Schema.Struct({

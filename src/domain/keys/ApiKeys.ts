@@ -129,6 +129,18 @@ export class ApiKeys extends Context.Service<
       CurrentPrincipal
     >
     /**
+     * `validate` for a proxy that asks for the request of somebody else: the answer has what the upstream may know. The
+     * failures of every `address` are limited: who asks sends no credential of its own.
+     */
+    readonly authorize: (
+      key: Redacted.Redacted<string>,
+      address: string,
+      use: KeyChecks.KeyUse,
+    ) => Effect.Effect<
+      KeyChecks.AuthorizedUse,
+      Unauthorized | IpNotAllowed | Forbidden | TooManyRequests | CostAboveLimit | CreditsExhausted | Unavailable
+    >
+    /**
      * `authenticate` without a fiber, for the hot path. Calls `done` with the owner of a valid key, or with
      * `undefined`; then `authenticate` returns the reason. Calls it synchronously when memory has the answer.
      */
@@ -138,6 +150,12 @@ export class ApiKeys extends Context.Service<
      * that is valid and within the limits as far as memory knows; else with `undefined`, and takes and counts nothing.
      */
     readonly tryValidate: (key: string, use: KeyChecks.KeyUse, done: (answer: ValidatedKey | undefined) => void) => void
+    /** `authorize` without a fiber, as `tryValidate`. */
+    readonly tryAuthorize: (
+      key: string,
+      use: KeyChecks.KeyUse,
+      done: (authorization: KeyChecks.AuthorizedUse | undefined) => void,
+    ) => void
     /** Writes the uses since the last call. Uses that could not be written are written by the next call. */
     readonly flushUsage: Effect.Effect<void, Unavailable>
     /** Returns the leased quotas that are idle or past their lifetime. */

@@ -5,6 +5,7 @@ import { failureLimit } from "../networks.ts"
 import { apiKeyLength, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
 import { KeyHash, KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
+import type { RateLimit } from "./KeySettings.ts"
 import * as LeasedQuotas from "./LeasedQuotas.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 
@@ -23,6 +24,18 @@ export interface KeyUse {
   readonly cost?: number | undefined
   readonly clientIp?: string | undefined
   readonly details?: boolean | undefined
+}
+
+/** What is left of a key's rate limit, as far as this process knows. */
+export interface RateLeft extends RateLimit {
+  readonly remaining: number
+}
+
+/** A use that nothing refuses. `credits` and `rate` are `null` for a key without that limit. */
+export interface AuthorizedUse {
+  readonly grant: KeyGrant
+  readonly credits: number | null
+  readonly rate: RateLeft | null
 }
 
 /** The answer of a validation. */
@@ -100,24 +113,44 @@ export const make = Effect.gen(function* () {
   const takeFromMemory = ({ limits, orgId }: KeyGrant, cost: number, use: KeyUse) =>
     isUnlimited(limits, cost, use) ? null : quotas.takeFromMemory(orgId, limits, cost)
 
-  /** Counts a use that nothing refuses; returns its answer. */
-  const granted = (grant: KeyGrant, use: KeyUse, credits: number | null, source: ValidationSource, now: number) => {
+  /** Counts a use that nothing refuses. */
+  const countValid = (grant: KeyGrant, { cost = 1 }: KeyUse, source: ValidationSource, now: number) => {
     count("valid", source, grant.orgId)
-    usage.count(grant, "valid", use.cost ?? 1, now)
-    return answerOf(grant, use, credits)
+    usage.count(grant, "valid", cost, now)
   }
 
   /**
-   * Validates without a fiber what is valid and whose limits are in memory; `undefined` when `validate` has to decide.
+   * Takes without a fiber what is valid and whose limits are in memory. Calls `done` with the credits that are left, or
+   * with `undefined` for both when `take` has to decide.
    */
-  const tryValidate = (key: string, use: KeyUse, done: (answer: ValidatedKey | undefined) => void) =>
+  const tryUse = (
+    key: string,
+    use: KeyUse,
+    done: (grant: KeyGrant | undefined, credits: number | null | undefined) => void,
+  ) =>
     lookUp(key, (found, source) => {
       const now = clock.currentTimeMillisUnsafe()
       const grant = Exit.isSuccess(found) ? validAt(found.value, now) : undefined
-      if (grant === undefined || forbidden(grant, use) !== undefined) return done(undefined)
+      if (grant === undefined || forbidden(grant, use) !== undefined) return done(undefined, undefined)
       const credits = takeFromMemory(grant, use.cost ?? 1, use)
-      done(credits === undefined ? undefined : granted(grant, use, credits, source, now))
+      if (credits === undefined) return done(undefined, undefined)
+      countValid(grant, use, source, now)
+      done(grant, credits)
     })
+
+  const tryValidate = (key: string, use: KeyUse, done: (answer: ValidatedKey | undefined) => void) =>
+    tryUse(key, use, (grant, credits) => done(grant === undefined ? undefined : answerOf(grant, use, credits ?? null)))
+
+  const authorized = (grant: KeyGrant, credits: number | null): AuthorizedUse => {
+    const limit = grant.limits?.rateLimit ?? null
+    if (limit === null) return { grant, credits, rate: null }
+    return { grant, credits, rate: { ...limit, remaining: quotas.rateLeft(grant.limits!, limit.limit) } }
+  }
+
+  const tryAuthorize = (key: string, use: KeyUse, done: (authorization: AuthorizedUse | undefined) => void) =>
+    tryUse(key, { ...use, details: true }, (grant, credits) =>
+      done(grant === undefined ? undefined : authorized(grant, credits ?? null)),
+    )
 
   const find = (key: string) =>
     Effect.callback<Lookup, Unavailable>((resume) =>
@@ -157,12 +190,17 @@ export const make = Effect.gen(function* () {
         if (isLimited) usage.count(grant, "limited", 0, now)
       }),
     )
-    return granted(grant, use, credits, source, now)
+    countValid(grant, use, source, now)
+    return { grant, credits }
   })
 
-  const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string, use: KeyUse = {}) {
-    const { principal } = yield* CurrentPrincipal
-    const isAnonymous = principal._tag === "Anonymous"
+  /** Finds a key, and takes a use of it. The failures of an anonymous caller are limited by its address. */
+  const takeUse = Effect.fnUntraced(function* (
+    key: Redacted.Redacted<string>,
+    address: string,
+    use: KeyUse,
+    isAnonymous: boolean,
+  ) {
     const counted = (outcome: ValidationOutcome, source: ValidationSource) => () =>
       Effect.sync(() => count(outcome, source))
     if (isAnonymous) yield* Effect.tapError(failures.check(address), counted("limited", "memory"))
@@ -177,8 +215,19 @@ export const make = Effect.gen(function* () {
     return yield* notValid
   })
 
+  const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string, use: KeyUse = {}) {
+    const { principal } = yield* CurrentPrincipal
+    const { credits, grant } = yield* takeUse(key, address, use, principal._tag === "Anonymous")
+    return answerOf(grant, use, credits)
+  })
+
+  const authorize = (key: Redacted.Redacted<string>, address: string, use: KeyUse) =>
+    Effect.map(takeUse(key, address, { ...use, details: true }, true), ({ credits, grant }) =>
+      authorized(grant, credits),
+    )
+
   return {
-    ...{ recognize, tryValidate, authenticate, authenticateHash, validate },
+    ...{ recognize, tryValidate, tryAuthorize, authenticate, authenticateHash, validate, authorize },
     flushUsage: usage.flush,
     returnIdleQuotas: quotas.returnIdle,
     returnQuotas: quotas.returnAll,

@@ -45,6 +45,8 @@ export interface Lease extends LeasedQuota {
   readonly lifetimeMillis: number
   /** The credits that are left beside this and other quotas; `null` without credits. */
   readonly remaining: number | null
+  /** The units of the rate limit that are left beside this and other quotas; `null` without one. */
+  readonly rateLeft: number | null
   /** Why the quota is empty though units are needed. */
   readonly exhausted: "rateLimit" | "credits" | null
   /** The milliseconds until the needed units may be left; `undefined` if never. */
@@ -165,6 +167,7 @@ export const lease = (
       creditsSince: after.credits?.since ?? null,
       lifetimeMillis: lifetimeOf(after, now),
       remaining: after.credits?.remaining ?? null,
+      rateLeft: after.rateLimit === null ? null : unitsLeft(after.bucket, after.rateLimit),
       ...(isRefused ? refusal(counter, ask.need, now) : { exhausted: null, retryMillis: undefined, maxCost: Infinity }),
     },
   }

@@ -148,6 +148,12 @@ export const make = (notValid: Unauthorized) =>
           return wait(held, cost)
         }),
 
+      /** The units of a rate limit that are left, as far as this process knows: as of the last lease. */
+      rateLeft: ({ counterId }: KeyLimits, limit: number): number => {
+        const held = counters.peek(counterId)
+        return held === undefined || held.rateLeft === null ? limit : Math.min(limit, held.rateLeft + held.units)
+      },
+
       /** Returns the leased quotas that are idle or past their lifetime. */
       returnIdle: Effect.suspend(() => {
         const now = nowMillis()
@@ -189,6 +195,8 @@ interface Held {
   leasedAt: number
   /** The credits beside the quota. */
   remaining: number | null
+  /** The units of the rate limit beside the quota. */
+  rateLeft: number | null
   /** The units that are expected to be used within a lifetime. */
   want: number
   usedAt: number
@@ -254,7 +262,7 @@ const takeUnused = (held: Held): LeasedQuota | null => {
 const makeHeld = (orgId: string, counterId: string, now: number): Held => {
   const times = { expiresAt: 0, lifetimeMillis: 0, leasedAt: 0, usedAt: now }
   return {
-    ...{ orgId, counterId, quota: null, units: 0, ...times, remaining: null, want: 1 },
+    ...{ orgId, counterId, quota: null, units: 0, ...times, remaining: null, rateLeft: null, want: 1 },
     ...{ blocked: null, isAsking: false, waiters: [] },
   }
 }
@@ -278,6 +286,7 @@ const storeLease = (held: Held, answer: Lease, askedAt: number) => {
   held.lifetimeMillis = answer.lifetimeMillis
   held.expiresAt = askedAt + answer.lifetimeMillis
   held.remaining = answer.remaining
+  held.rateLeft = answer.rateLeft
 }
 
 /** Refuses uses of at least this cost from memory for a while, after an answer that refused one. */

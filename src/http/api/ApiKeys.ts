@@ -1,11 +1,20 @@
 import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
-import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Conflict, Forbidden, IpNotAllowed, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import {
+  Conflict,
+  Forbidden,
+  IpNotAllowed,
+  LimitReached,
+  NotFound,
+  Unauthorized,
+  Unavailable,
+} from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import {
   ApiKey,
+  authorizeQuery,
   CreatedApiKey,
   CreateOrgKey,
   CreateProjectKey,
@@ -17,8 +26,32 @@ import {
 } from "../../domain/keys/ApiKey.ts"
 import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsage.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
+import { authorizePath } from "../authorize.ts"
 import { Deleted, furtherFieldsIgnored, idempotencyKey, KeyLimitedWithRetryAfter } from "./responses.ts"
 import { access, Authorization, GithubSignature, Idempotent } from "./security.ts"
+
+/** The answer to a proxy: only headers, each for the upstream. */
+const Authorized = HttpApiSchema.WithHeaders(
+  HttpApiSchema.Empty(200).annotate({ description: "The request may pass. The headers are for the upstream." }),
+  {
+    "x-gatehouse-org": Schema.String.annotate({ description: "The org of the key." }),
+    "x-gatehouse-project": Schema.String.annotate({ description: "The project of the key. Empty: a key of the org." }),
+    "x-gatehouse-key": Schema.String.annotate({ description: "The id of the key." }),
+    "x-gatehouse-external-id": Schema.String.annotate({
+      description: "The externalId of the key. What is not visible ASCII is percent-encoded. Empty: it has none.",
+    }),
+    "x-gatehouse-permissions": Schema.String.annotate({
+      description: "The permissions of the key, separated by spaces. Empty: none, or more than 2,048 characters.",
+    }),
+    "x-gatehouse-credits": Schema.String.annotate({ description: "The credits that are left. Empty: no credits." }),
+    ratelimit: Schema.optionalKey(
+      Schema.String.annotate({ description: "What is left of the rate limit, and the seconds until it is whole." }),
+    ),
+    "ratelimit-policy": Schema.optionalKey(
+      Schema.String.annotate({ description: "The rate limit: its units, and its window in seconds." }),
+    ),
+  },
+)
 
 const UsageResponse = Schema.Struct({ usage: Schema.Array(UsageInterval) }).annotate({ identifier: "Usage" })
 const usageDescription =
@@ -154,6 +187,19 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
             "key above its rate limit, or without credits, is a 429.",
         ),
       ),
+    HttpApiEndpoint.get("authorize", authorizePath, {
+      query: authorizeQuery,
+      success: Authorized,
+      error: [Unauthorized, Forbidden, IpNotAllowed, KeyLimitedWithRetryAfter, Unavailable],
+    }).annotateMerge(
+      access.proxy(
+        "Authorize a request of a proxy",
+        "For proxies that ask before they pass a request on (nginx, Envoy, Traefik, Caddy and others), with any method. The " +
+          "API key is that of the request. A valid use is a 200 with an empty body, and headers for the upstream; everything " +
+          "else is what `POST /api/v0/keys/validate` answers. Envoy appends the path of the request to its own: send the query " +
+          "as one segment, `/api/v0/keys/authorize/permission=files.read`, or `-` for none.",
+      ),
+    ),
   )
   .annotateMerge(
     OpenApi.annotations({ title: "API keys", description: "Create, validate, rotate and delete API keys." }),

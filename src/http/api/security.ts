@@ -121,6 +121,13 @@ export const access = {
     "Anyone, in both modes. With a credential of its own, a client's failures are not limited.",
     [...ownCredentials, "session"],
   ),
+  proxy: describe(
+    "anyone",
+    [],
+    "Any proxy, in both modes; the credential is the key of the request that it asks about. Failures are limited for each " +
+      "client address (`TRUST_PROXY`).",
+    ["apiKey", "apiKeyHeader"],
+  ),
   chat: describe(
     "credential",
     ["projectKey"],

@@ -1,9 +1,11 @@
 import { Effect, Redacted } from "effect"
+import { HttpApiSchema } from "effect/http-api"
 import { group } from "./group.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyUsageReport } from "../../domain/keys/KeyUsage.ts"
 import { LeakedKeys } from "../../domain/keys/LeakedKeys.ts"
 import { Api } from "../api/Api.ts"
+import { annotateOriginal, keyIn, upstreamHeaders } from "../authorize.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 export const layer = group(Api, "keys", (handlers) =>
@@ -18,6 +20,19 @@ export const layer = group(Api, "keys", (handlers) =>
       usage: ({ params, query }) => usages.ofKey(params.orgId, params.id, query),
       orgUsage: ({ params, query }) => usages.ofOrg(params.orgId, query),
       rotate: ({ params, payload }) => keys.rotate(params.orgId, params.id, payload),
+      authorize: ({ query: { header, permission, ...use }, request }) =>
+        Effect.flatMap(
+          Effect.all([
+            Effect.fromResult(keyIn(request.headers, header)),
+            clientAddress,
+            annotateOriginal(request.headers),
+          ]),
+          ([key, address]) =>
+            Effect.map(
+              keys.authorize(Redacted.make(key), address, { ...use, permissions: permission, clientIp: address }),
+              (authorized) => HttpApiSchema.withHeaders({ body: undefined, headers: upstreamHeaders(authorized) }),
+            ),
+        ),
       validate: ({ payload: { key, ...use } }) =>
         Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(key), address, use)),
     }),

@@ -1,8 +1,9 @@
 import { DateTime, Effect, Option, Result, Schema } from "effect"
 import type { IncomingMessage, ServerResponse } from "node:http"
-import { type ValidatedKey, ValidateKey } from "../../domain/keys/ApiKey.ts"
+import { authorizeQuery, type ValidatedKey, ValidateKey } from "../../domain/keys/ApiKey.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { knownFieldsOnly } from "../api/responses.ts"
+import { authorizePath, keyIn, policyIn, upstreamHeaders } from "../authorize.ts"
 import { administratorCheck, TokenGuesses } from "./Authorization.ts"
 import * as Credentials from "../credentials.ts"
 import { keepBody, repeatedMember } from "./requestBody.ts"
@@ -49,6 +50,36 @@ const readBody = (request: IncomingMessage, done: (body: Buffer) => void) => {
 
 const decode = Schema.decodeUnknownOption(ValidateKey, knownFieldsOnly)
 
+const Authorize = Schema.Struct(authorizeQuery)
+const decodePolicy = Schema.decodeUnknownOption(
+  Schema.toCodecArrayFromSingle(Schema.toCodecStringTree(Authorize)),
+  knownFieldsOnly,
+)
+type Policy = (typeof Authorize)["Type"]
+
+/** The policies that are remembered; a proxy sends the same few. Decoding one takes as long as an authorization. */
+const maxPolicies = 1_000
+
+/** Makes the decoder of a policy, `undefined` for one that is wrong. */
+const makePolicies = () => {
+  const known = new Map<string, Policy | undefined>()
+  return (text: string): Policy | undefined => {
+    if (known.has(text)) return known.get(text)
+    const parameters = new URLSearchParams(text)
+    const names = [...new Set(parameters.keys())]
+    const query = Object.fromEntries(
+      names.map((name) => {
+        const all = parameters.getAll(name)
+        return [name, all.length === 1 ? all[0] : all]
+      }),
+    )
+    const policy = Option.getOrUndefined(decodePolicy(query))
+    if (known.size >= maxPolicies) known.clear()
+    known.set(text, policy)
+    return policy
+  }
+}
+
 /** The body of a validation; `undefined` when it is invalid. */
 const validationIn = (body: Buffer): ValidateKey | undefined => {
   try {
@@ -75,6 +106,8 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
     const guesses = yield* TokenGuesses
     const context = yield* Effect.context<never>()
     const duration = series("POST", path, 200)
+    const authorizeDuration = series("GET", authorizePath, 200)
+    const policyOf = makePolicies()
 
     const authorize = (headers: IncomingMessage["headers"], done: (mayCall: boolean) => void) => {
       const credential = Result.getOrUndefined(Credentials.parse(headers))
@@ -103,7 +136,32 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
       duration.updateUnsafe((performance.now() - startedAt) / 1000, context)
     }
 
+    /** Answers an authorization by a proxy; the address of its client decides only on keys with `allowedIps`. */
+    const tryAuthorize = (request: IncomingMessage, policy: Policy, response: ServerResponse, pass: () => void) => {
+      const startedAt = performance.now()
+      const { cost, header, permission: permissions } = policy
+      const key = keyIn(request.headers, header)
+      if (Result.isFailure(key)) return pass()
+      keys.tryAuthorize(key.success, { cost, permissions }, (authorized) => {
+        if (authorized === undefined) return pass()
+        if (response.destroyed) return
+        response.writeHead(200, {
+          ...upstreamHeaders(authorized),
+          "content-length": 0,
+          "x-request-id": requestIdOf(request.headers["x-request-id"]),
+          "x-content-type-options": "nosniff",
+        })
+        response.end()
+        authorizeDuration.updateUnsafe((performance.now() - startedAt) / 1000, context)
+      })
+    }
+
     return (request, response, pass) => {
+      const policy = policyIn(request.url!)
+      if (policy !== undefined) {
+        const known = policyOf(policy)
+        return known === undefined ? pass() : tryAuthorize(request, known, response, pass)
+      }
       if (!mayBeHot(request)) return pass()
       const startedAt = performance.now()
       authorize(request.headers, (mayCall) => {

@@ -12,6 +12,7 @@ import {
 } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
+import { asRouted } from "../authorize.ts"
 import { underV1 } from "./Faults.ts"
 import type { HotPath } from "./hotPath.ts"
 import { holdContinue } from "./requestBody.ts"
@@ -66,7 +67,10 @@ export const layer = (hotPath: HotPath, { host, port, maxConnections }: NodeServ
           Effect.updateContext(forRequests),
         )
         const stopResponding = respondBy(server, (request, response) =>
-          hotPath(request, response, () => handle(request, response)),
+          hotPath(request, response, () => {
+            asRouted(request)
+            handle(request, response)
+          }),
         )
         yield* Effect.addFinalizer(() => Effect.andThen(close(listener), Effect.sync(stopResponding)))
       },

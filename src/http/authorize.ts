@@ -1,0 +1,95 @@
+import { Effect, Result } from "effect"
+import { Unauthorized } from "../domain/Errors.ts"
+import type { AuthorizedUse } from "../domain/keys/KeyChecks.ts"
+import * as Credentials from "./credentials.ts"
+
+// What a proxy sends before it lets a request through (`auth_request`, `ext_authz`, `forwardAuth`), and what it gets.
+
+export const authorizePath = "/api/v0/keys/authorize"
+
+/**
+ * The policy of an authorization: the query of its URL, or one segment of its path, for Envoy, which appends the path
+ * and the query of the request that it asks about. `-` is an empty policy. `undefined`: the URL is another operation's.
+ * Nothing after the segment is read: a client chooses it.
+ */
+export const policyIn = (url: string): string | undefined => {
+  if (!url.startsWith(authorizePath)) return undefined
+  const rest = url.slice(authorizePath.length)
+  if (rest === "") return rest
+  if (rest.startsWith("?")) return rest.slice(1)
+  const segment = /^\/([^/?]*)/.exec(rest)?.[1]
+  if (segment === "-") return ""
+  return segment?.includes("=") === true ? segment : undefined
+}
+
+/** Makes an authorization with any method, and with a policy in its path, the one request that the router knows. */
+export const asRouted = (request: { url?: string | undefined; method?: string | undefined }): void => {
+  const policy = request.url === undefined ? undefined : policyIn(request.url)
+  if (policy === undefined) return
+  request.method = "GET"
+  request.url = policy === "" ? authorizePath : `${authorizePath}?${policy}`
+}
+
+const keyNeeded = new Unauthorized({ error: "The request needs an API key: Authorization: Bearer <key>." })
+
+/**
+ * The key of the request that a proxy asks about: in the header that the policy names, else the bearer token of
+ * `Authorization`, or `x-api-key`.
+ */
+export const keyIn = (
+  headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>,
+  header: string | undefined,
+): Result.Result<string, Unauthorized> => {
+  if (header === undefined || header.toLowerCase() === "authorization") {
+    return Result.flatMap(Credentials.parse(headers), (credential) =>
+      credential === undefined ? Result.fail(keyNeeded) : Result.succeed(credential.token),
+    )
+  }
+  const value = headers[header.toLowerCase()]
+  return typeof value === "string" && value !== ""
+    ? Result.succeed(value)
+    : Result.fail(new Unauthorized({ error: `The request needs an API key in the header ${header}.` }))
+}
+
+/** A text as a header: what is not visible ASCII, and `%`, as in URLs. `decodeURIComponent` restores it. */
+const headerText = (text: string) => text.toWellFormed().replace(/[^\x21-\x24\x26-\x7e]+/g, encodeURIComponent)
+
+/** The permissions of a longer list are left out: proxies refuse a response with headers of 4 to 8 KiB. */
+const maxPermissionsLength = 2048
+
+/**
+ * The headers for the upstream. Each is there, empty when it does not apply: a proxy that copies it replaces what the
+ * client has sent. Source of the last two: draft-ietf-httpapi-ratelimit-headers-10.
+ */
+export const upstreamHeaders = ({ credits, grant, rate }: AuthorizedUse) => {
+  const permissions = grant.permissions.list.join(" ")
+  return {
+    "x-gatehouse-org": grant.orgId,
+    "x-gatehouse-project": grant.projectId,
+    "x-gatehouse-key": grant.keyId,
+    "x-gatehouse-external-id": grant.externalId === null ? "" : headerText(grant.externalId),
+    "x-gatehouse-permissions": permissions.length > maxPermissionsLength ? "" : permissions,
+    "x-gatehouse-credits": credits === null ? "" : String(credits),
+    ...(rate === null
+      ? {}
+      : {
+          ratelimit: `"key";r=${rate.remaining};t=${Math.ceil(((rate.limit - rate.remaining) * rate.window) / rate.limit)}`,
+          "ratelimit-policy": `"key";q=${rate.limit};w=${rate.window}`,
+        }),
+  }
+}
+
+/** Headers in which proxies name the method and the path of the request that they ask about. */
+const ofMethod = ["x-forwarded-method", "x-original-method"]
+const ofPath = ["x-forwarded-uri", "x-original-uri", "x-original-url", "x-envoy-original-path"]
+const maxPathLength = 200
+
+/** Adds the method and the path of the request to the span, without its query. A proxy that is not trusted may lie. */
+export const annotateOriginal = (headers: Readonly<Record<string, string | undefined>>) => {
+  const find = (names: ReadonlyArray<string>) => names.map((name) => headers[name]).find((value) => value !== undefined)
+  const [method, path] = [find(ofMethod), find(ofPath)]
+  return Effect.annotateCurrentSpan({
+    ...(method === undefined ? {} : { "gatehouse.original.method": method.slice(0, 16) }),
+    ...(path === undefined ? {} : { "gatehouse.original.path": path.split("?", 1)[0]!.slice(0, maxPathLength) }),
+  })
+}

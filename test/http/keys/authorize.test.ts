@@ -1,0 +1,134 @@
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import type { Send } from "../../support/wire.ts"
+import { must } from "../operations.ts"
+
+const path = "/api/v0/keys/authorize"
+const methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "PROPFIND"]
+
+const makeKey = Effect.fnUntraced(function* (send: Send, settings: object = {}) {
+  const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "Acme" }, as: adminToken })
+  const asked = { json: { name: "customer", ...settings }, as: adminToken }
+  const { id, key } = yield* must(send, "POST", `/api/v0/orgs/${orgId}/keys`, asked)
+  return { orgId, id, key: key! }
+})
+
+const upstream = (headers: object) =>
+  Object.fromEntries(Object.entries(headers).filter(([name]) => /^(x-gatehouse-|ratelimit)/.test(name)))
+
+/** The answers that come from memory, and those that the router gives, which a key with networks needs. */
+const kinds = [
+  ["from memory", {}],
+  ["through the router", { allowedIps: ["127.0.0.0/8"] }],
+] as const
+
+for (const [name, environment] of [
+  ["in memory", { ...embedded, ...guarded }],
+  ["on PostgreSQL, nothing cached", onPostgres({ ...guarded, KEY_CACHE_SIZE: "0" })],
+] as const) {
+  layer(TestServer.layer(environment), { excludeTestServices: true })(`authorize, ${name}`, (it) => {
+    for (const [kind, settings] of kinds) {
+      it.effect(`a valid key passes with any method, and the upstream learns whose it is, ${kind}`, () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const { id, key, orgId } = yield* makeKey(send, {
+            ...settings,
+            ...{ externalId: "Käufer 50%", permissions: ["files.*", "models.use"], credits: { remaining: 1000 } },
+            rateLimit: { limit: 1000, window: 60 },
+          })
+          for (const [n, method] of methods.entries()) {
+            // A proxy that forwards the body, too, is answered without reading it.
+            const body = method === "GET" || method === "HEAD" ? {} : { body: "x".repeat(5_000) }
+            const answer = yield* send(method, path, { as: key, ...body })
+            expect([method, answer.status, answer.text]).toEqual([method, 200, ""])
+            expect(upstream(answer.headers)).toEqual({
+              "x-gatehouse-org": orgId,
+              "x-gatehouse-project": "",
+              "x-gatehouse-key": id,
+              "x-gatehouse-external-id": "K%C3%A4ufer%2050%25",
+              "x-gatehouse-permissions": "files.* models.use",
+              "x-gatehouse-credits": String(1000 - n - 1),
+              ratelimit: expect.stringMatching(/^"key";r=9\d\d;t=1$/),
+              "ratelimit-policy": '"key";q=1000;w=60',
+            })
+          }
+        }),
+      )
+    }
+
+    it.effect("a header of the upstream is there when it does not apply, so that it replaces the client's", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        for (const [, settings] of kinds) {
+          const { id, key, orgId } = yield* makeKey(send, settings)
+          const answer = yield* send("GET", path, { headers: { "x-api-key": key, "x-gatehouse-credits": "9" } })
+          expect(upstream(answer.headers)).toEqual({
+            ...{ "x-gatehouse-org": orgId, "x-gatehouse-key": id, "x-gatehouse-project": "" },
+            ...{ "x-gatehouse-external-id": "", "x-gatehouse-permissions": "", "x-gatehouse-credits": "" },
+          })
+        }
+      }),
+    )
+
+    it.effect("the policy is the query of the proxy, or the first segment after the path", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const { key } = yield* makeKey(send, { permissions: ["files.read"], credits: { remaining: 10 } })
+        const ask = (url: string, headers: Record<string, string> = { "x-api-key": key }) =>
+          Effect.map(send("PUT", `${path}${url}`, { headers }), ({ status, json }) => [
+            status,
+            (json as { code?: string } | undefined)?.code,
+          ])
+        expect(yield* ask("?permission=files.read&cost=0")).toEqual([200, undefined])
+        expect(yield* ask("?permission=files.read&permission=files.write&cost=0")).toEqual([403, "forbidden"])
+        expect(yield* ask("?cost=11")).toEqual([429, "credits_exhausted"])
+        expect(yield* ask("?header=x-acme-key&cost=0", { "X-Acme-Key": key })).toEqual([200, undefined])
+        expect(yield* ask("?header=x-acme-key", { authorization: `Bearer ${key}` })).toEqual([401, "unauthorized"])
+        // Envoy appends the client's path and query, which decide nothing.
+        expect(yield* ask("/permission=files.write/permission=files.read?permission=files.read")).toEqual([
+          403,
+          "forbidden",
+        ])
+        expect(yield* ask("/permission=files.read&cost=0/v1/x?cost=1000000")).toEqual([200, undefined])
+        expect(yield* ask("/-/v1/x?permission=files.write&cost=0&x=y")).toEqual([200, undefined])
+        expect(yield* ask("/v1/x?cost=0")).toEqual([404, "not_found"])
+        expect(yield* ask("x?cost=0")).toEqual([404, "not_found"])
+        for (const wrong of [
+          "?cost=-1",
+          "?cost=1&cost=2",
+          "?permission=A",
+          "?permissions=a",
+          "?header=a%20b",
+          "/a=b",
+        ]) {
+          expect([wrong, ...(yield* ask(wrong))]).toEqual([wrong, 400, "invalid_request"])
+        }
+      }),
+    )
+
+    it.effect("a refusal is that of a validation", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const { key, id, orgId } = yield* makeKey(send, { rateLimit: { limit: 1, window: 3600 } })
+        const none = yield* send("GET", path)
+        expect([none.status, none.headers["www-authenticate"]]).toEqual([401, "Bearer"])
+        for (const headers of [
+          { authorization: "Basic eA==" },
+          { authorization: `Bearer ${adminToken}` },
+          { "x-api-key": `${key}x` },
+        ]) {
+          expect((yield* send("POST", path, { headers })).status).toBe(401)
+        }
+        expect((yield* send("GET", path, { as: key })).headers["ratelimit"]).toBe('"key";r=0;t=3600')
+        const limited = yield* send("GET", path, { as: key })
+        expect([limited.status, Number(limited.headers["retry-after"]) > 3000]).toEqual([429, true])
+        expect(limited.json).toMatchObject({ code: "too_many_requests" })
+        const far = yield* makeKey(send, { allowedIps: ["10.0.0.0/8"] })
+        expect((yield* send("GET", path, { as: far.key })).json).toMatchObject({ code: "ip_not_allowed" })
+        yield* must(send, "DELETE", `/api/v0/orgs/${orgId}/keys/${id}`, { as: adminToken })
+        expect((yield* send("GET", path, { as: key })).status).toBe(401)
+      }),
+    )
+  })
+}
