@@ -1,11 +1,10 @@
 import { Effect, Result } from "effect"
 import { Unauthorized } from "../domain/Errors.ts"
 import type { AuthorizedUse } from "../domain/keys/KeyChecks.ts"
+import { authorizePath } from "./api/ApiKeys.ts"
 import * as Credentials from "./credentials.ts"
 
 // What a proxy sends before it lets a request through (`auth_request`, `ext_authz`, `forwardAuth`), and what it gets.
-
-export const authorizePath = "/api/v0/keys/authorize"
 
 /**
  * The policy of an authorization: the query of its URL, or one segment of its path, for Envoy, which appends the path

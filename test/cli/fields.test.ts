@@ -84,6 +84,7 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
 
 /** Operations for browsers, programs and other services; `gatehouse api` reaches them. */
 const withoutCommand = [
+  "keys.authorize",
   "secretScanning.github",
   "chat.answer",
   "chat.feedback",

@@ -179,7 +179,7 @@ export const RotateKey = Schema.Struct({
   ...changedSettings,
 }).annotate({ identifier: "RotateKey" })
 
-const cost = whole(0, 1_000_000).annotate({
+const cost = Schema.optionalKey(whole(0, 1_000_000)).annotate({
   description: "What this use takes of the key's rate limit and credits. Default: 1. 0 is never limited.",
   examples: [1],
 })
@@ -196,7 +196,7 @@ export const ValidateKey = Schema.Struct({
       examples: [["models.gpt-5.use"]],
     }),
   ),
-  cost: Schema.optionalKey(cost),
+  cost,
   clientIp: Schema.optionalKey(ClientIp),
   details: Schema.optionalKey(
     Schema.Boolean.annotate({ description: "true: the answer has the details of the key.", examples: [true] }),
@@ -212,7 +212,7 @@ export const authorizeQuery = {
       examples: [["files.read"]],
     }),
   ),
-  cost: Schema.optionalKey(cost),
+  cost,
   header: Schema.optionalKey(
     Schema.String.check(
       Schema.isPattern(/^[A-Za-z0-9-]{1,64}$/u, { expected: "the name of a header, such as x-acme-key" }),

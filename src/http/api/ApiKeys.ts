@@ -26,9 +26,11 @@ import {
 } from "../../domain/keys/ApiKey.ts"
 import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsage.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
-import { authorizePath } from "../authorize.ts"
 import { Deleted, furtherFieldsIgnored, idempotencyKey, KeyLimitedWithRetryAfter } from "./responses.ts"
 import { access, Authorization, GithubSignature, Idempotent } from "./security.ts"
+
+/** A proxy may send any method, and Envoy appends a path; the router gets a GET of this path. */
+export const authorizePath = "/api/v0/keys/authorize"
 
 /** The answer to a proxy: only headers, each for the upstream. */
 const Authorized = HttpApiSchema.WithHeaders(

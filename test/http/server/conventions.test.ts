@@ -603,6 +603,8 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         const own = Object.keys(operations).map((method) => method.toUpperCase())
         const allow = [...own, ...(own.includes("GET") ? ["HEAD"] : [])].sort()
         const at = path.replaceAll(/\{\w+\}/g, "01KAHBMKZ3D2X7S5QN8W4V6R9T")
+        // A proxy asks with the method of its client.
+        if (path === "/api/v0/keys/authorize") continue
         for (const method of ["OPTIONS", "GET", "POST", "PUT", "PATCH", "DELETE"]) {
           if (own.includes(method)) continue
           const answer = yield* send(method, at)

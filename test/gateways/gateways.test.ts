@@ -1,0 +1,324 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Yaml from "effect/encoding/Yaml"
+import { type ChildProcess, spawn, spawnSync } from "node:child_process"
+import { once } from "node:events"
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { Agent, createServer, type IncomingHttpHeaders } from "node:http"
+import { type AddressInfo, createServer as createTcpServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { must } from "../http/operations.ts"
+import { embedded, adminToken, guarded, TestServer } from "../support/server.ts"
+import { eventually } from "../support/wait.ts"
+import { sender, type Send } from "../support/wire.ts"
+
+const example = (name: string) => readFileSync(new URL(`../../deploy/gateways/${name}`, import.meta.url), "utf8")
+
+/** What arrived at the application behind the proxy. */
+interface Arrived {
+  readonly method: string
+  readonly url: string
+  readonly headers: IncomingHttpHeaders
+  readonly body: string
+}
+
+const listening = async (server: { listen: (port: number, host: string) => unknown; address: () => unknown }) => {
+  const ready = once(server as never, "listening")
+  server.listen(0, "127.0.0.1")
+  await ready
+  return (server.address() as AddressInfo).port
+}
+
+const freePort = async () => {
+  const server = createTcpServer()
+  const port = await listening(server)
+  await new Promise((done) => server.close(done))
+  return port
+}
+
+/** An application that answers 200, and remembers what arrived. */
+const makeApplication = Effect.acquireRelease(
+  Effect.promise(async () => {
+    const arrived: Array<Arrived> = []
+    const server = createServer((request, response) => {
+      let body = ""
+      request.on("data", (piece) => (body += String(piece)))
+      request.on("end", () => {
+        arrived.push({ method: request.method!, url: request.url!, headers: request.headers, body })
+        response.end("passed")
+      })
+    })
+    return { server, arrived, port: await listening(server) }
+  }),
+  ({ server }) =>
+    Effect.sync(() => {
+      server.closeAllConnections()
+      server.close()
+    }),
+)
+
+/** A proxy: how it is started with its example in a folder, at a port, before Gatehouse and the application. */
+interface Proxy {
+  readonly name: string
+  readonly command: string
+  readonly start: (folder: string, ports: { own: number; gatehouse: number; application: number }) => ChildProcess
+}
+
+const withPorts = (text: string, { own, gatehouse, application }: Parameters<Proxy["start"]>[1]) =>
+  text
+    .replaceAll("127.0.0.1:8000", `127.0.0.1:${own}`)
+    .replaceAll("127.0.0.1:3000", `127.0.0.1:${gatehouse}`)
+    .replaceAll("127.0.0.1:8080", `127.0.0.1:${application}`)
+
+const proxies: ReadonlyArray<Proxy> = [
+  {
+    name: "nginx",
+    command: "nginx",
+    start: (folder, ports) => {
+      const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map((name) => `${name}_temp_path ${folder}/${name};`)
+        .join("\n")
+      writeFileSync(
+        join(folder, "nginx.conf"),
+        `daemon off; master_process off; pid ${folder}/pid; error_log stderr; events {}
+        http { access_log off; ${temporary} ${withPorts(example("nginx.conf"), ports)} }`,
+      )
+      return spawn("nginx", ["-p", folder, "-e", "stderr", "-c", join(folder, "nginx.conf")], { stdio: "ignore" })
+    },
+  },
+  {
+    name: "Caddy",
+    command: "caddy",
+    start: (folder, ports) => {
+      writeFileSync(join(folder, "Caddyfile"), `{\n\tadmin off\n}\n${withPorts(example("Caddyfile"), ports)}`)
+      const environment = { ...process.env, HOME: folder, XDG_CONFIG_HOME: folder, XDG_DATA_HOME: folder }
+      return spawn("caddy", ["run", "--adapter", "caddyfile", "--config", join(folder, "Caddyfile")], {
+        stdio: "ignore",
+        env: environment,
+      })
+    },
+  },
+]
+
+/** Whether a proxy is installed; says which tests are skipped. */
+const isInstalled = ({ command }: Proxy) => {
+  const found = spawnSync(command, ["-h"], { stdio: "ignore" }).error === undefined
+  if (!found) process.stdout.write(`the tests behind ${command} are skipped: it is not installed\n`)
+  return found
+}
+
+/** A proxy that answers; it ends with the scope. */
+const running = Effect.fnUntraced(function* ({ name, start }: Proxy, gatehouse: number, application: number) {
+  const folder = yield* Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "gateway-"))),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true })),
+  )
+  const own = yield* Effect.promise(freePort)
+  const child = yield* Effect.acquireRelease(
+    Effect.sync(() => start(folder, { own, gatehouse, application })),
+    (process) =>
+      Effect.promise(async () => {
+        const ended = process.exitCode === null ? once(process, "exit") : undefined
+        process.kill()
+        await ended
+      }),
+  )
+  const agent = yield* Effect.acquireRelease(
+    Effect.sync(() => new Agent({ keepAlive: true })),
+    (made) => Effect.sync(() => made.destroy()),
+  )
+  const send = sender(`http://127.0.0.1:${own}`, agent)
+  yield* eventually(`${name} answers`, Effect.orDie(send("GET", "/")))
+  expect(child.exitCode, `${name} runs`).toBeNull()
+  return send
+})
+
+/** Keys of an org: one that may do what the example asks for, and others. */
+const makeKeys = Effect.fnUntraced(function* (send: Send) {
+  const as = adminToken
+  const { orgId, projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" }, as })
+  const create = (settings: object) =>
+    must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId, permissions: ["files.*"], ...settings }, as })
+  const good = yield* create({ externalId: "customer é", credits: { remaining: 1_000_000 } })
+  const plain = yield* create({})
+  const deleted = yield* create({})
+  yield* must(send, "DELETE", `/api/v0/orgs/${orgId}/keys/${deleted["id"]}`, { as })
+  return {
+    orgId: orgId!,
+    projectId: projectId!,
+    good,
+    plain,
+    deleted: deleted["key"]!,
+    powerless: (yield* create({ permissions: ["other"] }))["key"]!,
+    disabled: (yield* create({ enabled: false }))["key"]!,
+    limited: (yield* create({ rateLimit: { limit: 1, window: 3600 } }))["key"]!,
+    poor: (yield* create({ credits: { remaining: 0 } }))["key"]!,
+    here: (yield* create({ allowedIps: ["127.0.0.1"] }))["key"]!,
+    elsewhere: (yield* create({ allowedIps: ["203.0.113.0/24"] }))["key"]!,
+  }
+})
+type Keys = Effect.Success<ReturnType<typeof makeKeys>>
+
+type Case = readonly [
+  name: string,
+  status: number,
+  method: string,
+  path: string,
+  headers: Record<string, string | ReadonlyArray<string>>,
+  body?: string | undefined,
+]
+
+const upstreamNames = ["org", "project", "key", "external-id", "permissions", "credits"].map((n) => `x-gatehouse-${n}`)
+
+/** The requests of a client to a proxy, and the status that it gets. */
+const casesFor = ({ good, plain, ...keys }: Keys): ReadonlyArray<Case> => {
+  const bearer = (key: string) => ({ authorization: `Bearer ${key}` })
+  const [own, other] = [bearer(good["key"]!), bearer(plain["key"]!)]
+  const forged = (value: string) => Object.fromEntries(upstreamNames.map((name) => [name, value]))
+  return [
+    ...["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"].map((method): Case => [
+      `${method} with a key`,
+      200,
+      method,
+      "/v1/things?page=2",
+      own,
+      method === "GET" ? undefined : "x",
+    ]),
+    ["HEAD with a key", 200, "HEAD", "/v1/things", own],
+    ["a key in x-api-key", 200, "GET", "/", { "x-api-key": good["key"]! }],
+    ["the scheme in lower case", 200, "GET", "/", { authorization: `bearer ${good["key"]}` }],
+    ["a large body", 200, "POST", "/upload", own, "x".repeat(200_000)],
+    ["an encoded path", 200, "GET", "/a%2Fb/%C3%A4?q=%26", own],
+    ["a path with dots", 200, "GET", "/a/../b", own],
+    ["a query that looks like a policy", 200, "GET", "/?permission=none&cost=0&header=x", own],
+    ["a path that looks like a policy", 200, "GET", "/permission=none/x", own],
+    ["a path of Gatehouse", 200, "GET", "/api/v0/keys/authorize?permission=none", own],
+    ["a cookie", 200, "GET", "/", { ...own, cookie: "session=1" }],
+    ["the other key", 200, "GET", "/", other],
+    ["a key of this address", 200, "GET", "/", bearer(keys.here)],
+    ["forged headers", 200, "GET", "/", { ...own, ...forged("forged") }],
+    ["forged headers beside a key without a value for them", 200, "GET", "/", { ...other, ...forged("forged") }],
+    [
+      "forged headers in capitals",
+      200,
+      "GET",
+      "/",
+      { ...other, "X-GATEHOUSE-ORG": "forged", "X-Gatehouse-Credits": "9" },
+    ],
+    ["forged headers, twice", 200, "GET", "/", { ...other, "x-gatehouse-external-id": ["forged", "forged"] }],
+    [
+      "forged headers with underscores",
+      200,
+      "GET",
+      "/",
+      { ...other, x_gatehouse_org: "forged", "x-gatehouse_credits": "forged" },
+    ],
+    [
+      "a forged original method",
+      200,
+      "GET",
+      "/",
+      { ...own, "x-original-method": "TRACE", "x-forwarded-method": "TRACE" },
+    ],
+    ["no key", 401, "GET", "/", {}],
+    ["no key, with a body", 401, "POST", "/", {}, "x"],
+    ["an unknown key", 401, "GET", "/", bearer(`svc_${"a".repeat(42)}`)],
+    ["a mistyped key", 401, "GET", "/", bearer(`${good["key"]!.slice(0, -1)}-`)],
+    ["a deleted key", 401, "GET", "/", bearer(keys.deleted)],
+    ["a disabled key", 401, "GET", "/", bearer(keys.disabled)],
+    ["another scheme", 401, "GET", "/", { authorization: `Basic ${good["key"]}` }],
+    ["two different keys", 401, "GET", "/", { ...own, "x-api-key": plain["key"]! }],
+    ["an empty key", 401, "GET", "/", { "x-api-key": "" }],
+    ["the administrator's token", 401, "GET", "/", bearer(adminToken)],
+    ["the key in the query alone", 401, "GET", `/?key=${good["key"]}`, {}],
+    ["a key without the permission", 403, "GET", "/", bearer(keys.powerless)],
+    ["a key of other addresses", 403, "GET", "/", bearer(keys.elsewhere)],
+    ["a forged address", 403, "GET", "/", { ...bearer(keys.elsewhere), "x-forwarded-for": "203.0.113.9" }],
+    ["a key within its limit", 200, "GET", "/", bearer(keys.limited)],
+    ["a key above its limit", 429, "GET", "/", bearer(keys.limited)],
+    ["a key without credits", 429, "GET", "/", bearer(keys.poor)],
+  ]
+}
+
+layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { excludeTestServices: true })(
+  "behind",
+  (it) => {
+    for (const proxy of proxies) {
+      const test = isInstalled(proxy) ? it.effect : it.effect.skip
+      test(`${proxy.name}: clients get what the service decides, and forged headers never arrive`, () =>
+        Effect.gen(function* () {
+          const { send, url } = yield* TestServer
+          const keys = yield* makeKeys(send)
+          const application = yield* makeApplication
+          const ask = yield* running(proxy, Number(new URL(url).port), application.port)
+          const cases = casesFor(keys)
+          expect(cases.length).toBeGreaterThanOrEqual(40)
+          for (const [name, status, method, path, headers, body] of cases) {
+            application.arrived.length = 0
+            const answer = yield* ask(method, path, { headers: headers as Record<string, string>, body })
+            expect([name, answer.status]).toEqual([name, status])
+            expect([name, application.arrived.length]).toEqual([name, status === 200 ? 1 : 0])
+            if (status === 429 && name.includes("limit"))
+              expect(Number(answer.headers["retry-after"]), name).toBeGreaterThan(0)
+            if (status !== 200) continue
+            const [arrived] = application.arrived
+            expect([arrived!.method, arrived!.body.length], name).toEqual([method, body?.length ?? 0])
+            expect(JSON.stringify(arrived!.headers), name).not.toMatch(/forged|svc_/)
+            expect(arrived!.headers["x-gatehouse-org"], name).toBe(keys.orgId)
+            expect(arrived!.headers["x-gatehouse-project"], name).toBe(keys.projectId)
+            expect(arrived!.headers["x-gatehouse-permissions"], name).toBe("files.*")
+            const isGood = arrived!.headers["x-gatehouse-key"] === keys.good["id"]
+            expect(arrived!.headers["x-gatehouse-external-id"] ?? "", name).toBe(isGood ? "customer%20%C3%A9" : "")
+            expect(/^\d*$/.test(String(arrived!.headers["x-gatehouse-credits"] ?? "")), name).toBe(true)
+          }
+        }))
+    }
+
+    // As these proxies send it, by their documentation: no binary of theirs is installed with packages.
+    it.effect("Envoy: its requests are understood, and the client's path and query decide nothing", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const keys = yield* makeKeys(send)
+        const filter = JSON.stringify(Yaml.parse(example("envoy.yaml")))
+        const prefix = /"path_prefix":"([^"]+)"/.exec(filter)![1]!
+        for (const [name, status, method, path, headers] of casesFor(keys)) {
+          const sent = Object.entries(headers).filter(([header]) =>
+            /^(authorization|x-api-key|x-forwarded-for)$/.test(header),
+          )
+          const forwarded = { "x-forwarded-for": "127.0.0.1", "content-length": "0" }
+          const answer = yield* send(method, `${prefix}${path}`, {
+            headers: { ...(Object.fromEntries(sent) as Record<string, string>), ...forwarded },
+          })
+          expect([name, answer.status]).toEqual([name, status])
+          if (status === 200) for (const header of upstreamNames) expect(answer.headers, name).toHaveProperty(header)
+        }
+      }),
+    )
+
+    it.effect("Traefik: its requests are understood", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const keys = yield* makeKeys(send)
+        const { http } = Yaml.parse(example("traefik.yaml")) as {
+          http: {
+            middlewares: { gatehouse: { forwardAuth: { address: string; authRequestHeaders: ReadonlyArray<string> } } }
+          }
+        }
+        const { address, authRequestHeaders } = http.middlewares.gatehouse.forwardAuth
+        const { pathname, search } = new URL(address)
+        const names = authRequestHeaders.map((name) => name.toLowerCase())
+        for (const [name, status, method, path, headers] of casesFor(keys)) {
+          const sent = Object.entries(headers).filter(([header]) => names.includes(header))
+          const forwarded = { "x-forwarded-for": "127.0.0.1", "x-forwarded-method": method, "x-forwarded-uri": path }
+          const answer = yield* send("GET", `${pathname}${search}`, {
+            headers: { ...(Object.fromEntries(sent) as Record<string, string>), ...forwarded },
+          })
+          expect([name, answer.status]).toEqual([name, status])
+          if (status === 200) for (const header of upstreamNames) expect(answer.headers, name).toHaveProperty(header)
+        }
+      }),
+    )
+  },
+)
