@@ -51,17 +51,23 @@ const mapOperations = <A>(paths: Paths, change: (operation: Operation, path: str
   mapValues(paths, (operations, path) => mapValues(operations, (operation) => change(operation, path)))
 
 /** The definition has a string, as for every query parameter. */
-const limit = {
-  description: "The maximum number of entries. A page also ends after 4 MiB of text.",
-  schema: { type: "integer", format: "int32", minimum: 1, maximum: 100, default: 50 },
-} as const
+const numbers: Readonly<Record<string, object>> = {
+  limit: {
+    description: "The maximum number of entries. A page also ends after 4 MiB of text.",
+    schema: { type: "integer", format: "int32", minimum: 1, maximum: 100, default: 50 },
+  },
+  cost: {
+    description: "What this use takes of the key's rate limit and credits. 0 is never limited.",
+    schema: { type: "integer", format: "int32", minimum: 0, maximum: 1_000_000, default: 1 },
+  },
+}
 
 /** Headers that the security schemes describe. */
 const credentials = ["authorization", "x-api-key", "x-org-id", "x-csrf-token", "cookie"]
 
 /** A parameter, whose description is its own and not its schema's. */
 const describeParameter = (parameter: Parameter) => {
-  if (parameter.name === "limit") return { ...parameter, ...limit }
+  if (Object.hasOwn(numbers, parameter.name)) return { ...parameter, ...numbers[parameter.name] }
   if (parameter.description !== undefined) return parameter
   const { description, ...schema } = fieldText(parameter.name, tidySchema(parameter.schema, "request"))
   return { ...parameter, description, schema }
