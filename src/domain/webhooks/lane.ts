@@ -9,7 +9,7 @@ import type { ClaimedDelivery } from "./DeliveryQueue.ts"
 export const laneIdLength = 26
 /** What follows the id of an endpoint in a lane after its deactivation. */
 export const afterEndpoint = "."
-/** What follows the id of an org in the lanes of its callbacks, and the next character: all of them are between both. */
+/** What follows the id of an org in the lanes of its callbacks, and the next character: all are between both. */
 export const [afterOrg, afterCallbacks] = [" ", "!"]
 
 /** The number of lanes that all callbacks of an org share. Several origins can share a lane. */

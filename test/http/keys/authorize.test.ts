@@ -1,3 +1,4 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
