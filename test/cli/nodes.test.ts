@@ -45,7 +45,7 @@ it.live("doctor checks nodes, and reencrypt reaches their secrets", () =>
       VALUES ('w', 'o', 'w', 'http://127.0.0.1', true, 'v1.00000000.AAAA', now(), now())`
     const { out } = yield* runCli(["doctor"], { env })
     expect(out).toMatch(/ok {4}node {11}east has 1 org and [\d.]+ MB, and gets no new orgs/)
-    expect(out).toMatch(/ok {4}connections {4}east: 1 processes open up to 11 connections, of \d+ that it allows/)
+    expect(out).toMatch(/ok {4}connections {4}east: 1 processes open up to 12 connections, of \d+ that it allows/)
     yield* sql`
       INSERT INTO replicas (id, started_at, seen_at) SELECT n::text, now(), now() FROM generate_series(1, 60) AS n`
     expect((yield* runCli(["doctor"], { env })).out).toContain("set its max_connections to 671 and some for yourself")

@@ -47,16 +47,19 @@ export const onPostgres = (environment: Environment = {}) =>
     ENCRYPTION_KEY: encryptionKey,
   }))
 
-/** The variables of a new database with two nodes, `a` and `b`, which get the new orgs in turn. */
-export const onNodes = Effect.fnUntraced(function* (environment: Environment = {}) {
-  const urls = yield* Effect.all([freshPostgres(), freshPostgres(), freshPostgres()])
-  const [DATABASE_URL, a, b] = urls
-  yield* Effect.flatMap(
-    adminClient(DATABASE_URL),
-    (sql) => sql`INSERT INTO open_nodes (name) VALUES ('a'), ('b')`,
-  ).pipe(Effect.scoped)
-  return { ...environment, DATABASE_URL, NODES: `a=${a} b=${b}`, ENCRYPTION_KEY: encryptionKey } satisfies Environment
-}, Effect.orDie)
+/**
+ * The variables of a new database with open nodes, which get the new orgs in turn. The nodes are databases of one
+ * server.
+ */
+export const onNodes = (environment: Environment = {}, names: ReadonlyArray<string> = ["a", "b"]) =>
+  Effect.gen(function* () {
+    const DATABASE_URL = yield* freshPostgres()
+    const nodes = yield* Effect.forEach(names, (name) => Effect.map(freshPostgres(), (url) => `${name}=${url}`))
+    yield* Effect.flatMap(adminClient(DATABASE_URL), (sql) =>
+      Effect.forEach(names, (name) => sql`INSERT INTO open_nodes (name) VALUES (${name})`),
+    ).pipe(Effect.scoped)
+    return { ...environment, DATABASE_URL, NODES: nodes.join(" "), ENCRYPTION_KEY: encryptionKey } satisfies Environment
+  }).pipe(Effect.orDie)
 
 /** Options of the server. */
 export interface ServerOptions {

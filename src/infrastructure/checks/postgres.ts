@@ -101,7 +101,7 @@ const checkNode = (
         const secrets = yield* checkSecrets(keys)
         const bytes = yield* databaseBytes(sql)
         const found = `${name} has ${orgs} ${orgs === 1 ? "org" : "orgs"} and ${inBytes(bytes)}, and ${isOpen ? "gets" : "gets no"} new orgs`
-        const connections = yield* checkConnections(name, replicas, PostgresDatabase.poolSize + 1)
+        const connections = yield* checkConnections(name, replicas, PostgresDatabase.poolSize + 2)
         return [ok("node", found), connections, { ...secrets, message: `on ${name}, ${secrets.message}` }]
       }).pipe(Effect.provideService(SqlClient.SqlClient, sql)),
     ),

@@ -1,15 +1,16 @@
 import type { PgClient } from "@effect/sql-pg"
-import { Context, DateTime, Deferred, Effect, Fiber, Redacted, Schedule, Stream } from "effect"
+import { Clock, Context, DateTime, Deferred, Effect, Fiber, Redacted, Schedule, Stream } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import { Unavailable } from "../../domain/Errors.ts"
+import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 import { StartupError } from "../StartupError.ts"
 import * as Batches from "./Batches.ts"
 import { idAt, texts } from "./fragments.ts"
 import * as Migrations from "./Migrations.ts"
-import type { Notifications } from "./Notifications.ts"
+import { make as makeNotifications, type Notifications } from "./Notifications.ts"
 import { Admission, answerOrUnavailable, makeAdmission, orgMoves, orUnavailable } from "./orUnavailable.ts"
-import { describeSqlError, migrationClient, nodeClient } from "./PostgresDatabase.ts"
+import { describeSqlError, migrationClient, nodeClient, subscriptions } from "./PostgresDatabase.ts"
 
 /** A PostgreSQL that has what the orgs placed on it own: jobs, events, deliveries, endpoints, schedules. */
 export interface Node {
@@ -17,6 +18,7 @@ export interface Node {
   readonly sql: PgClient.PgClient
   /** Its connections, so that a slow node takes none of another's. */
   readonly admission: ReturnType<typeof makeAdmission>
+  readonly notifications: Notifications["Service"]
   /** Waits until it has all migrations. */
   readonly migrated: Effect.Effect<void>
   readonly isMigrated: () => boolean
@@ -30,6 +32,8 @@ export interface NodesService {
   /** The same for an org that moves: waits up to two seconds until it is not on this node any more. */
   readonly movedFrom: (orgId: string, node: Node | undefined) => Effect.Effect<Node | undefined, Unavailable>
   readonly named: (name: string) => Effect.Effect<Node, Unavailable>
+  /** The name of the node of an org as far as memory knows; empty: the platform's database. */
+  readonly known: (orgId: string) => string | undefined
   /** The open node with the fewest orgs that answers, for a new org; `undefined`: no node is open. */
   readonly forNewOrg: Effect.Effect<Node | undefined, SqlError.SqlError | Unavailable>
 }
@@ -39,6 +43,7 @@ export const noNodes: NodesService = {
   of: () => Effect.succeed(undefined),
   movedFrom: () => Effect.fail(unreachable),
   named: () => Effect.fail(unreachable),
+  known: () => undefined,
   forNewOrg: Effect.succeed(undefined),
 }
 
@@ -54,6 +59,9 @@ const maxPlacedOrgs = 200_000
 export const placementChannel = "gatehouse_org_moved"
 /** How long a request waits for its org, and how often it looks. */
 const moveWait = { times: 40, interval: "50 millis" } as const
+/** How long a request waits for the platform's database when memory knows the node of its org. */
+const lookUpTime = "500 millis"
+const silentMillis = 1_000
 /** Orgs that one statement looks up. */
 const maxLookups = 512
 /** How long a figure of all databases waits for one of them. */
@@ -85,8 +93,14 @@ const open = Effect.fnUntraced(function* ([name, url]: readonly [string, Redacte
   const migrated = yield* Deferred.make<void>()
   const sql = yield* nodeClient(url)
   yield* migrateNode(name, url).pipe(Effect.andThen(Deferred.succeed(migrated, undefined)), Effect.forkScoped)
-  const isMigrated = () => Deferred.isDoneUnsafe(migrated)
-  return { name, sql, admission: makeAdmission(), migrated: Deferred.await(migrated), isMigrated } satisfies Node
+  return {
+    name,
+    sql,
+    admission: makeAdmission(),
+    notifications: makeNotifications(yield* subscriptions(url, sql)),
+    migrated: Deferred.await(migrated),
+    isMigrated: () => Deferred.isDoneUnsafe(migrated),
+  } satisfies Node
 })
 
 type Urls = ReadonlyMap<string, Redacted.Redacted<string>>
@@ -134,6 +148,10 @@ export const make = Effect.fnUntraced(function* (
   // What is in memory is used while this process hears of moves; without, only if the platform's database is down.
   let hears = false
   let epoch = 0
+  /** Until when requests do not look for the platform's database, which has just not answered. */
+  let silentUntil = -Infinity
+  const clock = yield* Clock.Clock
+  const nowMillis = () => monotonicMillisOf(clock)
   yield* notifications.listen(placementChannel).pipe(
     Stream.runForEach((notification) =>
       Effect.sync(() => {
@@ -163,12 +181,23 @@ export const make = Effect.fnUntraced(function* (
   return {
     all,
     named,
+    known: (orgId) => placed.get(orgId),
 
     of: (orgId) =>
       Effect.suspend(() => {
         const known = placed.get(orgId)
-        if (known !== undefined && hears) return databaseOf(known)
-        const found = known === undefined ? find(orgId) : Effect.catch(find(orgId), () => Effect.succeed(known))
+        if (known !== undefined && (hears || nowMillis() < silentUntil)) return databaseOf(known)
+        const found =
+          known === undefined
+            ? find(orgId)
+            : Effect.timeout(find(orgId), lookUpTime).pipe(
+                Effect.catch(() =>
+                  Effect.sync(() => {
+                    silentUntil = nowMillis() + silentMillis
+                    return known
+                  }),
+                ),
+              )
         return Effect.flatMap(found, databaseOf)
       }),
 

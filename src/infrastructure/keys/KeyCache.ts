@@ -1,4 +1,4 @@
-import { Clock, Context, Data, Effect, Layer, Metric, Stream } from "effect"
+import { Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Schedule, Stream } from "effect"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"
 import { ApiKeyRepository, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
 import {
@@ -8,6 +8,7 @@ import {
   type ValidationSource,
 } from "../../domain/keys/KeyLookup.ts"
 import * as Batches from "../database/Batches.ts"
+import { Nodes, type NodesService } from "../database/Nodes.ts"
 import { Notification, Notifications } from "../database/Notifications.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
@@ -139,9 +140,14 @@ export const make = Effect.gen(function* () {
   const { findByHashes } = yield* ApiKeyRepository
   const clock = yield* Clock.Clock
   const nowMillis = () => monotonicMillisOf(clock)
+  const nodes = yield* Nodes
   let isConnected = false
   /** Memory knows every revocation from before this time of the monotonic clock. */
   let provenAt = -Infinity
+  /** The times of the monotonic clock at which the look-ups of keys began. */
+  const readAt = new WeakMap<KeyGrant, number>()
+  /** By node: since when this replica hears the revocations that are told to it, and the last proof of that. */
+  const vouchers = new Map<string, { readonly since: number; provenAt: number }>()
   /** Changes whenever the result of a look-up in flight may have become outdated. */
   let epoch = 0
 
@@ -158,40 +164,75 @@ export const make = Effect.gen(function* () {
   const setConnected = (connected: boolean) => {
     epoch++
     isConnected = connected
+    if (!connected && nodes.all.length > 0) {
+      // Nodes vouch for their keys until this replica hears the platform's database again.
+      provenAt = -Infinity
+      return
+    }
     memory.clear()
     // What is empty is current.
     provenAt = nowMillis()
   }
 
-  yield* (yield* KeyRevocations).pipe(
-    Stream.runForEach((revocation) =>
-      Effect.sync(() => {
-        switch (revocation._tag) {
-          case "Revoked":
-            return revoke(revocation.keyId)
-          case "OwnerDeleted":
-            return revokeOwner(revocation.orgId, revocation.projectId)
-          case "Proven":
-            provenAt = revocation.sentAt
-            return
-          default:
-            return setConnected(revocation._tag === "Connected")
-        }
-      }),
-    ),
-    Effect.ensuring(Effect.sync(() => setConnected(false))),
-    Effect.forkScoped,
-  )
+  /** Forgets what is revoked; calls the others when the stream is connected or not, and for each proof. */
+  const follow = (
+    revocations: Stream.Stream<Revocation>,
+    connected: (connected: boolean) => void,
+    proven: (sentAt: number) => void,
+  ) =>
+    revocations.pipe(
+      Stream.runForEach((revocation) =>
+        Effect.sync(() => {
+          switch (revocation._tag) {
+            case "Revoked":
+              return revoke(revocation.keyId)
+            case "OwnerDeleted":
+              return revokeOwner(revocation.orgId, revocation.projectId)
+            case "Proven":
+              return proven(revocation.sentAt)
+            default:
+              return connected(revocation._tag === "Connected")
+          }
+        }),
+      ),
+      Effect.ensuring(Effect.sync(() => connected(false))),
+      Effect.forkScoped,
+    )
+  yield* follow(yield* KeyRevocations, setConnected, (sentAt) => void (provenAt = sentAt))
+  for (const { name, notifications } of nodes.all) {
+    yield* follow(
+      revocationsOf(notifications),
+      (connected) =>
+        connected ? vouchers.set(name, { since: nowMillis(), provenAt: -Infinity }) : vouchers.delete(name),
+      (sentAt) => {
+        const voucher = vouchers.get(name)
+        if (voucher !== undefined) voucher.provenAt = sentAt
+      },
+    )
+  }
+
+  /**
+   * The key in memory, if its org's node proves that it was not revoked: the platform's database cannot be reached, and
+   * each revocation is told to the nodes, too.
+   */
+  const vouched = (hash: string) => {
+    const grant = memory.get(hash)
+    const voucher = grant && vouchers.get(nodes.known(grant.orgId) ?? "")
+    if (voucher === undefined || readAt.get(grant!)! < voucher.since) return undefined
+    return nowMillis() - voucher.provenAt < maxProofAgeMillis ? grant : undefined
+  }
 
   const findBatch = (hashes: ReadonlyArray<string>) =>
     Effect.suspend(() => {
       const startEpoch = epoch
+      const startedAt = nowMillis()
       // Counted as a request, not as background work: requests wait for the look-up.
       return Effect.provideService(findByHashes(hashes), RequestOrg, noOrg).pipe(
         Effect.tap((found) =>
           Effect.sync(() => {
             // A revocation during the look-up may concern its result, which is then not cached.
             if (isConnected && epoch === startEpoch) found.forEach((grant, hash) => memory.put(hash, grant))
+            found.forEach((grant) => void readAt.set(grant, startedAt))
           }),
         ),
       )
@@ -199,13 +240,25 @@ export const make = Effect.gen(function* () {
   const lookUp = yield* Batches.make(findBatch, lookUpBatchSize)
 
   return KeyLookup.of({
-    forget: (keyId) => Effect.sync(() => revoke(keyId)),
-    forgetOwner: (orgId, projectId) => Effect.sync(() => revokeOwner(orgId, projectId)),
+    forget: (keyId) =>
+      Effect.suspend(() => {
+        revoke(keyId)
+        return tellNodes(nodes, keyId)
+      }),
+    forgetOwner: (orgId, projectId) =>
+      Effect.suspend(() => {
+        revokeOwner(orgId, projectId)
+        return tellNodes(nodes, ownerDeleted(orgId, projectId))
+      }),
     cached: (hash) => {
       const grant = memory.get(hash)
       return grant !== undefined && nowMillis() - provenAt < maxProofAgeMillis ? grant : undefined
     },
-    lookUp: (hash, done) => void lookUp(hash, done),
+    lookUp: (hash, done) => {
+      const grant = vouched(hash)
+      if (grant === undefined) lookUp(hash, done)
+      else done(Exit.succeed(grant))
+    },
   })
 })
 
@@ -228,22 +281,41 @@ const toRevocation = (payload: string) => {
     : Revocation.OwnerDeleted({ orgId, projectId })
 }
 
-/** Revocations from the database's notifications. Each is sent in the transaction that revokes the key. */
-export const keyRevocations = Layer.effect(
-  KeyRevocations,
-  Effect.map(Notifications, (notifications) =>
-    notifications.listen(revocationChannel, { proofs: true }).pipe(
-      Stream.map(
-        Notification.$match({
-          Up: () => Revocation.Connected(),
-          Down: () => Revocation.Disconnected(),
-          Message: ({ payload }) => toRevocation(payload),
-          Proof: ({ sentAt }) => Revocation.Proven({ sentAt }),
-        }),
-      ),
+const revocationsOf = (notifications: Notifications["Service"]) =>
+  notifications.listen(revocationChannel, { proofs: true }).pipe(
+    Stream.map(
+      Notification.$match({
+        Up: () => Revocation.Connected(),
+        Down: () => Revocation.Disconnected(),
+        Message: ({ payload }) => toRevocation(payload),
+        Proof: ({ sentAt }) => Revocation.Proven({ sentAt }),
+      }),
     ),
-  ),
-)
+  )
+
+/** Revocations from the database's notifications. Each is sent in the transaction that revokes the key. */
+export const keyRevocations = Layer.effect(KeyRevocations, Effect.map(Notifications, revocationsOf))
+
+/** How long a revocation waits for nodes, and how often it is told to a node that does not answer. */
+const tellTime = "1 second"
+const tellAgain = { spaced: "1 second", times: 600 } as const
+
+/** Tells a committed revocation to the nodes, for replicas that the platform's database cannot reach. */
+const tellNodes = ({ all }: NodesService, payload: string) =>
+  Effect.forEach(
+    all,
+    ({ name, sql }) =>
+      // Detached: a node that is down delays no revocation by more than a second.
+      sql`SELECT pg_notify(${revocationChannel}, ${payload})`.pipe(
+        Effect.tapError(() => Effect.logDebug(`The node ${name} does not hear of a revocation; trying again`)),
+        Effect.retry(Schedule.max([Schedule.spaced(tellAgain.spaced), Schedule.recurs(tellAgain.times)])),
+        Effect.forkDetach,
+        Effect.flatMap(Fiber.join),
+        Effect.timeoutOption(tellTime),
+        Effect.ignore,
+      ),
+    { concurrency: "unbounded", discard: true },
+  )
 
 const series = (outcome: ValidationOutcome, source: ValidationSource) =>
   Metric.counter("gatehouse_key_validations_total", {
