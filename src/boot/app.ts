@@ -50,6 +50,7 @@ import { TokenGuesses } from "../http/server/Authorization.ts"
 import * as HotPath from "../http/server/hotPath.ts"
 import * as NodeServer from "../http/server/listener.ts"
 import { MetricsToken } from "../http/server/metrics.ts"
+import { PortalLook } from "../http/server/portalLook.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
 import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
@@ -187,6 +188,7 @@ export const app = (settings: Settings, { issuers, listener, random, receivers }
     Layer.provide(TokenGuesses.layer),
     Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),
     Layer.provide(Layer.succeed(MetricsToken, settings.metricsToken)),
+    Layer.provide(Layer.succeed(PortalLook, settings.portal)),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),
   )
 

@@ -1,8 +1,11 @@
 import { Config, Duration, Effect, Option, Redacted, Result } from "effect"
 import type { LogLevel } from "effect/LogLevel"
+import { readFileSync } from "node:fs"
+import { extname } from "node:path"
 import { parseOwner, type RepositoryOwner } from "../domain/deployments/CiRun.ts"
 import { presetOf } from "../domain/deployments/providers/presets.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
+import type { PortalLogo } from "../http/server/portalLook.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import { parseDatabaseUrl } from "../infrastructure/database/DatabaseUrl.ts"
 import { defaultKeysUrl } from "../infrastructure/keys/GithubKeys.ts"
@@ -168,6 +171,17 @@ const loadOtlp = Effect.gen(function* () {
   return endpoint === undefined ? undefined : { endpoint, headers, serviceName, attributes }
 })
 
+/** How the portal looks to tenants. */
+const loadPortal = Effect.gen(function* () {
+  return {
+    name: yield* read("PORTAL_NAME", line(60), { example: "Acme" }),
+    logo: yield* read("PORTAL_LOGO", logo, { example: "/etc/gatehouse/logo.svg" }),
+    color: yield* read("PORTAL_COLOR", color, { example: "#0b57a4" }),
+    text: yield* read("PORTAL_TEXT", line(300), { example: '"Webhooks of Acme"' }),
+    helpUrl: yield* read("PORTAL_HELP_URL", httpUrl, { example: "https://example.com/docs/webhooks" }),
+  }
+})
+
 /** Reads and checks the whole configuration. Fails with a one-line `StartupError` that contains no secret. */
 export const load = Effect.gen(function* () {
   const server = yield* loadServer
@@ -207,6 +221,7 @@ export const load = Effect.gen(function* () {
     keyCacheSize: yield* read("KEY_CACHE_SIZE", integer(0, 10_000_000), { example: "100000" }),
     /** Bytes; `undefined`: derived from the memory limit. */
     chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", indexMemory, { example: "80MiB" }),
+    portal: yield* loadPortal,
     /** The limits of an org that has none of its own. */
     limits: yield* loadLimits,
     /** `undefined`: in guarded mode only this machine and the administrator read the metrics. */
@@ -264,6 +279,57 @@ const indexMemory: Parse<number> = (value) =>
   Result.flatMap(bytes(value), (parsed) =>
     parsed >= 16 * byteUnits.MiB ? Result.succeed(parsed) : Result.fail("must be at least 16MiB"),
   )
+
+/** A text on one line, for people. */
+const line =
+  (maxLength: number): Parse<string> =>
+  (value) =>
+    new RegExp(`^\\P{Cc}{1,${maxLength}}$`, "u").test(value.trim())
+      ? Result.succeed(value.trim())
+      : Result.fail(`must be one line of at most ${maxLength} characters`)
+
+/** The largest file of a logo. */
+const maxLogoBytes = 102_400
+
+/** A file with a picture, which the service itself serves: pages load nothing from other servers. */
+const logo: Parse<PortalLogo> = (value) => {
+  const extension = extname(value).toLowerCase()
+  if (extension !== ".svg" && extension !== ".png") return Result.fail("must be the path of an .svg or .png file")
+  return Result.flatMap(
+    Result.try({ try: () => readFileSync(value), catch: () => "names a file that cannot be read" }),
+    (content) => {
+      const isPicture =
+        extension === ".png" ? content.subarray(1, 4).toString() === "PNG" : content.toString().includes("<svg")
+      if (!isPicture) return Result.fail(`names a file that is no ${extension.slice(1).toUpperCase()} picture`)
+      return content.length <= maxLogoBytes
+        ? Result.succeed({ extension, content })
+        : Result.fail("names a file of more than 100 KiB")
+    },
+  )
+}
+
+/** The contrast between white and a color that people can read. Source: WCAG 2.2, success criterion 1.4.3. */
+const minContrast = 4.5
+
+/** The contrast of a color with white, 1 to 21. Source: WCAG 2.2, relative luminance. */
+const contrastWithWhite = (hex: string) => {
+  const [red, green, blue] = [1, 3, 5].map((at) => {
+    const part = Number.parseInt(hex.slice(at, at + 2), 16) / 255
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4
+  }) as [number, number, number]
+  return 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+}
+
+/** A color for buttons with white text. */
+const color: Parse<string> = (value) => {
+  if (!/^#[0-9a-f]{6}$/i.test(value)) return Result.fail("must be a color as # and six hexadecimal digits")
+  const contrast = contrastWithWhite(value)
+  return contrast >= minContrast
+    ? Result.succeed(value.toLowerCase())
+    : Result.fail(
+        `has a contrast of ${contrast.toFixed(1)} with the white text of buttons; choose a darker color, with ${minContrast} or more`,
+      )
+}
 
 const boolean: Parse<boolean> = (value) => Result.map(oneOf("true", "false")(value), (word) => word === "true")
 

@@ -5,7 +5,7 @@ import { type Me, openPortal, SessionProvider, signIn, whoAmI } from "./client/s
 import { ErrorBox, Notice } from "./components/ErrorBox.tsx"
 import { Field, Form, Input } from "./components/Form.tsx"
 import { Toasts } from "./components/Toasts.tsx"
-import { Brand } from "./navigation/Brand.tsx"
+import { Brand, look, platformName, showAsPortal } from "./navigation/Brand.tsx"
 import { Layout } from "./navigation/Layout.tsx"
 import { navigate, Router } from "./navigation/router.tsx"
 
@@ -64,6 +64,7 @@ export const App = () => {
       </div>
     )
   }
+  showAsPortal("token" in state || ("me" in state && state.me.principal === "portal"))
   if ("token" in state) return <OpenLink token={state.token} onDone={(me) => setState({ me })} />
   if ("signedOut" in state) return <SignIn note={state.signedOut} onDone={(me) => setState({ me })} />
   if ("error" in state) {
@@ -93,7 +94,8 @@ const OpenLink = ({ onDone, token }: { readonly onDone: (me: Me) => void; readon
   <main class="entry">
     <Brand />
     <div class="card card-body">
-      <h1>Open the webhooks of your org</h1>
+      <h1>{look.name === undefined ? "Open the webhooks of your org" : `Open your webhooks of ${platformName()}`}</h1>
+      {look.text !== undefined && <p>{look.text}</p>}
       <p class="quiet">This link works once. It signs you in for 12 hours.</p>
       <Form submit="Open" onSubmit={async () => onDone(await openPortal(token))} />
     </div>

@@ -35,6 +35,14 @@ interface Variable {
 
 const secretOf = (value: Redacted.Redacted<unknown> | undefined) => value && Redacted.value(value)
 
+const picture = (name: string, content: string | Uint8Array) => {
+  const path = join(pictures, name)
+  writeFileSync(path, content)
+  return path
+}
+const pictures = mkdtempSync(join(tmpdir(), "gatehouse-config-"))
+const svg = picture("logo.svg", "<svg/>")
+
 /** Every variable of contract 9. */
 const variables: Record<string, Variable> = {
   PORT: {
@@ -185,6 +193,30 @@ const variables: Record<string, Variable> = {
       ["1000TiB", (_) => _.limits.storedBytes, 1000 * 1024 ** 4],
     ],
     bad: ["-1", "1GB", "1 GiB", "1.5GiB", "GiB", "1001TiB"],
+  },
+  PORTAL_NAME: { good: [[" Acme & Söhne ", (_) => _.portal.name, "Acme & Söhne"]], bad: ["a\nb", "x".repeat(61), " "] },
+  PORTAL_TEXT: { good: [["Your webhooks.", (_) => _.portal.text, "Your webhooks."]], bad: ["a\tb", "x".repeat(301)] },
+  PORTAL_HELP_URL: {
+    good: [["https://example.com/docs", (_) => _.portal.helpUrl, "https://example.com/docs"]],
+    bad: ["javascript:alert(1)", "example.com"],
+  },
+  PORTAL_COLOR: {
+    good: [
+      ["#0B57A4", (_) => _.portal.color, "#0b57a4"],
+      // The brightest grey that white text may stand on.
+      ["#767676", (_) => _.portal.color, "#767676"],
+    ],
+    bad: ["#777777", "#ffd500", "blue", "#123", "#12345g", "0b57a4"],
+  },
+  PORTAL_LOGO: {
+    good: [[svg, (_) => _.portal.logo?.extension, ".svg"]],
+    bad: [
+      join(pictures, "none.svg"),
+      picture("logo.gif", "GIF89a"),
+      picture("page.svg", "<html></html>"),
+      picture("other.png", "<svg/>"),
+      picture("large.svg", `<svg>${" ".repeat(102_400)}</svg>`),
+    ],
   },
   AI_UNVERIFIED: { good: [["omit", (_) => _.aiUnverified, "omit"]], bad: ["hide", "true"] },
   CHAT_INDEX_MEMORY: { good: [["128MiB", (_) => _.chatIndexMemory, 134_217_728]], bad: ["-1", "many", "15MiB"] },

@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact"
 import { useEffect } from "preact/hooks"
+import { platformName } from "../navigation/Brand.tsx"
 import { Link } from "../navigation/router.tsx"
 import { Icon, type IconName } from "./Button.tsx"
 
@@ -23,7 +24,7 @@ interface PageProps {
 /** A page: its heading, what can be done here, and its content. Sets the title of the tab. */
 export const Page = ({ actions, children, crumbs = [], intro, state, title }: PageProps) => {
   useEffect(() => {
-    document.title = `${title} · Gatehouse`
+    document.title = `${title} · ${platformName()}`
   }, [title])
   return (
     <>

@@ -8,6 +8,7 @@ import { Empty, Page } from "../components/Page.tsx"
 import { Skeleton } from "../components/Table.tsx"
 import { Time, useNow } from "../components/Time.tsx"
 import { type Route, routes } from "../pages/routes.ts"
+import { platformName } from "./Brand.tsx"
 import { Find, FindButton } from "./Find.tsx"
 import { Sidebar, useOrgName } from "./Sidebar.tsx"
 import { OrgContext } from "./org.ts"
@@ -60,7 +61,7 @@ const TopBar = ({ orgId }: { readonly orgId: string | undefined }) => {
     <header class="topbar">
       <Button icon="menu" look="plain" aria-label="Open the menu" onClick={() => setOpen(true)} />
       <Link class="topbar-org truncate" to={orgId === undefined ? "/" : orgPath(orgId)}>
-        {orgId === undefined ? "Gatehouse" : name}
+        {orgId === undefined ? platformName() : name}
       </Link>
       <FindButton />
       <dialog

@@ -12,7 +12,7 @@ import { NoMatch, Table } from "../components/Table.tsx"
 import { Segments } from "../components/Tabs.tsx"
 import { toast } from "../components/Toasts.tsx"
 import { type NavSection, type Route, routes } from "../pages/routes.ts"
-import { Brand } from "./Brand.tsx"
+import { Brand, look } from "./Brand.tsx"
 import { FindButton } from "./Find.tsx"
 import { useOrgId } from "./org.ts"
 import { Link, orgPath, useLocation } from "./router.tsx"
@@ -108,9 +108,14 @@ const Reader = () => {
         )}
         <ThemeChoice />
         <div class="row between">
-          <a href="/docs" target="_blank" rel="noreferrer">
+          <a href={me.principal === "portal" ? "/docs/portal" : "/docs"} target="_blank" rel="noreferrer">
             API reference
           </a>
+          {look.helpUrl !== undefined && (
+            <a href={look.helpUrl} target="_blank" rel="noreferrer">
+              Help
+            </a>
+          )}
           {me.csrfToken !== null && (
             <Button look="plain" icon="door" isSmall onClick={end}>
               Sign out
@@ -184,8 +189,9 @@ const ChooseOrg = ({ onClose }: { readonly onClose: () => void }) => {
 export const useOrgName = () => {
   const may = useMay()
   const orgId = useOrgId()
+  const { me } = useSession()
   const { data } = useData("orgs.get", { orgId: orgId ?? "" }, { enabled: orgId !== undefined && may("orgs.get") })
-  return orgId === undefined ? "Choose an org" : (data?.name ?? "Org")
+  return orgId === undefined ? "Choose an org" : (data?.name ?? me.orgName ?? "Org")
 }
 
 /** Names the org of the page, and opens another one. */

@@ -67,6 +67,8 @@ export class Orgs extends Context.Service<
     readonly get: (
       orgId: string,
     ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    /** The name of the tenant's own org, for whoever acts for it; undefined for an org that is gone. */
+    readonly nameOf: (tenant: string) => Effect.Effect<string | undefined, Unavailable>
     /** Changes an org's name, limits and owners. Only the administrator may do this. */
     readonly update: (
       orgId: string,
@@ -121,6 +123,11 @@ export class Orgs extends Context.Service<
         return yield* detail(orgId)
       })
 
+      const nameOf = Effect.fn("Orgs.nameOf")(function* (tenant: string) {
+        const found = yield* Effect.catchTag(repository.find(tenant), "NotFound", () => Effect.undefined)
+        return found?.name
+      })
+
       const update = Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
         yield* requireAdministrator
         const { limits, name, owners } = changes
@@ -142,7 +149,7 @@ export class Orgs extends Context.Service<
         return { orgs: found.items, nextCursor: nextCursor(found, (org) => org.orgId) }
       })
 
-      return Orgs.of({ create, get, update, remove, list })
+      return Orgs.of({ create, get, nameOf, update, remove, list })
     }),
   )
 }

@@ -163,6 +163,7 @@ export const WhoAmI = Schema.Struct({
   orgId: orNull(Id, "The org of the principal. null: every org.").annotate({
     examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
   }),
+  orgName: orNull(Schema.String, "The name of that org.").annotate({ examples: ["Acme"] }),
   projectId: orNull(Id, "The project of a project key.").annotate({ examples: [null] }),
   expiresAt: orNull(Timestamp, "The end of the session. null: the request has another credential, or none."),
   csrfToken: orNull(

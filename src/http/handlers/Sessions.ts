@@ -2,6 +2,7 @@ import { Context, Duration, Effect, Layer, Redacted } from "effect"
 import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import { CurrentPrincipal, Principal, tenantOf } from "../../domain/Principal.ts"
+import { Orgs } from "../../domain/orgs/Orgs.ts"
 import {
   type PortalLink,
   type PrincipalKind,
@@ -73,10 +74,12 @@ const whoAmI = Effect.fnUntraced(function* (signedIn?: SignedIn) {
   const own = signedIn && { ...signedIn.session, csrfToken: csrfTokenOf(signedIn.token) }
   const kind = kinds[principal._tag] ?? "anonymous"
   const { csrfToken = null, expiresAt = null } = own ?? session ?? {}
+  const tenant = tenantOf(principal)
   return {
     principal: kind,
     mode: open ? "open" : "guarded",
-    orgId: tenantOf(principal) ?? null,
+    orgId: tenant ?? null,
+    orgName: tenant === undefined ? null : ((yield* (yield* Orgs).nameOf(tenant)) ?? null),
     projectId: principal._tag === "ProjectKey" ? principal.projectId : null,
     expiresAt,
     csrfToken,

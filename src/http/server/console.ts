@@ -4,6 +4,7 @@ import { readdir, readFile } from "node:fs/promises"
 import { extname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { prepare } from "./docsPage.ts"
+import { PortalLook } from "./portalLook.ts"
 
 /** The folder that `npm run build` fills. The same from `src` and from `dist`. */
 export const ConsoleFolder = Context.Reference<string>("gatehouse/http/console/ConsoleFolder", {
@@ -11,6 +12,18 @@ export const ConsoleFolder = Context.Reference<string>("gatehouse/http/console/C
 })
 
 const path = "/console"
+/** A picture runs no script, and loads nothing, also when a browser opens it as a page. */
+const picturePolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+
+/** The page of the console, with how the portal looks in an attribute of its body. */
+const withPortal = (page: Uint8Array, { logo, ...look }: typeof PortalLook.Service) => {
+  const text = JSON.stringify({ ...look, ...(logo && { logo: `${path}/portal-logo${logo.extension}` }) })
+  const escaped = text.replaceAll("&", "&amp;").replaceAll('"', "&quot;")
+  return Buffer.from(page)
+    .toString()
+    .replace("<body>", () => `<body data-portal="${escaped}">`)
+}
+
 /** Where the build puts files whose names have their hash. */
 const hashed = "assets/"
 /** Files of the folder that are served. The build has some tens. */
@@ -54,7 +67,7 @@ type Answer = Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpSe
 type Files = ReadonlyMap<string, Answer>
 
 /** Reads and compresses the files of a build; `undefined` when there is none. */
-const load = Effect.fnUntraced(function* (folder: string) {
+const load = Effect.fnUntraced(function* (folder: string, look: typeof PortalLook.Service) {
   const names = yield* Effect.promise(() => readdir(folder, { recursive: true }).catch(() => []))
   const known = names.filter((name) => extname(name) in types).slice(0, maxFiles)
   if (!known.includes("index.html")) return undefined
@@ -63,11 +76,18 @@ const load = Effect.fnUntraced(function* (folder: string) {
     Effect.fnUntraced(function* (name) {
       const content = yield* Effect.promise(() => readFile(join(folder, name)))
       const contentType = types[extname(name)]!
-      const answer = yield* prepare({ contentType, text: content, isImmutable: name.startsWith(hashed) })
+      const text = name === "index.html" ? withPortal(content, look) : content
+      const answer = yield* prepare({ contentType, text, isImmutable: name.startsWith(hashed) })
       return [name.replaceAll("\\", "/"), answer] as const
     }),
     { concurrency: 4 },
   )
+  if (look.logo !== undefined) {
+    const { content, extension } = look.logo
+    const picture = yield* prepare({ contentType: types[extension]!, text: content })
+    const asPicture = Effect.map(picture, HttpServerResponse.setHeader("content-security-policy", picturePolicy))
+    files.push([`portal-logo${extension}`, asPicture])
+  }
   return new Map(files) as Files
 })
 
@@ -96,9 +116,10 @@ const nameOf = (url: string) => {
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
     const folder = yield* ConsoleFolder
+    const look = yield* PortalLook
     let loading: Promise<Files | undefined> | undefined
     const files = Effect.promise(async () => {
-      const found = await (loading ??= Effect.runPromise(load(folder)))
+      const found = await (loading ??= Effect.runPromise(load(folder, look)))
       if (found === undefined) loading = undefined
       return found
     })
@@ -107,7 +128,7 @@ export const layer = HttpRouter.use(
       const found = yield* files
       if (found === undefined) return notBuilt
       return yield* found.get(nameOf(url)) ?? Effect.succeed(noFile)
-    }).pipe(Effect.map(HttpServerResponse.setHeaders(headers)))
+    }).pipe(Effect.map((response) => HttpServerResponse.setHeaders(response, { ...headers, ...response.headers })))
     const toConsole = Effect.map(HttpServerRequest.HttpServerRequest, ({ headers }) =>
       headers["accept"]?.includes("text/html") === true
         ? HttpServerResponse.redirect(path, { status: 303 })

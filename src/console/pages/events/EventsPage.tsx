@@ -2,8 +2,9 @@ import { useState } from "preact/hooks"
 import { Button } from "../../components/Button.tsx"
 import { Field, Select } from "../../components/Form.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
+import { type Column, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
@@ -46,6 +47,10 @@ const Types = () => {
   )
 }
 
+type Event = ResponseBody<"events.list">["events"][number]
+
+const idCell = ({ event_id }: Event) => <code>{event_id}</code>
+
 const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
   const orgId = useOrg()
   const may = useMay()
@@ -57,6 +62,17 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
     ({ events }) => events,
     { keepsPrevious: true, rowKey: ({ event_id }) => event_id },
   )
+  const jobColumn: Column<Event> = {
+    title: "Job",
+    cell: ({ job_id }) =>
+      job_id === null ? (
+        <span class="quiet">–</span>
+      ) : (
+        <Link to={orgPath(orgId, `/jobs/${job_id}`)}>
+          <code>{job_id}</code>
+        </Link>
+      ),
+  }
   const types = [...new Set([...(data?.types ?? []).map(({ type }) => type), ...(type === undefined ? [] : [type])])]
   return (
     <div class="stack">
@@ -76,7 +92,11 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
           rowKey={({ event_id }) => event_id}
           empty={
             <Empty title={type === undefined ? "No event yet" : "No event of this type"}>
-              <p>The end of a job makes an event, and your own service publishes events of its own.</p>
+              {may("jobs.get") ? (
+                <p>The end of a job makes an event, and your own service publishes events of its own.</p>
+              ) : (
+                <p>It appears here as soon as it happens.</p>
+              )}
               {publish}
             </Empty>
           }
@@ -89,19 +109,7 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
                 </Link>
               ),
             },
-            {
-              title: "Job",
-              cell: ({ job_id }) =>
-                job_id === null ? (
-                  <span class="quiet">–</span>
-                ) : may("jobs.get") ? (
-                  <Link to={orgPath(orgId, `/jobs/${job_id}`)}>
-                    <code>{job_id}</code>
-                  </Link>
-                ) : (
-                  <code>{job_id}</code>
-                ),
-            },
+            ...(may("jobs.get") ? [jobColumn] : [{ title: "Id", isExtra: true, cell: idCell }]),
             { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
           ]}
         />
@@ -122,7 +130,11 @@ export default () => {
   return (
     <Page
       title="Events"
-      intro="What happened, once for all receivers: finished jobs, and events of your own."
+      intro={
+        may("jobs.get")
+          ? "What happened, once for all receivers: finished jobs, and events of your own."
+          : "What happened, newest first. Each event goes to every endpoint that wants its type."
+      }
       actions={publish}
     >
       <div class="columns">

@@ -1,10 +1,11 @@
 import { useState } from "preact/hooks"
 import type { Args } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
-import { Button, CopyButton } from "../../components/Button.tsx"
+import { Button } from "../../components/Button.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Check, Field, Form, Input, Select, TextArea } from "../../components/Form.tsx"
 import { toast } from "../../components/Toasts.tsx"
+import { ShowSecret } from "./SigningSecret.tsx"
 import { type EndpointDetail, newSecret } from "./endpoints.ts"
 
 interface CreateProps {
@@ -15,18 +16,29 @@ interface CreateProps {
 export const CreateEndpoint = ({ onClose, onCreated }: CreateProps) => {
   const [fields, setFields] = useState<Fields>(() => ({ ...emptyFields, signing_secret: newSecret() }))
   const [idempotencyKey] = useState(() => crypto.randomUUID())
+  const [madeId, setMadeId] = useState<string>()
   const call = useCall()
+  if (madeId !== undefined) {
+    return (
+      <ShowSecret
+        secret={fields.signing_secret}
+        onClose={() => {
+          onClose()
+          onCreated(madeId)
+        }}
+      />
+    )
+  }
   return (
-    <Dialog title="Add an endpoint" isWide onClose={onClose}>
+    <Dialog key="form" title="Add an endpoint" isWide onClose={onClose}>
       <Form
         submit="Add endpoint"
         onCancel={onClose}
         onSubmit={async () => {
           const body = { ...changesOf(fields, undefined), url: fields.url, signing_secret: fields.signing_secret }
           const made = await call("webhooks.create", body as Args<"webhooks.create">, idempotencyKey)
-          onClose()
           if (made.warning !== undefined) toast(made.warning)
-          onCreated(made.webhook_endpoint_id)
+          setMadeId(made.webhook_endpoint_id)
         }}
       >
         <EndpointFields fields={fields} set={(change) => setFields((now) => ({ ...now, ...change }))} />
@@ -200,32 +212,19 @@ const Delivering = ({ fields, set }: PartProps) => (
   </fieldset>
 )
 
-const Secret = ({ fields, isNew, set }: PartProps & { readonly isNew: boolean }) => (
-  <div class="stack tight">
-    <Field
-      label="Signing secret"
-      hint={
-        isNew
-          ? "Copy it into your receiver: it is never shown again."
-          : "Empty: it stays. A new secret signs beside the old one for 24 hours."
-      }
-    >
-      <Input
-        value={fields.signing_secret}
-        onInput={(signing_secret) => set({ signing_secret })}
-        required={isNew}
-        maxLength={512}
-        autocomplete="off"
-        spellcheck={false}
-      />
-    </Field>
-    <div class="row">
-      <Button isSmall onClick={() => set({ signing_secret: newSecret() })}>
-        Make a new secret
-      </Button>
-      {fields.signing_secret !== "" && <CopyButton text={fields.signing_secret} label="Copy the secret" />}
-    </div>
-  </div>
+/** The secret of a new endpoint is made here, and shown when it is stored. Somebody may already have one. */
+const Secret = ({ fields, set }: PartProps) => (
+  <Field label="Signing secret" hint="One was made for you. It is shown once, when the endpoint is added.">
+    <Input
+      type="password"
+      value={fields.signing_secret}
+      onInput={(signing_secret) => set({ signing_secret })}
+      required
+      maxLength={512}
+      autocomplete="off"
+      spellcheck={false}
+    />
+  </Field>
 )
 
 /** The controls of an endpoint, for a new one and for one that is stored. */
@@ -251,13 +250,13 @@ const EndpointFields = ({ fields, set, stored }: PartProps & { readonly stored?:
         autocomplete="off"
       />
     </Field>
-    <Secret fields={fields} set={set} isNew={stored === undefined} />
     <EventTypes fields={fields} set={set} />
     <details open={stored !== undefined}>
-      <summary>Order, rate, retries and headers</summary>
+      <summary>Order, rate, retries, headers{stored === undefined && " and secret"}</summary>
       <div class="stack">
         <Delivering fields={fields} set={set} />
         <Headers fields={fields} set={set} stored={stored?.headers ?? []} />
+        {stored === undefined && <Secret fields={fields} set={set} />}
       </div>
     </details>
   </>

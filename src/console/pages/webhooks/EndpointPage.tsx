@@ -5,10 +5,10 @@ import { useMay } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { Chart } from "../../components/Chart.tsx"
-import { Code, pretty } from "../../components/Code.tsx"
+import { Code, parseJson, pretty } from "../../components/Code.tsx"
 import { Confirm, Dialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
-import { useAction } from "../../components/Form.tsx"
+import { Field, Select, TextArea, useAction } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
@@ -28,6 +28,7 @@ import {
 import { Causes } from "../deliveries/Resends.tsx"
 import { EditEndpoint } from "./EndpointForm.tsx"
 import { Recover } from "./Recover.tsx"
+import { SigningSecret } from "./SigningSecret.tsx"
 import { type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
 
 const stateOf = ({ active, failing_since }: EndpointDetail) =>
@@ -178,8 +179,9 @@ export default () => {
       )}
       {may("deliveries.causes") && <Causes endpoint={id} />}
       <Deliveries id={id} />
+      {endpoint !== undefined && <SigningSecret id={id} />}
       {endpoint !== undefined && open === "edit" && <EditEndpoint endpoint={endpoint} onClose={close} />}
-      {open === "test" && <SendTest id={id} onClose={close} />}
+      {endpoint !== undefined && open === "test" && <SendTest endpoint={endpoint} onClose={close} />}
       {open === "recover" && endpoint !== undefined && (since === undefined || endpoint.active) && (
         <Recover endpoint={endpoint} since={since} onClose={close} />
       )}
@@ -274,12 +276,37 @@ const Found = ({ result }: { readonly result: Result }) => (
   </>
 )
 
+/** The types that a test can have: those that the endpoint names, and those that were seen and match. */
+const useTestTypes = (patterns: EndpointDetail["event_types"]) => {
+  const { data } = useData("events.types", {})
+  const exact = (patterns ?? []).filter((pattern) => !pattern.includes("*"))
+  const starts = (patterns ?? ["*"]).filter((pattern) => pattern.includes("*")).map((pattern) => pattern.slice(0, -1))
+  const seen = (data?.types ?? []).map(({ type }) => type)
+  const known = [...seen, "job.completed", "job.failed"]
+  return [...new Set([...exact, ...known.filter((type) => starts.some((start) => type.startsWith(start)))])]
+}
+
 /** Sends a signed test event, and shows what the receiver answers. */
-export const SendTest = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }) => {
+export const SendTest = ({
+  endpoint,
+  onClose,
+}: {
+  readonly endpoint: EndpointDetail
+  readonly onClose: () => void
+}) => {
   const call = useCall()
+  const types = useTestTypes(endpoint.event_types)
+  const [type, setType] = useState("")
+  const [text, setText] = useState("")
   const [result, setResult] = useState<Result>()
   const { error, isRunning, run } = useAction()
-  const send = () => run(async () => setResult(await call("webhooks.test", { id })))
+  const json = text.trim() === "" ? {} : parseJson(text)
+  const send = () =>
+    run(async () => {
+      const chosen = type === "" ? {} : { type }
+      const data = json.value === undefined ? {} : { data: json.value }
+      setResult(await call("webhooks.test", { id: endpoint.webhook_endpoint_id, ...chosen, ...data }))
+    })
   useEffect(() => void send(), [])
   return (
     <Dialog title="Test of the endpoint" onClose={onClose}>
@@ -289,8 +316,27 @@ export const SendTest = ({ id, onClose }: { readonly id: string; readonly onClos
       </p>
       <ErrorBox error={error} />
       {isRunning ? <Skeleton lines={2} /> : result !== undefined && <Found result={result} />}
+      <Field label="Event type">
+        <Select
+          value={type}
+          onInput={setType}
+          options={[
+            { value: "", label: "The first of the endpoint" },
+            ...types.map((value) => ({ value, label: value })),
+          ]}
+        />
+      </Field>
+      <Field label="Data" hint="Any JSON. Empty: made-up data of the type." error={json.error}>
+        <TextArea
+          class="input short"
+          value={text}
+          onInput={setText}
+          spellcheck={false}
+          placeholder='{ "invoice": "in_42" }'
+        />
+      </Field>
       <div class="actions">
-        <Button onClick={send} disabled={isRunning}>
+        <Button onClick={send} disabled={isRunning || json.error !== undefined}>
           {isRunning ? "Waiting for the response…" : "Send again"}
         </Button>
       </div>
