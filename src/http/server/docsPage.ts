@@ -1,6 +1,6 @@
-import { Effect, Fiber } from "effect"
+import { Context, Effect, Fiber } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { OpenApi } from "effect/http-api"
+import { HttpApi, OpenApi } from "effect/http-api"
 import { createHash } from "node:crypto"
 import { promisify } from "node:util"
 import { brotliCompress, constants, gzip } from "node:zlib"
@@ -8,12 +8,42 @@ import { Api } from "../api/Api.ts"
 import { exampleOf } from "../api/examples.ts"
 import { server } from "../api/openapi.ts"
 import { type JsonSchema, mapValues, refName, resolved, type Schemas } from "../api/openapi/JsonSchema.ts"
+import { Callers } from "../api/security.ts"
 import { AdminTokens } from "../credentials.ts"
+import { docsScript } from "./docsScript.ts"
+import { PortalLook } from "./portalLook.ts"
 
 /** The OpenAPI document, with the address of this service. */
 const documentAt = (baseUrl: string) => ({ ...OpenApi.fromApi(Api), servers: [server(baseUrl)] }) as unknown as Document
 
-/** Serves `/openapi.json` and its page at `/docs`, which works offline. Both are made at the first request. */
+/** The operations that are the portal's alone: not those that everybody may call. */
+const portalOperations = (): ReadonlySet<string> => {
+  const ids = new Set<string>()
+  HttpApi.reflect(Api, {
+    onGroup: () => {},
+    onEndpoint: ({ endpoint, group }) => {
+      const callers = Context.get(endpoint.annotations, Callers)
+      const isOfPortal = callers.includes("portal") && !callers.includes("anonymous")
+      if (isOfPortal) ids.add(`${group.identifier}.${endpoint.identifier}`)
+    },
+  })
+  return ids
+}
+
+/** The part of the document that the readers of the portal can use. */
+const portalDocument = (baseUrl: string, platform = "Gatehouse"): Document => {
+  const all = documentAt(baseUrl)
+  const ids = portalOperations()
+  const paths = mapValues(all.paths, (methods) =>
+    Object.fromEntries(Object.entries(methods).filter(([, { operationId }]) => ids.has(operationId))),
+  )
+  const description =
+    "What the webhook portal does, for programs: endpoints, deliveries and events of your org. Try each operation here with the " +
+    `session of the portal. A program needs an API key, which ${platform} gives to you.`
+  return { ...all, paths, info: { ...all.info, title: `${platform}: webhooks`, description } }
+}
+
+/** Serves `/openapi.json` and its page at `/docs`, which works offline. Each is made at the first request. */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
     const { baseUrl } = yield* AdminTokens
@@ -23,8 +53,17 @@ export const layer = HttpRouter.use(
     const page = yield* once(
       Effect.suspend(() => prepare({ contentType: "text/html; charset=utf-8", text: docsPage(documentAt(baseUrl)) })),
     )
+    const { name } = yield* PortalLook
+    const portal = yield* once(
+      Effect.suspend(() =>
+        prepare({ contentType: "text/html; charset=utf-8", text: docsPage(portalDocument(baseUrl, name)) }),
+      ),
+    )
+    const script = yield* once(prepare({ contentType: "text/javascript; charset=utf-8", text: docsScript }))
     yield* router.add("GET", "/openapi.json", Effect.flatten(json))
     yield* router.add("GET", "/docs", Effect.flatten(page))
+    yield* router.add("GET", "/docs/portal", Effect.flatten(portal))
+    yield* router.add("GET", "/docs.js", Effect.flatten(script))
   }),
 )
 
@@ -184,28 +223,33 @@ const typeText = (schema: JsonSchema, schemas: Schemas): string => {
   return `${types}${format === undefined || type === "integer" ? "" : ` (${format})`}${range}`
 }
 
-const fieldsOf = (schema: JsonSchema, schemas: Schemas, depth = 1): string => {
+/** Whether a request has to have a field. */
+const required = ' <b class="must">required</b>'
+
+/** The fields of an object. A request says which it needs; a response, which may be absent. */
+const fieldsOf = (schema: JsonSchema, schemas: Schemas, isRequest: boolean, depth = 1): string => {
   const found = resolved(schema, schemas)
-  const { properties, required = [] } = found.items === undefined ? found : resolved(found.items, schemas)
+  const { properties, required: needed = [] } = found.items === undefined ? found : resolved(found.items, schemas)
   if (properties === undefined || depth > maxDepth) return ""
   const fields = Object.entries(properties).map(([name, field]) => {
     const text = field.description ?? resolved(field, schemas).description ?? ""
-    const need = required.includes(name) ? "" : ", optional"
+    const isNeeded = needed.includes(name)
+    const optional = isNeeded || isRequest ? "" : ", optional"
     return (
-      `<dt><code>${escape(name)}</code> <small>${escape(typeText(field, schemas))}${need}</small></dt>` +
-      `<dd>${sentence(text)}${fieldsOf(field, schemas, depth + 1)}</dd>`
+      `<dt><code>${escape(name)}</code> <small>${escape(typeText(field, schemas))}${optional}</small>${isNeeded && isRequest ? required : ""}</dt>` +
+      `<dd>${sentence(text)}${fieldsOf(field, schemas, isRequest, depth + 1)}</dd>`
     )
   })
   return `<dl>${fields.join("")}</dl>`
 }
 
-const parametersOf = (title: string, parameters: ReadonlyArray<Parameter>, schemas: Schemas) =>
+const parametersOf = (title: string, place: string, parameters: ReadonlyArray<Parameter>, schemas: Schemas) =>
   parameters.length === 0
     ? ""
-    : `<h4>${title}</h4><dl>${parameters
+    : `<h4>${title}</h4><dl data-in="${place}">${parameters
         .map(
-          ({ description = "", name, required, schema }) =>
-            `<dt><code>${escape(name)}</code> <small>${escape(typeText(schema, schemas))}${required ? "" : ", optional"}</small></dt>` +
+          ({ description = "", name, required: isNeeded, schema }) =>
+            `<dt><code>${escape(name)}</code> <small>${escape(typeText(schema, schemas))}</small>${isNeeded ? required : ""}</dt>` +
             `<dd>${sentence(description)}</dd>`,
         )
         .join("")}</dl>`
@@ -219,9 +263,9 @@ const responsesOf = ({ operation }: Entry, { components }: Document) => {
     .filter(([status]) => status === "200")
     .flatMap(([, { content = {}, description = "" }]) =>
       Object.values(content).map(
-        ({ example, schema }) =>
-          `<h4>Response</h4><p>${sentence(description)}</p><pre>${json(example)}</pre>` +
-          `<details><summary>Fields of the response</summary>${fieldsOf(schema, components.schemas)}</details>`,
+        ({ schema }) =>
+          `<h4>Response</h4><p>${sentence(description)}</p>` +
+          `<details><summary>Fields of the response</summary>${fieldsOf(schema, components.schemas, false)}</details>`,
       ),
     )
   const others = entries
@@ -233,30 +277,45 @@ const responsesOf = ({ operation }: Entry, { components }: Document) => {
 const bodyOf = ({ isWebhook, operation }: Entry, { components: { schemas } }: Document) => {
   const media = operation.requestBody?.content["application/json"]
   if (media === undefined) return ""
-  const example = isWebhook ? `<pre>${json(media.example)}</pre>` : ""
-  return `<h4>Body</h4>${example}${fieldsOf(media.schema, schemas)}`
+  return `<h4>Body</h4>${fieldsOf(media.schema, schemas, !isWebhook)}`
+}
+
+/** A text that people read, scroll with the keyboard, and copy. */
+const code = (label: string, text: string, sample = "") =>
+  `<div class="code${sample === "" ? "" : ` sample ${sample}`}"><pre tabindex="0" role="region" aria-label="${escape(label)}">${text}</pre></div>`
+
+/** What stands beside an operation: its samples, and what it responds. */
+const sideOf = (entry: Entry, { components: { schemas } }: Document, baseUrl: string) => {
+  const { isWebhook, operation } = entry
+  const { summary } = operation
+  if (isWebhook) return code(`Body: ${summary}`, json(operation.requestBody?.content["application/json"]?.example))
+  const samples = samplesOf(entry, baseUrl, schemas).map(({ language, text }) => {
+    const { name } = languages.find(({ id }) => id === language)!
+    return code(`${name}: ${summary}`, escape(text), language)
+  })
+  const responses = Object.values(operation.responses["200"]?.content ?? {})
+  return [...samples, ...responses.map(({ example }) => code(`Response: ${summary}`, json(example)))].join("")
 }
 
 const entryOf = (entry: Entry, document: Document, baseUrl: string) => {
   const { isWebhook, method, operation, path } = entry
   const { schemas } = document.components
   const inPlace = (place: string) => operation.parameters.filter((one) => one.in === place)
-  const samples = isWebhook
+  const body = exampleBodyOf(operation)
+  // What the script sends when a reader tries the operation.
+  const data = isWebhook
     ? ""
-    : samplesOf(entry, baseUrl, schemas)
-        .map(({ language, text }) => `<pre class="sample ${language}">${escape(text)}</pre>`)
-        .join("")
+    : ` data-method="${method}" data-path="${escape(path)}"${body === undefined ? "" : ` data-body="${escape(JSON.stringify(body))}"`}`
   return [
-    `<article id="${idOf(operation.operationId)}"><h3>${escape(operation.summary)}</h3>`,
+    `<article id="${idOf(operation.operationId)}"${data}><div class="head"><h3>${escape(operation.summary)}</h3>`,
     `<p class="path"><b>${method}</b><code>${escape(path)}</code></p>`,
-    paragraphs(operation.description),
-    samples,
-    parametersOf("Path", inPlace("path"), schemas),
-    parametersOf("Query", inPlace("query"), schemas),
-    parametersOf("Headers", inPlace("header"), schemas),
+    `${paragraphs(operation.description)}</div><div class="side">${sideOf(entry, document, baseUrl)}</div><div class="fields">`,
+    parametersOf("Path", "path", inPlace("path"), schemas),
+    parametersOf("Query", "query", inPlace("query"), schemas),
+    parametersOf("Headers", "header", inPlace("header"), schemas),
     bodyOf(entry, document),
     responsesOf(entry, document),
-    "</article>",
+    "</div></article>",
   ].join("")
 }
 
@@ -267,14 +326,17 @@ const chooser = languages
   )
   .join("")
 
-/** The page about every operation. It needs no script. */
+/** The page about the operations of a document. It needs no script; with one, it searches and sends requests. */
 const docsPage = (document: Document): string => {
   const { info, servers } = document
-  const groups = groupsOf(document)
+  const groups = groupsOf(document).filter(({ entries }) => entries.length > 0)
   const menu = groups.map(
     ({ entries, name }) =>
       `<strong><a href="#${idOf(name)}">${escape(name)}</a></strong><ul>${entries
-        .map(({ operation }) => `<li><a href="#${idOf(operation.operationId)}">${escape(operation.summary)}</a></li>`)
+        .map(
+          ({ isWebhook, method, operation }) =>
+            `<li><a href="#${idOf(operation.operationId)}"><b>${isWebhook ? "event" : method}</b>${escape(operation.summary)}</a></li>`,
+        )
         .join("")}</ul>`,
   )
   const sections = groups.map(
@@ -286,8 +348,8 @@ const docsPage = (document: Document): string => {
   return [
     `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${escape(info.title)}</title>`,
     `<meta name="viewport" content="width=device-width, initial-scale=1">`,
-    `<link rel="icon" href="data:image/svg+xml,${encodeURIComponent(icon)}"><style>${style}</style></head>`,
-    `<body><nav aria-label="Operations">${menu.join("")}</nav><main>`,
+    `<link rel="icon" href="data:image/svg+xml,${encodeURIComponent(icon)}"><style>${style}</style><script type="module" src="/docs.js"></script></head>`,
+    `<body><nav aria-label="Operations"><div class="list">${menu.join("")}</div></nav><main>`,
     `<h1>${escape(info.title)} <small class="mute">${escape(info.version)}</small></h1>`,
     paragraphs(info.description),
     `<p>For programs: <a href="openapi.json">openapi.json</a>.</p>`,
@@ -407,29 +469,48 @@ const json = (value: unknown): string => escape(JSON.stringify(value, null, 2))
 const choice = languages.map(({ id }) => `body:has(#lang-${id}:checked) .sample:not(.${id}){display:none}`).join("\n")
 
 const style = `
-:root{color-scheme:light dark;--line:#d8dee6;--soft:#f4f6f9;--text:#1b2430;--mute:#5b6776;--link:#0b57a4;--page:#fff}
-@media(prefers-color-scheme:dark){:root{--line:#2f3a47;--soft:#18212c;--text:#e3e8ee;--mute:#98a5b3;--link:#7db7f5;--page:#10161e}}
+:root{color-scheme:light dark;--line:#d8dee6;--soft:#f4f6f9;--text:#1b2430;--mute:#566270;--link:#0b57a4;--page:#fff;--must:#9a2a12}
+@media(prefers-color-scheme:dark){:root{--line:#2f3a47;--soft:#18212c;--text:#e3e8ee;--mute:#98a5b3;--link:#7db7f5;--page:#10161e;--must:#ff9d85}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,sans-serif;display:grid;grid-template-columns:17rem minmax(0,1fr)}
+body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,sans-serif;display:grid;grid-template-columns:18rem minmax(0,1fr)}
 a{color:var(--link)}
-nav{position:sticky;top:0;height:100vh;overflow:auto;padding:1rem;border-right:1px solid var(--line);font-size:.9rem}
+nav{position:sticky;top:0;height:100vh;display:flex;flex-direction:column;padding:1rem 0 0 1rem;border-right:1px solid var(--line);font-size:.875rem}
+.list{position:relative;overflow:auto;padding:.2rem 1rem 1rem 0}
+nav input:not([type=radio]){width:calc(100% - 1rem)}
 nav ul{list-style:none;margin:0 0 .8rem;padding:0}
-nav a{text-decoration:none;display:block;padding:.1rem 0}
+nav a{text-decoration:none;display:flex;padding:.2rem .3rem;border-radius:4px}
 nav strong a{color:inherit}
-main{padding:1rem 2rem 4rem;max-width:60rem;min-width:0}
-article{border-top:1px solid var(--line);padding:1rem 0}
+nav b{flex:none;width:3.2rem;color:var(--mute);font:600 .6875rem/1.9 ui-monospace,Menlo,Consolas,monospace}
+nav [aria-current]{background:var(--soft);box-shadow:inset 2px 0 var(--link)}
+nav p{margin:.3rem 0;min-height:1.2rem}
+input,textarea,button{font:inherit;color:inherit;background:var(--page);border:1px solid var(--mute);border-radius:6px;padding:.35rem .6rem}
+input:not([type=radio]),textarea{display:block;width:100%}
+textarea{font:.8125rem/1.5 ui-monospace,Menlo,Consolas,monospace}
+button{cursor:pointer}
+:focus-visible{outline:2px solid var(--link);outline-offset:2px}
+main{padding:1rem 2rem 4rem;max-width:88rem;min-width:0}
+article{border-top:1px solid var(--line);padding:1rem 0;content-visibility:auto;contain-intrinsic-size:auto 40rem}
 h1{margin:.3rem 0}h2{margin:2.5rem 0 .3rem}h3{margin:.2rem 0}h4{margin:1rem 0 .3rem}
-code,pre{font:.875em/1.5 ui-monospace,Menlo,Consolas,monospace}
+code,pre{font:.8125rem/1.5 ui-monospace,Menlo,Consolas,monospace}
 code,dt,.path{overflow-wrap:anywhere}
-pre{background:var(--soft);border:1px solid var(--line);border-radius:6px;padding:.7rem;overflow-x:auto;margin:.4rem 0}
+pre{background:var(--soft);border:1px solid var(--line);border-radius:6px;padding:.7rem;overflow:auto;max-height:28rem;margin:.4rem 0}
+.code{position:relative}
+.copy{position:absolute;top:.8rem;right:.4rem;padding:.1rem .4rem;font-size:.75rem}
 .path b{display:inline-block;margin-right:.5rem;color:var(--link)}
 .languages{position:sticky;top:0;background:var(--page);padding:.4rem 0;border-bottom:1px solid var(--line);z-index:1}
 .languages label{margin-right:1rem;white-space:nowrap}
 dl{margin:.3rem 0}dt{font-weight:600;margin-top:.5rem}dt small,.mute{color:var(--mute);font-weight:400}
+.must{color:var(--must);font-size:.8125rem;font-weight:600}
 dd{margin:0 0 0 1rem}
 summary{cursor:pointer}
+.try{margin:.6rem 0}
+form{display:grid;gap:.6rem;padding:.6rem 0;font-size:.875rem}
+.row{display:flex;gap:.5rem}
 :target{scroll-margin-top:3.5rem}
-@media(max-width:48rem){body{display:block}nav{position:static;height:auto;max-height:40vh;border:0;border-bottom:1px solid var(--line)}main{padding:1rem}}
+@media(min-width:75rem){article{display:grid;grid-template-columns:minmax(0,1fr) minmax(0,34rem);grid-template-rows:auto 1fr;column-gap:2rem}
+.head,.fields{grid-column:1}.side{grid-column:2;grid-row:1/span 2}.side>*{min-width:0}}
+@media(max-width:48rem){.code{display:flex;flex-direction:column}.copy{position:static;order:-1;align-self:end}.code pre{margin-top:.1rem}body{display:block}nav{position:static;height:auto;max-height:40vh;border:0;border-bottom:1px solid var(--line)}main{padding:1rem}}
+@media print{nav,.languages,.copy,.try{display:none}body{display:block}article{content-visibility:visible}pre{max-height:none;white-space:pre-wrap}}
 ${choice}
 `
 

@@ -1,12 +1,125 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.live is a test */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import type { Page } from "playwright-core"
+import { expectAccessible } from "../../console/checks.ts"
 import { browserPage, hasBrowser } from "../../support/browser.ts"
-import { TestServer } from "../../support/server.ts"
+import { adminToken, embedded, guarded, TestServer } from "../../support/server.ts"
+import { openPortal, portalLink, signIn } from "../sessions/signedIn.ts"
+import { makeTenant } from "../tenants.ts"
+
+/** A page of the reference, whose axe and console must be silent. */
+const openDocs = Effect.fnUntraced(function* (path: string, headers: Readonly<Record<string, string>> = {}) {
+  const { url } = yield* TestServer
+  const page = yield* browserPage
+  const faults: Array<string> = []
+  page.on("pageerror", (error) => void faults.push(error.message))
+  yield* Effect.promise(async () => {
+    if (headers["cookie"] !== undefined) {
+      const [name, value] = headers["cookie"].split("=", 2) as [string, string]
+      await page.context().addCookies([{ name, value, url }])
+    }
+    await page.goto(`${url}${path}`)
+    await page.getByLabel("Search the operations").waitFor()
+  })
+  return { page, faults }
+})
+
+const article = (page: Page, id: string) => page.locator(`article#${id}`)
+
+describe.skipIf(!hasBrowser)("/docs as a tool", () => {
+  layer(TestServer.layer({ ...guarded, ...embedded }), { excludeTestServices: true })((it) => {
+    it.effect("finds operations by words, marks the one in view, copies, and remembers the language", () =>
+      Effect.gen(function* () {
+        const { faults, page } = yield* openDocs("/docs")
+        yield* Effect.promise(async () => {
+          await page.keyboard.press("/")
+          await page.keyboard.type("post endpoint test")
+          const found = page.locator("nav li:visible")
+          expect(await found.allTextContents()).toEqual(["POSTTest a webhook endpoint"])
+          await page.getByText("1 found").waitFor()
+          await page.keyboard.press("Enter")
+          await page.locator("nav a[aria-current]", { hasText: "Test a webhook endpoint" }).waitFor()
+          await page.getByLabel("Search the operations").press("Escape")
+          expect(await found.count()).toBeGreaterThan(60)
+          const test = article(page, "webhooks-test")
+          expect(await test.getByText("required").count()).toBe(1)
+          await page.getByLabel("Python", { exact: true }).check()
+          // A sample scrolls by keyboard.
+          const sample = test.getByRole("region", { name: "Python: Test a webhook endpoint" })
+          expect(await sample.getAttribute("tabindex")).toBe("0")
+          await page.context().grantPermissions(["clipboard-read", "clipboard-write"])
+          await test.getByRole("button", { name: "Copy: Python: Test a webhook endpoint" }).click()
+          expect(await page.evaluate("navigator.clipboard.readText()")).toContain("import urllib.request")
+          await page.reload()
+          await page.getByLabel("Search the operations").waitFor()
+          expect(await page.getByLabel("Python", { exact: true }).isChecked()).toBe(true)
+          await page.setViewportSize({ width: 1366, height: 768 })
+          const box = async (part: string) => (await test.locator(part).boundingBox())!
+          expect((await box(".side")).x).toBeGreaterThan((await box(".fields")).x + 300)
+        })
+        expect(faults).toEqual([])
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("sends requests with a pasted key, which stays in the page, and with a session", () =>
+      Effect.gen(function* () {
+        const { key, orgId } = yield* makeTenant(adminToken)
+        const asKey = yield* openDocs("/docs#webhooks-list")
+        yield* Effect.promise(async () => {
+          const list = article(asKey.page, "webhooks-list")
+          await list.getByText("Try it").click()
+          await list.getByRole("button", { name: "Send the request" }).click()
+          await list.getByText(/^401 /).waitFor()
+          await list.getByLabel(/^API key or token/).fill(key)
+          await list.getByRole("button", { name: "Send the request" }).click()
+          await list.getByText(/^200 .*"webhook_endpoints": \[\]/s).waitFor()
+          await expectAccessible(asKey.page)
+          expect(await asKey.page.evaluate("JSON.stringify({ ...localStorage, ...sessionStorage })")).not.toContain(key)
+          expect(asKey.page.url()).not.toContain(key)
+        })
+        const { headers } = yield* signIn(adminToken)
+        const asSession = yield* openDocs("/docs", headers)
+        yield* Effect.promise(async () => {
+          const create = article(asSession.page, "events-publish")
+          await create.getByText("Try it").click()
+          await create.getByLabel(/^x-org-id/).fill(orgId)
+          await create.getByLabel("Body (JSON)").fill('{"type":"invoice.paid","data":{"n":1}}')
+          await create.getByRole("button", { name: "Send the request" }).click()
+          await create.getByText(/^200 .*event_id/s).waitFor()
+          const live = article(asSession.page, "live-follow")
+          await live.getByText("Try it").click()
+          await live.getByRole("button", { name: "Send the request" }).click()
+          await live.getByText(/event: reset/).waitFor()
+          await live.getByRole("button", { name: "Stop" }).click()
+          await live.getByText(/Stopped\.$/).waitFor()
+        })
+        expect([...asKey.faults, ...asSession.faults]).toEqual([])
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("the portal's page has its operations, and sends requests with the portal's session", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant(adminToken)
+        const { headers } = yield* openPortal(yield* portalLink(tenant.headers))
+        const { faults, page } = yield* openDocs("/docs/portal", headers)
+        yield* Effect.promise(async () => {
+          await expectAccessible(page)
+          const list = article(page, "webhooks-list")
+          await list.getByText("Try it").click()
+          await list.getByText(/session \(portal\)/).waitFor()
+          await list.getByRole("button", { name: "Send the request" }).click()
+          await list.getByText(/^200 /).waitFor()
+        })
+        expect(faults).toEqual([])
+      }).pipe(Effect.scoped),
+    )
+  })
+})
 
 describe.skipIf(!hasBrowser)("/docs in a browser", () => {
   it.live(
-    "shows the operations under its own content security policy, from files of this server",
+    "shows the operations under its own content security policy, from files of this server, also without its script",
     () =>
       Effect.gen(function* () {
         const { url } = yield* TestServer
@@ -17,8 +130,10 @@ describe.skipIf(!hasBrowser)("/docs in a browser", () => {
           page.on("pageerror", (error) => void faults.push(error.message))
           page.on("console", (message) => void (message.type() === "error" && faults.push(message.text())))
           page.on("request", (request) => void asked.push(request.url()))
+          await page.route("**/docs.js", (route) => route.fulfill({ contentType: "text/javascript", body: "" }))
           await page.goto(`${url}/docs`)
           await page.getByText("Validate an API key").first().waitFor()
+          expect(await page.getByLabel("Search the operations").count()).toBe(0)
           // The samples of one language, selected without a script.
           const visible = (language: string) => page.locator(`.sample.${language}:visible`).count()
           expect([(await visible("curl")) > 10, await visible("go")]).toEqual([true, 0])

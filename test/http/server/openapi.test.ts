@@ -311,7 +311,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
     }),
   )
 
-  it.effect("/docs is one page without a script, and loads nothing from elsewhere", () =>
+  it.effect("/docs is one page whose only other file is a script of this server", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { status, headers, text } = yield* send("GET", "/docs")
@@ -322,10 +322,28 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
       expect(policy).toContain("default-src 'none'; script-src 'self'; connect-src 'self';")
       expect(policy).not.toMatch(/script-src[^;]*unsafe|unsafe-eval|https?:|\*/)
       expect(text).toContain("<title>Gatehouse</title>")
-      expect(text).not.toMatch(/(?:src|srcset|action)\s*=\s*["']?/i)
-      expect(text).not.toMatch(/url\(|@import|<link(?! rel="icon" href="data:)|<iframe|<script/i)
+      const rest = text.replace('<script type="module" src="/docs.js"></script>', "")
+      expect(rest).not.toMatch(/(?:src|srcset|action)\s*=\s*["']?/i)
+      expect(rest).not.toMatch(/url\(|@import|<link(?! rel="icon" href="data:)|<iframe|<script/i)
+      const script = yield* send("GET", "/docs.js")
+      expect(script.headers["content-type"]).toBe("text/javascript; charset=utf-8")
+      expect(script.text.length).toBeLessThan(15_000)
+      expect(script.text).not.toMatch(/https?:/)
       expect(text.length).toBeLessThan(1_000_000)
       expect((yield* send("GET", "/docs/other.js")).json).toMatchObject({ code: "not_found" })
+    }),
+  )
+
+  it.effect("/docs/portal has the operations of the portal, and no others", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { text } = yield* send("GET", "/docs/portal")
+      const ids = [...text.matchAll(/<article id="([^"]+)" data-method/g)].map(([, id]) => id)
+      expect(ids).toContain("webhooks-create")
+      expect(ids).toContain("deliveries-resend")
+      expect(ids.filter((id) => !/^(webhooks|deliveries|events|activity|live|sessions)-/.test(id!))).toEqual([])
+      expect(ids).not.toContain("events-publish")
+      expect(text).not.toMatch(/id="(keys|jobs|projects)-/)
     }),
   )
 
@@ -337,9 +355,11 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
       expect(api.servers).toEqual([{ url: "https://gatehouse.example", description: "This service." }])
       for (const { operation } of all(api)) {
         const id = operation.operationId.toLowerCase().replace(/[^a-z0-9]+/g, "-")
-        const [, article] = text.split(`<article id="${id}">`)
+        const [, article] = text.split(`<article id="${id}"`)
         for (const language of ["curl", "typescript", "python", "go"]) {
-          expect(article!.split("</article>")[0], `${id} ${language}`).toContain(`<pre class="sample ${language}">`)
+          expect(article!.split("</article>")[0], `${id} ${language}`).toContain(
+            `<div class="code sample ${language}">`,
+          )
         }
         expect(text, id).toContain(`href="#${id}"`)
       }
