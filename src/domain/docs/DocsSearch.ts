@@ -22,6 +22,7 @@ import {
   namesIn,
   type ParsedQuestion,
   parseQuestion,
+  partsOf,
   stem,
   wordsOf,
 } from "./docsWords.ts"
@@ -104,11 +105,24 @@ const reader = (index: Indexed, byName: ReadonlyMap<string, Page>): Pick<DocsInd
       const name = nameOf(slug)
       return name === undefined ? undefined : byName.get(name)
     },
-    search: (question, { pageSlug, before, limit }) =>
-      rank(index, question, { page: pageSlug === undefined ? undefined : nameOf(pageSlug), before })
-        .slice(0, limit)
-        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text })),
+    search: (question, { pageSlug, before = [], limit }) => {
+      const page = pageSlug === undefined ? undefined : nameOf(pageSlug)
+      const parts = partsOf(question)
+      const whole = rank(index, question, { page, before })
+      // What one part refers to can be in the part before it.
+      const ofPart = (part: string, at: number) =>
+        rank(index, part, { page, before: [...before, ...parts.slice(0, at)] })
+      const ranked = parts.length > 1 ? takingTurns([whole, ...parts.map(ofPart)]) : whole
+      return ranked.slice(0, limit).map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
+    },
   }
+}
+
+/** The best of each list, then the second of each, without what is there already. */
+const takingTurns = (lists: ReadonlyArray<ReadonlyArray<Stored>>): ReadonlyArray<Stored> => {
+  const longest = Math.max(...lists.map((list) => list.length))
+  const inTurns = Array.from({ length: longest }, (_, at) => lists.flatMap((list) => list[at] ?? []))
+  return [...new Set(inTurns.flat())]
 }
 
 /** An empty index, and the function that adds a passage to it. */

@@ -236,6 +236,46 @@ const backReferences = set(
   "it its that this these those they them their there one ones same other else then too more er sie es ihn ihm ihr dort damit davon dann auch " +
     "il elle ils elles le la les leur leurs y en lui eso esto esta ese esa ello ellos lo los las su sus esso essa loro ele ela eles",
 )
+/** Words that join two questions, and words that begin one. */
+const joining = set("and or also und oder sowie et ou y o e ed")
+const asking = set(
+  "how what when where which who whose why can could do does did is are may must should will " +
+    "wie was wann wo wohin welche welcher welches wer warum weshalb wieso kann können darf muss gibt " +
+    "comment que quand où quel quelle quels quelles qui pourquoi combien puis peut est-ce " +
+    "cómo qué cuándo dónde cuál cuáles quién cuánto cuánta cuántos cuántas puedo puede hay " +
+    "come cosa quando dove quale quali chi perché quanto quanta quanti posso può " +
+    "como quais qual onde quem porque quantos quantas pode",
+)
+/** The questions of one text that are searched for by themselves. More are parts of the last one. */
+const maxParts = 3
+
+/**
+ * The questions that a text has: "How do I pay, and how long does it take?" has two. A part without a word to search
+ * for stays with the one before it.
+ */
+export const partsOf = (question: string): ReadonlyArray<string> => {
+  const words = question.slice(0, maxCharacters).split(/\s+/)
+  const parts: Array<string> = []
+  let part: Array<string> = []
+  const end = () => {
+    const text = part.join(" ")
+    if (text === "") return
+    const hasWords = meaningOf(text).words.length > 0
+    if (parts.length > 0 && (!hasWords || parts.length >= maxParts)) parts[parts.length - 1] += ` ${text}`
+    else parts.push(text)
+    part = []
+  }
+  for (const [at, word] of words.entries()) {
+    const next = words[at + 1]?.toLowerCase() ?? ""
+    const isJoin = joining.has(word.toLowerCase()) && asking.has(next)
+    if (isJoin) end()
+    else part.push(word)
+    if (word.endsWith("?")) end()
+  }
+  end()
+  return parts
+}
+
 const isMeaningful = (language: Language) => (word: string) =>
   !isStopWord(word, language) && !isStopWord(word, "english") && !isSmallTalk(word)
 

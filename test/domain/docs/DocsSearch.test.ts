@@ -3,6 +3,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { passagesOf } from "#src/domain/docs/DocsPassages.ts"
 import * as DocsSearch from "#src/domain/docs/DocsSearch.ts"
+import { partsOf } from "#src/domain/docs/docsWords.ts"
 import { docs, docsPages, manyPages } from "../../support/docs.ts"
 
 /** Questions of readers, the page with the answer, and words of its passage. */
@@ -263,5 +264,44 @@ describe("passages", () => {
     }
     const ordinary = cost("# A heading\n\nSome words of a sentence.\n\n".repeat(25_000))
     for (const markdown of hostile) expect(cost(markdown), markdown.slice(0, 20)).toBeLessThan(20 * ordinary)
+  })
+})
+
+describe("a question of several parts", () => {
+  const billing = DocsSearch.make([
+    {
+      slug: "invoices",
+      markdown:
+        "# Pay by invoice\n\nOpen Billing and choose Invoice.\n\n## Due dates\n\nAn invoice is due after 30 days.",
+    },
+    { slug: "refunds", markdown: "# Refunds\n\nA refund takes five to ten days, and goes to the card that paid." },
+    { slug: "cards", markdown: "# Pay by card\n\nWe accept cards of three networks." },
+    { slug: "start", markdown: "# Start\n\nCreate an account, and invite your team." },
+  ])
+  const slugs = (question: string) => billing.search(question, { limit: 3 }).map(({ slug }) => slug)
+
+  it("finds the passages of each part", () => {
+    for (const question of [
+      "How do I pay by invoice, and how long do refunds take?",
+      "How do I pay by invoice? How long do refunds take?",
+      "how long do refunds take and can i pay by invoice",
+    ]) {
+      expect(slugs(question), question).toEqual(expect.arrayContaining(["invoices", "refunds"]))
+    }
+  })
+
+  it("finds the part that the documentation has, when it lacks the other", () => {
+    expect(slugs("How long do refunds take, and where do penguins live?")).toContain("refunds")
+    expect(slugs("Where do penguins live, and what do they eat?")).toEqual([])
+  })
+
+  it("reads what a part refers to in the part before it", () => {
+    expect(slugs("How do I pay by invoice, and when is it due?")).toContain("invoices")
+  })
+
+  it("a question with and in it stays one question", () => {
+    expect(partsOf("What is the difference between org keys and project keys?")).toHaveLength(1)
+    expect(partsOf("¿Cómo pago y cuándo llega la factura?")).toEqual(["¿Cómo pago", "cuándo llega la factura?"])
+    expect(partsOf(`${"and how ".repeat(400)}?`).length).toBeLessThanOrEqual(3)
   })
 })
