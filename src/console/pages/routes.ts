@@ -61,7 +61,7 @@ const tenantRoutes: ReadonlyArray<Route> = [
   },
   {
     path: "/orgs/:orgId/chat",
-    needs: ["jobs.list"],
+    needs: ["chat.answer"],
     nav: { section: "chat", label: "Playground", icon: "chat" },
     page: () => import("./chat/ChatPage.tsx"),
   },

@@ -1,5 +1,5 @@
 import { Context, Schema } from "effect"
-import { atMost, Text } from "../Schemas.ts"
+import { atMost, Id, Text } from "../Schemas.ts"
 import { urlFault } from "../webhooks/ReceiverUrl.ts"
 
 /** The limits of one chat. */
@@ -109,6 +109,13 @@ export const ChatRequest = Schema.Struct({
           "The URLs of skills for the model: markdown files with name and description in their front matter.",
         examples: [["https://docs.example.com/skills/deploy.md"]],
       }),
+  ),
+  projectId: Schema.optionalKey(
+    Id.annotate({
+      description:
+        "The project whose stored documentation is asked, for a session of the console. A project key has its own, and this " +
+        "field changes nothing.",
+    }),
   ),
   pageSlug: Schema.optionalKey(
     Text.check(atMost(512)).annotate({

@@ -4,6 +4,7 @@ import {
   faultPlace,
   Forbidden,
   InvalidRequest,
+  type NotFound,
   type TooManyRequests,
   Unauthorized,
   type Unavailable,
@@ -21,6 +22,7 @@ import { LanguageModel } from "./LanguageModel.ts"
 import type { DocsRecord } from "./ProjectDocs.ts"
 import { StoredDocs } from "./StoredDocs.ts"
 import { chatTools } from "./chatTools.ts"
+import { parseQuestion } from "./docsWords.ts"
 import { sourcePart, UnverifiedSentences, verifyAnswer } from "./verifyAnswer.ts"
 
 /** The responses of the model in one chat, including tool calls. */
@@ -39,9 +41,15 @@ const toErrorPart = (cause: Cause.Cause<never>): Stream.Stream<AnswerPart> =>
         }),
       )
 
-/** Fails for a caller that may not chat. A project key may, and in open mode also anyone without a credential. */
-const mayChat = CurrentPrincipal.use(({ principal, open }): Effect.Effect<Principal, Unauthorized | Forbidden> => {
+/**
+ * Fails for a caller that may not chat. A project key may, a person who is signed in to the console, and in open mode
+ * anyone without a credential.
+ */
+const mayChat = CurrentPrincipal.use((caller): Effect.Effect<Principal, Unauthorized | Forbidden> => {
+  const { principal, open } = caller
+  const isManager = principal._tag === "Administrator" || principal._tag === "OrgKey"
   if (principal._tag === "ProjectKey" || (principal._tag === "Anonymous" && open)) return Effect.succeed(principal)
+  if (isManager && caller.session !== undefined) return Effect.succeed(principal)
   return principal._tag === "Anonymous"
     ? Effect.fail(new Unauthorized({ error: "A chat needs a project key: Authorization: Bearer <key>." }))
     : Effect.fail(new Forbidden({ error: "A chat needs a project key." }))
@@ -91,7 +99,7 @@ export class Chats extends Context.Service<
       address: string,
     ) => Effect.Effect<
       Stream.Stream<AnswerPart>,
-      Unauthorized | Forbidden | InvalidRequest | TooManyRequests | UnprocessableContent | Unavailable,
+      Unauthorized | Forbidden | NotFound | InvalidRequest | TooManyRequests | UnprocessableContent | Unavailable,
       CurrentPrincipal | Scope.Scope
     >
   }
@@ -101,7 +109,7 @@ export class Chats extends Context.Service<
     Effect.gen(function* () {
       const model = yield* LanguageModel
       const limits = yield* ChatRateLimits
-      const { ofProject } = yield* StoredDocs
+      const { ofManaged, ofProject } = yield* StoredDocs
       const openDocs = yield* makeChatDocs
       const unverified = yield* UnverifiedSentences
       const questions = yield* DocsQuestions
@@ -120,10 +128,15 @@ export class Chats extends Context.Service<
         return keptAnswer(parts, asked.id, (found) => questions.keep({ ...asked, found }))
       })
 
-      /** The stored documentation of the caller's project. A chat with documentation of its own does not need it. */
-      const storedOf = (principal: Principal, { docsPages, docsZipUrl }: ChatRequest) => {
-        if (principal._tag !== "ProjectKey") return Effect.undefined
+      /**
+       * The stored documentation of the caller's project, or of the one that a manager names. A chat with documentation
+       * of its own does not need it.
+       */
+      const storedOf = (principal: Principal, { docsPages, docsZipUrl, projectId }: ChatRequest) => {
         const isNeeded = docsPages === undefined && docsZipUrl === undefined
+        if (principal._tag !== "ProjectKey") {
+          return isNeeded && projectId !== undefined ? ofManaged(projectId) : Effect.undefined
+        }
         const found = ofProject(principal)
         return isNeeded ? found : Effect.catchTag(found, "Unavailable", () => Effect.undefined)
       }
@@ -137,9 +150,11 @@ export class Chats extends Context.Service<
         const owner = orgId ?? limitKeyOf(principal, address)
         const { docs, docsUrl, skills } = yield* openDocs(request, { orgId, owner, stored })
         const { pageSlug } = request
+        // What a manager tries is no question of a reader.
+        const kept = principal._tag === "ProjectKey" ? stored : undefined
         const asked = { docs, question, docsUrl, pageSlug, before: questionsBefore(request) }
         if (model.answer === undefined) {
-          return yield* keeping(stored, question, Stream.fromIterable(yield* embeddedAnswer(asked)))
+          return yield* keeping(kept, question, Stream.fromIterable(yield* embeddedAnswer(asked)))
         }
         const said = model.answer({
           instructions: chatPrompt({ hasDocs: docs !== undefined, pageSlug, skills }),
@@ -154,7 +169,7 @@ export class Chats extends Context.Service<
             : identity,
           Stream.catchCause(toErrorPart),
         )
-        return yield* keeping(stored, question, answered)
+        return yield* keeping(kept, question, answered)
       })
 
       return Chats.of({ answer })
@@ -328,7 +343,8 @@ const noAnswer = "The language model has written no answer"
 /** The first paragraph of an answer that quotes passages. */
 const openings = {
   noDocs: (why: string) => `${why}, and no documentation was given, so there is nothing to answer from.`,
-  noMatch: (why: string) => `${why}, and nothing in the documentation matches the question.`,
+  noMatch: (why: string, searched: string) =>
+    `${why}, and nothing in the documentation matches the question.${searched === "" ? "" : `\n\n${searched}`}`,
   found: (why: string) => `${why}. This is what the documentation says, word for word:`,
 }
 
@@ -348,12 +364,34 @@ const quote = (passage: Passage, docsUrl: string | undefined) =>
       .map((line) => `> ${line}`),
   ].join("\n")
 
+/** The words whose absence is looked up by themselves, when nothing was found. */
+const maxExplained = 5
+
+/** What was searched for, and which of it no page has, in sentences. */
+const whyNothing = Effect.fnUntraced(function* (docs: SearchableDocs, question: string) {
+  const { names, words } = parseQuestion(question)
+  const searched = [...new Set([...names, ...words])].slice(0, maxExplained)
+  if (searched.length === 0) return ""
+  const isThere = yield* Effect.forEach(searched, (word) =>
+    Effect.map(docs.search(word, { limit: 1 }), (found) => found.length > 0),
+  )
+  const listed = (some: ReadonlyArray<string>) => some.map((word) => `\`${word}\``).join(", ")
+  const absent = searched.filter((_, at) => !isThere[at])
+  const reason = absent.length === 0 ? "No page has enough of these words together." : `No page has ${listed(absent)}.`
+  return `Searched for ${listed(searched)}. ${reason}`
+})
+
 /** The text of an answer that quotes the best passages with their slugs, and a source for each page. */
 const quotes = Effect.fnUntraced(function* (why: string, asked: EmbeddedQuestion) {
   const { docs, question, docsUrl, ...options } = asked
   const passages = docs === undefined ? [] : yield* docs.search(question, { ...options, limit: maxQuotedPassages })
-  const opening = docs === undefined ? openings.noDocs : passages.length === 0 ? openings.noMatch : openings.found
-  const paragraphs = [opening(why), ...passages.map((passage) => quote(passage, docsUrl))]
+  const opening =
+    docs === undefined
+      ? openings.noDocs(why)
+      : passages.length === 0
+        ? openings.noMatch(why, yield* whyNothing(docs, question))
+        : openings.found(why)
+  const paragraphs = [opening, ...passages.map((passage) => quote(passage, docsUrl))]
   const id = "answer"
   const sources = passages.filter(({ slug }, at) => passages.findIndex((other) => other.slug === slug) === at)
   return [

@@ -36,6 +36,8 @@ export class StoredDocs extends Context.Service<
 
     /** The documentation of the project of a key; `undefined` when it has none. */
     readonly ofProject: (docs: DocsOf) => Effect.Effect<DocsRecord | undefined, Unavailable>
+    /** The documentation of a project that the current principal manages. */
+    readonly ofManaged: (projectId: string) => Effect.Effect<DocsRecord, NotFound | Refused, CurrentPrincipal>
     /** What a chat searches; `undefined` while nothing is stored. */
     readonly sourceOf: (docs: DocsRecord) => DocsSource | undefined
     /**
@@ -76,6 +78,9 @@ export class StoredDocs extends Context.Service<
 
       const ofProject = ({ orgId, projectId }: DocsOf) =>
         repository.find(OrgScope.OneOrg({ orgId }), projectId).pipe(Effect.catchTag("NotFound", () => Effect.undefined))
+
+      const ofManaged = (projectId: string) =>
+        Effect.flatMap(managedScope, (scope) => repository.find(scope, projectId))
 
       const pagesOf = (docs: DocsOf, edition: string): Stream.Stream<ReadonlyArray<Page>, Unavailable> =>
         Stream.paginate(undefined as string | undefined, (after) =>
@@ -121,7 +126,7 @@ export class StoredDocs extends Context.Service<
 
       const list = Effect.fn("StoredDocs.list")((docs: ReadableDocs) => repository.listPages(docs, docs.edition))
 
-      return StoredDocs.of({ get, put, remove, ofProject, sourceOf, read, list })
+      return StoredDocs.of({ get, put, remove, ofManaged, ofProject, sourceOf, read, list })
     }),
   )
 }

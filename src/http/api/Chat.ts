@@ -33,7 +33,7 @@ export class ChatGroup extends HttpApiGroup.make("chat")
     HttpApiEndpoint.post("answer", "/api/svc/chat", {
       payload: ChatRequest,
       success: UiMessageStream,
-      error: [Forbidden, UnprocessableContent, TooManyRequestsWithRetryAfter],
+      error: [Forbidden, NotFound, UnprocessableContent, TooManyRequestsWithRetryAfter],
     })
       .middleware(ChatBodies)
       .middleware(Authorization)

@@ -130,9 +130,10 @@ export const access = {
   ),
   chat: describe(
     "credential",
-    ["projectKey"],
-    "A project key, in both modes; an org key is a 403. Open mode: also anyone without a credential. Rate limit: 120 " +
-      "a minute for each key, 60 for each client address without one.",
+    ["administrator", "orgKey", "projectKey"],
+    "A project key, in both modes; an org key is a 403. A session of the console: also that of an org key or the " +
+      "administrator. Open mode: also anyone without a credential. Rate limit: 120 a minute for each key, 60 for each client " +
+      "address without one.",
     ["apiKey", "apiKeyHeader", "session"],
   ),
   feedback: describe("credential", ["projectKey"], "A project key, in both modes. Rate limit: that of chats.", [

@@ -148,8 +148,10 @@ describe("the answer without a model", () => {
   it.effect("invents nothing when no passage fits", () =>
     Effect.gen(function* () {
       expect(yield* text(ask("How do I rotate a key?"))).toMatch(/^No language model .* no documentation was given/)
-      const noMatch = /^No language model .* nothing in the documentation matches the question\.$/
-      expect(yield* text({ ...ask("xyzzyplugh?"), docsPages })).toMatch(noMatch)
+      const noMatch = /^No language model .* nothing in the documentation matches the question\.\n\nSearched for /
+      const nothing = yield* text({ ...ask("xyzzyplugh?"), docsPages })
+      expect(nothing).toMatch(noMatch)
+      expect(nothing).toMatch(/Searched for `xyzzyplugh`\. No page has `xyzzyplugh`\.$/)
       expect(yield* text({ ...ask("key"), docsPages: { empty: "" } })).toMatch(noMatch)
     }).pipe(Effect.provide(chats())),
   )

@@ -1,13 +1,16 @@
-import { useRef, useState } from "preact/hooks"
+import { useEffect, useRef, useState } from "preact/hooks"
+import { useData } from "../../client/queries.ts"
 import { useMay, useSession } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { Code } from "../../components/Code.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { Field, Form, Input, TextArea, useAction } from "../../components/Form.tsx"
+import { Field, Form, Input, Select, TextArea, useAction } from "../../components/Form.tsx"
+import { Markdown } from "../../components/Markdown.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Segments } from "../../components/Tabs.tsx"
 import { counted } from "../../components/numbers.ts"
+import { useOrg } from "../../navigation/org.ts"
 import { useSearch } from "../../navigation/router.tsx"
 import { ask, type ChatAnswer, type Message, pagesOf, type Question } from "./chat.ts"
 
@@ -41,7 +44,7 @@ const useChat = () => {
   const [turns, setTurns] = useState<ReadonlyArray<Turn>>([])
   const { error, isRunning, run } = useAction()
   const controller = useRef<AbortController>(undefined)
-  const send = (question: string, asked: Pick<Question, "docsPages" | "docsZipUrl" | "key">) =>
+  const send = (question: string, asked: Pick<Question, "docsPages" | "docsZipUrl" | "projectId">) =>
     run(async () => {
       controller.current = new AbortController()
       setTurns([...turns, { question, answer: undefined }])
@@ -74,19 +77,43 @@ const NoTurns = ({ isStored }: { readonly isStored: boolean }) => (
 
 interface PagesProps {
   readonly isStored: boolean
+  readonly project: string | undefined
+  readonly setProject: (id: string) => void
   readonly docs: string
   readonly setDocs: (docs: string) => void
   readonly zip: string
   readonly setZip: (zip: string) => void
 }
 
+/** The projects of the org, to ask the pages of one. */
+const ChooseProject = ({ project, setProject }: Pick<PagesProps, "project" | "setProject">) => {
+  const orgId = useOrg()
+  const { data, error, refetch } = useData("projects.list", { orgId, limit: 100 })
+  const projects = data?.projects ?? []
+  useEffect(() => {
+    if (project === undefined && projects[0] !== undefined) setProject(projects[0].projectId)
+  }, [data])
+  if (error !== null) return <ErrorBox error={error} onRetry={refetch} />
+  if (data !== undefined && projects.length === 0) return <p>This org has no project yet, and so no stored pages.</p>
+  return (
+    <Field label="Project" hint="What you ask here is not among the questions of its readers.">
+      <Select
+        value={project ?? ""}
+        onInput={setProject}
+        options={projects.map(({ name, projectId }) => ({ value: projectId, label: name }))}
+      />
+    </Field>
+  )
+}
+
 /** What is asked: pages of the reader's own, or those that are stored with a project. */
-const Pages = ({ docs, isStored, setDocs, setZip, zip }: PagesProps) =>
-  isStored ? (
-    <p>
-      The pages that are stored with the project of the key answer, as on your site. Questions are kept if the project
-      keeps them.
-    </p>
+const Pages = ({ docs, isStored, project, setDocs, setProject, setZip, zip }: PagesProps) => {
+  const may = useMay()
+  return isStored ? (
+    <>
+      <p>The pages that are stored with a project answer, as on your site.</p>
+      {may("projects.list") && <ChooseProject project={project} setProject={setProject} />}
+    </>
   ) : (
     <>
       <Field label="Markdown" hint="Each page begins with a line: --- and its slug.">
@@ -103,6 +130,7 @@ const Pages = ({ docs, isStored, setDocs, setZip, zip }: PagesProps) =>
       </Field>
     </>
   )
+}
 
 const kinds = [
   { value: "own", label: "Your own" },
@@ -111,22 +139,22 @@ const kinds = [
 
 /** A playground for the chat over documentation: pages, questions, and what was found and quoted. */
 export default () => {
-  const may = useMay()
   const { me } = useSession()
   const [kind, setKind] = useSearch("pages")
+  const [project, setProject] = useSearch("project")
   const isStored = kind === "stored"
-  // Stored documentation belongs to a project: in open mode, too, its key says which.
-  const needsKey = isStored ? me.principal !== "projectKey" : !may("chat.answer")
+  const isReady = !isStored || project !== undefined || me.principal === "projectKey"
   const [docs, setDocs] = useState(examplePages)
   const [zip, setZip] = useState("")
-  // In the memory of this page only.
-  const [key, setKey] = useState("")
   const [question, setQuestion] = useState("")
   const { clear, error, isRunning, send, turns } = useChat()
   const pages = pagesOf(docs)
   const asked = {
-    key: needsKey ? key.trim() : undefined,
-    ...(isStored ? {} : { docsPages: pages, ...(zip.trim() === "" ? {} : { docsZipUrl: zip.trim() }) }),
+    ...(isStored
+      ? project === undefined
+        ? {}
+        : { projectId: project }
+      : { docsPages: pages, ...(zip.trim() === "" ? {} : { docsZipUrl: zip.trim() }) }),
   }
   return (
     <Page
@@ -149,15 +177,15 @@ export default () => {
             </>
           }
         >
-          <Pages isStored={isStored} docs={docs} setDocs={setDocs} zip={zip} setZip={setZip} />
-          {needsKey && (
-            <Field
-              label="Project key"
-              hint={`${isStored ? "A key of the project whose pages are asked" : "The chat needs the key of a project"}. This page keeps it in its memory until you leave.`}
-            >
-              <Input type="password" value={key} onInput={setKey} placeholder="svc_…" autocomplete="off" />
-            </Field>
-          )}
+          <Pages
+            isStored={isStored}
+            project={project}
+            setProject={setProject}
+            docs={docs}
+            setDocs={setDocs}
+            zip={zip}
+            setZip={setZip}
+          />
         </Card>
         <Card title="Chat">
           <div class="turns" aria-live="polite">
@@ -172,7 +200,7 @@ export default () => {
           <ErrorBox error={error} />
           <Form
             submit="Ask"
-            isReady={question.trim() !== "" && !isRunning && (!needsKey || key.trim() !== "")}
+            isReady={question.trim() !== "" && !isRunning && isReady}
             onSubmit={async () => {
               setQuestion("")
               await send(question.trim(), asked)
@@ -188,15 +216,19 @@ export default () => {
   )
 }
 
+/** Whether an answer has a quotation already, as it does without a model. */
+const isIn = (text: string, quotation: string) => text.includes(quotation.split("\n", 1)[0]!.slice(0, 80))
+
 /** An answer, with what was found and quoted. */
 export const Answer = ({ answer }: { readonly answer: ChatAnswer }) => (
   <div class="stack">
-    {answer.text.trim() !== "" && <p class="answer">{answer.text.trim()}</p>}
+    {answer.text.trim() !== "" && <Markdown text={answer.text.trim()} />}
     {answer.error !== undefined && <ErrorBox error={new Error(answer.error)} />}
     {answer.tools.map(({ id, input, name, output }) => (
       <details key={id}>
         <summary>
-          Used {name} with {JSON.stringify(input).slice(0, 80)}
+          {name === "search_docs" ? "Searched" : `Used ${name} with`} {JSON.stringify(input).slice(0, 80)}
+          {Array.isArray(output) && output.length === 0 && ": nothing found"}
         </summary>
         <Code title="Found" text={typeof output === "string" ? output : JSON.stringify(output ?? null, null, 2)} />
       </details>
@@ -211,7 +243,7 @@ export const Answer = ({ answer }: { readonly answer: ChatAnswer }) => (
                 <Badge isPlain>{place}</Badge>
                 <span>{title}</span>
               </div>
-              {quotation !== undefined && <blockquote>{quotation}</blockquote>}
+              {quotation !== undefined && !isIn(answer.text, quotation) && <blockquote>{quotation}</blockquote>}
             </li>
           ))}
         </ul>

@@ -94,30 +94,28 @@ export interface Message {
 
 export interface Question {
   readonly messages: ReadonlyArray<Message>
-  /** Absent: the stored documentation of the key's project is asked. */
+  /** Absent: the stored documentation of a project is asked. */
   readonly docsPages?: Readonly<Record<string, string>>
   readonly docsZipUrl?: string
-  /** A project key; undefined: the session of the reader. */
-  readonly key: string | undefined
+  /** Whose stored documentation is asked, when the reader is not of one project. */
+  readonly projectId?: string
   readonly csrfToken: string | null
   readonly signal: AbortSignal
 }
 
 /** Asks a question. Calls `onAnswer` with the answer so far, as it grows. */
 export const ask = async (
-  { csrfToken, docsPages, docsZipUrl, key, messages, signal }: Question,
+  { csrfToken, docsPages, docsZipUrl, messages, projectId, signal }: Question,
   onAnswer: (answer: ChatAnswer) => void,
 ) => {
   const answer = await globalThis.fetch("/api/svc/chat", {
     method: "POST",
-    // With a key, not as the reader of the console.
-    credentials: key === undefined ? "same-origin" : "omit",
+    credentials: "same-origin",
     headers: {
       "content-type": "application/json",
-      ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
-      ...(key === undefined && csrfToken !== null ? { "x-csrf-token": csrfToken } : {}),
+      ...(csrfToken === null ? {} : { "x-csrf-token": csrfToken }),
     },
-    body: JSON.stringify({ messages, docsPages, docsZipUrl }),
+    body: JSON.stringify({ messages, docsPages, docsZipUrl, projectId }),
     signal,
   })
   if (!answer.ok || answer.body === null) {
