@@ -13,6 +13,9 @@ const limits = [
   ...["LIMIT_PENDING_DELIVERIES", "LIMIT_WAITING_CLAIMS", "LIMIT_STORED_BYTES"],
 ].map((name) => named(name, "README docs/limits"))
 
+/** A question of two parts, judged by the pages of each. */
+const both = (ask: string, ...pages: ReadonlyArray<string>) => pages.map((one) => words(ask, one))
+
 /** About Gatehouse's own documentation. */
 export const gatehouse: ReadonlyArray<Question> = [
   ...variables,
@@ -96,4 +99,8 @@ export const gatehouse: ReadonlyArray<Question> = [
   none("Tell me a joke"),
   none("Can I pay with PayPal?"),
   none("Merci beaucoup !"),
+  // Two questions in one: each has its pages.
+  ...both("How do I rotate an API key, and how long is a failed webhook retried?", "docs/keys", "docs/resending"),
+  ...both("How do I pause a schedule? And where do I see the audit log?", "docs/workers", "docs/audit"),
+  ...both("How do I verify a webhook in Go, and how do I make a portal link?", "docs/webhooks", "docs/console"),
 ]
