@@ -185,15 +185,14 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
         }).pipe(Effect.scoped),
       )
 
-      it.effect("the playground asks what is stored, with a key of the project", () =>
+      it.effect("the playground asks what is stored, with the session of the reader", () =>
         Effect.gen(function* () {
-          const { api, key, orgId, path, stored, url } = yield* makeWorld
+          const { api, key, orgId, path, projectId, stored, url } = yield* makeWorld
           yield* call("PUT", api, { docsZipUrl: url })
           yield* stored
           yield* inTab(path, async (page, at) => {
             await page.getByRole("link", { name: "Ask in the playground" }).click()
-            await page.waitForURL(at(`/orgs/${orgId}/chat?pages=stored`))
-            await page.getByLabel("Project key").fill(key)
+            await page.waitForURL(at(`/orgs/${orgId}/chat?pages=stored&project=${projectId}`))
             await page.getByLabel("Question").fill("How do I rotate a key?")
             await page.keyboard.press("Enter")
             await page.getByText("create a second one").first().waitFor()
@@ -208,7 +207,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
               await page.getByLabel("Question").fill("How do I rotate a key?")
               await page.keyboard.press("Enter")
               await page.getByText("create a second one").first().waitFor()
-              expect(await page.getByLabel("Project key").count()).toBe(0)
+              expect(await page.getByLabel("Project", { exact: true }).count()).toBe(0)
             },
             key,
           )

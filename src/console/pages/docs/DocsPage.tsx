@@ -95,7 +95,7 @@ const Content = ({ docs, project }: DocsProps) => {
           <ErrorBox error={error} />
           <StoredDocs docs={docs} project={project} />
           <div>
-            <Link class={buttonClass()} to={orgPath(project.orgId, "/chat?pages=stored")}>
+            <Link class={buttonClass()} to={orgPath(project.orgId, `/chat?pages=stored&project=${project.projectId}`)}>
               Ask in the playground
             </Link>
           </div>
