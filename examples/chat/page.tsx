@@ -2,7 +2,7 @@
 import { useChat } from "@ai-sdk/react"
 import { DefaultChatTransport } from "ai"
 import { Markdown } from "markdown-to-jsx"
-import { type FormEvent, useState } from "react"
+import { type FormEvent, useEffect, useRef, useState } from "react"
 import { createRoot } from "react-dom/client"
 
 // The slug of the page that the reader is on.
@@ -12,12 +12,21 @@ const transport = new DefaultChatTransport({ api: "/api/chat", body: { pageSlug,
 const samples = ["How do I rotate a key?", "How do I verify a webhook?", "What does this page say?"]
 
 // The text of documentation and models is never trusted as HTML.
-const markdown = { disableParsingRawHTML: true }
+// Code that is too wide scrolls, also with the keyboard.
+const markdown = {
+  disableParsingRawHTML: true,
+  overrides: { pre: { props: { tabIndex: 0, role: "region", "aria-label": "Code" } } },
+}
 
 const Chat = () => {
   const { messages, sendMessage, status, stop, error } = useChat({ transport })
   const [input, setInput] = useState("")
   const busy = status === "submitted" || status === "streaming"
+  const newest = useRef<HTMLParagraphElement>(null)
+  // The newest words stay in view above the question.
+  useEffect(() => {
+    newest.current?.scrollIntoView({ block: "nearest" })
+  }, [messages, status])
 
   const ask = (text: string) => {
     if (text.trim() === "" || busy) return
@@ -61,6 +70,9 @@ const Chat = () => {
         )
       })}
       {error && <p role="alert">{error.message}</p>}
+      <p role="status" ref={newest}>
+        {status === "submitted" ? "Searching the documentation…" : status === "streaming" ? "Writing…" : ""}
+      </p>
       <form onSubmit={submit}>
         <input
           aria-label="Question"

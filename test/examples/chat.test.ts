@@ -84,6 +84,10 @@ describe.skipIf(!hasBrowser)("the example in a browser", () => {
             expect(await page.locator(".samples button").count()).toBe(3)
             await ask("hello")
             await page.getByText("The first token").waitFor()
+            await page.getByRole("status").getByText("Writing…").waitFor()
+            // The question stays in place, however long the answer is.
+            const form = (await page.locator("form").boundingBox())!
+            expect(form.y + form.height).toBeLessThanOrEqual(page.viewportSize()!.height)
             await page.getByRole("button", { name: "Stop" }).click()
             await page.getByRole("button", { name: "Ask" }).waitFor()
           })

@@ -27,6 +27,11 @@ export const Button = ({
   </button>
 )
 
+/** Prints the page, or makes a PDF of it: what the styles for paper leave. */
+export const PrintButton = () => (
+  <Button icon="print" look="plain" aria-label="Print this page" onClick={() => globalThis.print()} />
+)
+
 const shownMillis = 1_500
 
 /** Copies a text, and says so. */
@@ -83,6 +88,7 @@ const paths = {
     "M9 5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7zM2.5 20a6.5 6.5 0 0 1 13 0M16 5.5a3.5 3.5 0 0 1 0 6.5M18 15a6 6 0 0 1 3.5 5",
   play: "M7 4.5 19 12 7 19.5v-15z",
   plus: "M12 5v14M5 12h14",
+  print: "M7 8V3h10v5M7 17H4V8h16v9h-3M7 14h10v7H7v-7z",
   repeat: "M4 11V9a3 3 0 0 1 3-3h11M15 3l3 3-3 3M20 13v2a3 3 0 0 1-3 3H6M9 21l-3-3 3-3",
   search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5",
   send: "M21 3 10 14M21 3l-7 18-4-7-7-4 18-7z",

@@ -2,7 +2,7 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
-import { Button, buttonClass, Copyable } from "../../components/Button.tsx"
+import { Button, buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { useAction } from "../../components/Form.tsx"
@@ -191,6 +191,7 @@ export default () => {
         delivery !== undefined && (
           <>
             <RecoverSince delivery={delivery} />
+            <PrintButton />
             {may("deliveries.retry") && <Resend id={id} onDone={() => setChosen(undefined)} />}
           </>
         )

@@ -2,7 +2,7 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
-import { Copyable } from "../../components/Button.tsx"
+import { Copyable, PrintButton } from "../../components/Button.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
@@ -46,7 +46,12 @@ export default () => {
       title={data?.name ?? "Org"}
       state={may("webhooks.list") && <Deactivated orgId={orgId} />}
       intro={<Copyable text={orgId} label="Copy the id of the org" />}
-      actions={<Segments label="Range" value={every} options={ranges} onChange={setEvery} />}
+      actions={
+        <>
+          <Segments label="Range" value={every} options={ranges} onChange={setEvery} />
+          <PrintButton />
+        </>
+      }
     >
       {may("deliveries.causes") && <Causes />}
       <Activity every={every} orgId={orgId} />
