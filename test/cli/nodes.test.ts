@@ -48,7 +48,7 @@ it.live("doctor checks nodes, and reencrypt reaches their secrets", () =>
     expect(out).toMatch(/ok {4}connections {4}east: 1 processes open up to 12 connections, of \d+ that it allows/)
     yield* sql`
       INSERT INTO replicas (id, started_at, seen_at) SELECT n::text, now(), now() FROM generate_series(1, 60) AS n`
-    expect((yield* runCli(["doctor"], { env })).out).toContain("set its max_connections to 671 and some for yourself")
+    expect((yield* runCli(["doctor"], { env })).out).toContain("set its max_connections to 732 and some for yourself")
     expect(out).toContain("on east, 1 of 1 stored secrets cannot be decrypted")
     const reencrypted = yield* runCli(["secrets", "reencrypt"], { env })
     expect(reencrypted.err).toContain("cannot be decrypted with the keys of ENCRYPTION_KEY: w")
