@@ -41,6 +41,28 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
       }).pipe(Effect.scoped),
     )
 
+    it.effect("prints as the page alone, in light, with the whole payload", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        yield* world.endpoint()
+        yield* world.publish("invoice.paid", { lines: Array.from({ length: 200 }, (_, n) => `line ${n}`) })
+        yield* world.receiver.arrived(1)
+        const { page } = yield* signedInTab(world.path("/deliveries"))
+        yield* Effect.promise(async () => {
+          await page.locator("tbody a.main").first().click()
+          await page.getByText("line 199").first().waitFor()
+          await page.emulateMedia({ media: "print", colorScheme: "dark" })
+          expect(await page.locator(".sidebar, .topbar, main .button").locator("visible=true").count()).toBe(0)
+          const pre = page.locator("pre", { hasText: "line 199" }).first()
+          const hidden = (one: { scrollHeight: number; clientHeight: number }) => one.scrollHeight - one.clientHeight
+          expect(await pre.evaluate(hidden)).toBeLessThanOrEqual(1)
+          expect(await page.evaluate("getComputedStyle(document.querySelector('h1')).color")).toBe("rgb(22, 32, 43)")
+          await page.emulateMedia({ media: "screen", colorScheme: "light" })
+          await page.getByRole("button", { name: "Print this page" }).waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
     it.effect("new rows do not move a list that somebody reads, and only its newest page is read again", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld
