@@ -88,7 +88,7 @@ const makePast = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, urls: Re
     UPDATE deliveries d SET created_at = e.created_at, updated_at = e.created_at,
       attempt_started_at = e.created_at + interval '90 ms' FROM events e WHERE e.id = d.event_id`
   yield* sql`
-    UPDATE jobs j SET finished_at = e.created_at, updated_at = e.created_at, created_at = e.created_at - interval '94 seconds'
+    UPDATE finished_jobs j SET finished_at = e.created_at, created_at = e.created_at - interval '94 seconds'
     FROM events e WHERE e.job_id = j.id`
   yield* sql`
     UPDATE webhook_endpoints SET created_at = now() - interval '40 days', updated_at = now() - interval '3 days',
