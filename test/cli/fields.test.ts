@@ -100,6 +100,8 @@ const withoutCommand = [
   "webhooks.rotatePublicKey",
   "events.get",
   "events.publishBatch",
+  "jobs.createBatch",
+  "jobs.completeBatch",
   "portal.link",
 ]
 

@@ -1,6 +1,6 @@
-import { DateTime, Effect, Layer } from "effect"
+import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
+import type { NewJob, ReportOutcome } from "#src/domain/jobs/JobRepository.ts"
 import { jobNotFound, JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { attemptBit, decide, refusedHeartbeat, statusAfter } from "#src/domain/jobs/JobEnd.ts"
 import { graceBytes } from "#src/domain/orgs/StoredBytes.ts"
@@ -65,21 +65,63 @@ export const layer = Layer.effect(
       row.status === "running" &&
       row.lease_expires_at !== null &&
       DateTime.isLessThanOrEqualTo(row.lease_expires_at, now)
+    const report: JobRepository["Service"]["report"] = Effect.fnUntraced(function* (
+      { orgId, jobId, endId, nonce, now },
+      report,
+    ) {
+      const stored = yield* find(orgId, jobId)
+      const { row } = stored
+      const decision = yield* Effect.fromResult(decide({ ...row, ...stored }, report, now))
+      const changed = { status: statusAfter(decision), hasSweep: false }
+      if (decision._tag === "Unchanged") return changed
+      const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
+      if (decision._tag === "Cancel") {
+        change(stored, { ...ended, status: "canceled", finished_at: now }, { delayed: false })
+        return changed
+      }
+      const { error, mapped_stack, result, status } = decision.outcome
+      const texts = rowBytes("job", [error], [result, mapped_stack]) - rowBytes("job", [row.error], [row.mapped_stack])
+      if (texts > graceBytes) yield* needRoom(world, "storedBytes", orgId, texts)
+      const outcome = { result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
+      if (decision._tag === "Retry") {
+        const retriedAttempts = stored.retriedAttempts | attemptBit(row.attempt)
+        const queued = { ...ended, ...outcome, status: "queued" as const, run_at: decision.runAt }
+        change(stored, queued, { delayed: true, retriedAttempts })
+        return changed
+      }
+      change(
+        stored,
+        { ...ended, ...outcome, status, finished_at: now },
+        { delayed: false, finishedAttempt: decision.by },
+      )
+      yield* writeEvent(world, random, stored, { ...outcome, status }, { endId, nonce, now })
+      return changed
+    })
     return JobRepository.of({
-      insert: (job) =>
+      insert: (all) =>
         Effect.gen(function* () {
-          yield* world.needOrg(job.orgId)
-          const earlier = [...jobs.values()].find(
-            (other) =>
-              other.orgId === job.orgId && other.idempotencyKey !== null && other.idempotencyKey === job.idempotencyKey,
+          const before = new Map(jobs)
+          const insertOne = Effect.fnUntraced(function* (job: NewJob) {
+            yield* world.needOrg(job.orgId)
+            const earlier = [...jobs.values()].find(
+              (other) =>
+                other.orgId === job.orgId &&
+                other.idempotencyKey !== null &&
+                other.idempotencyKey === job.idempotencyKey,
+            )
+            if (earlier !== undefined) return earlier.row.job_id
+            if (jobs.has(job.jobId)) throw new Error("The id is taken")
+            yield* needRoom(world, "unfinishedJobs", job.orgId)
+            const stored = storedJob(job)
+            yield* needRoom(world, "storedBytes", job.orgId, jobBytes(stored))
+            jobs.set(job.jobId, stored)
+            return job.jobId
+          })
+          return yield* Effect.tapError(Effect.forEach(all, insertOne), () =>
+            Effect.sync(() => {
+              for (const id of [...jobs.keys()]) if (!before.has(id)) jobs.delete(id)
+            }),
           )
-          if (earlier !== undefined) return earlier.row.job_id
-          if (jobs.has(job.jobId)) throw new Error("The id is taken")
-          yield* needRoom(world, "unfinishedJobs", job.orgId)
-          const stored = storedJob(job)
-          yield* needRoom(world, "storedBytes", job.orgId, jobBytes(stored))
-          jobs.set(job.jobId, stored)
-          return job.jobId
         }),
 
       claim: (orgId, { workflows, limit, now, leaseUntil }) =>
@@ -128,36 +170,17 @@ export const layer = Layer.effect(
           return Effect.void
         }),
 
-      report: Effect.fnUntraced(function* ({ orgId, jobId, endId, nonce, now }, report) {
-        const stored = yield* find(orgId, jobId)
-        const { row } = stored
-        const decision = yield* Effect.fromResult(decide({ ...row, ...stored }, report, now))
-        const changed = { status: statusAfter(decision), hasSweep: false }
-        if (decision._tag === "Unchanged") return changed
-        const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
-        if (decision._tag === "Cancel") {
-          change(stored, { ...ended, status: "canceled", finished_at: now }, { delayed: false })
-          return changed
-        }
-        const { error, mapped_stack, result, status } = decision.outcome
-        const texts =
-          rowBytes("job", [error], [result, mapped_stack]) - rowBytes("job", [row.error], [row.mapped_stack])
-        if (texts > graceBytes) yield* needRoom(world, "storedBytes", orgId, texts)
-        const outcome = { result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
-        if (decision._tag === "Retry") {
-          const retriedAttempts = stored.retriedAttempts | attemptBit(row.attempt)
-          const queued = { ...ended, ...outcome, status: "queued" as const, run_at: decision.runAt }
-          change(stored, queued, { delayed: true, retriedAttempts })
-          return changed
-        }
-        change(
-          stored,
-          { ...ended, ...outcome, status, finished_at: now },
-          { delayed: false, finishedAttempt: decision.by },
-        )
-        yield* writeEvent(world, random, stored, { ...outcome, status }, { endId, nonce, now })
-        return changed
-      }),
+      report,
+      reportAll: (_, reports) =>
+        Effect.forEach(reports, ({ end, report: reported }) => Effect.result(report(end, reported))).pipe(
+          Effect.flatMap((all) =>
+            Effect.forEach(all, (outcome) =>
+              Result.isFailure(outcome) && outcome.failure._tag === "Unavailable"
+                ? Effect.fail(outcome.failure)
+                : Effect.succeed(outcome as ReportOutcome),
+            ),
+          ),
+        ),
 
       find: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ row }) => row),
 

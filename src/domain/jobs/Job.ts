@@ -75,6 +75,19 @@ export const CreateJob = Schema.Struct({
   }),
 }).annotate({ identifier: "CreateJob" })
 
+/** Jobs of one batch. */
+const maxBatch = 1_000
+
+const batchOf = <S extends Schema.Top>(job: S) =>
+  Schema.Array(job).check(
+    Schema.isMinLength(1, { expected: "at least 1 job" }),
+    Schema.isMaxLength(maxBatch, { expected: `at most ${maxBatch} jobs` }),
+  )
+
+export const CreateJobs = Schema.Struct({
+  jobs: batchOf(CreateJob).annotate({ description: `1 to ${maxBatch} jobs. All of them are created, or none.` }),
+}).annotate({ identifier: "CreateJobs" })
+
 const LeaseSeconds = whole(1, 3600).annotate({
   description: "How long the claim of the job is valid, in seconds. Default: 60.",
   examples: [60],
@@ -135,6 +148,19 @@ export const CompleteJob = Schema.Struct({
   attempt: Schema.optionalKey(Attempt),
   result: jsonField("What the job has made"),
 }).annotate({ identifier: "CompleteJob" })
+export const CompleteJobs = Schema.Struct({
+  jobs: batchOf(CompleteJob).annotate({ description: `1 to ${maxBatch} jobs, each with its own outcome.` }),
+}).annotate({ identifier: "CompleteJobs" })
+/** What became of one job of a batch. */
+export const CompletedJob = Schema.Struct({
+  job_id: Id,
+  success: Schema.Boolean.annotate({ description: "Whether the job is completed.", examples: [true] }),
+  message: Schema.String.annotate({ examples: ["The job is completed."] }),
+  code: Schema.optionalKey(Schema.Literals(["not_found", "conflict", "limit_reached"])).annotate({
+    description: "Why the job is not completed, as in the response of jobs/complete.",
+  }),
+}).annotate({ identifier: "CompletedJob" })
+export interface CompletedJob extends Schema.Schema.Type<typeof CompletedJob> {}
 export const FailJob = Schema.Struct({
   job_id: Id,
   attempt: Schema.optionalKey(Attempt),

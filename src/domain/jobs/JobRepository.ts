@@ -1,4 +1,4 @@
-import { Context, type DateTime, type Effect } from "effect"
+import { Context, type DateTime, type Effect, type Result } from "effect"
 import { type Conflict, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { ClaimedJob, Job, JobStatus } from "./Job.ts"
 import type { DelayedBatch, ExpiredLeases, LeaseBatch, QueuedJobs } from "./Leases.ts"
@@ -21,6 +21,9 @@ export interface JobFilter {
   readonly workflow?: string | undefined
 }
 
+/** What became of a report. */
+export type ReportOutcome = Result.Result<ReportedChange, NotFound | Conflict | LimitReached>
+
 /** A heartbeat of a running job. */
 export interface Heartbeat {
   readonly leaseUntil: DateTime.Utc
@@ -37,10 +40,11 @@ export class JobRepository extends Context.Service<
   JobRepository,
   {
     /**
-     * Inserts a job, and returns its id. An earlier job of the org with the same `idempotencyKey` is returned instead.
-     * Fails when the org has reached its limit of unfinished jobs or of stored bytes.
+     * Inserts jobs of one org, all or none of them, and returns the id of each. For a job with the `idempotencyKey` of an
+     * earlier job of the org, or of one before it in the list, the id is that of the earlier one. Fails when the org has
+     * no room for them within its limits of unfinished jobs and of stored bytes.
      */
-    readonly insert: (job: NewJob) => Effect.Effect<string, LimitReached | Unavailable>
+    readonly insert: (jobs: ReadonlyArray<NewJob>) => Effect.Effect<ReadonlyArray<string>, LimitReached | Unavailable>
     /**
      * Claims queued jobs of the org, the highest priority first, then the oldest, up to `limit` and to the bytes of a
      * page, until `leaseUntil`. Skips jobs whose time to run has not come.
@@ -79,6 +83,11 @@ export class JobRepository extends Context.Service<
       end: JobEnd,
       report: JobReport,
     ) => Effect.Effect<ReportedChange, NotFound | Conflict | LimitReached | Unavailable>
+    /** Makes reports about jobs of one org, each as `report` does by itself. Returns what became of each. */
+    readonly reportAll: (
+      orgId: string,
+      reports: ReadonlyArray<{ readonly end: JobEnd; readonly report: JobReport }>,
+    ) => Effect.Effect<ReadonlyArray<ReportOutcome>, Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
     /** Jobs of the org, newest first. */
     readonly list: (orgId: string, filter: JobFilter, page: Page) => Effect.Effect<Found<Job>, Unavailable>

@@ -1,4 +1,5 @@
-import { Context, DateTime, Deferred, Effect, Exit, FiberSet, Latch, Layer, type Scope } from "effect"
+import { Context, DateTime, Deferred, Effect, Exit, FiberSet, Latch, Layer, Result } from "effect"
+import type { Scope } from "effect"
 import { SecureRandom } from "effect/crypto"
 import {
   type Conflict,
@@ -14,9 +15,20 @@ import { Wakeups } from "../Wakeups.ts"
 import { makeNonce } from "../webhooks/Event.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
 import { makeDelayed, makeExpiry } from "./Leases.ts"
-import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
-import { completed, failed, type JobReport } from "./JobEnd.ts"
-import { type JobFilter, JobRepository } from "./JobRepository.ts"
+import type {
+  ClaimedJob,
+  ClaimJobs,
+  CompleteJob,
+  CompleteJobs,
+  CreateJob,
+  CreateJobs,
+  FailJob,
+  HeartbeatJob,
+  Job,
+  JobStatus,
+} from "./Job.ts"
+import { completed, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
+import { type JobFilter, JobRepository, type NewJob, type ReportOutcome } from "./JobRepository.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 
 const defaultLeaseSeconds = 60
@@ -73,16 +85,44 @@ const makeReport = Effect.gen(function* () {
   const random = yield* SecureRandom.SecureRandom
   const wakeups = yield* Wakeups
 
-  return Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
+  const endOf = Effect.fnUntraced(function* (orgId: string, jobId: string) {
     const [nonce, id] = [yield* makeNonce(random), yield* random.ulid]
     // The clock of the replica that made the job may be ahead: the end comes after it.
     const endId = id < jobId ? jobId.slice(0, 10) + id.slice(10) : id
-    const end = { orgId, jobId, endId, nonce, now: yield* DateTime.now }
-    const { hasSweep, status } = yield* repository.report(end, report)
-    yield* wakeups.deliveries
-    if (hasSweep) yield* wakeups.sweeps
-    return status
+    return { orgId, jobId, endId, nonce, now: yield* DateTime.now }
   })
+  const wake = Effect.fnUntraced(function* (changes: ReadonlyArray<ReportedChange>) {
+    yield* wakeups.deliveries
+    if (changes.some(({ hasSweep }) => hasSweep)) yield* wakeups.sweeps
+  })
+
+  return {
+    one: Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
+      const change = yield* repository.report(yield* endOf(orgId, jobId), report)
+      yield* wake([change])
+      return change.status
+    }),
+    /** Returns what became of each report. */
+    all: Effect.fnUntraced(function* (
+      orgId: string,
+      reports: ReadonlyArray<{ readonly jobId: string; readonly report: JobReport }>,
+    ) {
+      const ends = yield* Effect.forEach(reports, ({ jobId, report }) =>
+        Effect.map(endOf(orgId, jobId), (end) => ({ end, report })),
+      )
+      const outcomes = yield* repository.reportAll(orgId, ends)
+      yield* wake(outcomes.flatMap((outcome) => (Result.isSuccess(outcome) ? outcome.success : [])))
+      return outcomes
+    }),
+  }
+})
+
+/** The report of a worker that has completed its job. */
+const completion = ({ attempt, result = null }: typeof CompleteJob.Type): JobReport => ({
+  _tag: "Ended",
+  outcome: completed(result),
+  attempt,
+  retry: false,
 })
 
 /** The jobs of the current tenant. Its workers claim and finish them; webhooks report the outcomes. */
@@ -92,6 +132,14 @@ export class Jobs extends Context.Service<
     readonly create: (
       input: typeof CreateJob.Type,
     ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Creates jobs, all or none of them. Returns the id of each. An error names the place of its job. */
+    readonly createBatch: (
+      input: typeof CreateJobs.Type,
+    ) => Effect.Effect<
+      ReadonlyArray<string>,
+      InvalidRequest | LimitReached | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
     /**
      * Claims queued jobs, the highest priority first, then the oldest. With `wait_seconds`, waits that long for the
      * first one. Fails with `LimitReached` when too many claims of the org wait in this replica.
@@ -114,6 +162,10 @@ export class Jobs extends Context.Service<
       NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
       CurrentPrincipal
     >
+    /** Completes jobs, each as `complete` does by itself. Returns what became of each. */
+    readonly completeBatch: (
+      input: typeof CompleteJobs.Type,
+    ) => Effect.Effect<ReadonlyArray<ReportOutcome>, Unauthorized | Unavailable, CurrentPrincipal>
     /**
      * Fails a job, or queues it again. Returns its new status; `null` when nothing changes, because it was done before.
      */
@@ -152,16 +204,29 @@ export class Jobs extends Context.Service<
       const claim = yield* makeClaim
       const report = yield* makeReport
 
-      const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
+      const insert = Effect.fnUntraced(function* (
+        inputs: ReadonlyArray<typeof CreateJob.Type>,
+        fieldOf: (field: string, n: number) => string,
+      ) {
         const orgId = yield* currentTenant
-        const jobId = yield* random.ulid
-        const template = yield* templates.prepare(input, jobId)
-        const idempotencyKey = input.idempotency_key ?? null
         const now = yield* DateTime.now
-        const runAt = yield* timeToRun(input.run_at, now)
-        const id = yield* repository.insert({ ...template, jobId, orgId, idempotencyKey, runAt, now })
+        const jobs: ReadonlyArray<NewJob> = yield* Effect.forEach(inputs, (input, n) =>
+          Effect.gen(function* () {
+            const jobId = yield* random.ulid
+            const template = yield* templates.prepare(input, jobId)
+            const runAt = yield* timeToRun(input.run_at, now)
+            return { ...template, jobId, orgId, idempotencyKey: input.idempotency_key ?? null, runAt, now }
+          }).pipe(Effect.mapError(({ error }) => new InvalidRequest({ error: fieldOf(error, n) }))),
+        )
+        const ids = yield* repository.insert(jobs)
         yield* wakeups.jobs(orgId)
-        return id
+        return ids
+      })
+      const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
+        return (yield* insert([input], (error) => error))[0]!
+      })
+      const createBatch = Effect.fn("Jobs.createBatch")(function* ({ jobs }: typeof CreateJobs.Type) {
+        return yield* insert(jobs, (error, n) => `jobs.${n}.${error}`)
       })
 
       const heartbeat = Effect.fn("Jobs.heartbeat")(function* (input: typeof HeartbeatJob.Type) {
@@ -174,20 +239,24 @@ export class Jobs extends Context.Service<
 
       const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
         const orgId = yield* currentTenant
-        const { attempt, job_id, result = null } = input
-        return yield* report(orgId, job_id, { _tag: "Ended", outcome: completed(result), attempt, retry: false })
+        return yield* report.one(orgId, input.job_id, completion(input))
+      })
+
+      const completeBatch = Effect.fn("Jobs.completeBatch")(function* ({ jobs }: typeof CompleteJobs.Type) {
+        const reports = jobs.map((job) => ({ jobId: job.job_id, report: completion(job) }))
+        return yield* report.all(yield* currentTenant, reports)
       })
 
       const fail = Effect.fn("Jobs.fail")(function* (input: typeof FailJob.Type) {
         const orgId = yield* currentTenant
         const { attempt, error, job_id, mapped_stack = null, retry = false } = input
-        return yield* report(orgId, job_id, { _tag: "Ended", outcome: failed(error, mapped_stack), attempt, retry })
+        return yield* report.one(orgId, job_id, { _tag: "Ended", outcome: failed(error, mapped_stack), attempt, retry })
       })
 
       const cancel = Effect.fn("Jobs.cancel")(function* (jobId: string) {
         const orgId = yield* currentTenant
         // It stores nothing.
-        yield* Effect.catchTag(report(orgId, jobId, { _tag: "Canceled" }), "LimitReached", Effect.die)
+        yield* Effect.catchTag(report.one(orgId, jobId, { _tag: "Canceled" }), "LimitReached", Effect.die)
       })
 
       const get = Effect.fn("Jobs.get")(function* (jobId: string) {
@@ -202,11 +271,24 @@ export class Jobs extends Context.Service<
       })
 
       const expireLeases = makeExpiry(repository.expireLeases, ({ orgId, jobId }) =>
-        Effect.catchTag(report(orgId, jobId, { _tag: "LeaseExpired" }), "LimitReached", Effect.die),
+        Effect.catchTag(report.one(orgId, jobId, { _tag: "LeaseExpired" }), "LimitReached", Effect.die),
       )
       const queueDelayed = makeDelayed(repository.queueDelayed, wakeups.jobs)
 
-      return Jobs.of({ create, claim, heartbeat, complete, fail, cancel, get, list, expireLeases, queueDelayed })
+      return Jobs.of({
+        create,
+        createBatch,
+        claim,
+        heartbeat,
+        complete,
+        completeBatch,
+        fail,
+        cancel,
+        get,
+        list,
+        expireLeases,
+        queueDelayed,
+      })
     }),
   )
 }

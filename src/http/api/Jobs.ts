@@ -1,10 +1,14 @@
-import { Schema } from "effect"
+import { ByteSize, Schema } from "effect"
+import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import {
   ClaimedJob,
   ClaimJobs,
+  CompletedJob,
   CompleteJob,
+  CompleteJobs,
   CreateJob,
+  CreateJobs,
   FailJob,
   HeartbeatJob,
   Job,
@@ -36,6 +40,20 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
       .annotateMerge(about("Create a job", "Queues a job. A worker claims it, or its creator completes or fails it.")),
+    HttpApiEndpoint.post("createBatch", "/v1/jobs/create-batch", {
+      payload: CreateJobs,
+      success: Schema.Struct({ ...Done.fields, job_ids: Schema.Array(Id) }).annotate({ identifier: "JobsCreated" }),
+      error: LimitReached,
+    })
+      .middleware(WebhookIdempotent)
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
+      .annotateMerge(idempotencyKey)
+      .annotateMerge(
+        about(
+          "Create several jobs",
+          "Queues 1 to 1,000 jobs in one statement, all or none. job_ids has their ids in the order of the request. A job that breaks a rule refuses the whole batch with a 400 that names its place. The body has at most 8 MiB.",
+        ),
+      ),
     HttpApiEndpoint.post("claim", "/v1/jobs/claim", {
       payload: ClaimJobs,
       success: ClaimedJobs,
@@ -66,6 +84,19 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed or canceled job is a 409, and so is an attempt that is not running. When the org has no stored bytes left, a result of more than 1,000 bytes is a 409 limit_reached; the job stays as it is.",
       ),
     ),
+    HttpApiEndpoint.post("completeBatch", "/v1/jobs/complete-batch", {
+      payload: CompleteJobs,
+      success: Schema.Struct({ ...Done.fields, jobs: Schema.Array(CompletedJob) }).annotate({
+        identifier: "JobsCompleted",
+      }),
+    })
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
+      .annotateMerge(
+        about(
+          "Complete several jobs",
+          "Completes 1 to 1,000 jobs, each as jobs/complete does by itself: one that is lost, canceled or unknown does not stop the others. jobs says what became of each, in the order of the request. A field that breaks a rule refuses the whole batch with a 400 that names its place. The body has at most 8 MiB.",
+        ),
+      ),
     HttpApiEndpoint.post("fail", "/v1/jobs/fail", {
       payload: FailJob,
       success: Done,

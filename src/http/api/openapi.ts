@@ -574,6 +574,7 @@ const texts: Readonly<Record<string, string>> = {
   max_attempts: "How many claims the job may have in all.",
   retry_delay_seconds: "The wait before the first retry, in seconds. It doubles with each retry, up to an hour.",
   last_at: "When the last event of the type was published.",
+  job_ids: "The ids of the jobs, in the order of the request.",
   event_ids: "The ids of the events, in the order of the request.",
   public_keys: "The public keys of the org, the newest first.",
   failed: "How many have failed.",

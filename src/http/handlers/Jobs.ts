@@ -1,12 +1,13 @@
 import { NodeHttpServerRequest } from "@effect/platform-node"
-import { Effect, Layer, Schema } from "effect"
+import { Effect, Layer, Result, Schema } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { group } from "./group.ts"
 import type { ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { Unavailable } from "../../domain/Errors.ts"
 import { stringify } from "../../domain/StoredJson.ts"
-import { type CreateJob, type FailJob, Job, type JobStatus } from "../../domain/jobs/Job.ts"
+import { type CompletedJob, type CreateJob, type FailJob, Job, type JobStatus } from "../../domain/jobs/Job.ts"
+import type { ReportOutcome } from "../../domain/jobs/JobRepository.ts"
 import { JobScheduleDetail } from "../../domain/jobs/JobSchedule.ts"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
 import { Jobs } from "../../domain/jobs/Jobs.ts"
@@ -107,6 +108,11 @@ const created = ({ idempotency_key }: typeof CreateJob.Type) =>
 const completed = (status: JobStatus | null) =>
   status === null ? "The job was completed before; nothing changed." : "The job is completed."
 
+const completedJob = (job_id: string, outcome: ReportOutcome): CompletedJob =>
+  Result.isSuccess(outcome)
+    ? { job_id, success: true, message: completed(outcome.success.status) }
+    : { job_id, success: false, message: outcome.failure.error, code: outcome.failure.code }
+
 const failed = (status: JobStatus | null, { retry }: typeof FailJob.Type) => {
   if (status === null) return "The job was queued again or failed before; nothing changed."
   if (status === "queued") return "The job is queued again."
@@ -123,9 +129,20 @@ const jobs = group(Api, "jobs", (handlers) =>
   Effect.map(Jobs, (jobs) =>
     handlers.handleAll({
       create: ({ payload }) => Effect.map(jobs.create(payload), (job_id) => ({ ...done(created(payload)), job_id })),
+      createBatch: ({ payload }) =>
+        Effect.map(jobs.createBatch(payload), (job_ids) => ({
+          ...done("The jobs are queued, or already exist with their idempotency_key."),
+          job_ids,
+        })),
       claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })).pipe(claimedResponse),
       heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts again.")),
       complete: ({ payload }) => Effect.map(jobs.complete(payload), (status) => done(completed(status))),
+      completeBatch: ({ payload }) =>
+        Effect.map(jobs.completeBatch(payload), (outcomes) => {
+          const all = outcomes.map((outcome, n) => completedJob(payload.jobs[n]!.job_id, outcome))
+          const count = all.filter(({ success }) => success).length
+          return { ...done(`${count} of ${all.length} jobs are completed.`), jobs: all }
+        }),
       fail: ({ payload }) => Effect.map(jobs.fail(payload), (status) => done(failed(status, payload))),
       cancel: ({ payload }) => Effect.as(jobs.cancel(payload.job_id), done("The job is canceled: stop the work.")),
       get: ({ payload }) => jobs.get(payload.job_id).pipe(jobResponse),

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Stream } from "effect"
+import { Context, Effect, Layer, Result, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { ActivityRecorder } from "../../domain/activity/ActivityRecorder.ts"
 import { LiveChannel, LiveFeed } from "../../domain/activity/LiveFeed.ts"
@@ -72,13 +72,19 @@ export const jobs = Layer.effect(
     const idsOf = (jobs: ReadonlyArray<{ readonly job_id: string }>) => jobs.map(({ job_id }) => job_id)
     return JobRepository.of({
       ...repository,
-      insert: (job) => Effect.tap(repository.insert(job), (id) => changed(job.orgId, [id], "queued")),
+      insert: (jobs) => Effect.tap(repository.insert(jobs), (ids) => changed(jobs[0]!.orgId, ids, "queued")),
       claim: (orgId, claim) =>
         Effect.tap(repository.claim(orgId, claim), (claimed) => changed(orgId, idsOf(claimed), "running")),
       release: (orgId, claimed, now) =>
         Effect.tap(repository.release(orgId, claimed, now), () => changed(orgId, idsOf(claimed), "queued")),
       report: (end, report) =>
         Effect.tap(repository.report(end, report), ({ status }) => reported(end.orgId, end.jobId, status)),
+      reportAll: (orgId, reports) =>
+        Effect.tap(repository.reportAll(orgId, reports), (outcomes) =>
+          Effect.forEach(outcomes, (outcome, n) =>
+            Result.isSuccess(outcome) ? reported(orgId, reports[n]!.end.jobId, outcome.success.status) : Effect.void,
+          ),
+        ),
     })
   }),
 )

@@ -95,7 +95,7 @@ export const layer = Layer.effect(
           Effect.map(remember),
           orUnavailableWithin("sweep"),
         ),
-      report,
+      ...report,
 
       find: (orgId, jobId) =>
         findJob(sql, orgId, jobId).pipe(

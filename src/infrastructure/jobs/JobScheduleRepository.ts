@@ -30,7 +30,8 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
-import { insertJobs, templateColumns, templateValues } from "./createJobs.ts"
+import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
+import { insertJobs, templateColumns } from "./createJobs.ts"
 import { finishedJob } from "./finishJobs.ts"
 import { runSchedules } from "./runSchedules.ts"
 import * as JobRoom from "./runSchedules.ts"
@@ -81,6 +82,12 @@ const findSchedule = (sql: SqlClient.SqlClient, orgId: string, scheduleId: strin
       return Effect.succeed({ schedule, lastJob })
     }),
   )
+
+/** The values of `templateColumns`. `input` is the template's input as JSON text, which the caller encodes once. */
+const templateValues = (sql: SqlClient.SqlClient, template: JobTemplate, input: string | null) => sql`
+  ${template.workflow}, ${input}, ${template.deploymentId}, ${template.callbackUrl},
+  ${template.callbackSecret}, ${template.skipCallbacks}::boolean, ${template.priority}::smallint,
+  ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int`
 
 /** Inserts a schedule within the limits of its org. */
 const insertSchedule = (

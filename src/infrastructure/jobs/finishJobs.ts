@@ -1,4 +1,4 @@
-import { DateTime, Effect, Result } from "effect"
+import { Array as Arr, DateTime, Effect, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import type { Conflict, LimitReached, NotFound } from "../../domain/Errors.ts"
@@ -30,6 +30,8 @@ import { deliveryIdOf, inlineReceivers, insertDeliveries, wantsType } from "../w
 
 /** Reports of an org that share a statement. */
 const maxReports = 64
+/** Reports of a request for many that share a statement: each may have 32 deliveries. */
+const maxReportsOfBatch = 128
 /** Reports with a longer text run alone, so that a batch holds a few MiB. */
 const maxSharedLength = 32 * 1024
 
@@ -65,13 +67,24 @@ export const make = Effect.gen(function* () {
     maxReports,
   )
 
-  return (end: JobEnd, report: JobReport) => {
-    const { orgId } = end
-    const reported = { end, report }
-    const outcome = isShared(report)
-      ? inBatch(sql, run(orgId), batchOf(orgId), reported)
-      : Effect.map(run(orgId)([reported]), (found) => found.get(reported))
-    return Effect.flatMap(outcome, (written) => Effect.fromResult(written!))
+  return {
+    report: (end: JobEnd, report: JobReport) => {
+      const { orgId } = end
+      const reported = { end, report }
+      const outcome = isShared(report)
+        ? inBatch(sql, run(orgId), batchOf(orgId), reported)
+        : Effect.map(run(orgId)([reported]), (found) => found.get(reported))
+      return Effect.flatMap(outcome, (written) => Effect.fromResult(written!))
+    },
+
+    reportAll: (orgId: string, reports: ReadonlyArray<Reported>) =>
+      Effect.map(
+        Effect.forEach(Arr.chunksOf(reports, maxReportsOfBatch), (some) => Effect.uninterruptible(run(orgId)(some))),
+        (found) => {
+          const outcomes = new Map(found.flatMap((some) => [...some]))
+          return reports.map((reported) => outcomes.get(reported)!)
+        },
+      ),
   }
 })
 

@@ -77,13 +77,13 @@ const makeCounts = (clock: Clock.Clock) => {
       if (owner !== orgId) orgOfOwner.set(owner, orgId)
     },
 
-    /** Adds a row that the background counts; returns `false` when the limit is reached. */
-    addWatched: (name: CountedLimit, orgId: string, limit: number) => {
+    /** Adds rows that the background counts; returns `false` when the limit leaves no room for them. */
+    addWatched: (name: CountedLimit, orgId: string, limit: number, rows = 1) => {
       // Not fresh: the next run of the background counts the rows.
       if (known(name, orgId) === undefined) counted(name, orgId, 0, nowMillis() - maxFreshMillis)
       const found = known(name, orgId)!
-      if (found.count + found.added >= limit) return false
-      found.added++
+      if (found.count + found.added + rows > limit) return false
+      found.added += rows
       return true
     },
 

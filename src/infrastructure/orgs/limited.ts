@@ -61,8 +61,11 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const defaults = yield* DefaultLimits
   const limit = limitOf(name, defaults[name])
   const limitSql = sql.literal(limit)
-  const guarded = `least(${limit} - ${lockFreeMargin}, ${maxGuardCount})`
-  const isFarBelow = sql.literal(`${countUpTo(name, `greatest(${guarded}, 0)`)} < ${guarded}`)
+  // With as many rows in three other creations in flight.
+  const isFarBelow = (more: number) => {
+    const guarded = `least(${limit} - ${lockFreeMargin + 4 * more}, ${maxGuardCount})`
+    return `${countUpTo(name, `greatest(${guarded}, 0)`)} < ${guarded}`
+  }
   const byteLimit = limitOf("storedBytes", defaults.storedBytes)
   const isFull = measured.has(name) ? `${usedBytes} >= ${byteLimit}` : "false"
   const hasBytes = sql.literal(`NOT (${isFull})`)
@@ -77,44 +80,48 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
       Effect.tap(([org]) => Effect.sync(() => org && usage.owns(key, org.orgId))),
     )
 
-  /** Fails when the org has reached its limit; adds the new row to a count of the background. */
-  const takeOne = ({ count, fullAt, limit, orgId }: CountedOrg) =>
+  /** Fails when the org has no room for `rows` more; adds them to a count of the background. */
+  const takeRows = ({ count, fullAt, limit, orgId }: CountedOrg, rows: number) =>
     Effect.suspend(() => {
       if (fullAt !== null) return limitReached("storedBytes", fullAt)
-      const isBelow = count === null ? usage.addWatched(name, orgId, limit) : count < limit
+      const isBelow = count === null ? usage.addWatched(name, orgId, limit, rows) : count + rows <= limit
       return isBelow ? Effect.void : limitReached(name, limit)
     })
 
   /** In a transaction: locks the limit of the org until the transaction ends, and fails when it is reached. */
-  const takeLocked = Effect.fnUntraced(function* (owner: Owner, orgId: string) {
+  const takeLocked = Effect.fnUntraced(function* (owner: Owner, orgId: string, rows: number) {
     yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:limit:${name}:${orgId}`}, 0))`
     // A separate statement, so that it sees what the previous holder of the lock has committed.
     const [org] = yield* find(owner)
-    if (org !== undefined) yield* takeOne(org)
+    if (org !== undefined) yield* takeRows(org, rows)
   })
 
   /** In a transaction that creates a row: fails at the limit. Does nothing when there is no such owner. */
   const take = Effect.fnUntraced(function* (owner: Owner) {
     const [org] = yield* find(owner)
     if (org === undefined) return
-    yield* org.count === null ? takeOne(org) : takeLocked(owner, org.orgId)
+    yield* org.count === null ? takeRows(org, 1) : takeLocked(owner, org.orgId, 1)
   })
 
   /**
-   * Inserts a row that the guard did not let through, if the limit allows it. Each statement is an operation of its
+   * Inserts rows that the guard did not let through, if the limit allows it. Each statement is an operation of its
    * own, so that it holds no connection while it waits for others.
    */
-  const decide = Effect.fnUntraced(function* <Row, E, R>(owner: Owner, insert: Effect.Effect<Row | undefined, E, R>) {
+  const decide = Effect.fnUntraced(function* <Row, E, R>(
+    owner: Owner,
+    insert: Effect.Effect<Row | undefined, E, R>,
+    rows: number,
+  ) {
     const [org] = yield* orUnavailable(find(owner))
     if (org === undefined) return undefined
-    yield* takeOne(org)
+    yield* takeRows(org, rows)
     const { count, limit, orgId } = org
     if (count === null) return yield* insert
-    if (limit - count > lockFreeMargin) {
+    if (limit - count > lockFreeMargin + 4 * (rows - 1)) {
       usage.counted(name, orgId, count)
       return yield* insert
     }
-    const locked = orUnavailable(sql.withTransaction(Effect.andThen(takeLocked(owner, orgId), insert)))
+    const locked = orUnavailable(sql.withTransaction(Effect.andThen(takeLocked(owner, orgId, rows), insert)))
     // A transaction has its connection already: it must not wait for creations that wait for a connection.
     const isInTransaction = Option.isSome(yield* Effect.serviceOption(sql.transactionService))
     if (isInTransaction) return yield* locked
@@ -129,21 +136,26 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
      * The condition of an INSERT … SELECT … FROM orgs org.
      *
      * @param rowsAtMost the most rows that the org has, as `admit` passes it to the insert; SQL NULL when not known
+     * @param more how many rows it inserts beside the first
      */
-    guard: (rowsAtMost: Statement.Fragment) =>
-      sql`(${rowsAtMost}::bigint < ${limitSql} OR ${isFarBelow}) AND ${hasBytes}`,
+    guard: (rowsAtMost: Statement.Fragment, more = 0) =>
+      sql`(${rowsAtMost}::bigint < ${limitSql} - ${sql.literal(`${more}`)} OR ${sql.literal(isFarBelow(more))}) AND ${hasBytes}`,
 
-    /** Inserts a row, or fails with `LimitReached`; returns `undefined` when there is no such owner. */
-    admit: <Row, E, R>(owner: Owner, insert: (rowsAtMost: number | null) => Effect.Effect<Row | undefined, E, R>) =>
+    /** Inserts rows, or fails with `LimitReached`; returns `undefined` when there is no such owner. */
+    admit: <Row, E, R>(
+      owner: Owner,
+      insert: (rowsAtMost: number | null) => Effect.Effect<Row | undefined, E, R>,
+      rows = 1,
+    ) =>
       Effect.suspend(() => {
         const known = usage.known(name, owner.key)
         const rowsAtMost = known === undefined ? null : mostRows(known)
-        // Before the row is inserted, so that others count it while it is in flight.
-        if (known !== undefined) known.added++
+        // Before the rows are inserted, so that others count them while they are in flight.
+        if (known !== undefined) known.added += rows
         return Effect.flatMap(insert(rowsAtMost), (made) => {
           if (made !== undefined) return Effect.succeed(made)
-          if (known !== undefined) known.added--
-          return decide(owner, insert(isDecided))
+          if (known !== undefined) known.added -= rows
+          return decide(owner, insert(isDecided), rows)
         })
       }),
 

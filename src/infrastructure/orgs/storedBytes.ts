@@ -121,13 +121,23 @@ export const make = Effect.gen(function* () {
     mayGrow: (orgId: string, bytes: number, left: number) =>
       bytes <= graceBytes || usage.unwrittenBytes(orgId) + bytes <= left,
 
-    /** Counts the bytes that an insert stores while it runs; afterwards only if `isStored` accepts its result. */
-    storing: <A, E, R>(orgId: string, bytes: number, isStored: (made: A) => boolean, insert: Effect.Effect<A, E, R>) =>
+    /**
+     * Counts the bytes that an insert stores while it runs.
+     *
+     * @param isStored whether its result says that it has stored them, or how many of them it has stored
+     */
+    storing: <A, E, R>(
+      orgId: string,
+      bytes: number,
+      isStored: (made: A) => boolean | number,
+      insert: Effect.Effect<A, E, R>,
+    ) =>
       Effect.suspend(() => {
         usage.addBytes(orgId, bytes)
         return Effect.onExit(insert, (exit) =>
           Effect.sync(() => {
-            if (!Exit.isSuccess(exit) || !isStored(exit.value)) usage.addBytes(orgId, -bytes)
+            const stored = Exit.isSuccess(exit) && isStored(exit.value)
+            usage.addBytes(orgId, (stored === true ? bytes : Number(stored)) - bytes)
           }),
         )
       }),

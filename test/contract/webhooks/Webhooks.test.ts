@@ -26,6 +26,7 @@ import { dueDeliveries } from "./dueDeliveries.ts"
 import { endpoints } from "./endpoints.ts"
 import { endpointHealth } from "./endpointHealth.ts"
 import * as Events from "./events.ts"
+import { jobBatches } from "../jobs/jobBatches.ts"
 import { jobLeases } from "../jobs/jobLeases.ts"
 import { jobReports } from "../jobs/jobReports.ts"
 import { jobs } from "../jobs/jobs.ts"
@@ -136,6 +137,7 @@ for (const [backend, repositories] of Object.entries(backends)) {
     endpoints(it)
     jobs(it)
     webhookLimits(it)
+    jobBatches(it)
     jobLeases(it)
     jobReports(it)
     outbox(it)

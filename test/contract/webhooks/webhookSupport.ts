@@ -87,9 +87,9 @@ export const removeEndpoint = (orgId: string, id: string, now: DateTime.Utc) =>
 export const endpointsOf = (orgId: string) =>
   WebhookEndpointRepository.use((endpoints) => itemsOf(endpoints.list(orgId, { limit: 1000 })))
 
-export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: Partial<NewJob> = {}) {
-  const job: NewJob = {
-    jobId: yield* newId,
+export const newJob = (orgId: string, overrides: Partial<NewJob> = {}) =>
+  Effect.map(newId, (jobId): NewJob => ({
+    jobId,
     orgId,
     workflow: "report",
     input: null,
@@ -104,9 +104,11 @@ export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: 
     runAt: null,
     now: at(0),
     ...overrides,
-  }
-  return yield* JobRepository.use((jobs) => jobs.insert(job))
-})
+  }))
+export const insertJob = (orgId: string, overrides: Partial<NewJob> = {}) =>
+  Effect.flatMap(newJob(orgId, overrides), (job) =>
+    JobRepository.use((jobs) => Effect.map(jobs.insert([job]), ([id]) => id!)),
+  )
 
 export const completed = (result: unknown = null) => JobEnd.completed(result)
 export const failed = (error = "boom", mapped_stack: unknown = null) => JobEnd.failed(error, mapped_stack)

@@ -61,7 +61,7 @@ describe("a claim that waits", () => {
       yield* makeOrg("o")
       const claiming = yield* waiting({ wait_seconds: 30 })
       // Stores a job without a notification in this process.
-      yield* JobRepository.use((jobs) => jobs.insert({ ...queued, jobId: "made" }))
+      yield* JobRepository.use((jobs) => jobs.insert([{ ...queued, jobId: "made" }]))
       yield* TestClock.adjust("999 millis")
       assert.isUndefined(claiming.pollUnsafe())
       yield* TestClock.adjust("1 millis")
@@ -132,7 +132,7 @@ describe("a claim that waits", () => {
         claims,
         Array.from({ length: 10 }, () => 100),
       )
-      for (const jobId of ["a", "b", "c"]) yield* JobRepository.use((jobs) => jobs.insert({ ...queued, jobId }))
+      for (const jobId of ["a", "b", "c"]) yield* JobRepository.use((jobs) => jobs.insert([{ ...queued, jobId }]))
       yield* TestClock.adjust("1 second")
       const got = [...(yield* Fiber.join(first)), ...(yield* Fiber.join(all[0]!))]
       assert.deepStrictEqual(

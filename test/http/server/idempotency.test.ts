@@ -34,6 +34,7 @@ const creating = Effect.gen(function* () {
     [`${keys}/${keyId}/rotate`, administrator, {}, { overlapSeconds: 5 }, "api_keys"],
     ["/v1/webhooks/create", tenant, endpoint, { ...endpoint, active: false }, "webhook_endpoints"],
     ["/v1/jobs/create", tenant, { workflow: "a" }, { workflow: "a", input: null }, "jobs"],
+    ["/v1/jobs/create-batch", tenant, { jobs: [{ workflow: "a" }] }, { jobs: [{ workflow: "b" }] }, "jobs"],
     [
       "/v1/schedules/create",
       tenant,

@@ -1,6 +1,16 @@
 import { Effect, Schema } from "effect"
 import { Delivery, DeliveryDetail } from "#src/domain/webhooks/DeliveryLog.ts"
-import { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job } from "#src/domain/jobs/Job.ts"
+import {
+  ClaimedJob,
+  ClaimJobs,
+  CompleteJob,
+  CompleteJobs,
+  CreateJob,
+  CreateJobs,
+  FailJob,
+  HeartbeatJob,
+  Job,
+} from "#src/domain/jobs/Job.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "#src/domain/webhooks/Events.ts"
@@ -136,9 +146,11 @@ export const webhookOperations = {
   getEvent: post("events/get", Schema.Struct({ event_id: Schema.String }), EventDetail.fields, [404]),
   listEventTypes: wholeList("events/types", "types", SeenEventType),
   createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String }, [409, 422]),
+  createJobs: post("jobs/create-batch", CreateJobs, { ...done, job_ids: Schema.Array(Schema.String) }, [409, 422]),
   claimJobs: post("jobs/claim", ClaimJobs, list("jobs", ClaimedJob).fields, [409]),
   heartbeatJob: post("jobs/heartbeat", HeartbeatJob, done, [404, 409]),
   completeJob: post("jobs/complete", CompleteJob, done, [404, 409]),
+  completeJobs: post("jobs/complete-batch", CompleteJobs, { ...done, jobs: Schema.Array(Schema.Unknown) }),
   failJob: post("jobs/fail", FailJob, done, [404, 409]),
   cancelJob: post("jobs/cancel", Schema.Struct({ job_id: Schema.String }), done, [404, 409]),
   getJob: post("jobs/get", Schema.Struct({ job_id: Schema.String }), Job.fields, [404]),
@@ -195,9 +207,11 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
     listEvents: {},
     getEvent: { event_id: event },
     createJob: { workflow: "w" },
+    createJobs: { jobs: [{ workflow: "w" }, { workflow: "w", input: null }] },
     claimJobs: { workflow: "none" },
     heartbeatJob: { job_id: running },
     completeJob: { job_id: queued },
+    completeJobs: { jobs: [{ job_id: queued }] },
     failJob: { job_id: queued, error: "broken" },
     cancelJob: { job_id: queued },
     getJob: { job_id: queued },

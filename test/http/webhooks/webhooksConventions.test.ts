@@ -49,9 +49,11 @@ const fields: Record<WebhookOperationName, string> = {
   getEvent: "created_at,event_id,job_id,payload,type",
   listEventTypes: "types",
   createJob: "job_id,message,success",
+  createJobs: "job_ids,message,success",
   claimJobs: "jobs",
   heartbeatJob: "message,success",
   completeJob: "message,success",
+  completeJobs: "jobs,message,success",
   failJob: "message,success",
   cancelJob: "message,success",
   getJob:
