@@ -233,17 +233,19 @@ export const platform = (settings: Settings) => {
 /** Whether traces are exported. If so, deliveries carry trace headers. */
 export const isTraced = ({ otlp }: Settings) => otlp !== undefined
 
+const jobs = Observed.jobs.pipe(Layer.provide(JobsSql.layer))
+
 const repositories = Layer.mergeAll(
   DeliveryLogSql.layer,
   Observed.deliveries.pipe(Layer.provide(DeliveryMetrics.layer), Layer.provide(DeliveryQueueSql.layer)),
   EventsSql.layer,
   IdempotencySql.layer,
-  Observed.jobs.pipe(Layer.provide(JobsSql.layer)),
+  jobs,
   JobSchedulesSql.layer,
   PendingDeliveriesSql.layer,
   RetentionSql.layer,
   SigningKeysSql.layer,
-  SweepsSql.layer,
+  SweepsSql.layer.pipe(Layer.provide(jobs)),
   Observed.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
 )
 

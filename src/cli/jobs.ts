@@ -1,6 +1,16 @@
 import { Effect, Option, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, JobStatus } from "../domain/jobs/Job.ts"
+import {
+  ClaimJobs,
+  CompleteJob,
+  CreateJob,
+  FailJob,
+  HeartbeatJob,
+  JobStatus,
+  LogJob,
+  StepJob,
+} from "../domain/jobs/Job.ts"
+import { CancelFilter, RetryFilter, RetryJobs } from "../domain/jobs/JobSweeps.ts"
 import { table, usage } from "./output.ts"
 import { actFor, actForFlag, given, page, payloadFlags } from "./flags.ts"
 import { call, callPages } from "./call.ts"
@@ -30,7 +40,7 @@ const heartbeat = Command.make(
   "heartbeat",
   {
     job: Argument.String("job").pipe(Argument.withDescription("The job's id")),
-    ...payloadFlags(Struct.omit(HeartbeatJob.fields, ["job_id"]), { lease_seconds: "lease" }),
+    ...payloadFlags(Struct.omit(HeartbeatJob.fields, ["job_id", "lines"]), { lease_seconds: "lease" }),
   },
   ({ job, ...flags }) =>
     call(
@@ -49,13 +59,14 @@ const list = Command.make(
       Flag.withDescription("Only jobs with this status"),
       Flag.optional,
     ),
-    workflow: Flag.String("workflow").pipe(Flag.withDescription("Only jobs of this workflow"), Flag.optional),
+    ...payloadFlags(RetryFilter.fields),
     ...page,
   },
-  ({ status, workflow, ...page }) =>
+  ({ error, since, status, until, workflow, ...page }) =>
     callPages(
       page,
-      (gatehouse, payload) => gatehouse.jobs.list({ payload: { ...payload, ...given({ status, workflow }) } }),
+      (gatehouse, payload) =>
+        gatehouse.jobs.list({ payload: { ...payload, ...given({ status, workflow, error, since, until }) } }),
       ({ jobs, next_cursor }) => ({
         table: table(
           ["JOB", "WORKFLOW", "STATUS", "ATTEMPT", "PROGRESS", "ERROR", "CREATED"],
@@ -93,6 +104,10 @@ const get = Command.make("get", { job }, ({ job }) =>
           ["input", JSON.stringify(found.input)],
           ["result", JSON.stringify(found.result)],
           ["error", found.error],
+          ...found.attempt_log.map((one) => [
+            `attempt ${one.attempt}`,
+            [one.ended_at, one.error ?? "completed", one.note].filter((text) => text !== null).join(" · "),
+          ]),
           ["created", found.created_at],
           ["finished", found.finished_at],
         ],
@@ -101,13 +116,134 @@ const get = Command.make("get", { job }, ({ job }) =>
   ),
 ).pipe(Command.withDescription("Show a job"))
 
-/** Cancels a job. */
-const cancel = Command.make("cancel", { job }, ({ job }) =>
+/** Keeps a line with a job. */
+const log = Command.make(
+  "log",
+  {
+    job,
+    text: Argument.String("text").pipe(Argument.withDescription("The line")),
+    ...payloadFlags(Struct.pick(LogJob.fields, ["attempt"])),
+    level: Flag.Literals("level", ["debug", "info", "warn", "error"]).pipe(
+      Flag.withDescription("How important the line is; default info"),
+      Flag.optional,
+    ),
+  },
+  Effect.fnUntraced(function* ({ attempt, job, level, text }) {
+    if (Option.isNone(attempt)) return yield* usage("Use --attempt, the attempt of the claim")
+    const lines = [{ text, ...given({ level }) }]
+    yield* call(
+      (gatehouse) => gatehouse.jobs.log({ payload: { job_id: job, attempt: attempt.value, lines } }),
+      ({ message }) => ({ out: "", note: message }),
+    )
+  }),
+).pipe(Command.withDescription("Keep a line with a running job"))
+
+/** Shows the lines of a job. */
+const logs = Command.make("logs", { job }, ({ job }) =>
   call(
-    (gatehouse) => gatehouse.jobs.cancel({ payload: { job_id: job } }),
-    () => ({ out: "", note: `The job ${job} is canceled. It makes no event.` }),
+    (gatehouse) => gatehouse.jobs.logs({ payload: { job_id: job } }),
+    ({ lines }) => ({ out: lines.map(({ at, level, text }) => `${at} ${level.padEnd(5)} ${text}`).join("\n") }),
   ),
-).pipe(Command.withDescription("Cancel a queued or running job, without an event"))
+).pipe(Command.withDescription("Show what the workers of a job have logged"))
+
+const step = Command.make(
+  "step",
+  {
+    job,
+    name: Argument.String("name").pipe(Argument.withDescription("The name of the finished step")),
+    ...payloadFlags(Struct.pick(StepJob.fields, ["attempt", "result"])),
+  },
+  Effect.fnUntraced(function* ({ attempt, job, name, result }) {
+    if (Option.isNone(attempt)) return yield* usage("Use --attempt, the attempt of the claim")
+    yield* call(
+      (gatehouse) =>
+        gatehouse.jobs.step({ payload: { job_id: job, attempt: attempt.value, name, ...given({ result }) } }),
+      ({ message }) => ({ out: "", note: message }),
+    )
+  }),
+).pipe(Command.withDescription("Keep the result of a finished step with a running job"))
+
+const oneJob = Argument.optional(job)
+const dryRun = Flag.Boolean("dry-run").pipe(Flag.withDescription("Only count"), Flag.optional)
+
+/** The payload of a change of one job, or of those that flags select. */
+const target = <F extends object>(job: Option.Option<string>, filter: F, dryRun: Option.Option<boolean>) =>
+  Option.match(job, {
+    onSome: (job_id) => ({ job_id, ...given({ dry_run: dryRun }) }),
+    onNone: () => ({ filter, ...given({ dry_run: dryRun }) }),
+  })
+
+interface Changed {
+  readonly count: number
+  readonly message: string
+  readonly sweep_id: string | null
+}
+const showChanged = ({ count, message, sweep_id }: Changed) => ({ out: sweep_id ?? String(count), note: message })
+
+/** Cancels a job, or those of a filter. */
+const cancel = Command.make(
+  "cancel",
+  { job: oneJob, ...payloadFlags(CancelFilter.fields), dryRun },
+  ({ dryRun, job, ...filter }) =>
+    call((gatehouse) => gatehouse.jobs.cancel({ payload: target(job, given(filter), dryRun) }), showChanged),
+).pipe(
+  Command.withDescription("Cancel a queued or running job, or in the background all that the flags select"),
+  Command.withExamples([{ command: "gatehouse jobs cancel --workflow nightly-report --status queued --dry-run" }]),
+)
+
+/** Retries a failed job, or those of a filter. */
+const retry = Command.make(
+  "retry",
+  { job: oneJob, ...payloadFlags({ input: RetryJobs.fields.input, ...RetryFilter.fields }), dryRun },
+  ({ dryRun, input, job, ...filter }) =>
+    call(
+      (gatehouse) => gatehouse.jobs.retry({ payload: { ...target(job, given(filter), dryRun), ...given({ input }) } }),
+      showChanged,
+    ),
+).pipe(
+  Command.withDescription("Queue a failed job again, or in the background all that the flags select"),
+  Command.withExamples([
+    { command: "gatehouse jobs retry 01KAHBMKZ3D2X7S5QN8W4V6R9T" },
+    { command: "gatehouse jobs retry --workflow nightly-report --error 'connect ECONNREFUSED' --dry-run" },
+  ]),
+)
+
+const sweeps = Command.make("sweeps", {}, () =>
+  call(
+    (gatehouse) => gatehouse.jobs.sweeps({ payload: {} }),
+    ({ sweeps }) => ({
+      out: table(
+        ["SWEEP", "WHAT", "STARTED", "DONE", "OF", "FILTER"],
+        sweeps.map((one) => [one.sweep_id, one.kind, one.created_at, one.done, one.count, JSON.stringify(one.filter)]),
+      ),
+    }),
+  ),
+).pipe(Command.withDescription("List the retries and cancellations by a filter that are running"))
+
+const cancelSweep = Command.make(
+  "cancel-sweep",
+  { sweep: Argument.String("sweep").pipe(Argument.withDescription("The id of the retry or cancellation")) },
+  ({ sweep }) =>
+    call(
+      (gatehouse) => gatehouse.jobs.endSweep({ payload: { sweep_id: sweep } }),
+      ({ message }) => ({ out: "", note: message }),
+    ),
+).pipe(Command.withDescription("Cancel the rest of a retry or cancellation by a filter"))
+
+const causes = Command.make(
+  "causes",
+  payloadFlags(Struct.pick(RetryFilter.fields, ["workflow", "since", "until"])),
+  (filter) =>
+    call(
+      (gatehouse) => gatehouse.jobs.causes({ payload: given(filter) }),
+      ({ causes }) => ({
+        out: table(
+          ["JOBS", "WORKFLOW", "ERROR", "LATEST", "AT"],
+          causes.map((one) => [one.jobs, one.workflow, one.error, one.latest.job_id, one.latest.at]),
+        ),
+      }),
+    ),
+).pipe(Command.withDescription("Group the newest failed jobs by workflow and message, the most first"))
 
 const create = Command.make(
   "create",
@@ -164,6 +300,21 @@ const finish = Command.make(
 export const jobs = Command.make("jobs").pipe(
   Command.withDescription("Jobs and their outcomes: of the API key, or of --org"),
   Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([create, list, get, claim, heartbeat, finish, cancel]),
+  Command.withSubcommands([
+    create,
+    list,
+    get,
+    claim,
+    heartbeat,
+    finish,
+    cancel,
+    retry,
+    causes,
+    sweeps,
+    cancelSweep,
+    log,
+    logs,
+    step,
+  ]),
   actFor,
 )

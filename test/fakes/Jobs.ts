@@ -1,14 +1,24 @@
 import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewJob, ReportOutcome } from "#src/domain/jobs/JobRepository.ts"
-import { jobNotFound, JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import { attemptBit, decide, refusedHeartbeat, statusAfter } from "#src/domain/jobs/JobEnd.ts"
-import { graceBytes } from "#src/domain/orgs/StoredBytes.ts"
+import {
+  type JobFilter,
+  jobNotFailed,
+  jobNotFound,
+  JobRepository,
+  stepsTooLarge,
+  sweepNotFound,
+} from "#src/domain/jobs/JobRepository.ts"
+import { attemptLog, maxLinesBytes, maxStepsBytes } from "#src/domain/jobs/Job.ts"
+import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
+import { idAt } from "#src/infrastructure/database/fragments.ts"
+import { attemptBit, decide, leaseExpired, refusedHeartbeat, statusAfter } from "#src/domain/jobs/JobEnd.ts"
+import { byteLength, graceBytes } from "#src/domain/orgs/StoredBytes.ts"
 import { toStoredJson } from "./storedJson.ts"
 import { writeEvent } from "./outbox.ts"
 import { batchOf } from "./roundRobin.ts"
 import type { StoredJob } from "./WebhookWorld.ts"
-import { jobBytes, ownedBy, rowBytes, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { jobBytes, ownedBy, rowBytes, textOfLines, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, needRoom, pageOf, withinBytes } from "./World.ts"
 
 /** The stored row of a queued job. */
@@ -41,6 +51,10 @@ export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
   delayed: job.runAt !== null,
   finishedAttempt: null,
   retriedAttempts: 0,
+  attemptsBefore: 0,
+  log: [],
+  lines: [],
+  steps: [],
   secret: job.callbackSecret === null ? null : { stored: job.callbackSecret, owner },
 })
 
@@ -55,12 +69,49 @@ export const layer = Layer.effect(
     const change = (
       stored: StoredJob,
       changes: Partial<StoredJob["row"]>,
-      others: Partial<Pick<StoredJob, "delayed" | "finishedAttempt" | "retriedAttempts">> = {},
+      others: Partial<Omit<StoredJob, "row">> = {},
     ) => {
       const row = { ...stored.row, ...changes }
       jobs.set(row.job_id, { ...stored, ...others, row })
       return row
     }
+    const logged = ({ log, row }: StoredJob, error: string | null, now: DateTime.Utc) =>
+      [...log, { attempt: row.attempt, ended_at: now, note: row.note, error: error!.slice(0, 1_000) }].slice(-20)
+    const cancel = (stored: StoredJob, now: DateTime.Utc) => {
+      const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
+      change(stored, { ...ended, status: "canceled", finished_at: now }, { delayed: false })
+    }
+    const queueAgain = (stored: StoredJob, input: unknown, now: DateTime.Utc) => {
+      const { attempt, max_attempts } = stored.row
+      change(
+        stored,
+        {
+          status: "queued",
+          input,
+          max_attempts: attempt + max_attempts - stored.attemptsBefore,
+          run_at: null,
+          progress: null,
+          note: null,
+          updated_at: now,
+          finished_at: null,
+        },
+        { attemptsBefore: attempt, finishedAttempt: null, log: attemptLog(stored.log, stored.row) },
+      )
+    }
+    const selected = (orgId: string, { error, since, status, until, workflow }: JobFilter) =>
+      [...jobs.values()].filter(
+        ({ orgId: owner, row }) =>
+          owner === orgId &&
+          (status === undefined || row.status === status) &&
+          (workflow === undefined || row.workflow === workflow) &&
+          (error === undefined || row.error?.startsWith(error) === true) &&
+          (since === undefined || row.job_id >= idAt(DateTime.toEpochMillis(since))) &&
+          (until === undefined || row.job_id < idAt(DateTime.toEpochMillis(until))),
+      )
+    const swept = (orgId: string, { filter, kind }: JobSweepOrder) =>
+      kind === "retry"
+        ? selected(orgId, { ...filter, status: "failed" })
+        : selected(orgId, filter).filter(({ row }) => row.status === "queued" || row.status === "running")
     const hasExpired = ({ row }: StoredJob, now: DateTime.Utc) =>
       row.status === "running" &&
       row.lease_expires_at !== null &&
@@ -76,7 +127,7 @@ export const layer = Layer.effect(
       if (decision._tag === "Unchanged") return changed
       const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
       if (decision._tag === "Cancel") {
-        change(stored, { ...ended, status: "canceled", finished_at: now }, { delayed: false })
+        cancel(stored, now)
         return changed
       }
       const { error, mapped_stack, result, status } = decision.outcome
@@ -86,7 +137,8 @@ export const layer = Layer.effect(
       if (decision._tag === "Retry") {
         const retriedAttempts = stored.retriedAttempts | attemptBit(row.attempt)
         const queued = { ...ended, ...outcome, status: "queued" as const, run_at: decision.runAt }
-        change(stored, queued, { delayed: true, retriedAttempts })
+        const log = logged(stored, error, now)
+        change(stored, queued, { delayed: true, retriedAttempts, log })
         return changed
       }
       change(
@@ -159,16 +211,22 @@ export const layer = Layer.effect(
           }
         }),
 
-      extendLease: (orgId, jobId, { attempt, leaseUntil, note, now, progress }) =>
-        Effect.flatMap(find(orgId, jobId), (stored) => {
-          const { row } = stored
-          if (row.status !== "running" || (attempt ?? row.attempt) !== row.attempt) {
-            return Effect.fail(refusedHeartbeat(row, attempt))
-          }
-          const said = { progress: progress ?? row.progress, note: note ?? row.note }
-          change(stored, { ...said, lease_expires_at: leaseUntil, updated_at: now })
-          return Effect.void
-        }),
+      extendLease: Effect.fnUntraced(function* (orgId, jobId, heartbeat) {
+        const { attempt, leaseUntil, lines = [], note, now, progress } = heartbeat
+        const stored = yield* find(orgId, jobId)
+        const { row } = stored
+        if (row.status !== "running" || (attempt ?? row.attempt) !== row.attempt) {
+          return yield* refusedHeartbeat(row, attempt)
+        }
+        const size = byteLength(textOfLines(lines))
+        if (size > graceBytes) yield* needRoom(world, "storedBytes", orgId, size)
+        const kept = [...stored.lines, ...lines]
+        while (byteLength(textOfLines(kept)) > maxLinesBytes) kept.shift()
+        const said = { progress: progress ?? row.progress, note: note ?? row.note }
+        const lease = { lease_expires_at: leaseUntil ?? row.lease_expires_at, updated_at: now }
+        change(stored, { ...said, ...lease }, { lines: kept })
+        return undefined
+      }),
 
       report,
       reportAll: (_, reports) =>
@@ -182,21 +240,66 @@ export const layer = Layer.effect(
           ),
         ),
 
-      find: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ row }) => row),
+      find: (orgId, jobId) =>
+        Effect.map(find(orgId, jobId), ({ log, row, steps }) => ({ ...row, attempt_log: attemptLog(log, row), steps })),
+      lines: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ lines }) => lines),
+      finishStep: Effect.fnUntraced(function* (orgId, jobId, { attempt, name, now, result }) {
+        const stored = yield* find(orgId, jobId)
+        const { row, steps } = stored
+        if (row.status !== "running" || attempt !== row.attempt) return yield* refusedHeartbeat(row, attempt)
+        if (steps.some((step) => step.name === name)) return undefined
+        const all = [...steps, { name, finished_at: now, result }]
+        const size = byteLength(textOfLines(all.slice(-1)))
+        if (byteLength(textOfLines(all)) > maxStepsBytes) return yield* stepsTooLarge()
+        if (size > graceBytes) yield* needRoom(world, "storedBytes", orgId, size)
+        change(stored, { updated_at: now }, { steps: all })
+        return undefined
+      }),
 
-      list: (orgId, { status, workflow }, page) =>
-        Effect.sync(() =>
-          pageOf(
-            rowsOf(jobs, orgId).filter(
-              (row) =>
-                (status === undefined || row.status === status) &&
-                (workflow === undefined || row.workflow === workflow),
-            ),
+      list: (orgId, filter, page) =>
+        Effect.sync(() => ({
+          ...pageOf(
+            selected(orgId, filter).map(({ row }) => row),
             (row) => row.job_id,
             page,
             -1,
           ),
+          scannedTo: null,
+        })),
+
+      retry: Effect.fnUntraced(function* (orgId, jobId, input, now) {
+        const stored = yield* find(orgId, jobId)
+        if (stored.row.status !== "failed") return yield* jobNotFailed(stored.row.status)
+        yield* needRoom(world, "unfinishedJobs", orgId)
+        const text = input === undefined ? stored.row.input : toStoredJson(input)
+        const more = rowBytes("job", [], [text]) - rowBytes("job", [], [stored.row.input])
+        if (more > graceBytes) yield* needRoom(world, "storedBytes", orgId, more)
+        queueAgain(stored, text, now)
+        return undefined
+      }),
+      countSwept: (orgId, order) => Effect.sync(() => ({ count: swept(orgId, order).length, isAll: true })),
+      // The fake has no sweeps: one has ended when it is answered.
+      startSweep: (orgId, order, { at }) =>
+        Effect.sync(() =>
+          swept(orgId, order).forEach((stored) =>
+            order.kind === "retry" ? queueAgain(stored, stored.row.input, at) : cancel(stored, at),
+          ),
         ),
+      sweeps: () => Effect.succeed([]),
+      endSweep: () => Effect.fail(sweepNotFound()),
+      causes: (orgId, filter) =>
+        Effect.sync(() => {
+          const failed = selected(orgId, { ...filter, status: "failed" }).map(({ row }) => row)
+          const groups = Map.groupBy(failed, ({ error, workflow }) => `${workflow}\n${error!.slice(0, 200)}`)
+          return [...groups.values()]
+            .toSorted((a, b) => b.length - a.length)
+            .map((group) => {
+              const [newest] = group.toSorted((a, b) => (a.job_id < b.job_id ? 1 : -1))
+              const { error, finished_at, job_id, workflow } = newest!
+              const latest = { job_id, at: finished_at! }
+              return { workflow, error: error!.slice(0, 200), jobs: group.length, latest }
+            })
+        }),
 
       expireLeases: ({ now, ...batch }) =>
         Effect.sync(() => {
@@ -212,7 +315,10 @@ export const layer = Layer.effect(
             picked.filter(({ row }) => row.attempt < row.max_attempts),
             picked.filter(({ row }) => row.attempt >= row.max_attempts),
           ]
-          for (const stored of again) change(stored, { status: "queued", lease_expires_at: null, updated_at: now })
+          for (const stored of again) {
+            const log = logged(stored, leaseExpired.error, now)
+            change(stored, { status: "queued", lease_expires_at: null, updated_at: now }, { log })
+          }
           return {
             queued: again.length,
             exhausted: exhausted.map(({ orgId, row }) => ({ orgId, jobId: row.job_id })),

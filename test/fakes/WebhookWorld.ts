@@ -1,7 +1,6 @@
-import type { DateTime } from "effect"
-import { Context, Effect, Layer } from "effect"
+import { Context, DateTime, Effect, Layer } from "effect"
 import type { Delivery, DeliveryAttempt } from "#src/domain/webhooks/DeliveryLog.ts"
-import type { Job } from "#src/domain/jobs/Job.ts"
+import type { Job, JobAttempt, JobLine, JobStep } from "#src/domain/jobs/Job.ts"
 import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import { byteLength, rowCost } from "#src/domain/orgs/StoredBytes.ts"
 import { isServiceType } from "#src/domain/webhooks/EventPatterns.ts"
@@ -31,6 +30,10 @@ export interface StoredJob {
   readonly delayed: boolean
   readonly finishedAttempt: number | null
   readonly retriedAttempts: number
+  readonly attemptsBefore: number
+  readonly log: ReadonlyArray<JobAttempt>
+  readonly lines: ReadonlyArray<JobLine>
+  readonly steps: ReadonlyArray<JobStep>
   readonly secret: { readonly stored: string; readonly owner: string } | null
 }
 
@@ -164,8 +167,26 @@ export const rowBytes = (
 ) => rowCost[kind] + byteLength(...texts, ...values.map((value) => (value == null ? null : JSON.stringify(value))))
 
 /** The stored bytes of a job. */
-export const jobBytes = ({ idempotencyKey, row }: Pick<StoredJob, "idempotencyKey" | "row">) =>
-  rowBytes("job", [row.callback_url, idempotencyKey, row.error], [row.input, row.result, row.mapped_stack])
+export const jobBytes = ({ idempotencyKey, lines, log, row, steps }: Omit<StoredJob, "secret">) =>
+  rowBytes(
+    "job",
+    [row.callback_url, idempotencyKey, row.error, logText(log), ...[lines, steps].map(textOfLines)],
+    [row.input, row.result, row.mapped_stack],
+  )
+
+/** A JSON object in each line. */
+export const textOfLines = (items: ReadonlyArray<object>) =>
+  items.length === 0 ? null : items.map((item) => JSON.stringify(item)).join("\n")
+
+/** The log of attempts as jsonb prints it. */
+const logText = (log: ReadonlyArray<JobAttempt>) => {
+  const entries = log.map(
+    ({ attempt, ended_at, error, note }) =>
+      `{"note": ${JSON.stringify(note)}, "error": ${JSON.stringify(error)}, "attempt": ${attempt}, ` +
+      `"ended_at": "${DateTime.formatIso(ended_at)}"}`,
+  )
+  return log.length === 0 ? null : `[${entries.join(", ")}]`
+}
 
 /** Cancels the pending deliveries of an endpoint. An attempt in flight keeps its claim. */
 export const cancelPending = ({ deliveries }: WebhookWorld["Service"], endpointId: string, now: DateTime.Utc) => {

@@ -16,6 +16,7 @@ const keyCounter = "domain/keys/KeyCounter.ts"
 const leasedQuotas = "domain/keys/LeasedQuotas.ts"
 const finishJobs = "infrastructure/jobs/finishJobs.ts"
 const jobRepository = "infrastructure/jobs/JobRepository.ts"
+const sweepJobs = "infrastructure/jobs/sweepJobs.ts"
 const jobEnd = "domain/jobs/JobEnd.ts"
 const schedules = "infrastructure/jobs/runSchedules.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
@@ -301,7 +302,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "a record is not fenced",
     about: "A worker whose lease ran out records over the one that has the delivery now.",
-    edits: [[record, " AND p.claim_id = made.claim_id OFFSET 0", " OFFSET 0"]],
+    edits: [[record, " AND p.claim_id = made.claim_id LIMIT 1", " LIMIT 1"]],
   },
   {
     name: "an event with the same key again",
@@ -349,7 +350,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "jobs of other tenants are listed",
     about: "A list of jobs does not ask whose they are.",
-    edits: [[jobRepository, "[sql`org_id = ${orgId}`, sql`id`]", "[sql`org_id >= ''`, sql`id`]"]],
+    edits: [[sweepJobs, "? sql`org_id = ${orgId}`", "? sql`org_id >= ''`"]],
   },
   {
     name: "endpoints of other tenants are listed",

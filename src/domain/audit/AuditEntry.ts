@@ -26,6 +26,8 @@ const AuditAction = Schema.Literals([
   "webhook_endpoint.deactivate",
   "resend.start",
   "resend.cancel",
+  "job_sweep.start",
+  "job_sweep.cancel",
   "signing_key.rotate",
   "schedule.create",
   "schedule.update",

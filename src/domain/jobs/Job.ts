@@ -131,6 +131,53 @@ const Attempt = Schema.Int.check(
   examples: [1],
 })
 
+/** Lines of one request, and characters of a line. */
+const maxLines = 100
+const maxLineLength = 2_000
+/** The newest lines of a job, and the results of its steps, that are kept, in bytes of JSON. */
+export const maxLinesBytes = 64 * 1024
+export const maxStepsBytes = 256 * 1024
+
+const LineLevel = Schema.Literals(["debug", "info", "warn", "error"])
+
+/** A line that a worker has logged. */
+export const JobLine = Schema.Struct({
+  at: Timestamp,
+  level: LineLevel.annotate({ description: "How important the line is." }),
+  text: Schema.String.annotate({ description: "What the worker has logged.", examples: ["Row 400 of 1,000"] }),
+}).annotate({ identifier: "JobLine" })
+export interface JobLine extends Schema.Schema.Type<typeof JobLine> {}
+
+const NewLines = Schema.Array(
+  Schema.Struct({
+    at: Schema.optionalKey(Timestamp).annotate({ description: "When it was written. Default: now." }),
+    level: Schema.optionalKey(LineLevel).annotate({ description: "How important the line is. Default: info." }),
+    text: Text.check(atMost(maxLineLength)).annotate({
+      description: "The line, at most 2,000 characters.",
+      examples: ["Row 400 of 1,000"],
+    }),
+  }).annotate({ identifier: "NewJobLine" }),
+)
+  .check(
+    Schema.isMinLength(1, { expected: "at least 1 line" }),
+    Schema.isMaxLength(maxLines, { expected: `at most ${maxLines} lines` }),
+  )
+  .annotate({ description: "1 to 100 lines, oldest first. A job keeps its newest 64 KiB." })
+
+export const LogJob = Schema.Struct({ job_id: Id, attempt: Attempt, lines: NewLines }).annotate({
+  identifier: "LogJob",
+})
+
+export const StepJob = Schema.Struct({
+  job_id: Id,
+  attempt: Attempt,
+  name: NonEmptyText.check(atMost(255)).annotate({
+    description: "The name of the finished step. A job has one step of a name.",
+    examples: ["charge-card"],
+  }),
+  result: jsonField("What the step has made"),
+}).annotate({ identifier: "StepJob" })
+
 export const HeartbeatJob = Schema.Struct({
   job_id: Id,
   attempt: Schema.optionalKey(Attempt),
@@ -142,6 +189,7 @@ export const HeartbeatJob = Schema.Struct({
     description: "What the worker does now, in words, at most 1,000 characters. Absent: unchanged.",
     examples: ["Row 400 of 1,000"],
   }),
+  lines: Schema.optionalKey(NewLines),
 }).annotate({ identifier: "HeartbeatJob" })
 export const CompleteJob = Schema.Struct({
   job_id: Id,
@@ -155,7 +203,10 @@ export const CompleteJobs = Schema.Struct({
 export const CompletedJob = Schema.Struct({
   job_id: Id,
   success: Schema.Boolean.annotate({ description: "Whether the job is completed.", examples: [true] }),
-  message: Schema.String.annotate({ examples: ["The job is completed."] }),
+  message: Schema.String.annotate({
+    description: "What became of the job, in a sentence.",
+    examples: ["The job is completed."],
+  }),
   code: Schema.optionalKey(Schema.Literals(["not_found", "conflict", "limit_reached"])).annotate({
     description: "Why the job is not completed, as in the response of jobs/complete.",
   }),
@@ -231,3 +282,54 @@ export const Job = Schema.Struct({
   finished_at: Schema.NullOr(Timestamp),
 }).annotate({ identifier: "Job" })
 export interface Job extends Schema.Schema.Type<typeof Job> {}
+
+/** The attempts that the log of a job has. */
+export const maxLoggedAttempts = 20
+/** The longest error in the log, in characters. */
+export const maxLoggedError = 1_000
+
+/** An attempt of a job that has ended. */
+export const JobAttempt = Schema.Struct({
+  attempt: Schema.Int.annotate({ description: "The number of the attempt.", examples: [1] }),
+  ended_at: Timestamp,
+  note: Schema.NullOr(Schema.String).annotate({
+    description: "The note of its last heartbeat. null: none.",
+    examples: ["Row 400 of 1,000"],
+  }),
+  error: Schema.NullOr(Schema.String).annotate({
+    description: "The first 1,000 characters of its error. null: it completed the job.",
+    examples: ["out of memory"],
+  }),
+}).annotate({ identifier: "JobAttempt" })
+export interface JobAttempt extends Schema.Schema.Type<typeof JobAttempt> {}
+
+/** A finished step of a job. */
+export const JobStep = Schema.Struct({
+  name: Schema.String.annotate({ description: "The name of the step.", examples: ["charge-card"] }),
+  finished_at: Timestamp,
+  result: Schema.Unknown.annotateKey({ description: "Any JSON value." }),
+}).annotate({ identifier: "JobStep" })
+export interface JobStep extends Schema.Schema.Type<typeof JobStep> {}
+
+/** A job with the history of its attempts and its finished steps. */
+export const JobDetail = Schema.Struct({
+  ...Job.fields,
+  steps: Schema.Array(JobStep).annotate({
+    description: "The finished steps, which an attempt need not do again, in their order.",
+  }),
+  attempt_log: Schema.Array(JobAttempt).annotate({
+    description: "The last 20 attempts that have ended, oldest first.",
+  }),
+}).annotate({ identifier: "JobDetail" })
+export interface JobDetail extends Schema.Schema.Type<typeof JobDetail> {}
+
+/** The log of a job: the stored attempts, and the last one of a finished job, which stands in its other fields. */
+export const attemptLog = (
+  stored: ReadonlyArray<JobAttempt>,
+  { attempt, error, finished_at, note, status }: Job,
+): ReadonlyArray<JobAttempt> => {
+  const isLogged = (stored.at(-1)?.attempt ?? 0) >= attempt
+  if (finished_at === null || status === "canceled" || isLogged) return stored
+  const last = { attempt, ended_at: finished_at, note, error: error === null ? null : error.slice(0, maxLoggedError) }
+  return [...stored, last].slice(-maxLoggedAttempts)
+}

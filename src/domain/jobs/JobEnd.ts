@@ -54,6 +54,8 @@ export interface JobState {
   readonly status: JobStatus
   /** How often the job was claimed; the running attempt of a running job. */
   readonly attempt: number
+  /** The attempts before somebody retried the failed job. */
+  readonly attemptsBefore: number
   readonly lease_expires_at: DateTime.Utc | null
   readonly max_attempts: number
   readonly retry_delay_seconds: number
@@ -128,7 +130,7 @@ const retryOrFinish = (job: JobState, outcome: JobOutcome, now: DateTime.Utc): J
   // retry.
   if (job.status === "queued" && job.attempt > 0) return unchanged
   if (job.status !== "running" || job.attempt >= job.max_attempts) return finish(job, outcome)
-  const runAt = DateTime.add(now, { seconds: retryDelay(job.retry_delay_seconds, job.attempt) })
+  const runAt = DateTime.add(now, { seconds: retryDelay(job.retry_delay_seconds, job.attempt - job.attemptsBefore) })
   return { _tag: "Retry", outcome, runAt }
 }
 

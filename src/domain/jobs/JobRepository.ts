@@ -1,8 +1,10 @@
 import { Context, type DateTime, type Effect, type Result } from "effect"
-import { type Conflict, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
-import type { ClaimedJob, Job, JobStatus } from "./Job.ts"
+import { Conflict, InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
+import type { ClaimedJob, Job, JobDetail, JobLine, JobStatus } from "./Job.ts"
 import type { DelayedBatch, ExpiredLeases, LeaseBatch, QueuedJobs } from "./Leases.ts"
 import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
+import type { AuditEntry } from "../audit/AuditEntry.ts"
+import type { JobCause, JobSweep, JobSweepOrder } from "./JobSweeps.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
 import type { Found, Page } from "../Page.ts"
 
@@ -19,6 +21,24 @@ export interface NewJob extends JobTemplate {
 export interface JobFilter {
   readonly status?: JobStatus | undefined
   readonly workflow?: string | undefined
+  /** Failed jobs whose error begins with this text. */
+  readonly error?: string | undefined
+  /** Jobs that were created at this time or later. */
+  readonly since?: DateTime.Utc | undefined
+  /** Jobs that were created before this time. */
+  readonly until?: DateTime.Utc | undefined
+}
+
+/** One page of jobs. */
+export interface FoundJobs extends Found<Job> {
+  /** The last id that was read, when the list stopped before it found enough; `null` when it read all. */
+  readonly scannedTo: string | null
+}
+
+/** A number of jobs, or a lower bound of it when `isAll` is false. */
+interface Counted {
+  readonly count: number
+  readonly isAll: boolean
 }
 
 /** What became of a report. */
@@ -26,13 +46,23 @@ export type ReportOutcome = Result.Result<ReportedChange, NotFound | Conflict | 
 
 /** A heartbeat of a running job. */
 export interface Heartbeat {
-  readonly leaseUntil: DateTime.Utc
+  /** `null` leaves it as it is. */
+  readonly leaseUntil: DateTime.Utc | null
   readonly now: DateTime.Utc
   /** The attempt that reports: the fence. `undefined` accepts any attempt. */
   readonly attempt: number | undefined
   /** `undefined` leaves it as it is; so does an absent note. */
   readonly progress: number | undefined
   readonly note: string | undefined
+  readonly lines?: ReadonlyArray<JobLine> | undefined
+}
+
+/** A finished step of a running job. */
+export interface FinishedStep {
+  readonly attempt: number
+  readonly name: string
+  readonly result: unknown
+  readonly now: DateTime.Utc
 }
 
 /** The jobs of orgs. */
@@ -40,9 +70,9 @@ export class JobRepository extends Context.Service<
   JobRepository,
   {
     /**
-     * Inserts jobs of one org, all or none of them, and returns the id of each. For a job with the `idempotencyKey` of an
-     * earlier job of the org, or of one before it in the list, the id is that of the earlier one. Fails when the org has
-     * no room for them within its limits of unfinished jobs and of stored bytes.
+     * Inserts jobs of one org, all or none of them, and returns the id of each. For a job with the `idempotencyKey` of
+     * an earlier job of the org, or of one before it in the list, the id is that of the earlier one. Fails when the org
+     * has no room for them within its limits of unfinished jobs and of stored bytes.
      */
     readonly insert: (jobs: ReadonlyArray<NewJob>) => Effect.Effect<ReadonlyArray<string>, LimitReached | Unavailable>
     /**
@@ -68,12 +98,23 @@ export class JobRepository extends Context.Service<
       jobs: ReadonlyArray<Pick<ClaimedJob, "job_id" | "attempt">>,
       now: DateTime.Utc,
     ) => Effect.Effect<void, Unavailable>
-    /** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
+    /**
+     * Extends the lease of a running job, and keeps lines that its worker has logged: the newest within their limit.
+     * Fails with a `Conflict` when the job, or the attempt, is not running.
+     */
     readonly extendLease: (
       orgId: string,
       jobId: string,
       heartbeat: Heartbeat,
-    ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
+    ) => Effect.Effect<void, NotFound | Conflict | LimitReached | Unavailable>
+    /** Keeps the result of a finished step of a running job. A step of that name that is there stays as it is. */
+    readonly finishStep: (
+      orgId: string,
+      jobId: string,
+      step: FinishedStep,
+    ) => Effect.Effect<void, InvalidRequest | NotFound | Conflict | LimitReached | Unavailable>
+    /** The newest lines of a job, oldest first. */
+    readonly lines: (orgId: string, jobId: string) => Effect.Effect<ReadonlyArray<JobLine>, NotFound | Unavailable>
     /**
      * Changes a job as `decide` says about a report: finishes it, with its event and deliveries, cancels it or queues
      * it again, in one transaction. Fails with the `Conflict` of `decide`, and with `LimitReached` when the org has no
@@ -88,9 +129,38 @@ export class JobRepository extends Context.Service<
       orgId: string,
       reports: ReadonlyArray<{ readonly end: JobEnd; readonly report: JobReport }>,
     ) => Effect.Effect<ReadonlyArray<ReportOutcome>, Unavailable>
-    readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
+    readonly find: (orgId: string, jobId: string) => Effect.Effect<JobDetail, NotFound | Unavailable>
     /** Jobs of the org, newest first. */
-    readonly list: (orgId: string, filter: JobFilter, page: Page) => Effect.Effect<Found<Job>, Unavailable>
+    readonly list: (orgId: string, filter: JobFilter, page: Page) => Effect.Effect<FoundJobs, Unavailable>
+    /**
+     * Queues a failed job again, with as many attempts as it had, and its history. Fails with a `Conflict` when the job
+     * has not failed.
+     *
+     * @param input replaces its input; `undefined` leaves it as it is
+     */
+    readonly retry: (
+      orgId: string,
+      jobId: string,
+      input: unknown,
+      now: DateTime.Utc,
+    ) => Effect.Effect<void, NotFound | Conflict | LimitReached | Unavailable>
+    /** Counts the jobs that a sweep would change, up to a limit; `isAll` says whether that is all. */
+    readonly countSwept: (orgId: string, order: JobSweepOrder) => Effect.Effect<Counted, Unavailable>
+    /** Starts a sweep, whose id is the target of the entry. Fails when the org has too many of them. */
+    readonly startSweep: (
+      orgId: string,
+      order: JobSweepOrder & { readonly count: number },
+      entry: AuditEntry,
+    ) => Effect.Effect<void, Conflict | Unavailable>
+    /** The unfinished sweeps over jobs of the org, oldest first. */
+    readonly sweeps: (orgId: string) => Effect.Effect<ReadonlyArray<JobSweep>, Unavailable>
+    /** Ends a sweep: the jobs that it has not reached stay as they are. */
+    readonly endSweep: (orgId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
+    /** Groups the newest failed jobs by their workflow and message, the most first. */
+    readonly causes: (
+      orgId: string,
+      filter: Pick<JobFilter, "workflow" | "since" | "until">,
+    ) => Effect.Effect<ReadonlyArray<JobCause>, Unavailable>
     /** Queues the jobs of one batch of expired leases again, and returns those without another attempt. */
     readonly expireLeases: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>
     /** Opens the jobs of one batch of delayed jobs, whose time to run has come, to claims. */
@@ -99,3 +169,8 @@ export class JobRepository extends Context.Service<
 >()("gatehouse/domain/Jobs/JobRepository") {}
 
 export const jobNotFound = () => new NotFound({ error: "There is no such job." })
+export const jobNotFailed = (status: JobStatus) =>
+  new Conflict({ error: `The job is ${status}: only a failed job is retried.` })
+export const sweepNotFound = () => new NotFound({ error: "There is no such sweep, or it has ended." })
+export const stepsTooLarge = () =>
+  new InvalidRequest({ error: "result is too large: the steps of a job have at most 256 KiB of JSON together." })

@@ -6,6 +6,7 @@ import {
   InvalidRequest,
   type LimitReached,
   type NotFound,
+  type TooManyRequests,
   type Unauthorized,
   type Unavailable,
 } from "../Errors.ts"
@@ -25,10 +26,22 @@ import type {
   FailJob,
   HeartbeatJob,
   Job,
+  JobDetail,
+  JobLine,
   JobStatus,
+  LogJob,
+  StepJob,
 } from "./Job.ts"
 import { completed, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
 import { type JobFilter, JobRepository, type NewJob, type ReportOutcome } from "./JobRepository.ts"
+import {
+  type CancelJobs,
+  type ChangedJobs,
+  type JobCause,
+  type JobSweep,
+  makeJobSweeps,
+  type RetryJobs,
+} from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 
 const defaultLeaseSeconds = 60
@@ -117,6 +130,10 @@ const makeReport = Effect.gen(function* () {
   }
 })
 
+/** The lines of a request, each with its time and level. */
+const linesAt = (lines: (typeof HeartbeatJob.Type)["lines"], now: DateTime.Utc): ReadonlyArray<JobLine> | undefined =>
+  lines?.map(({ at = now, level = "info", text }) => ({ at, level, text }))
+
 /** The report of a worker that has completed its job. */
 const completion = ({ attempt, result = null }: typeof CompleteJob.Type): JobReport => ({
   _tag: "Ended",
@@ -153,7 +170,23 @@ export class Jobs extends Context.Service<
     >
     readonly heartbeat: (
       input: typeof HeartbeatJob.Type,
-    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<void, NotFound | Conflict | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Keeps lines that the worker of a job has logged. */
+    readonly log: (
+      input: typeof LogJob.Type,
+    ) => Effect.Effect<void, NotFound | Conflict | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    /** The newest lines of a job, oldest first. */
+    readonly lines: (
+      jobId: string,
+    ) => Effect.Effect<ReadonlyArray<JobLine>, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Keeps the result of a finished step; the first result of a step stays. */
+    readonly step: (
+      input: typeof StepJob.Type,
+    ) => Effect.Effect<
+      void,
+      InvalidRequest | NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
     /** Completes a job. Returns its new status; `null` when it was completed before and nothing changes. */
     readonly complete: (
       input: typeof CompleteJob.Type,
@@ -176,16 +209,39 @@ export class Jobs extends Context.Service<
       NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
       CurrentPrincipal
     >
-    /** Cancels a job that is not finished. It makes no event; its worker gets a `Conflict`. */
+    /**
+     * Cancels a job that is not finished, or in the background all that a filter selects. They make no event; their
+     * workers get a `Conflict`.
+     */
     readonly cancel: (
-      jobId: string,
-    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
-    readonly get: (jobId: string) => Effect.Effect<Job, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+      input: typeof CancelJobs.Type,
+    ) => Effect.Effect<
+      ChangedJobs,
+      InvalidRequest | NotFound | Conflict | TooManyRequests | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
+    /** Queues a failed job again, or in the background all that a filter selects. */
+    readonly retry: (
+      input: typeof RetryJobs.Type,
+    ) => Effect.Effect<
+      ChangedJobs,
+      InvalidRequest | NotFound | Conflict | LimitReached | TooManyRequests | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
+    /** The unfinished retries and cancellations by a filter, oldest first. */
+    readonly sweeps: Effect.Effect<ReadonlyArray<JobSweep>, Unauthorized | Unavailable, CurrentPrincipal>
+    readonly endSweep: (
+      sweepId: string,
+    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly causes: (
+      filter: Pick<JobFilter, "workflow" | "since" | "until">,
+    ) => Effect.Effect<ReadonlyArray<JobCause>, Unauthorized | Unavailable, CurrentPrincipal>
+    readonly get: (jobId: string) => Effect.Effect<JobDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly list: (
       query: Page & JobFilter,
     ) => Effect.Effect<
       { readonly jobs: ReadonlyArray<Job>; readonly next_cursor: string | null },
-      Unauthorized | Unavailable,
+      InvalidRequest | Unauthorized | Unavailable,
       CurrentPrincipal
     >
     /** Queues all jobs with an expired lease again, or fails them after their last lease; orgs take turns. */
@@ -203,6 +259,7 @@ export class Jobs extends Context.Service<
       const wakeups = yield* Wakeups
       const claim = yield* makeClaim
       const report = yield* makeReport
+      const sweeps = yield* makeJobSweeps
 
       const insert = Effect.fnUntraced(function* (
         inputs: ReadonlyArray<typeof CreateJob.Type>,
@@ -234,7 +291,25 @@ export class Jobs extends Context.Service<
         const now = yield* DateTime.now
         const leaseUntil = DateTime.add(now, { seconds: input.lease_seconds ?? defaultLeaseSeconds })
         const { attempt, note, progress } = input
-        yield* repository.extendLease(orgId, input.job_id, { leaseUntil, now, attempt, progress, note })
+        const lines = linesAt(input.lines, now)
+        yield* repository.extendLease(orgId, input.job_id, { leaseUntil, now, attempt, progress, note, lines })
+      })
+
+      const log = Effect.fn("Jobs.log")(function* ({ attempt, job_id, lines }: typeof LogJob.Type) {
+        const orgId = yield* currentTenant
+        const now = yield* DateTime.now
+        const kept = { progress: undefined, note: undefined, lines: linesAt(lines, now) }
+        yield* repository.extendLease(orgId, job_id, { leaseUntil: null, now, attempt, ...kept })
+      })
+
+      const lines = Effect.fn("Jobs.lines")(function* (jobId: string) {
+        return yield* repository.lines(yield* currentTenant, jobId)
+      })
+
+      const step = Effect.fn("Jobs.step")(function* (input: typeof StepJob.Type) {
+        const { attempt, job_id, name, result = null } = input
+        const now = yield* DateTime.now
+        yield* repository.finishStep(yield* currentTenant, job_id, { attempt, name, result, now })
       })
 
       const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
@@ -253,11 +328,12 @@ export class Jobs extends Context.Service<
         return yield* report.one(orgId, job_id, { _tag: "Ended", outcome: failed(error, mapped_stack), attempt, retry })
       })
 
-      const cancel = Effect.fn("Jobs.cancel")(function* (jobId: string) {
-        const orgId = yield* currentTenant
-        // It stores nothing.
-        yield* Effect.catchTag(report.one(orgId, jobId, { _tag: "Canceled" }), "LimitReached", Effect.die)
-      })
+      const cancel = Effect.fn("Jobs.cancel")((input: typeof CancelJobs.Type) =>
+        sweeps.cancel(input, (orgId, jobId) =>
+          // It stores nothing.
+          Effect.catchTag(report.one(orgId, jobId, { _tag: "Canceled" }), "LimitReached", Effect.die),
+        ),
+      )
 
       const get = Effect.fn("Jobs.get")(function* (jobId: string) {
         const orgId = yield* currentTenant
@@ -266,8 +342,14 @@ export class Jobs extends Context.Service<
 
       const list = Effect.fn("Jobs.list")(function* (query: Page & JobFilter) {
         const orgId = yield* currentTenant
-        const found = yield* repository.list(orgId, query, query)
-        return { jobs: found.items, next_cursor: nextCursor(found, (job) => job.job_id) }
+        const { status = query.error === undefined ? undefined : "failed" } = query
+        if (query.error !== undefined && status !== "failed") {
+          return yield* new InvalidRequest({
+            error: "error selects failed jobs: send it without status, or with failed.",
+          })
+        }
+        const found = yield* repository.list(orgId, { ...query, status }, query)
+        return { jobs: found.items, next_cursor: nextCursor(found, (job) => job.job_id) ?? found.scannedTo }
       })
 
       const expireLeases = makeExpiry(repository.expireLeases, ({ orgId, jobId }) =>
@@ -280,9 +362,13 @@ export class Jobs extends Context.Service<
         createBatch,
         claim,
         heartbeat,
+        log,
+        lines,
+        step,
         complete,
         completeBatch,
         fail,
+        ...sweeps,
         cancel,
         get,
         list,

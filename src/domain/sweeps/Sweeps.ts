@@ -9,12 +9,13 @@ import { Wakeups } from "../Wakeups.ts"
  * deliveries of an endpoint. `resend`: resend the unsuccessful deliveries of a filter, each when it is reached.
  * `deliver`: create the deliveries of an event to the rest of many endpoints. `emit`:
  * create the deliveries of events of the service's own. `erase`: remove the rows of a deleted org or project.
- * `move`: move an org to another database.
+ * `move`: move an org to another database. `retryJobs`, `cancelJobs`: retry failed jobs of a filter, or cancel
+ * unfinished ones.
  */
 export interface Sweep {
   readonly sweepId: string
   readonly orgId: string
-  readonly kind: "cancel" | "recover" | "resend" | "deliver" | "emit" | "erase" | "move"
+  readonly kind: "cancel" | "recover" | "resend" | "deliver" | "emit" | "erase" | "move" | "retryJobs" | "cancelJobs"
 }
 
 /** The result of one batch. */
@@ -75,6 +76,8 @@ const makesDue: Record<Sweep["kind"], boolean> = {
   emit: true,
   erase: false,
   move: true,
+  retryJobs: false,
+  cancelJobs: false,
 }
 const kinds = Struct.keys(makesDue)
 const sweptRows = Metric.counter("gatehouse_swept_rows_total", {
@@ -139,6 +142,7 @@ export class Sweeps extends Context.Service<
         if (swept.isWaiting === true) yield* failures.wait(sweep)
         yield* Metric.update(Metric.withAttributes(sweptRows, { kind: sweep.kind }), swept.rows)
         if (makesDue[sweep.kind]) yield* wakeups.deliveries
+        if (sweep.kind === "retryJobs") yield* wakeups.jobs(sweep.orgId)
       })
 
       const run = Effect.gen(function* () {

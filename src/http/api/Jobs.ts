@@ -12,16 +12,36 @@ import {
   FailJob,
   HeartbeatJob,
   Job,
+  JobDetail,
+  JobLine,
   JobStatus,
+  LogJob,
+  StepJob,
   WorkflowName,
 } from "../../domain/jobs/Job.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "../../domain/jobs/JobSchedule.ts"
+import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweeps.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { Conflict, Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
+import { Conflict, Done, idempotencyKey, LimitReached, NotFound, noFields } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 export const ClaimedJobs = Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" })
+const ChangedJobs = Schema.Struct({
+  ...Done.fields,
+  count: Schema.Int.annotate({
+    description: "How many jobs: 1 with job_id, or those that the filter selects.",
+    examples: [1],
+  }),
+  is_all: Schema.Boolean.annotate({
+    description: "false: count is a lower bound, because it reads at most 10,000 jobs.",
+    examples: [true],
+  }),
+  sweep_id: Schema.NullOr(Id).annotate({
+    description: "The change that runs now in the background. null: it is done, or nothing changes.",
+    examples: [null],
+  }),
+}).annotate({ identifier: "ChangedJobs" })
 export const JobPage = Schema.Struct({ jobs: Schema.Array(Job), next_cursor: NextCursor }).annotate({
   identifier: "JobPage",
 })
@@ -67,11 +87,36 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {
       payload: HeartbeatJob,
       success: Done,
-      error: [NotFound, Conflict],
+      error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
       about(
         "Extend the lease of a job",
-        "The lease starts again from now. A 409 tells the worker to stop: the job is canceled or finished, or another attempt runs.",
+        "The lease starts again from now. It takes lines along, as jobs/log does. A 409 tells the worker to stop: the job is canceled or finished, or another attempt runs.",
+      ),
+    ),
+    HttpApiEndpoint.post("log", "/v1/jobs/log", {
+      payload: LogJob,
+      success: Done,
+      error: [NotFound, Conflict, LimitReached],
+    }).annotateMerge(
+      about(
+        "Log lines of a job",
+        "Keeps lines of the running attempt with the job, which keeps the newest 64 KiB of all its attempts. The lease stays as it is. An attempt that is not running is a 409.",
+      ),
+    ),
+    HttpApiEndpoint.post("logs", "/v1/jobs/logs", {
+      payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJobLogs" }),
+      success: Schema.Struct({ lines: Schema.Array(JobLine) }).annotate({ identifier: "JobLines" }),
+      error: NotFound,
+    }).annotateMerge(about("Read the lines of a job", "The newest 64 KiB that its workers have logged, oldest first.")),
+    HttpApiEndpoint.post("step", "/v1/jobs/step", {
+      payload: StepJob,
+      success: Done,
+      error: [NotFound, Conflict, LimitReached],
+    }).annotateMerge(
+      about(
+        "Finish a step of a job",
+        "Keeps the result of a step with the job, so that another attempt need not do it again: jobs/get has the steps. A step that is there stays as it is. An attempt that is not running is a 409. The steps of a job have at most 256 KiB of JSON together.",
       ),
     ),
     HttpApiEndpoint.post("complete", "/v1/jobs/complete", {
@@ -108,29 +153,81 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       ),
     ),
     HttpApiEndpoint.post("cancel", "/v1/jobs/cancel", {
-      payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "CancelJob" }),
-      success: Done,
+      payload: CancelJobs,
+      success: ChangedJobs,
       error: [NotFound, Conflict],
     }).annotateMerge(
       about(
-        "Cancel a job",
-        "Ends a queued or running job without an event. Its worker gets a 409 at its next heartbeat, complete or fail. Canceling the job again changes nothing. A finished job is a 409.",
+        "Cancel jobs",
+        "Ends a queued or running job without an event. Its worker gets a 409 at its next heartbeat, complete or fail. Canceling the job again changes nothing. A finished job is a 409. " +
+          "With a filter in place of job_id: counts the jobs that it selects, and cancels them in the background, oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it.",
+      ),
+    ),
+    HttpApiEndpoint.post("retry", "/v1/jobs/retry", {
+      payload: RetryJobs,
+      success: ChangedJobs,
+      error: [NotFound, Conflict, LimitReached],
+    }).annotateMerge(
+      about(
+        "Retry failed jobs",
+        "Queues a failed job again, with as many further attempts as it had. Its attempt goes on counting, and its history and its event stay; its next end makes another event. A job that has not failed is a 409. " +
+          "With a filter in place of job_id: counts the failed jobs that it selects, and queues them again in the background, oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it. An org has at most ten such changes at a time; another is a 409.",
+      ),
+    ),
+    HttpApiEndpoint.post("sweeps", "/v1/jobs/sweeps", {
+      payload: noFields,
+      success: Schema.Struct({ sweeps: Schema.Array(JobSweep) }).annotate({ identifier: "JobSweeps" }),
+    }).annotateMerge(
+      about("List running retries and cancellations", "Those by a filter that are not finished, oldest first."),
+    ),
+    HttpApiEndpoint.post("endSweep", "/v1/jobs/sweeps/cancel", {
+      payload: Schema.Struct({ sweep_id: Id }).annotate({ identifier: "CancelJobSweep" }),
+      success: Done,
+      error: NotFound,
+    }).annotateMerge(
+      about(
+        "Cancel the rest of a retry or cancellation",
+        "Jobs that it has changed stay so; the others stay as they are.",
+      ),
+    ),
+    HttpApiEndpoint.post("causes", "/v1/jobs/causes", {
+      payload: Schema.Struct({
+        workflow: RetryFilter.fields.workflow,
+        since: RetryFilter.fields.since,
+        until: RetryFilter.fields.until,
+      }).annotate({ identifier: "ListJobCauses" }),
+      success: Schema.Struct({ causes: Schema.Array(JobCause) }).annotate({ identifier: "JobCauses" }),
+    }).annotateMerge(
+      about(
+        "Group failed jobs by their cause",
+        "Groups the newest 10,000 failed jobs by their workflow and the first 200 characters of their error. The most frequent 20, the most first.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {
       payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJob" }),
-      success: Job,
+      success: JobDetail,
       error: NotFound,
-    }).annotateMerge(about("Get a job", "Returns the job without its callback_secret.")),
+    }).annotateMerge(
+      about(
+        "Get a job",
+        "Returns the job without its callback_secret, with its last 20 attempts that have ended and its finished steps.",
+      ),
+    ),
     HttpApiEndpoint.post("list", "/v1/jobs/list", {
       payload: Schema.Struct({
         status: Schema.optionalKey(JobStatus),
         workflow: Schema.optionalKey(WorkflowName),
+        error: RetryFilter.fields.error,
+        since: RetryFilter.fields.since,
+        until: RetryFilter.fields.until,
         ...pageQuery,
-      }).annotate({ identifier: "ListJobs" }),
+      }).annotate({ identifier: "ListJobs", examples: [{ status: "failed", workflow: "nightly-report", limit: 50 }] }),
       success: JobPage,
     }).annotateMerge(
-      about("List jobs", "Newest first. Filter by status and workflow. A page ends at limit jobs or 4 MiB."),
+      about(
+        "List jobs",
+        "Newest first. Filter by status, workflow, time and, for failed jobs, error. A page ends at limit jobs or 4 MiB. With error a page may be short or empty although next_cursor continues the list: it reads at most 10,000 jobs.",
+      ),
     ),
   )
   .middleware(WebhookAuthorization)

@@ -18,7 +18,7 @@ import {
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
-import { Conflict, Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
+import { Conflict, Done, idempotencyKey, LimitReached, NotFound, noFields } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 const PublicKeys = Schema.Struct({
@@ -26,19 +26,6 @@ const PublicKeys = Schema.Struct({
     Schema.String.annotate({ examples: ["whpk_nUbiW9KRvZRsIjcbE6Yb8SMcsGvWnVzJgHzzfMn2wXc="] }),
   ),
 }).annotate({ identifier: "PublicKeys" })
-
-/** The body of an operation without fields. */
-const noFields = [
-  Schema.Record(Schema.String, Schema.Unknown)
-    .check(
-      Schema.makeFilter((body: object) => Object.keys(body).length === 0, {
-        expected: "an empty object: this operation has no fields",
-        toJsonSchema: () => ({ additionalProperties: false }),
-      }),
-    )
-    .annotate({ identifier: "NoFields", examples: [{}] }),
-  Schema.Undefined,
-] as const
 
 const warning = {
   warning: Schema.optionalKey(Schema.String).annotate({

@@ -165,3 +165,16 @@ const parameter = {
 export const idempotencyKey = OpenApi.annotations({
   transform: (operation) => ({ ...operation, parameters: [...operation["parameters"], parameter] }),
 })
+
+/** The body of an operation without fields. */
+export const noFields = [
+  Schema.Record(Schema.String, Schema.Unknown)
+    .check(
+      Schema.makeFilter((body: object) => Object.keys(body).length === 0, {
+        expected: "an empty object: this operation has no fields",
+        toJsonSchema: () => ({ additionalProperties: false }),
+      }),
+    )
+    .annotate({ identifier: "NoFields", examples: [{}] }),
+  Schema.Undefined,
+] as const

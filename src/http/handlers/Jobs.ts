@@ -6,8 +6,9 @@ import type { ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { Unavailable } from "../../domain/Errors.ts"
 import { stringify } from "../../domain/StoredJson.ts"
-import { type CompletedJob, type CreateJob, type FailJob, Job, type JobStatus } from "../../domain/jobs/Job.ts"
+import { type CompletedJob, type CreateJob, type FailJob, JobDetail, type JobStatus } from "../../domain/jobs/Job.ts"
 import type { ReportOutcome } from "../../domain/jobs/JobRepository.ts"
+import type { ChangedJobs } from "../../domain/jobs/JobSweeps.ts"
 import { JobScheduleDetail } from "../../domain/jobs/JobSchedule.ts"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
 import { Jobs } from "../../domain/jobs/Jobs.ts"
@@ -113,6 +114,14 @@ const completedJob = (job_id: string, outcome: ReportOutcome): CompletedJob =>
     ? { job_id, success: true, message: completed(outcome.success.status) }
     : { job_id, success: false, message: outcome.failure.error, code: outcome.failure.code }
 
+/** The response of a change of one job, or of those that a filter selects. */
+const changed =
+  ({ job_id }: { readonly job_id?: string }, one: string, what: string) =>
+  ({ count, isAll, sweepId }: ChangedJobs) => {
+    const many = `${isAll ? "" : "At least "}${count} jobs ${sweepId === null ? "would be" : "are"} ${what}.`
+    return { ...done(job_id === undefined ? many : one), count, is_all: isAll, sweep_id: sweepId }
+  }
+
 const failed = (status: JobStatus | null, { retry }: typeof FailJob.Type) => {
   if (status === null) return "The job was queued again or failed before; nothing changed."
   if (status === "queued") return "The job is queued again."
@@ -120,7 +129,7 @@ const failed = (status: JobStatus | null, { retry }: typeof FailJob.Type) => {
 }
 
 const claimedResponse = jsonResponse(ClaimedJobs, true)
-const jobResponse = jsonResponse(Job)
+const jobResponse = jsonResponse(JobDetail)
 const jobPageResponse = jsonResponse(JobPage)
 const scheduleResponse = jsonResponse(JobScheduleDetail)
 const schedulePageResponse = jsonResponse(JobSchedulePage)
@@ -136,6 +145,9 @@ const jobs = group(Api, "jobs", (handlers) =>
         })),
       claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })).pipe(claimedResponse),
       heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts again.")),
+      log: ({ payload }) => Effect.as(jobs.log(payload), done("The lines are kept.")),
+      logs: ({ payload }) => Effect.map(jobs.lines(payload.job_id), (lines) => ({ lines })),
+      step: ({ payload }) => Effect.as(jobs.step(payload), done("The result of the step is kept.")),
       complete: ({ payload }) => Effect.map(jobs.complete(payload), (status) => done(completed(status))),
       completeBatch: ({ payload }) =>
         Effect.map(jobs.completeBatch(payload), (outcomes) => {
@@ -144,7 +156,13 @@ const jobs = group(Api, "jobs", (handlers) =>
           return { ...done(`${count} of ${all.length} jobs are completed.`), jobs: all }
         }),
       fail: ({ payload }) => Effect.map(jobs.fail(payload), (status) => done(failed(status, payload))),
-      cancel: ({ payload }) => Effect.as(jobs.cancel(payload.job_id), done("The job is canceled: stop the work.")),
+      cancel: ({ payload }) =>
+        Effect.map(jobs.cancel(payload), changed(payload, "The job is canceled: stop the work.", "canceled")),
+      retry: ({ payload }) =>
+        Effect.map(jobs.retry(payload), changed(payload, "The job is queued again.", "queued again")),
+      sweeps: () => Effect.map(jobs.sweeps, (sweeps) => ({ sweeps })),
+      endSweep: ({ payload }) => Effect.as(jobs.endSweep(payload.sweep_id), done("The rest stays as it is.")),
+      causes: ({ payload }) => Effect.map(jobs.causes(payload), (causes) => ({ causes })),
       get: ({ payload }) => jobs.get(payload.job_id).pipe(jobResponse),
       list: ({ payload }) => jobs.list(payload).pipe(jobPageResponse),
     }),

@@ -75,6 +75,13 @@ export const jobs = Layer.effect(
       insert: (jobs) => Effect.tap(repository.insert(jobs), (ids) => changed(jobs[0]!.orgId, ids, "queued")),
       claim: (orgId, claim) =>
         Effect.tap(repository.claim(orgId, claim), (claimed) => changed(orgId, idsOf(claimed), "running")),
+      // Lines are shown as they come.
+      extendLease: (orgId, jobId, heartbeat) =>
+        Effect.tap(repository.extendLease(orgId, jobId, heartbeat), () =>
+          heartbeat.lines === undefined ? Effect.void : changed(orgId, [jobId], "running"),
+        ),
+      retry: (orgId, jobId, input, now) =>
+        Effect.tap(repository.retry(orgId, jobId, input, now), () => changed(orgId, [jobId], "queued")),
       release: (orgId, claimed, now) =>
         Effect.tap(repository.release(orgId, claimed, now), () => changed(orgId, idsOf(claimed), "queued")),
       report: (end, report) =>

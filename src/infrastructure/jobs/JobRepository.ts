@@ -1,12 +1,29 @@
-import { Clock, type DateTime, Effect, Layer, Schema } from "effect"
-import { SqlClient } from "effect/sql"
+import { Clock, DateTime, Effect, Layer, Schema, SchemaGetter } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
 import type { Page } from "../../domain/Page.ts"
-import { ClaimedJob, Job, JobStatus } from "../../domain/jobs/Job.ts"
-import { type JobState, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
-import { type Heartbeat, jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
+import {
+  attemptLog,
+  ClaimedJob,
+  Job,
+  JobAttempt,
+  JobLine,
+  JobStatus,
+  JobStep,
+  maxLinesBytes,
+  maxStepsBytes,
+} from "../../domain/jobs/Job.ts"
+import { type JobState, leaseExpired, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
+import {
+  type FinishedStep,
+  type Heartbeat,
+  jobNotFound,
+  JobRepository,
+  stepsTooLarge,
+} from "../../domain/jobs/JobRepository.ts"
 import type { DelayedBatch, ExhaustedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
 import {
   date,
+  dateOrNull,
   decodePage,
   decodeRows,
   integers,
@@ -15,13 +32,17 @@ import {
   pageOf,
   texts,
   Time,
+  toJsonText,
   withinBytes,
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { graceBytes } from "../../domain/orgs/StoredBytes.ts"
+import * as StoredBytes from "../orgs/storedBytes.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
 import * as ReportJob from "./finishJobs.ts"
+import * as JobSweeps from "./sweepJobs.ts"
 import { type JobLook, jobPositions, type JobReads, type QueuedJob } from "./jobPositions.ts"
 
 const Row = Schema.Struct({
@@ -36,7 +57,27 @@ const Row = Schema.Struct({
   finished_at: Schema.NullOr(Time),
 })
 
-const decode = decodeRows(Row)
+/** The schema of a column with a JSON object in each line. */
+const linesOf = <S extends Schema.ConstraintDecoder<unknown>>(item: S) =>
+  Schema.NullOr(Schema.String).pipe(
+    Schema.decodeTo(Schema.fromJsonString(Schema.Array(item)), {
+      decode: SchemaGetter.transform((text: string | null) => `[${(text ?? "").replaceAll("\n", ",")}]`),
+      encode: SchemaGetter.transform((text: string): string | null => text),
+    }),
+  )
+
+const DetailRow = Schema.Struct({
+  ...Row.fields,
+  attempt_log: Schema.NullOr(
+    Schema.Array(Schema.Struct({ ...JobAttempt.fields, ended_at: Schema.DateTimeUtcFromString })),
+  ),
+  steps: linesOf(Schema.Struct({ ...JobStep.fields, finished_at: Schema.DateTimeUtcFromString })),
+})
+
+const decodeLines = decodeRows(
+  Schema.Struct({ lines: linesOf(Schema.Struct({ ...JobLine.fields, at: Schema.DateTimeUtcFromString })) }),
+)
+const decode = decodeRows(DetailRow)
 const decodeList = decodePage(Row)
 
 /** Jobs in PostgreSQL. */
@@ -44,8 +85,11 @@ export const layer = Layer.effect(
   JobRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const usage = yield* OrgUsage
+    const bytes = yield* StoredBytes.make
     const insert = yield* InsertJob.make
     const report = yield* ReportJob.make
+    const sweeps = yield* JobSweeps.make
     const scope = yield* Effect.scope
     const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
     const positions = jobPositions(sql)
@@ -83,11 +127,20 @@ export const layer = Layer.effect(
       claim: (orgId, claim) => orUnavailable(claimNext(orgId, claim)),
       release: (orgId, jobs, now) =>
         releaseJobs(sql, orgId, jobs, now).pipe(Effect.map(positions.queued), orUnavailable),
-      extendLease: (orgId, jobId, heartbeat) => orUnavailable(extendLease(sql, orgId, jobId, heartbeat)),
+      extendLease: (orgId, jobId, heartbeat) => orUnavailable(extendLease(sql, bytes, orgId, jobId, heartbeat)),
+      finishStep: (orgId, jobId, step) => orUnavailable(finishStep(sql, bytes, orgId, jobId, step)),
+      lines: (orgId, jobId) =>
+        sql`
+          SELECT lines FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
+          UNION ALL ${ReportJob.finishedJob(sql, orgId, sql`${jobId}`, "lines")} LIMIT 1`.pipe(
+          decodeLines,
+          orUnavailable,
+          Effect.flatMap(([job]) => (job === undefined ? Effect.fail(jobNotFound()) : Effect.succeed(job.lines))),
+        ),
       expireLeases: (batch) =>
         leases(
           batch,
-          (since) => expireLeases(sql, batch, since),
+          (since) => expireLeases(sql, usage, batch, since),
           ({ exhausted }) => exhausted.length > 0,
         ).pipe(Effect.map(remember), orUnavailableWithin("sweep")),
       queueDelayed: (batch) =>
@@ -101,10 +154,15 @@ export const layer = Layer.effect(
         findJob(sql, orgId, jobId).pipe(
           decode,
           orUnavailable,
-          Effect.flatMap(([job]) => (job === undefined ? Effect.fail(jobNotFound()) : Effect.succeed(job))),
+          Effect.flatMap(([job]) =>
+            job === undefined
+              ? Effect.fail(jobNotFound())
+              : Effect.succeed({ ...job, attempt_log: attemptLog(job.attempt_log ?? [], job) }),
+          ),
         ),
 
-      list: (orgId, filter, page) => listJobs(sql, orgId, filter, page).pipe(decodeList, orUnavailable),
+      list: (orgId, filter, page) => orUnavailable(listJobs(sql, orgId, filter, page)),
+      ...sweeps,
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
@@ -125,30 +183,38 @@ const columnsIn = (table: "jobs" | "finished_jobs") => {
 
 /** Reads a job, wherever it is. */
 const findJob = (sql: SqlClient.SqlClient, orgId: string, jobId: string) => sql`
-  SELECT ${sql.literal(columnsIn("jobs"))} FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
-  UNION ALL ${ReportJob.finishedJob(sql, orgId, sql`${jobId}`, columnsIn("finished_jobs"))} LIMIT 1`
+  SELECT ${sql.literal(`${columnsIn("jobs")}, attempt_log, steps`)} FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
+  UNION ALL ${ReportJob.finishedJob(sql, orgId, sql`${jobId}`, `${columnsIn("finished_jobs")}, attempt_log, steps`)} LIMIT 1`
 
 /** The columns whose length counts towards the bytes of a page. */
 const sizedColumns = ["workflow", "input", "deployment_id", "callback_url", "note", "result", "error", "mapped_stack"]
 
-/** The statement of a list of jobs, newest first. */
-const listJobs = (sql: SqlClient.SqlClient, orgId: string, { status, workflow }: JobFilter, page: Page) => {
-  // Of a workflow, by expressions that only its index has.
-  const [asked, id] =
-    workflow === undefined
-      ? [sql`org_id = ${orgId}`, sql`id`]
-      : [sql`org_id || workflow = ${orgId + workflow} AND ${isOfOrg(sql, orgId)}`, sql`id || ''`]
+/** Failed jobs that a page reads at most to find those with an error. The cursor continues after the last of them. */
+const maxReadPerPage = 10_000
+
+/** Lists jobs, newest first. */
+const listJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, filter: JobFilter, page: Page) {
+  const { error, status } = filter
+  const id = JobSweeps.idOf(sql, filter)
+  const asked = JobSweeps.ofFilter(sql, orgId, filter)
   const after = page.cursor === undefined ? sql`true` : sql`${id} < ${page.cursor}`
   // The newest jobs of each status, which are one range of an index of each partition, and the newest of those.
-  const heads = (status === undefined ? JobStatus.literals : [status]).map((one) => {
+  const head = (one: JobStatus, columns: string, limit: number) => {
     const table = one === "queued" || one === "running" ? "jobs" : "finished_jobs"
     return sql`(
-      SELECT ${sql.literal(columnsIn(table))} FROM ${sql(table)}
-      WHERE ${asked} AND ${after} AND status = ${one} ORDER BY ${id} DESC LIMIT ${page.limit + 1})`
-  })
-  const select = sql`SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads`
-  return pageOf(sql, page, select, "job_id", sizedColumns, "newest")
-}
+      SELECT ${sql.literal(columns === "" ? columnsIn(table) : columns)} FROM ${sql(table)}
+      WHERE ${asked} AND ${after} AND status = ${one} ORDER BY ${id} DESC LIMIT ${limit})`
+  }
+  const limit = error === undefined ? page.limit + 1 : maxReadPerPage
+  const heads = (status === undefined ? JobStatus.literals : [status]).map((one) => head(one, "", limit))
+  const select = sql`
+    SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads WHERE ${JobSweeps.hasError(sql, filter)}`
+  const found = yield* pageOf(sql, page, select, "job_id", sizedColumns, "newest").pipe(decodeList)
+  if (error === undefined || found.hasMore) return { ...found, scannedTo: null }
+  const [last] = yield* sql<{ id: string }>`
+    SELECT id FROM ${head("failed", "id", maxReadPerPage)} AS looked OFFSET ${maxReadPerPage - 1}`
+  return { ...found, scannedTo: last?.id ?? null }
+})
 
 interface QueuedRow {
   readonly moved: number
@@ -185,6 +251,8 @@ const queueDelayed = (sql: SqlClient.SqlClient, batch: DelayedBatch, since: Date
 interface ExpiredRow {
   readonly picked: number
   readonly exhausted: ReadonlyArray<ExhaustedJob>
+  /** The bytes that the log of each queued job has more. */
+  readonly stored: ReadonlyArray<readonly [orgId: string, bytes: number]>
   readonly next: string | null
   readonly again: ReadonlyArray<QueuedJob>
 }
@@ -197,19 +265,29 @@ const runningJobs = {
 }
 
 /** One batch of a sweep: queues the jobs that have attempts left, and returns the others. */
-const expireLeases = (sql: SqlClient.SqlClient, batch: LeaseBatch, since: DateTime.Utc | null) => {
+const expireLeases = (
+  sql: SqlClient.SqlClient,
+  usage: OrgUsage["Service"],
+  batch: LeaseBatch,
+  since: DateTime.Utc | null,
+) => {
   const { now } = batch
-  const columns = "id, org_id, workflow, priority, attempt, max_attempts"
+  const columns = "id, org_id, workflow, priority, attempt, max_attempts, octet_length(attempt_log::text) AS log_bytes"
   const { next, picked } = pickDue(sql, runningJobs, columns, batch, since)
   return sql<ExpiredRow>`
     ${picked}, queued AS (
-      UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)}
+      UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)},
+        attempt_log = ${ReportJob.loggedAttempt(sql, "jobs", sql`${leaseExpired.error}::text`, sql`${date(now)}::timestamptz`)}
       WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE attempt < max_attempts))
+      RETURNING id, octet_length(attempt_log::text) AS log_bytes
     )
     SELECT (SELECT count(*)::int FROM picked) AS picked, ${next} AS next,
       ${queuedAgain(sql, "attempt < max_attempts")} AS again,
       (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked
-       WHERE attempt >= max_attempts) AS exhausted`.pipe(
+       WHERE attempt >= max_attempts) AS exhausted,
+      (SELECT coalesce(json_agg(json_build_array(org_id, queued.log_bytes - coalesce(picked.log_bytes, 0))), '[]')
+       FROM queued JOIN picked USING (id)) AS stored`.pipe(
+    Effect.tap(([row]) => Effect.sync(() => row!.stored.forEach(([orgId, bytes]) => usage.addBytes(orgId, bytes)))),
     Effect.map(([row]) => ({
       queued: row!.picked - row!.exhausted.length,
       exhausted: row!.exhausted,
@@ -350,21 +428,128 @@ const releaseJobs = (sql: SqlClient.SqlClient, orgId: string, jobs: ReadonlyArra
     RETURNING org_id AS "orgId", workflow, priority, id`
 }
 
-/** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
-const extendLease = Effect.fnUntraced(function* (
+/** SQL: whether a job is running, and its attempt is the one that reports. */
+const isRunning = (sql: SqlClient.SqlClient, orgId: string, jobId: string, attempt: number | undefined) =>
+  // The status is a parameter, which fits no partial index: a plan must not read all running jobs.
+  sql`id = ${jobId} AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = coalesce(${attempt ?? null}::int, attempt)`
+
+/** Fails with the reason for which a statement found no running job; returns the job when it is running. */
+const findRunning = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   orgId: string,
   jobId: string,
-  { attempt, leaseUntil, note, now, progress }: Heartbeat,
+  attempt: number | undefined,
 ) {
-  // The status is a parameter, which fits no partial index: a plan must not read all running jobs.
-  const extended = yield* sql`
-    UPDATE jobs SET lease_expires_at = ${date(leaseUntil)}, updated_at = ${date(now)},
-      progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null}, note)
-    WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = coalesce(${attempt ?? null}::int, attempt)
-    RETURNING id`
-  if (extended.length > 0) return
-  const [job] = yield* sql<Pick<JobState, "attempt" | "status">>`
-    SELECT status, attempt FROM (${findJob(sql, orgId, jobId)}) AS job`
-  return yield* job === undefined ? jobNotFound() : refusedHeartbeat(job, attempt)
+  const [job] = yield* sql<Pick<JobState, "attempt" | "status"> & { readonly steps: string | null }>`
+    SELECT status, attempt, steps FROM (${findJob(sql, orgId, jobId)}) AS job`
+  if (job === undefined) return yield* jobNotFound()
+  if (job.status !== "running" || (attempt ?? job.attempt) !== job.attempt) return yield* refusedHeartbeat(job, attempt)
+  return job
+})
+
+/** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
+const extendLease = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  orgId: string,
+  jobId: string,
+  heartbeat: Heartbeat,
+) {
+  const { attempt, leaseUntil, lines, note, now, progress } = heartbeat
+  const changes = sql`
+    lease_expires_at = coalesce(${dateOrNull(leaseUntil)}::timestamptz, lease_expires_at), updated_at = ${date(now)},
+    progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null}, note)`
+  if (lines === undefined) {
+    const extended = yield* sql`
+      UPDATE jobs SET ${changes} WHERE ${isRunning(sql, orgId, jobId, attempt)} RETURNING id`
+    if (extended.length === 0) yield* findRunning(sql, orgId, jobId, attempt)
+    return
+  }
+  const text = newestLines(lines)
+  const size = Buffer.byteLength(text)
+  // The last lines that are there, as far as they fit before the new ones.
+  const rest = sql`${maxLinesBytes - size - 1}::int`
+  const kept = sql`
+    CASE WHEN octet_length(was.lines) <= ${rest} THEN was.lines ELSE (
+      SELECT CASE WHEN position('\\x0a'::bytea IN cut) > 0
+        THEN convert_from(substring(cut FROM position('\\x0a'::bytea IN cut) + 1), 'UTF8') END
+      FROM substring(convert_to(was.lines, 'UTF8') FROM octet_length(was.lines) - ${rest} + 1) AS cut
+    ) END`
+  const append = () => sql`${changes}, lines = concat_ws(E'\\n', nullif(${kept}, ''), ${text}::text)`
+  const refused = yield* appendText(sql, bytes, { orgId, jobId, attempt, size }, "lines", append)
+  if (refused !== undefined) return yield* bytes.refuse(orgId)
+})
+
+/** The newest lines that a job keeps, a JSON object in each. */
+const newestLines = (lines: ReadonlyArray<JobLine>) => {
+  const texts = lines.map(({ at, level, text }) => JSON.stringify({ at: DateTime.formatIso(at), level, text }))
+  while (Buffer.byteLength(texts.join("\n")) >= maxLinesBytes) texts.shift()
+  return texts.join("\n")
+}
+
+interface Appended {
+  readonly orgId: string
+  readonly jobId: string
+  readonly attempt: number | undefined
+  /** The bytes that the column has more, at most. */
+  readonly size: number
+}
+
+/**
+ * Appends to a text of a running job, and counts the bytes, if the org has room. Fails when the job, or the attempt, is
+ * not running. Returns the job when its text stays as it is.
+ *
+ * @param changes SQL: the assignments; `was` is the row before
+ * @param condition SQL: whether the text is appended
+ */
+const appendText = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  { attempt, jobId, orgId, size }: Appended,
+  column: "lines" | "steps",
+  changes: () => Statement.Fragment,
+  condition = sql`true`,
+) {
+  const length = (row: string) => sql.literal(`coalesce(octet_length(${row}.${column}), 0)`)
+  const appended = yield* bytes.storing(
+    orgId,
+    size,
+    (rows) => rows[0]?.bytes ?? 0,
+    Effect.suspend(
+      () => sql<{ bytes: number }>`
+        UPDATE jobs SET ${changes()} FROM (
+          SELECT id AS was_id, lines, steps FROM jobs WHERE ${isRunning(sql, orgId, jobId, attempt)} FOR UPDATE
+        ) AS was
+        WHERE jobs.id = was.was_id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND ${condition}
+          AND (${size <= graceBytes} OR EXISTS (SELECT FROM orgs org WHERE org.id = ${orgId} AND ${bytes.fits(orgId)}))
+        RETURNING ${length("jobs")} - ${length("was")} AS bytes`,
+    ),
+  )
+  return appended.length > 0 ? undefined : yield* findRunning(sql, orgId, jobId, attempt)
+})
+
+/** Keeps the result of a step; the first result of a step stays. */
+const finishStep = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  orgId: string,
+  jobId: string,
+  { attempt, name, now, result }: FinishedStep,
+) {
+  const begin = `{"name":${JSON.stringify(name)},`
+  const text = `${begin}"finished_at":"${DateTime.formatIso(now)}","result":${toJsonText(result) ?? "null"}}`
+  const size = Buffer.byteLength(text) + 1
+  const refused = yield* appendText(
+    sql,
+    bytes,
+    { orgId, jobId, attempt, size },
+    "steps",
+    () => sql`updated_at = ${date(now)}, steps = concat_ws(E'\\n', was.steps, ${text}::text)`,
+    sql`
+      strpos(concat(E'\\n', was.steps), concat(E'\\n', ${begin}::text)) = 0
+      AND coalesce(octet_length(was.steps), 0) + ${size}::int <= ${sql.literal(`${maxStepsBytes}`)}`,
+  )
+  if (refused === undefined || `\n${refused.steps}`.includes(`\n${begin}`)) return
+  if (Buffer.byteLength(refused.steps ?? "") + size > maxStepsBytes) return yield* stepsTooLarge()
+  return yield* bytes.refuse(orgId)
 })

@@ -13,6 +13,7 @@ import {
   type ReportedChange,
   statusAfter,
 } from "../../domain/jobs/JobEnd.ts"
+import { maxLoggedAttempts, maxLoggedError } from "../../domain/jobs/Job.ts"
 import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
 import { jobEventBody, jobEventType } from "../../domain/webhooks/Event.ts"
 import { type Candidate, receivers } from "../../domain/webhooks/EventPatterns.ts"
@@ -130,9 +131,10 @@ const readJobs = Effect.fnUntraced(function* (
       CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
     FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
       SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
-        skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds, NULL AS "finishedAttempt",
-        retried_attempts AS "retriedAttempts",
-        coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes
+        skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts, retry_delay_seconds,
+        NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts",
+        coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes,
+        coalesce(octet_length(attempt_log::text), 0) AS "logBytes"
       FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} LIMIT 1
     ) AS job ON true ORDER BY place`
   const [first] = rows
@@ -159,10 +161,24 @@ export const finishedJob = (sql: Sql, orgId: string, id: Statement.Fragment, col
   (SELECT ${sql.literal(columns)} FROM finished_jobs
    WHERE id = ${id} AND end_id >= left(${id}, 10) AND ${isOfOrg(sql, orgId)} ORDER BY end_id LIMIT 1)`
 
+/**
+ * SQL: the log of a job with its running attempt, which ends now.
+ *
+ * @param table the table, or the row, that has the job
+ */
+export const loggedAttempt = (sql: Sql, table: string, error: Statement.Fragment, endedAt: Statement.Fragment) => {
+  const column = (name: string) => sql.literal(`${table}.${name}`)
+  const log = column("attempt_log")
+  return sql`
+    coalesce(CASE WHEN jsonb_array_length(${log}) >= ${sql.literal(`${maxLoggedAttempts}`)} THEN ${log} - 0 ELSE ${log} END, '[]')
+      || jsonb_build_object('attempt', ${column("attempt")}, 'ended_at', to_char(${endedAt} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+        'note', ${column("note")}, 'error', left(${error}, ${sql.literal(`${maxLoggedError}`)}))`
+}
+
 /** Reads finished jobs of an org, as far as a report asks for them. */
 const readFinished = (sql: Sql, orgId: string, jobIds: ReadonlyArray<string>) => {
   const columns = `
-    id, status, attempt, NULL AS lease_expires_at, max_attempts, retry_delay_seconds, finished_attempt AS "finishedAttempt",
+    id, status, attempt, attempts_before AS "attemptsBefore", NULL AS lease_expires_at, max_attempts, retry_delay_seconds, finished_attempt AS "finishedAttempt",
     retried_attempts AS "retriedAttempts"`
   return jobIds.length === 0
     ? Effect.succeed(new Map<string, JobState>())
@@ -189,6 +205,7 @@ const reportJobs = Effect.fnUntraced(function* (
   reports: ReadonlyArray<Reported>,
 ) {
   const outcomes = new Map<Reported, ReportOutcome>()
+  const missed = new Set<string>()
   let open = reports
   while (open.length > 0) {
     const ofJob = new Map<string, Reported>()
@@ -201,6 +218,11 @@ const reportJobs = Effect.fnUntraced(function* (
     for (const [jobId, reported] of ofJob) {
       const job = jobs.get(jobId)
       const state = job ?? finished.get(jobId)
+      // A failed job that was retried between the two reads is in the first table again.
+      if (state === undefined && !missed.has(jobId)) {
+        missed.add(jobId)
+        continue
+      }
       const decision: Result.Result<JobDecision, NotFound | Conflict> =
         state === undefined ? Result.fail(jobNotFound()) : decide(state, reported.report, reported.end.now)
       if (Result.isFailure(decision)) outcomes.set(reported, Result.fail(decision.failure))
@@ -237,6 +259,8 @@ interface ReportedJob extends JobState {
   readonly skip_callbacks: boolean
   /** The stored bytes of its error and stack, from an attempt that failed before. */
   readonly bytes: number
+  /** The stored bytes of the log of its attempts. */
+  readonly logBytes: number
 }
 
 /** A decision that changes a job. */
@@ -385,10 +409,12 @@ const writeReports = Effect.fnUntraced(function* (
   const retried = sql`
     retried AS (
       UPDATE jobs SET status = 'queued', error = asked.error, mapped_stack = asked.mapped_stack, lease_expires_at = NULL,
-        updated_at = ${at}, run_at = asked.run_at, delayed = true, retried_attempts = asked.retried_attempts
-      FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged} RETURNING jobs.id
+        updated_at = ${at}, run_at = asked.run_at, delayed = true, retried_attempts = asked.retried_attempts,
+        attempt_log = ${loggedAttempt(sql, "jobs", sql`asked.error`, sql`${at}::timestamptz`)}
+      FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged}
+      RETURNING jobs.id, octet_length(attempt_log::text) AS "logBytes"
     )`
-  const written = yield* sql<{ id: string; heads: ReadonlyArray<LaneHead> | null }>`
+  const written = yield* sql<{ id: string; logBytes: number | null; heads: ReadonlyArray<LaneHead> | null }>`
     WITH endpoints AS (
       -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
       SELECT id, active, lane FROM webhook_endpoints
@@ -405,15 +431,18 @@ const writeReports = Effect.fnUntraced(function* (
       DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
       RETURNING jobs.id, asked.end_id, workflow, input, deployment_id, callback_url, callback_secret, callback_secret_owner,
         skip_callbacks, idempotency_key, priority, max_attempts, retry_delay_seconds, jobs.run_at, asked.status, attempt,
-        progress, note, asked.finished_attempt, asked.retried_attempts, asked.result, asked.error, asked.mapped_stack,
-        created_at, asked.type, asked.body
+        progress, note, asked.finished_attempt, asked.retried_attempts, attempts_before, attempt_log, lines, steps, asked.result,
+        asked.error, asked.mapped_stack, created_at, asked.type, asked.body
     ), finished AS (
       INSERT INTO finished_jobs (id, end_id, org_id, workflow, input, deployment_id, callback_url, skip_callbacks,
         idempotency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress, note,
-        finished_attempt, retried_attempts, result, error, mapped_stack, created_at, finished_at)
+        finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
+        mapped_stack, created_at, finished_at)
       SELECT id, end_id, ${orgId}, workflow, input, deployment_id, callback_url, skip_callbacks,
         idempotency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress, note,
-        finished_attempt, retried_attempts, result, error, mapped_stack, created_at, ${at} FROM ended
+        finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
+        mapped_stack, created_at, ${at}
+      FROM ended
     ), ${hasRetry ? sql`${retried},` : sql``} event AS (
       INSERT INTO events (id, org_id, job_id, type, body, callback_url, callback_secret, callback_secret_owner, created_at)
       SELECT end_id, ${orgId}, id, type, body, callback_url, callback_secret, callback_secret_owner, ${at}
@@ -421,8 +450,8 @@ const writeReports = Effect.fnUntraced(function* (
       RETURNING id, job_id, type, octet_length(body) AS bytes
     ), ${insertDeliveries(sql, orgId, now, false)},
     sweep AS (${insertSweeps(sql, orgId, prepared, now)})
-    SELECT id, ${laneHeads(sql, "places")} AS heads FROM (
-      SELECT id FROM ended ${hasRetry ? sql`UNION ALL SELECT id FROM retried` : sql``}
+    SELECT id, "logBytes", ${laneHeads(sql, "places")} AS heads FROM (
+      SELECT id, NULL::int AS "logBytes" FROM ended ${hasRetry ? sql`UNION ALL SELECT * FROM retried` : sql``}
     ) AS changed`
   yield* sql.afterCommit(
     Effect.sync(() => {
@@ -433,8 +462,9 @@ const writeReports = Effect.fnUntraced(function* (
   )
   const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))
   return new Map(
-    written.map(({ id }): [string, Written] => {
-      const { bytes, decision, event } = ofJob.get(id)!
+    written.map(({ id, logBytes }): [string, Written] => {
+      const { bytes: others, decision, event, job } = ofJob.get(id)!
+      const bytes = others + (logBytes === null ? 0 : logBytes - job.logBytes)
       return [id, { bytes, status: statusAfter(decision), hasSweep: event !== undefined && event.others.length > 0 }]
     }),
   )

@@ -160,6 +160,16 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
       }),
 
     take,
+
+    /** How many of the rows that are wanted the org has room for. They count as added from now on. */
+    room: (owner: Owner, wanted: number) =>
+      Effect.map(find(owner), ([org]) => {
+        if (org === undefined) return 0
+        if (org.count !== null) return Math.max(0, Math.min(wanted, org.limit - org.count))
+        let room = 0
+        while (room < wanted && usage.addWatched(name, org.orgId, org.limit)) room++
+        return room
+      }),
   }
 })
 

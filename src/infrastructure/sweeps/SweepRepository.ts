@@ -1,4 +1,5 @@
 import { DateTime, Duration, Effect, Layer, Queue, Stream } from "effect"
+import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
@@ -9,6 +10,9 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
 import { moveBatch } from "../orgs/moveOrg.ts"
+import { JobRepository } from "../../domain/jobs/JobRepository.ts"
+import * as Limited from "../orgs/limited.ts"
+import { cancelJobs, retryFailed } from "../jobs/sweepJobs.ts"
 import { recoverBatch, resendBatch } from "../webhooks/DeliveryLogRepository.ts"
 import { deliverEmitted, onEmitted, passEmitted } from "../webhooks/emitEvents.ts"
 import { fanOut } from "../webhooks/insertEvents.ts"
@@ -32,7 +36,7 @@ interface SweepRow {
   readonly receivers: ReadonlyArray<string>
   readonly since: Date
   readonly until: Date | null
-  /** The filter of a resend, in JSON. */
+  /** The filter of a resend, or of a sweep over jobs, in JSON. */
   readonly filter: string
   readonly done_to: string
   readonly created_at: Date
@@ -43,7 +47,7 @@ interface Batch {
   readonly rows: number
   readonly doneTo: string | null
   readonly isWaiting?: boolean
-  /** The deliveries that it has resent. */
+  /** The deliveries that it has resent, or the jobs that it has changed. */
   readonly done?: number
   /** The deliveries that it has inserted. */
   readonly deliveries?: number
@@ -51,6 +55,9 @@ interface Batch {
 
 /** Deliveries of an event that one batch inserts: each has new entries in nine indexes. */
 const maxReceiversPerBatch = 500
+
+/** Jobs that one batch moves from one table to another. */
+const maxJobsPerBatch = 500
 
 /** Events of the service's own whose deliveries one batch inserts. */
 const maxEmittedPerBatch = 100
@@ -82,6 +89,22 @@ const passErasure = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node:
   yield* sql`UPDATE sweeps SET node = NULL WHERE id = ${sweep.id}`
 })
 
+/** What sweeps over jobs need. */
+interface SweptJobs {
+  readonly usage: OrgUsage["Service"]
+  readonly limit: Limited.Limited
+  readonly random: SecureRandom.SecureRandom["Service"]
+  readonly reportAll: JobRepository["Service"]["reportAll"]
+}
+
+const sweptBatch = ({ done_to, filter, org_id }: SweepRow, limit: number, now: DateTime.Utc) => ({
+  orgId: org_id,
+  filter,
+  doneTo: done_to,
+  limit: Math.min(limit, maxJobsPerBatch),
+  now,
+})
+
 /** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
 const runBatch = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -89,6 +112,7 @@ const runBatch = Effect.fnUntraced(function* (
   now: DateTime.Utc,
   limit: number,
   nodes: NodesService,
+  jobs: SweptJobs,
 ) {
   switch (sweep.kind) {
     case "erase":
@@ -109,6 +133,10 @@ const runBatch = Effect.fnUntraced(function* (
       const { last, rows } = yield* recoverBatch(sql, recovery, sweep.done_to, limit, now)
       return { rows, doneTo: rows === limit ? last : null }
     }
+    case "retryJobs":
+      return yield* retryFailed(sql, jobs.usage, jobs.limit, sweptBatch(sweep, limit, now))
+    case "cancelJobs":
+      return yield* cancelJobs(sql, jobs.random, jobs.reportAll, sweptBatch(sweep, limit, now))
     case "resend":
       return yield* resendBatch(sql, sweep.org_id, sweep.filter, sweep.done_to, limit, now)
     case "deliver": {
@@ -139,6 +167,12 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
     const nodes = yield* Nodes
+    const jobs: SweptJobs = {
+      usage,
+      limit: yield* Limited.make("unfinishedJobs"),
+      random: yield* SecureRandom.SecureRandom,
+      reportAll: (yield* JobRepository).reportAll,
+    }
 
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
@@ -165,7 +199,7 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
-          const batch: Batch = yield* runBatch(sql, sweep, now, limit, nodes)
+          const batch: Batch = yield* runBatch(sql, sweep, now, limit, nodes, jobs)
           const { deliveries = 0, done = 0, doneTo, isWaiting = false, rows } = batch
           yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
           if (["recover", "resend", "deliver"].includes(sweep.kind)) usage.notePending(sweep.org_id)

@@ -1,7 +1,6 @@
 import { DateTime, Duration, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import type { Page } from "../../domain/Page.ts"
 import {
@@ -18,12 +17,12 @@ import {
   ResendFilter,
   resendNotFound,
 } from "../../domain/webhooks/DeliveryLog.ts"
-import { audited } from "../audit/audited.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { afterCursor, date, dateOrNull, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "./queuePositions.ts"
+import { endFilterSweep, filterSweeps, startFilterSweep } from "../sweeps/filterSweeps.ts"
 import { isOfEvent, maxDeliveriesPerEvent } from "./insertEvents.ts"
 import {
   endOfLane,
@@ -80,26 +79,20 @@ export const layer = Layer.effect(
         ),
 
       resend: (orgId, resend, entry) =>
-        Effect.flatMap(startResend(sql, orgId, resend, entry), ({ length }) =>
-          length > 0 ? Effect.void : tooManyResends(),
-        ).pipe(orUnavailable),
+        startFilterSweep(sql, orgId, { ...resend, kind: "resend", filter: filterJson(resend.filter) }, entry).pipe(
+          Effect.flatMap(({ length }) => (length > 0 ? Effect.void : tooManyResends())),
+          orUnavailable,
+        ),
 
       resends: (orgId) =>
-        sql`
-          SELECT id AS resend_id, filter, total AS count, done AS resent, created_at FROM sweeps
-          WHERE org_id = ${orgId} AND kind = 'resend' ORDER BY id LIMIT ${maxResendsPerOrg}`.pipe(
+        filterSweeps(sql, orgId, ["resend"]).pipe(
+          Effect.map((rows) => rows.map(({ done, id, ...row }) => ({ ...row, resend_id: id, resent: done }))),
           decodeResends,
           orUnavailable,
         ),
 
       cancelResend: (orgId, entry) =>
-        audited(
-          sql,
-          entry,
-          sql`
-            DELETE FROM sweeps WHERE id = ${entry.target} AND org_id = ${orgId} AND kind = 'resend'
-            RETURNING org_id AS "orgId"`,
-        ).pipe(
+        endFilterSweep(sql, orgId, ["resend"], entry).pipe(
           Effect.flatMap(({ length }) => (length > 0 ? Effect.void : resendNotFound())),
           orUnavailable,
         ),
@@ -531,8 +524,6 @@ const recoverDeliveries = Effect.fnUntraced(function* (
   return { recovered: first.recovered + others.count, isAll: others.isAll, hasMore: true }
 })
 
-/** Resends of an org that run at a time. */
-const maxResendsPerOrg = 10
 const tooManyResends = () =>
   new Conflict({ error: "Ten resends of this org are still running; try again when one has ended, or cancel one." })
 
@@ -572,25 +563,6 @@ const resendable = (sql: Sql, { filter, orgId }: ResendOfOrg, doneTo: string, li
     LEFT JOIN webhook_endpoints w ON w.id = d.endpoint_id
     ORDER BY first.id`
 }
-
-/** Starts the sweep of a resend, unless the org has too many; its id is the target of the entry. */
-const startResend = (
-  sql: Sql,
-  orgId: string,
-  { count, filter }: { readonly filter: ResendFilter; readonly count: number },
-  entry: AuditEntry,
-) =>
-  audited(
-    sql,
-    entry,
-    sql`
-      INSERT INTO sweeps (id, org_id, kind, filter, total, created_at)
-      SELECT ${entry.target}, ${orgId}, 'resend', ${filterJson(filter)}, ${count}::int, ${date(entry.at)}::timestamptz
-      FROM rows WHERE open < ${maxResendsPerOrg}
-      RETURNING org_id AS "orgId"`,
-    undefined,
-    sql`SELECT count(*) AS open FROM sweeps WHERE org_id = ${orgId} AND kind = 'resend'`,
-  )
 
 /** Endpoints whose deliveries one batch of a resend sends. */
 const maxEndpointsPerBatch = 50

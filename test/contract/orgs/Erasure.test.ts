@@ -47,7 +47,7 @@ const repositories = Layer.mergeAll(
   JobsSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
-  SweepsSql.layer,
+  SweepsSql.layer.pipe(Layer.provide(JobsSql.layer)),
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 

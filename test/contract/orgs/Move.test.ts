@@ -97,7 +97,11 @@ const refusedAt = Effect.fnUntraced(function* (orgId: string) {
   }
 })
 
-const repositories = Layer.mergeAll(SweepsSql.layer, EventsSql.layer, JobsSql.layer).pipe(Layer.provide(crypto.layer))
+const repositories = Layer.mergeAll(
+  SweepsSql.layer.pipe(Layer.provide(JobsSql.layer)),
+  EventsSql.layer,
+  JobsSql.layer,
+).pipe(Layer.provide(crypto.layer))
 
 layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices: true })("moves", (it) => {
   it.effect("every table of orgs is the platform's, or its rows move", () =>

@@ -3,6 +3,8 @@ import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeliveryLogRepository, type ResendFilter } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Sweeps, SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
+import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
@@ -20,10 +22,14 @@ import {
   attempt,
   claim,
   epoch,
+  failed,
+  finish,
   findDelivery,
   insertEndpoint,
+  insertJob,
   insertReceiver,
   makeEvent,
+  newJob,
   plus,
   record,
   recover,
@@ -37,7 +43,10 @@ const sql = Layer.mergeAll(
   DeliveryQueueSql.layer,
   JobsSql.layer,
   OrgsSql.layer,
-  Sweeps.layer.pipe(Layer.provideMerge(SweepsSql.layer), Layer.provide(Wakeups.layer)),
+  Sweeps.layer.pipe(
+    Layer.provideMerge(SweepsSql.layer.pipe(Layer.provide(JobsSql.layer))),
+    Layer.provide(Wakeups.layer),
+  ),
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
@@ -157,6 +166,67 @@ for (const [name, database] of Object.entries(databases)) {
         yield* removeEndpoint(orgId, endpoint, now)
         yield* removeEndpoint(orgId, other, now)
         yield* sweep
+      }),
+    )
+
+    it.effect("failed jobs are retried in batches, and unfinished ones canceled, until somebody ends the sweep", () =>
+      Effect.gen(function* () {
+        const jobs = yield* JobRepository
+        const { advance } = yield* SweepRepository
+        const { orgId } = yield* insertOrg()
+        const { orgId: foreign } = yield* insertOrg()
+        const now = epoch()
+        const all = yield* Effect.replicateEffect(newJob(orgId), 700)
+        const ids = yield* jobs.insert(all)
+        const other = yield* insertJob(orgId, { workflow: "other" })
+        for (const [owner, id] of [
+          ...ids.map((id) => [orgId, id] as const),
+          [foreign, yield* insertJob(foreign)] as const,
+        ]) {
+          yield* finish(owner, id, failed("no route to host"), now)
+        }
+        yield* finish(orgId, other, failed("no route"), now)
+        const start = Effect.fnUntraced(function* (order: JobSweepOrder) {
+          const entry = newEntry({ action: "job_sweep.start", target: yield* newId, at: now })
+          yield* jobs.startSweep(orgId, { ...order, count: 700 }, entry)
+          return entry.target
+        })
+        const retry = { kind: "retry", filter: { workflow: all[0]!.workflow, error: "no route to" } } as const
+        const count = (order: JobSweepOrder) => Effect.map(jobs.countSwept(orgId, order), (found) => found.count)
+        assert.strictEqual(yield* count(retry), 700)
+        const first = yield* start(retry)
+        assert.deepStrictEqual(yield* advance(first, now, 100), { rows: 100, isDone: false, isWaiting: false })
+        assert.deepInclude((yield* jobs.sweeps(orgId))[0], { ...retry, sweep_id: first, count: 700, done: 100 })
+        const end = (of: string) => jobs.endSweep(of, newEntry({ action: "job_sweep.cancel", target: first }))
+        assert.match(yield* failureOf(end(foreign)), /no such sweep/)
+        yield* end(orgId)
+        yield* sweep
+        assert.strictEqual(yield* count(retry), 600)
+        // It waits while the org has no room for more unfinished jobs, and goes on when there is.
+        yield* updateOrg(orgId, { limits: { unfinishedJobs: 250 } })
+        const second = yield* start(retry)
+        assert.deepStrictEqual(yield* advance(second, now, 2_000), { rows: 150, isDone: false, isWaiting: true })
+        assert.deepStrictEqual(yield* advance(second, now, 2_000), { rows: 0, isDone: false, isWaiting: true })
+        yield* updateOrg(orgId, { limits: { unfinishedJobs: null } })
+        yield* sweep
+        assert.strictEqual(yield* count(retry), 0)
+        const claimed = yield* jobs.claim(orgId, { workflows: undefined, limit: 3, now, leaseUntil: plus(now, 60) })
+        assert.deepStrictEqual(
+          claimed.map(({ attempt, job_id }) => [job_id, attempt]),
+          ids.slice(0, 3).map((id) => [id, 1]),
+        )
+        assert.deepInclude(yield* jobs.find(orgId, other), { status: "failed" })
+
+        const cancel = { kind: "cancel", filter: {} } as const
+        assert.strictEqual(yield* count(cancel), 700)
+        yield* start({ ...cancel, filter: { status: "running" } })
+        yield* sweep
+        assert.deepInclude(yield* jobs.find(orgId, ids[0]!), { status: "canceled" })
+        assert.strictEqual(yield* count(cancel), 697)
+        yield* start(cancel)
+        yield* sweep
+        assert.deepStrictEqual([yield* count(cancel), (yield* jobs.sweeps(orgId)).length], [0, 0])
+        assert.deepInclude(yield* jobs.find(orgId, ids[699]!), { status: "canceled" })
       }),
     )
 

@@ -44,7 +44,10 @@ const sql = Layer.mergeAll(
   EventsSql.layer,
   JobsSql.layer,
   OrgsSql.layer,
-  Sweeps.layer.pipe(Layer.provideMerge(SweepsSql.layer), Layer.provide(Wakeups.layer)),
+  Sweeps.layer.pipe(
+    Layer.provideMerge(SweepsSql.layer.pipe(Layer.provide(JobsSql.layer))),
+    Layer.provide(Wakeups.layer),
+  ),
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provideMerge(crypto.layer))
 

@@ -28,6 +28,8 @@ import { endpointHealth } from "./endpointHealth.ts"
 import * as Events from "./events.ts"
 import { jobBatches } from "../jobs/jobBatches.ts"
 import { jobLeases } from "../jobs/jobLeases.ts"
+import { jobRetries } from "../jobs/jobRetries.ts"
+import { jobLines } from "../jobs/jobLines.ts"
 import { jobReports } from "../jobs/jobReports.ts"
 import { jobs } from "../jobs/jobs.ts"
 import { webhookPages } from "../pages.ts"
@@ -140,6 +142,8 @@ for (const [backend, repositories] of Object.entries(backends)) {
     jobBatches(it)
     jobLeases(it)
     jobReports(it)
+    jobLines(it)
+    jobRetries(it)
     outbox(it)
     outboxRaces(it)
     ownEvents(it)

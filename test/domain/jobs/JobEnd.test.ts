@@ -21,6 +21,7 @@ const queued: JobState = {
   retry_delay_seconds: 10,
   finishedAttempt: null,
   retriedAttempts: 0,
+  attemptsBefore: 0,
 }
 const running: JobState = { ...queued, status: "running", attempt: 2, lease_expires_at: at(60) }
 const ended = (status: "completed" | "failed", finishedAttempt: number | null): JobState => ({

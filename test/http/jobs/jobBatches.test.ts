@@ -57,7 +57,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("batches of
       expect(yield* get(tenant, one)).toMatchObject({ status: "completed", result: { rows: 3 } })
       expect(yield* get(tenant, lost)).toMatchObject({ status: "running" })
       expect(yield* events(tenant, one)).toHaveLength(1)
-      const bad = yield* tenant.ask("jobs/complete-batch", { jobs: [jobs[0], { job_id: "x" }] })
+      const bad = yield* tenant.ask("jobs/complete-batch", { jobs: [jobs[0], { job_id: "" }] })
       expect([bad.status, bad.text]).toEqual([400, expect.stringContaining("jobs.1.job_id")])
     }),
   )

@@ -42,8 +42,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
       const nothing = { result: null, error: null, mapped_stack: null }
       const empty = { callback_url: null, skip_callbacks: false, ...defaults, ...nothing }
       const queued = { ...empty, job_id: id, workflow: "nightly", input: { rows: [1] }, deployment_id: "d1" }
-      const times = { created_at: time, updated_at: time, lease_expires_at: null, finished_at: null }
-      expect(yield* get(tenant, id)).toEqual({ ...queued, ...times, status: "queued", attempt: 0 })
+      const times = { created_at: time, updated_at: time, lease_expires_at: null, finished_at: null, steps: [] }
+      expect(yield* get(tenant, id)).toEqual({ ...queued, ...times, status: "queued", attempt: 0, attempt_log: [] })
 
       const before = Date.now()
       const [claimed, ...more] = yield* claim(tenant, { lease_seconds: 100 })
@@ -71,6 +71,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
         attempt: 1,
         result: { rows: 3 },
         finished_at: time,
+        attempt_log: [{ attempt: 1, ended_at: time, note: null, error: null }],
       })
     }),
   )

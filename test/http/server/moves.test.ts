@@ -5,6 +5,8 @@ import { SqlClient } from "effect/sql"
 import { SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import { moveOrg, placementChannel } from "#src/infrastructure/database/Nodes.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
 import { adminClient } from "../../support/databases.ts"
 import { makeReceiver } from "../../support/receiver.ts"
@@ -39,7 +41,7 @@ const databases = Layer.effect(
     ])
     const operator = yield* Layer.build(
       Layer.provideMerge(
-        SweepsSql.layer,
+        SweepsSql.layer.pipe(Layer.provide(JobsSql.layer), Layer.provide(crypto.layer)),
         Database.layer({ databaseUrl: redacted(urls.platform), nodes, dataDir: "unused" }),
       ),
     )

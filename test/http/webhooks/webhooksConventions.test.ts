@@ -52,12 +52,19 @@ const fields: Record<WebhookOperationName, string> = {
   createJobs: "job_ids,message,success",
   claimJobs: "jobs",
   heartbeatJob: "message,success",
+  logJob: "message,success",
+  getJobLogs: "lines",
+  finishStep: "message,success",
   completeJob: "message,success",
   completeJobs: "jobs,message,success",
   failJob: "message,success",
-  cancelJob: "message,success",
+  cancelJob: "count,is_all,message,success,sweep_id",
+  retryJob: "count,is_all,message,success,sweep_id",
+  listJobSweeps: "sweeps",
+  cancelJobSweep: "code,message,success",
+  listJobCauses: "causes",
   getJob:
-    "attempt,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,updated_at,workflow",
+    "attempt,attempt_log,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,steps,updated_at,workflow",
   listJobs: "jobs,next_cursor",
   createSchedule: "message,schedule_id,success",
   listSchedules: "schedules",
@@ -68,8 +75,8 @@ const fields: Record<WebhookOperationName, string> = {
   deleteSchedule: "message,success",
 }
 
-/** No resend runs long enough to be canceled here. */
-const statusOf = (name: string) => (name === "cancelResend" ? 404 : 200)
+/** No sweep runs long enough to be canceled here. */
+const statusOf = (name: string) => (name === "cancelResend" || name === "cancelJobSweep" ? 404 : 200)
 
 /** Calls an operation as its tenant. */
 const asking =
@@ -147,7 +154,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         expectError(yield* ask({ body: gzipSync(own), headers: { ...json, "content-encoding": "gzip" } }), 400)
         expectError(yield* ask({ body: own, headers: { "content-type": "application/json; charset=utf-16" } }), 415)
         // The limit is 1 MiB, and 8 MiB for a batch of events.
-        const max = name === "publishEvents" ? 8 * MiB : MiB
+        const max = ["publishEvents", "createJobs", "completeJobs"].includes(name) ? 8 * MiB : MiB
         const ofSize = (size: number) => `${own.slice(0, -1)}${" ".repeat(size - own.length)}}`
         const chunked = { ...json, "transfer-encoding": "chunked" }
         expectError(yield* ask({ body: ofSize(max + 1), headers: json }), 413)
@@ -175,7 +182,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         const own = webhookBody(name, things)!
         for (const field of [...Object.keys(own), ...(optional[name] ?? [])]) {
           // Any JSON is stored as its text.
-          if (field === "active" || field === "data") continue
+          if (["active", "data", "result", "dry_run"].includes(field)) continue
           for (const text of ["a\\u0000b", "\\ud800", "a\\udc00\\ud800"]) {
             const { [field]: _, ...rest } = own as Record<string, unknown>
             const body = `{"${field}":"${text}",${JSON.stringify({ ...rest, unknown: 1 }).slice(1)}`

@@ -84,7 +84,7 @@ const world = Layer.mergeAll(
   JobSchedulesSql.layer,
   OrgsSql.layer,
   RetentionSql.layer,
-  SweepsSql.layer,
+  SweepsSql.layer.pipe(Layer.provide(JobsSql.layer)),
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer), Layer.provideMerge(databases.postgres))
 type World = Layer.Success<typeof world>
@@ -203,7 +203,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
   const claimed = claim(later, { limit: 100, laneCap: 100 })
   const batch = { now: later, limit: 100, after: null }
   const recovery = { orgId, endpointId: endpoint, since, until: null }
-  const sweep = (kind: "cancel" | "recover" | "resend") =>
+  const sweep = (kind: "cancel" | "recover" | "resend" | "retryJobs" | "cancelJobs") =>
     Effect.gen(function* () {
       const sweepId = yield* newId
       yield* sql`
@@ -211,6 +211,10 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
         VALUES (${sweepId}, ${orgId}, ${kind}, ${endpoint}, ${endpoint}, ${DateTime.toDateUtc(since)}, '{}', now())`
       yield* sweeps.advance(sweepId, later, 100)
     })
+  const canceled = {
+    end: { orgId, jobId: id("j"), endId: id("j"), nonce: "", now: later },
+    report: { _tag: "Canceled" as const },
+  }
   const template = {
     workflow: "w",
     input: null,
@@ -294,6 +298,21 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
         yield* log.recover(recovery, later)
       }),
     ],
+    ["jobs.countSwept", 10_000, jobs.countSwept(orgId, { kind: "retry", filter: {} })],
+    ["jobs.countSwept of a workflow", 10_000, jobs.countSwept(orgId, { kind: "cancel", filter: { workflow: "w" } })],
+    ["jobs.causes", 10_000, jobs.causes(orgId, {})],
+    ["jobs.list by error", 10_100, jobs.list(orgId, { status: "failed", error: "no such" }, { limit: 50 })],
+    ["jobs.sweeps", 10, jobs.sweeps(orgId)],
+    [
+      "jobs.startSweep",
+      10,
+      jobs.startSweep(orgId, { kind: "retry", filter: {}, count: 1 }, newEntry({ target: orgId })),
+    ],
+    ["jobs.endSweep", 10, Effect.ignore(jobs.endSweep(orgId, newEntry({ target: orgId })))],
+    ["jobs.reportAll", 20, jobs.reportAll(orgId, [canceled])],
+    ["jobs.lines", 1, Effect.ignore(jobs.lines(orgId, id("j")))],
+    ["jobs.finishStep", 20, Effect.ignore(jobs.finishStep(orgId, id("j"), { attempt: 1, name: "a", result: 1, now }))],
+    ["jobs.retry of an old job", 20, Effect.ignore(jobs.retry(orgId, id("j"), undefined, later))],
     ["log.countResend", 10_000, log.countResend(orgId, {})],
     ["log.resend", 10, log.resend(orgId, { filter: {}, count: 1 }, newEntry({ target: orgId }))],
     ["log.resends", 10, log.resends(orgId)],
@@ -351,6 +370,8 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["sweeps.advance of a cancellation", 200, sweep("cancel")],
     ["sweeps.advance of a recovery", 200, sweep("recover")],
     ["sweeps.advance of a resend", 200, sweep("resend")],
+    ["sweeps.advance of retries", 500, sweep("retryJobs")],
+    ["sweeps.advance of cancellations", 500, sweep("cancelJobs")],
     ...erasures(sql, orgId, ["deliveries", "events", "jobs", "finishedJobs"]),
     // What a deactivation and an activation of the endpoint run.
     ["endpoint, deactivated", 1_000, updateEndpoint(orgId, endpoint, later, { active: false })],

@@ -44,7 +44,7 @@ const repositories = Layer.mergeAll(
   PendingDeliveriesSql.layer,
   ProjectsSql.layer,
   RetentionSql.layer,
-  SweepsSql.layer,
+  SweepsSql.layer.pipe(Layer.provide(JobsSql.layer)),
   WebhookEndpointsSql.layer,
 ).pipe(
   Layer.provideMerge(OrgUsage.layer),

@@ -16,7 +16,7 @@ const subjects = [
   { value: "projects", label: "Projects", prefixes: ["project.", "deployment.", "docs."] },
   { value: "keys", label: "API keys", prefixes: ["key."] },
   { value: "endpoints", label: "Endpoints", prefixes: ["webhook_endpoint.", "signing_key.", "resend."] },
-  { value: "schedules", label: "Schedules", prefixes: ["schedule."] },
+  { value: "schedules", label: "Jobs and schedules", prefixes: ["job_sweep.", "schedule."] },
 ] as const
 
 const shownId = 8
@@ -244,6 +244,9 @@ const sentences: Record<Entry["action"], Sentence> = {
     `deactivated the webhook endpoint ${target} ${reasons[text(details, "reason") ?? ""] ?? ""}`,
   "resend.start": ({ details }) => `resent ${String(details["count"])} deliveries by a filter`,
   "resend.cancel": () => "canceled the rest of a resend",
+  "job_sweep.start": ({ details }) =>
+    `${details["kind"] === "retry" ? "retried" : "canceled"} ${String(details["count"])} jobs by a filter`,
+  "job_sweep.cancel": () => "canceled the rest of a change of jobs",
   "signing_key.rotate": () => "rotated the signing key of webhooks; both sign for 24 hours",
   "schedule.create": ({ details }) => `created a schedule of ${text(details, "workflow")}: ${text(details, "cron")}`,
   "schedule.update": ({ details }, target) => `changed ${changedFields(details)} of the schedule ${target}`,

@@ -1,6 +1,6 @@
 import type { ResponseBody } from "../../client/Operations.ts"
 
-export type Job = ResponseBody<"jobs.get">
+export type Job = ResponseBody<"jobs.list">["jobs"][number]
 export const jobStatuses = ["queued", "running", "completed", "failed", "canceled"] as const
 export type JobStatus = (typeof jobStatuses)[number]
 

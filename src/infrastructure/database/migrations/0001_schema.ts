@@ -362,6 +362,13 @@ const jobs = Effect.gen(function* () {
       note text,
       -- Bit n: attempt n + 1 failed with a retry.
       retried_attempts integer NOT NULL DEFAULT 0,
+      -- The attempts before somebody retried the failed job: their number, which is the fence, goes on (ADR 40).
+      attempts_before smallint NOT NULL DEFAULT 0,
+      -- The last attempts that have ended without finishing the job.
+      attempt_log jsonb,
+      -- What workers have logged, and the results of finished steps: a JSON object in each line.
+      lines text,
+      steps text,
       error text,
       mapped_stack text,
       created_at timestamptz NOT NULL,
@@ -414,6 +421,10 @@ const jobs = Effect.gen(function* () {
       -- The attempt whose report ended the job.
       finished_attempt integer,
       retried_attempts integer NOT NULL,
+      attempts_before smallint NOT NULL DEFAULT 0,
+      attempt_log jsonb,
+      lines text,
+      steps text,
       result text,
       error text,
       mapped_stack text,

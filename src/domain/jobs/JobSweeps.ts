@@ -1,0 +1,179 @@
+import { DateTime, Effect, Schema } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { AuditLog } from "../audit/AuditLog.ts"
+import { InvalidRequest } from "../Errors.ts"
+import { currentTenant } from "../Principal.ts"
+import { AnyJson, atMost, Id, NonEmptyText, Timestamp } from "../Schemas.ts"
+import { Wakeups } from "../Wakeups.ts"
+import { JobStatus, WorkflowName } from "./Job.ts"
+import { type JobFilter, JobRepository } from "./JobRepository.ts"
+
+/** The fields that select jobs by what they are, and when they were created. */
+export const jobTimes = {
+  since: Schema.optionalKey(Timestamp).annotate({
+    description: "Only jobs that were created at this time or later.",
+  }),
+  until: Schema.optionalKey(Timestamp).annotate({
+    description: "Only jobs that were created before this time.",
+  }),
+}
+export const ErrorPrefix = NonEmptyText.check(atMost(200)).annotate({
+  description: "Only failed jobs whose error begins with this text, as jobs/causes has it.",
+  examples: ["connect ECONNREFUSED"],
+})
+const workflow = Schema.optionalKey(WorkflowName).annotate({ description: "Only jobs of this workflow." })
+
+export const RetryFilter = Schema.Struct({
+  workflow,
+  error: Schema.optionalKey(ErrorPrefix),
+  ...jobTimes,
+}).annotate({ identifier: "RetryFilter" })
+export const CancelFilter = Schema.Struct({
+  workflow,
+  status: Schema.optionalKey(Schema.Literals(["queued", "running"])).annotate({
+    description: "Only jobs with this status. Default: queued and running ones.",
+  }),
+  ...jobTimes,
+}).annotate({ identifier: "CancelFilter" })
+
+const dryRun = Schema.optionalKey(Schema.Boolean).annotate({ description: "true: only counts. Not with job_id." })
+const oneJob = Schema.optionalKey(Id).annotate({ description: "The job. Not together with filter." })
+
+export const RetryJobs = Schema.Struct({
+  job_id: oneJob,
+  input: Schema.optionalKey(AnyJson).annotateKey({
+    description: "Replaces the input of the job. Absent: unchanged. Only with job_id.",
+  }),
+  filter: Schema.optionalKey(RetryFilter),
+  dry_run: dryRun,
+}).annotate({
+  identifier: "RetryJobs",
+  examples: [{ filter: { workflow: "nightly-report", error: "connect ECONNREFUSED" }, dry_run: true }],
+})
+export const CancelJobs = Schema.Struct({
+  job_id: oneJob,
+  filter: Schema.optionalKey(CancelFilter),
+  dry_run: dryRun,
+}).annotate({ identifier: "CancelJobs", examples: [{ job_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" }] })
+
+/** What a sweep changes: failed jobs that are retried, or unfinished ones that are canceled. */
+export interface JobSweepOrder {
+  readonly kind: "retry" | "cancel"
+  readonly filter: JobSweepFilter
+}
+
+export const JobSweepFilter = Schema.Struct({
+  ...RetryFilter.fields,
+  status: Schema.optionalKey(JobStatus),
+}).annotate({ identifier: "JobSweepFilter" })
+export interface JobSweepFilter extends Schema.Schema.Type<typeof JobSweepFilter> {}
+
+/** A retry or a cancellation of many jobs that is not finished. */
+export const JobSweep = Schema.Struct({
+  sweep_id: Id,
+  kind: Schema.Literals(["retry", "cancel"]).annotate({ description: "What it does with the jobs." }),
+  filter: JobSweepFilter,
+  count: Schema.Int.annotate({ description: "How many jobs it began with, counted up to 10,000." }),
+  done: Schema.Int.annotate({ description: "How many it has changed so far." }),
+  created_at: Timestamp,
+}).annotate({ identifier: "JobSweep" })
+export interface JobSweep extends Schema.Schema.Type<typeof JobSweep> {}
+
+/** Failed jobs with the same workflow and message. */
+export const JobCause = Schema.Struct({
+  workflow: Schema.String.annotate({ description: "The name of the kind of work.", examples: ["nightly-report"] }),
+  error: Schema.String.annotate({
+    description: "The first 200 characters of their error: error of a filter selects them.",
+    examples: ["connect ECONNREFUSED"],
+  }),
+  jobs: Schema.Int.annotate({ description: "How many of the newest 10,000 failed jobs." }),
+  latest: Schema.Struct({ job_id: Id, at: Timestamp }).annotate({ description: "The newest of them, and its end." }),
+}).annotate({ identifier: "JobCause" })
+export interface JobCause extends Schema.Schema.Type<typeof JobCause> {}
+
+/** How many jobs a request changes. */
+export interface ChangedJobs {
+  readonly count: number
+  /** Whether `count` is all of them, or a lower bound. */
+  readonly isAll: boolean
+  /** The sweep that changes them. `null`: they are changed, or nothing changes. */
+  readonly sweepId: string | null
+}
+
+const encodeFilter = Schema.encodeSync(JobSweepFilter)
+
+const one: ChangedJobs = { count: 1, isAll: true, sweepId: null }
+
+/** Fails unless a request has either a job or a filter. */
+const checkTarget = (input: typeof RetryJobs.Type) => {
+  const { dry_run, filter, job_id } = input
+  const wrong = (error: string) => Effect.fail(new InvalidRequest({ error }))
+  if (job_id === undefined && filter === undefined) return wrong("job_id or filter is missing: send one of them.")
+  if (job_id !== undefined && filter !== undefined) {
+    return wrong("job_id and filter must not be sent together: send one of them.")
+  }
+  if (filter !== undefined && input.input !== undefined) return wrong("input must be sent with job_id.")
+  return job_id !== undefined && dry_run !== undefined ? wrong("dry_run must be sent with filter.") : Effect.void
+}
+
+/** Retries and cancels jobs: one at once, or those of a filter in the background, after a count. */
+export const makeJobSweeps = Effect.gen(function* () {
+  const repository = yield* JobRepository
+  const wakeups = yield* Wakeups
+  const audit = yield* AuditLog
+  const random = yield* SecureRandom.SecureRandom
+
+  const start = Effect.fnUntraced(function* (
+    orgId: string,
+    { filter: asked, kind }: JobSweepOrder,
+    dryRun: boolean | undefined,
+  ) {
+    const now = yield* DateTime.now
+    // Without an end, a sweep would follow the jobs that are created while it runs.
+    const order = { kind, filter: { ...asked, until: asked.until ?? now } }
+    const counted = yield* repository.countSwept(orgId, order)
+    if (dryRun === true || (counted.count === 0 && counted.isAll)) return { ...counted, sweepId: null }
+    const target = yield* random.ulid
+    const details = { kind, filter: encodeFilter(order.filter), count: counted.count }
+    const entry = yield* audit.entry({ action: "job_sweep.start", target, details })
+    yield* repository.startSweep(orgId, { ...order, count: counted.count }, entry)
+    yield* wakeups.sweeps
+    return { ...counted, sweepId: target }
+  })
+
+  return {
+    retry: Effect.fn("Jobs.retry")(function* (input: typeof RetryJobs.Type) {
+      const orgId = yield* currentTenant
+      yield* checkTarget(input)
+      const { dry_run, filter, job_id } = input
+      if (filter !== undefined) return yield* start(orgId, { kind: "retry", filter }, dry_run)
+      yield* repository.retry(orgId, job_id!, input.input, yield* DateTime.now)
+      yield* wakeups.jobs(orgId)
+      return one
+    }),
+
+    /** @param cancelOne cancels a job */
+    cancel: <E, R>(
+      input: typeof CancelJobs.Type,
+      cancelOne: (orgId: string, jobId: string) => Effect.Effect<unknown, E, R>,
+    ) =>
+      Effect.gen(function* () {
+        const orgId = yield* currentTenant
+        yield* checkTarget(input)
+        const { dry_run, filter, job_id } = input
+        if (filter !== undefined) return yield* start(orgId, { kind: "cancel", filter }, dry_run)
+        return yield* Effect.as(cancelOne(orgId, job_id!), one)
+      }),
+
+    sweeps: Effect.flatMap(currentTenant, repository.sweeps),
+
+    endSweep: Effect.fn("Jobs.endSweep")(function* (target: string) {
+      const orgId = yield* currentTenant
+      yield* repository.endSweep(orgId, yield* audit.entry({ action: "job_sweep.cancel", target, details: {} }))
+    }),
+
+    causes: Effect.fn("Jobs.causes")(function* (filter: Pick<JobFilter, "workflow" | "since" | "until">) {
+      return yield* repository.causes(yield* currentTenant, filter)
+    }),
+  }
+})

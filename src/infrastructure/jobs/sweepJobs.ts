@@ -1,0 +1,304 @@
+import { DateTime, Effect, Schema } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { SqlClient } from "effect/sql"
+import { Conflict } from "../../domain/Errors.ts"
+import type { JobStatus } from "../../domain/jobs/Job.ts"
+import {
+  type JobFilter,
+  jobNotFailed,
+  jobNotFound,
+  type JobRepository,
+  sweepNotFound,
+} from "../../domain/jobs/JobRepository.ts"
+import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweeps.ts"
+import { date, decodeRows, idAt, isAmong, isOfOrg, texts, Time, toJsonText } from "../database/fragments.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
+import * as Limited from "../orgs/limited.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as StoredBytes from "../orgs/storedBytes.ts"
+import { endFilterSweep, filterSweeps, startFilterSweep } from "../sweeps/filterSweeps.ts"
+import { finishedJob, loggedAttempt } from "./finishJobs.ts"
+import { jobPositions, type QueuedJob } from "./jobPositions.ts"
+
+type Sql = SqlClient.SqlClient
+type Repository = JobRepository["Service"]
+
+const kinds = { retry: "retryJobs", cancel: "cancelJobs" } as const
+const kindsOfSweeps = Object.values(kinds)
+const filterJson = Schema.encodeSync(Schema.fromJsonString(JobSweepFilter))
+const decodeFilter = Schema.decodeEffect(Schema.fromJsonString(JobSweepFilter))
+const decodeSweeps = decodeRows(
+  Schema.Struct({ ...JobSweep.fields, filter: Schema.fromJsonString(JobSweepFilter), created_at: Time }),
+)
+const CauseRow = Schema.Struct({
+  workflow: JobCause.fields.workflow,
+  error: JobCause.fields.error,
+  jobs: JobCause.fields.jobs,
+  job_id: Schema.String,
+  at: Time,
+})
+const decodeCauses = decodeRows(CauseRow)
+
+/** Jobs that a count reads at most, and those whose causes are grouped. */
+const maxCounted = 10_000
+const maxCauses = 20
+/** The characters of an error that make a cause. */
+const causeLength = 200
+
+const tooManySweeps = () =>
+  new Conflict({
+    error: "Ten sweeps over jobs of this org are still running; try again when one has ended, or cancel one.",
+  })
+
+/** Retries of failed jobs, sweeps over jobs, and causes. */
+export const make = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const usage = yield* OrgUsage
+  const limit = yield* Limited.make("unfinishedJobs")
+  const bytes = yield* StoredBytes.make
+
+  return {
+    retry: (orgId, jobId, input, now) =>
+      retryOne(sql, usage, limit, bytes, { orgId, jobId, input, now }).pipe(sql.withTransaction, orUnavailable),
+
+    countSwept: (orgId, order) =>
+      sql<{ count: number; isAll: boolean }>`
+        SELECT (count(*) FILTER (WHERE wanted))::int AS count, count(*) < ${maxCounted} AS "isAll"
+        FROM (${sweptJobs(sql, orgId, order, "", maxCounted)}) AS looked`.pipe(
+        Effect.map(([row]) => row!),
+        orUnavailable,
+      ),
+
+    startSweep: (orgId, { count, filter, kind }, entry) =>
+      startFilterSweep(
+        sql,
+        orgId,
+        { count, filter: filterJson(filter), kind: kinds[kind], kinds: kindsOfSweeps },
+        entry,
+      ).pipe(
+        Effect.flatMap(({ length }) => (length > 0 ? Effect.void : tooManySweeps())),
+        orUnavailable,
+      ),
+
+    sweeps: (orgId) =>
+      filterSweeps(sql, orgId, kindsOfSweeps).pipe(
+        Effect.map((rows) =>
+          rows.map(({ id, kind, ...row }) => ({
+            ...row,
+            sweep_id: id,
+            kind: kind === kinds.retry ? ("retry" as const) : ("cancel" as const),
+          })),
+        ),
+        decodeSweeps,
+        orUnavailable,
+      ),
+
+    endSweep: (orgId, entry) =>
+      endFilterSweep(sql, orgId, kindsOfSweeps, entry).pipe(
+        Effect.flatMap(({ length }) => (length > 0 ? Effect.void : sweepNotFound())),
+        orUnavailable,
+      ),
+
+    causes: (orgId, filter) =>
+      sql`
+        SELECT workflow, left(error, ${causeLength}) AS error, count(*)::int AS jobs, max(id) AS job_id,
+          (array_agg(finished_at ORDER BY id DESC))[1] AS at
+        FROM (
+          SELECT id, workflow, error, finished_at FROM finished_jobs
+          WHERE ${ofFilter(sql, orgId, filter)} AND status = 'failed' ORDER BY ${idOf(sql, filter)} DESC LIMIT ${maxCounted}
+        ) AS failed GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ${maxCauses}`.pipe(
+        decodeCauses,
+        Effect.map((rows) => rows.map(({ at, job_id, ...cause }) => ({ ...cause, latest: { job_id, at } }))),
+        orUnavailable,
+      ),
+  } satisfies Partial<Repository>
+})
+
+/** SQL: the id, by the only index that fits a list of the filter: that of its workflow is one of expressions. */
+export const idOf = (sql: Sql, { workflow }: JobFilter) => (workflow === undefined ? sql`id` : sql`id || ''`)
+
+/** SQL: the jobs of an org that a filter selects but for their error, as a range of an index: an id has its time. */
+export const ofFilter = (sql: Sql, orgId: string, filter: JobFilter) => {
+  const { since, until, workflow } = filter
+  const id = idOf(sql, filter)
+  const asked =
+    workflow === undefined
+      ? sql`org_id = ${orgId}`
+      : sql`org_id || workflow = ${orgId + workflow} AND ${isOfOrg(sql, orgId)}`
+  return sql`${asked} AND ${since === undefined ? sql`true` : sql`${id} >= ${idAt(DateTime.toEpochMillis(since))}`}
+    AND ${until === undefined ? sql`true` : sql`${id} < ${idAt(DateTime.toEpochMillis(until))}`}`
+}
+
+/** SQL: whether a job has the error of a filter. */
+export const hasError = (sql: Sql, { error }: JobFilter) =>
+  error === undefined ? sql`true` : sql`starts_with(error, ${error})`
+
+/**
+ * A SELECT of the next jobs of a sweep after `doneTo`, in the order of their ids: by an index, and `wanted` says
+ * whether the sweep changes them.
+ */
+const sweptJobs = (sql: Sql, orgId: string, { filter, kind }: JobSweepOrder, doneTo: string, limit: number) => {
+  const id = idOf(sql, filter)
+  const all: ReadonlyArray<JobStatus> = kind === "retry" ? ["failed"] : ["queued", "running"]
+  const heads = all
+    .filter((status) => filter.status === undefined || status === filter.status)
+    .map((status) => {
+      const [table, end] = kind === "retry" ? (["finished_jobs", "end_id"] as const) : (["jobs", "id"] as const)
+      return sql`(
+        SELECT id, ${sql(end)} AS "endId", coalesce(${hasError(sql, filter)}, false) AS wanted FROM ${sql(table)}
+        WHERE ${ofFilter(sql, orgId, filter)} AND ${id} > ${doneTo} AND status = ${status} ORDER BY ${id} LIMIT ${limit})`
+    })
+  return sql`SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads ORDER BY id LIMIT ${limit}`
+}
+
+interface SweptRow {
+  readonly id: string
+  readonly endId: string
+  readonly wanted: boolean
+}
+
+/** A batch of a sweep over jobs. */
+interface SweptBatch {
+  readonly orgId: string
+  /** In JSON. */
+  readonly filter: string
+  readonly doneTo: string
+  readonly limit: number
+  readonly now: DateTime.Utc
+}
+
+const readBatch = Effect.fnUntraced(function* (sql: Sql, kind: JobSweepOrder["kind"], batch: SweptBatch) {
+  const filter = yield* Effect.orDie(decodeFilter(batch.filter))
+  const looked = yield* sql<SweptRow>`${sweptJobs(sql, batch.orgId, { kind, filter }, batch.doneTo, batch.limit)}`
+  const doneTo = looked.length < batch.limit ? null : looked.at(-1)!.id
+  return { looked, wanted: looked.filter(({ wanted }) => wanted), doneTo }
+})
+
+/** Queues the next failed jobs of a sweep again. It waits while the org has no room for more unfinished jobs. */
+export const retryFailed = Effect.fnUntraced(function* (
+  sql: Sql,
+  usage: OrgUsage["Service"],
+  limit: Limited.Limited,
+  batch: SweptBatch,
+) {
+  const { doneTo, looked, wanted } = yield* readBatch(sql, "retry", batch)
+  const room = wanted.length === 0 ? 0 : yield* limit.room(Limited.orgOwner(sql, batch.orgId), wanted.length)
+  const jobs = wanted.slice(0, room)
+  const queued = yield* queueFailed(sql, usage, batch.orgId, jobs, undefined, batch.now)
+  if (room === wanted.length) return { rows: looked.length, done: queued.length, doneTo }
+  return { rows: room, done: queued.length, doneTo: jobs.at(-1)?.id ?? batch.doneTo, isWaiting: true }
+})
+
+/** Cancels the next jobs of a sweep. */
+export const cancelJobs = Effect.fnUntraced(function* (
+  sql: Sql,
+  random: SecureRandom.SecureRandom["Service"],
+  reportAll: Repository["reportAll"],
+  batch: SweptBatch,
+) {
+  const { orgId, now } = batch
+  const { doneTo, looked, wanted } = yield* readBatch(sql, "cancel", batch)
+  const reports = yield* Effect.forEach(wanted, ({ id }) =>
+    Effect.map(random.ulid, (made) => {
+      const endId = made < id ? id.slice(0, 10) + made.slice(10) : made
+      return { end: { orgId, jobId: id, endId, nonce: "", now }, report: { _tag: "Canceled" as const } }
+    }),
+  )
+  const outcomes = yield* reportAll(orgId, reports)
+  const done = outcomes.filter((outcome) => outcome._tag === "Success" && outcome.success.status !== null).length
+  return { rows: looked.length, done, doneTo }
+})
+
+interface QueuedRow extends QueuedJob {
+  /** How many more bytes are stored. */
+  readonly bytes: number
+}
+
+/** The columns that a job keeps when it is queued again. */
+const keptColumns = `
+  id, org_id, workflow, deployment_id, callback_url, skip_callbacks, idempotency_key, priority, retry_delay_seconds, attempt,
+  retried_attempts, lines, steps, error, mapped_stack, created_at`
+
+/**
+ * Moves failed jobs back to the queue, each with as many attempts as it had. The secret of a callback is that of the
+ * job's last event.
+ *
+ * @param input JSON text that replaces the input; `undefined` leaves it as it is
+ */
+const queueFailed = (
+  sql: Sql,
+  usage: OrgUsage["Service"],
+  orgId: string,
+  jobs: ReadonlyArray<Pick<SweptRow, "id" | "endId">>,
+  input: string | null | undefined,
+  now: DateTime.Utc,
+) => {
+  if (jobs.length === 0) return Effect.succeed([])
+  const ends = jobs.map(({ endId }) => endId)
+  const kept = sql.literal(keptColumns)
+  const log = sql`
+    CASE WHEN attempt > coalesce((attempt_log -> -1 ->> 'attempt')::int, 0)
+      THEN ${loggedAttempt(sql, "gone", sql`error`, sql`finished_at`)} ELSE attempt_log END`
+  return sql<QueuedRow>`
+    WITH gone AS (
+      DELETE FROM finished_jobs WHERE id = ANY(${texts(jobs.map(({ id }) => id))}) AND end_id = ANY(${texts(ends)})
+        AND ${isAmong(sql, "end_id", ends)} AND ${isOfOrg(sql, orgId)} AND status = 'failed'
+      RETURNING *, ${sql.literal(StoredBytes.bytesOf("job", "result"))} AS bytes
+    ), queued AS (
+      INSERT INTO jobs (${kept}, input, callback_secret, callback_secret_owner, max_attempts, attempts_before, attempt_log,
+        status, updated_at)
+      SELECT ${kept}, ${input === undefined ? sql`input` : sql`${input}`}, event.secret, event.owner,
+        least(32767, attempt + max_attempts - attempts_before), attempt, ${log}, 'queued', ${date(now)}
+      FROM gone LEFT JOIN LATERAL (
+        SELECT callback_secret AS secret, callback_secret_owner AS owner FROM events WHERE id = gone.end_id LIMIT 1
+      ) AS event ON true
+      RETURNING id, workflow, priority, ${sql.literal(StoredBytes.bytesOf("job"))} AS bytes
+    )
+    SELECT queued.id, queued.workflow, queued.priority, ${orgId}::text AS "orgId", queued.bytes - gone.bytes AS bytes
+    FROM queued JOIN gone USING (id)`.pipe(
+    Effect.tap((queued) =>
+      sql.afterCommit(
+        Effect.sync(() => {
+          usage.addBytes(
+            orgId,
+            queued.reduce((sum, { bytes }) => sum + bytes, 0),
+          )
+          jobPositions(sql).queued(queued)
+        }),
+      ),
+    ),
+  )
+}
+
+interface Retry {
+  readonly orgId: string
+  readonly jobId: string
+  readonly input: unknown
+  readonly now: DateTime.Utc
+}
+
+/** Queues one failed job again, in a transaction. */
+const retryOne = Effect.fnUntraced(function* (
+  sql: Sql,
+  usage: OrgUsage["Service"],
+  limit: Limited.Limited,
+  bytes: StoredBytes.StoredBytes,
+  { input, jobId, now, orgId }: Retry,
+) {
+  const columns = `id, end_id AS "endId", status, coalesce(octet_length(input), 0) AS "inputBytes"`
+  const [job] = yield* sql<{ id: string; endId: string; status: JobStatus; inputBytes: number; left: number }>`
+    SELECT found.*, (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left FROM (
+      SELECT id, id AS "endId", status, 0 AS "inputBytes" FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
+      UNION ALL ${finishedJob(sql, orgId, sql`${jobId}`, columns)} LIMIT 1
+    ) AS found`
+  if (job === undefined) return yield* jobNotFound()
+  if (job.status !== "failed") return yield* jobNotFailed(job.status)
+  yield* limit.take(Limited.orgOwner(sql, orgId))
+  const text = input === undefined ? undefined : toJsonText(input)
+  const more = text === undefined ? 0 : Buffer.byteLength(text ?? "") - job.inputBytes
+  if (!bytes.mayGrow(orgId, more, job.left ?? 0)) return yield* bytes.refuse(orgId)
+  const queued = yield* queueFailed(sql, usage, orgId, [job], text, now)
+  // Another request has retried it since it was read.
+  if (queued.length === 0) return yield* jobNotFailed("queued")
+  return undefined
+})
