@@ -2,7 +2,7 @@ import { Deferred, Effect } from "effect"
 import { FetchHttpClient } from "effect/http"
 import { type Handler, loop } from "./workerLoop.ts"
 
-export { type Handler, type Heartbeat, JobFailed, type WorkerJob } from "./workerLoop.ts"
+export { type Handler, type Heartbeat, JobFailed, type LogLevel, type WorkerJob } from "./workerLoop.ts"
 
 export interface WorkerOptions {
   /** The address of the service: `https://gatehouse.example.com`. */

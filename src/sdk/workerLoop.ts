@@ -1,4 +1,16 @@
-import { Cause, type Context, Data, Deferred, Duration, Effect, Exit, FiberSet, Latch, Schedule } from "effect"
+import {
+  Cause,
+  type Context,
+  Data,
+  DateTime,
+  Deferred,
+  Duration,
+  Effect,
+  Exit,
+  FiberSet,
+  Latch,
+  Schedule,
+} from "effect"
 import type { HttpClient } from "effect/http"
 import type { ClaimedJob } from "../domain/jobs/Job.ts"
 import * as Gatehouse from "./client.ts"
@@ -23,7 +35,18 @@ export interface WorkerJob {
   readonly signal: AbortSignal
   /** Reports progress. The worker extends the lease by itself. */
   readonly heartbeat: (report: Heartbeat) => Promise<void>
+  /** Reports how much of the work is done, 0 to 1, and what the worker does now. */
+  readonly progress: (progress: number, note?: string) => Promise<void>
+  /** Keeps a line with the job. Lines are sent about every second, and before the outcome. */
+  readonly log: (text: string, level?: LogLevel) => void
+  /**
+   * Does a step once: its result, which must be JSON, is kept with the job, and another attempt gets that in place of
+   * doing the step again. A step that fails is not kept.
+   */
+  readonly step: <A>(name: string, work: () => Promise<A>) => Promise<A>
 }
+
+export type LogLevel = "debug" | "info" | "warn" | "error"
 
 /**
  * Does the work of a job. The result becomes the result of the job. An error fails the attempt, and the job is retried.
@@ -59,6 +82,13 @@ const maxRetryWait = Duration.seconds(10)
 /** Requests of one report until it is given up. */
 const maxReports = 12
 
+/** The lines of one request, those that wait to be sent, and the characters of one. */
+const maxSentLines = 100
+const maxWaitingLines = 1_000
+const maxLineLength = 2_000
+/** How long a line waits for others. */
+const lineInterval = Duration.seconds(1)
+
 /** The pause after a claim without a job. */
 const emptyPause = "200 millis"
 
@@ -70,7 +100,7 @@ const backoff = Schedule.jittered(
 )
 
 /** Text that the service accepts. */
-const cleanText = (text: string) => text.slice(0, maxErrorLength).replaceAll("\0", "").toWellFormed()
+const cleanText = (text: string, length = maxErrorLength) => text.slice(0, length).replaceAll("\0", "").toWellFormed()
 
 const transientTags = new Set(["HttpClientError", "InternalError", "LimitReached", "SchemaError", "Unavailable"])
 const isTransient = ({ _tag }: { readonly _tag: string }) => transientTags.has(_tag)
@@ -111,6 +141,51 @@ const keepLease = (client: Client, { attempt, job_id }: Claimed, { leaseSeconds 
     Effect.forever,
   )
 
+/** The lines that a handler has logged and that are not sent. */
+const makeLines = (client: Client, { attempt, job_id }: Claimed, context: Context.Context<never>) => {
+  const waiting: Array<{ readonly at: DateTime.Utc; readonly level: LogLevel; readonly text: string }> = []
+  const send = Effect.suspend(() =>
+    client.jobs.log({ payload: { job_id, attempt, lines: waiting.splice(0, maxSentLines) } }),
+  ).pipe(
+    // A lost line must not fail the job; whether the job is lost is found by its heartbeat.
+    Effect.ignore,
+    Effect.repeat({ while: () => waiting.length > 0 }),
+    Effect.when(Effect.sync(() => waiting.length > 0)),
+  )
+  return {
+    log: (text: string, level: LogLevel = "info") => {
+      const at = Effect.runSyncWith(context)(DateTime.now)
+      waiting.push({ at, level, text: cleanText(text, maxLineLength) })
+      if (waiting.length > maxWaitingLines) waiting.shift()
+    },
+    send,
+    keepSending: Effect.forever(Effect.delay(send, lineInterval)),
+  }
+}
+
+const patiently = <A, E extends { readonly _tag: string }>(request: Effect.Effect<A, E>) =>
+  Effect.retry(request, { schedule: backoff, times: maxReports, while: isTransient })
+
+/** Does a step of a job unless an attempt has done it. */
+const makeStep = (client: Client, { attempt, job_id }: Claimed, context: Context.Context<never>) => {
+  const run = Effect.runPromiseWith(context)
+  let finished: Promise<ReadonlyMap<string, unknown>> | undefined
+  const read = async () => {
+    const { steps } = await run(patiently(client.jobs.get({ payload: { job_id } })))
+    return new Map(steps.map(({ name, result }) => [name, result]))
+  }
+  return async <A>(name: string, work: () => Promise<A>): Promise<A> => {
+    // A first attempt finds none.
+    finished ??= attempt === 1 ? Promise.resolve(new Map()) : read()
+    const known = await finished
+    if (known.has(name)) return known.get(name) as A
+    const result = await work()
+    const kept = asJson(result) === undefined ? {} : { result }
+    await run(patiently(client.jobs.step({ payload: { job_id, attempt, name, ...kept } })))
+    return result
+  }
+}
+
 /** Runs the handler of a job; returns the request that reports its outcome. */
 const handle = (client: Client, job: Claimed, options: LoopOptions, context: Context.Context<never>) => {
   const { handlers, leaseSeconds } = options
@@ -119,13 +194,16 @@ const handle = (client: Client, job: Claimed, options: LoopOptions, context: Con
     Effect.runPromiseWith(context)(
       Effect.asVoid(client.jobs.heartbeat({ payload: { job_id, attempt, lease_seconds: leaseSeconds, ...report } })),
     )
+  const { keepSending, log, send } = makeLines(client, job, context)
   const work = Effect.tryPromise({
     try: async (signal) => {
-      const shown = { jobId: job_id, workflow, input, deploymentId: deployment_id, attempt, signal, heartbeat }
-      return asJson(await handlers[workflow]!(shown))
+      const shown = { jobId: job_id, workflow, input, deploymentId: deployment_id, attempt, signal, heartbeat, log }
+      const progress = (progress: number, note?: string) =>
+        heartbeat({ progress, ...(note === undefined ? {} : { note }) })
+      return asJson(await handlers[workflow]!({ ...shown, progress, step: makeStep(client, job, context) }))
     },
     catch: (cause) => new HandlerFailed({ cause: toError(cause) }),
-  })
+  }).pipe(Effect.raceFirst(keepSending), Effect.ensuring(send))
   const fail = (error: Error, retry: boolean) =>
     client.jobs.fail({
       payload: {

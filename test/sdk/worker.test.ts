@@ -83,6 +83,43 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     }),
   )
 
+  it.effect("a handler logs, reports progress, and does a finished step only once", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const id = yield* make(tenant, { workflow: "order", retry_delay_seconds: 1 })
+      let charges = 0
+      yield* worker(tenant.key, {
+        order: async ({ attempt, log, progress, step }) => {
+          log(`attempt ${attempt} \0`, "debug")
+          const charge = await step("charge", async () => ({ number: ++charges }))
+          await step("nothing", async () => undefined)
+          await progress(0.5, "charged")
+          if (attempt === 1) throw new Error("no paper")
+          log("printed")
+          return charge
+        },
+      })
+      yield* until("the second attempt", status(tenant, id), (found) => found === "completed")
+      expect(charges).toBe(1)
+      expect(yield* get(tenant, id)).toMatchObject({
+        attempt: 2,
+        result: { number: 1 },
+        progress: 0.5,
+        note: "charged",
+        steps: [
+          { name: "charge", result: { number: 1 } },
+          { name: "nothing", result: null },
+        ],
+      })
+      const { lines } = yield* tenant.call("jobs/logs", { job_id: id })
+      expect(lines).toMatchObject([
+        { level: "debug", text: "attempt 1 " },
+        { level: "debug", text: "attempt 2 " },
+        { level: "info", text: "printed" },
+      ])
+    }),
+  )
+
   it.effect("extends the lease of a long job, and aborts one that is canceled", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
