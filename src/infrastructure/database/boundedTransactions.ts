@@ -1,5 +1,5 @@
 import type { PgConnection } from "@effect/sql-pg"
-import { Effect, Exit } from "effect"
+import { Context, Effect, Exit } from "effect"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 
 /**
@@ -7,6 +7,10 @@ import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
  * does not reach them. A connection that does not respond to their cancellation either is closed.
  */
 const limitMillis = 4_000
+/** The deadline of a `COMMIT` in milliseconds. That of a drop removes the files of the tables before it is answered. */
+export const CommitMillis = Context.Reference<number>("gatehouse/infrastructure/boundedTransactions/CommitMillis", {
+  defaultValue: () => limitMillis,
+})
 
 /** The error of a transaction that did not begin, or whose outcome is unknown. */
 const lost = (message: string) => {
@@ -17,12 +21,16 @@ const lost = (message: string) => {
 }
 
 /** Runs a statement in a fiber of its own. Only its deadline interrupts it. */
-const control = (connection: SqlConnection.Connection, statement: string, isPrepared = true) =>
+const control = (
+  connection: SqlConnection.Connection,
+  statement: string,
+  { isPrepared = true, millis = limitMillis }: { readonly isPrepared?: boolean; readonly millis?: number } = {},
+) =>
   Effect.callback<unknown, SqlError.SqlError>((resume) => {
     const running = Effect.runFork(
       isPrepared ? connection.executeRaw(statement, []) : connection.executeUnprepared(statement, [], undefined),
     )
-    const timer = setTimeout(() => running.interruptUnsafe(), limitMillis)
+    const timer = setTimeout(() => running.interruptUnsafe(), millis)
     running.addObserver((exit) => {
       clearTimeout(timer)
       resume(Exit.hasInterrupts(exit) ? Effect.fail(lost(`${statement} was not answered`)) : exit)
@@ -31,11 +39,11 @@ const control = (connection: SqlConnection.Connection, statement: string, isPrep
 
 /** PostgreSQL answers `ROLLBACK` to the `COMMIT` of a transaction in which a statement failed. */
 const commit = (connection: SqlConnection.Connection) =>
-  Effect.flatMap(control(connection, "COMMIT"), (result) =>
-    (result as PgConnection.Result).command === "ROLLBACK"
-      ? Effect.fail(lost("COMMIT rolled back a transaction that a statement had ended"))
-      : Effect.void,
-  )
+  Effect.gen(function* () {
+    const result = yield* control(connection, "COMMIT", { millis: yield* CommitMillis })
+    if ((result as PgConnection.Result).command !== "ROLLBACK") return
+    return yield* lost("COMMIT rolled back a transaction that a statement had ended")
+  })
 
 /**
  * Replaces the transactions of a client. Those of the driver wait for the answer to `BEGIN`, `COMMIT` and `ROLLBACK`
@@ -50,7 +58,7 @@ export const withBoundedTransactions = <A extends SqlClient.SqlClient>(sql: A): 
       acquireConnection: (restore) => restore(sql.reserve),
       begin: (connection, statement) =>
         // A canceled `BEGIN` may have begun the transaction nevertheless.
-        Effect.onError(control(connection, statement ?? "BEGIN", statement === undefined), () =>
+        Effect.onError(control(connection, statement ?? "BEGIN", { isPrepared: statement === undefined }), () =>
           Effect.ignore(rollback(connection)),
         ),
       savepoint: (connection, id) => control(connection, `SAVEPOINT effect_sql_${id}`),
