@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs"
 import { extname } from "node:path"
 import { parseOwner, type RepositoryOwner } from "../domain/deployments/CiRun.ts"
 import { presetOf } from "../domain/deployments/providers/presets.ts"
+import { maxRetentionDays } from "../domain/orgs/Org.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
 import type { PortalLogo } from "../http/server/portalLook.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
@@ -261,7 +262,10 @@ const bytes: Parse<number> = (value) => {
 const days: Parse<number | "off"> = (value) =>
   value.toLowerCase() === "off"
     ? Result.succeed("off")
-    : Result.mapError(integer(1, 36_500)(value), () => "must be a whole number of days from 1 to 36500, or off")
+    : Result.mapError(
+        integer(1, maxRetentionDays)(value),
+        () => `must be a whole number of days from 1 to ${maxRetentionDays}, or off`,
+      )
 
 const httpUrl: Parse<string> = (value) =>
   URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)

@@ -190,6 +190,7 @@ const flagNames = new Map([
   ["provider", "--provider"],
   ["rateLimit.limit", "--rate-limit"],
   ["rateLimit.window", "--window"],
+  ["retentionDays", "--retention-days"],
   ["schedule_id", "the schedule's id"],
   ["signing_secret", "the signing secret"],
   ["url", "the endpoint's url"],

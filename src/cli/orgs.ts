@@ -66,12 +66,16 @@ const list = Command.make("list", page, (page) =>
   ),
 ).pipe(Command.withDescription("List orgs, oldest first"))
 
-const orgOutput = ({ limits, name, orgId, owners, used }: OrgDetail, note: string) => ({
+const orgOutput = ({ limits, name, orgId, owners, retentionDays, used }: OrgDetail, note: string) => ({
   out: table(
     ["LIMIT", "USED", "OF"],
     orgLimitNames.map((limit) => [limit, used[limit], limits[limit]]),
   ),
-  note: `${plain(name)} (${orgId})${note}${owners.length === 0 ? "" : `\nOwners: ${plain(owners.join(", "))}`}`,
+  note: [
+    `${plain(name)} (${orgId})${note}`,
+    ...(owners.length === 0 ? [] : [`Owners: ${plain(owners.join(", "))}`]),
+    ...(retentionDays === null ? [] : [`Events and finished jobs are kept for ${retentionDays} days at most.`]),
+  ].join("\n"),
 })
 
 const show = Command.make(
@@ -115,6 +119,12 @@ const update = Command.make(
       ),
       Flag.optional,
     ),
+    retentionDays: Flag.String("retention-days").pipe(
+      Flag.withDescription(
+        "How many days events and finished jobs are kept, if that is less than RETENTION_DAYS; default: RETENTION_DAYS",
+      ),
+      Flag.optional,
+    ),
     limit: Flag.KeyValuePair("limit").pipe(
       Flag.withDescription(
         `A limit and its value, for example keys=20000 or keys=default; repeat for each limit: ${orgLimitNames.join(", ")}`,
@@ -122,23 +132,31 @@ const update = Command.make(
       Flag.optional,
     ),
   },
-  Effect.fnUntraced(function* ({ id, limit, name, org, owners }) {
-    if (Option.isNone(limit) && Option.isNone(name) && Option.isNone(owners)) {
-      return yield* usage("Nothing to change: set --name <name>, --owners <owners> or --limit <limit>=<number>")
+  Effect.fnUntraced(function* ({ id, limit, name, org, owners, retentionDays: days }) {
+    if (Option.isNone(limit) && [name, owners, days].every(Option.isNone)) {
+      return yield* usage(
+        "Nothing to change: set --name <name>, --owners <owners>, --retention-days <days> or --limit <limit>=<number>",
+      )
     }
     const list = Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim())))
+    if (Option.isSome(days) && days.value !== "default" && !/^\d+$/.test(days.value)) {
+      return yield* usage(`--retention-days ${plain(days.value)} must be a whole number or default`)
+    }
+    const retentionDays = Option.map(days, (text) => (text === "default" ? null : Number(text)))
     const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
     const params = { orgId: yield* resolveOrg(yield* namedOrg(id, org)) }
     yield* call(
-      (gatehouse) => gatehouse.orgs.update({ params, payload: { ...given({ name, owners: list }), ...limits } }),
+      (gatehouse) =>
+        gatehouse.orgs.update({ params, payload: { ...given({ name, owners: list, retentionDays }), ...limits } }),
       (detail) => orgOutput(detail, " is changed."),
     )
   }),
 ).pipe(
-  Command.withDescription("Change the name, owners or limits of an org; needs the administrator's token"),
+  Command.withDescription("Change the name, owners, retention or limits of an org; needs the administrator's token"),
   Command.withExamples([
     { command: "gatehouse orgs update --limit keys=20000 --limit projects=default" },
     { command: "gatehouse orgs update --owners octo-org,gitlab:acme" },
+    { command: "gatehouse orgs update --retention-days 30" },
   ]),
 )
 

@@ -36,6 +36,22 @@ export class RetentionRepository extends Context.Service<
      * jobs. Returns the number of events.
      */
     readonly removeLeft: (limit: number) => Effect.Effect<number, Unavailable>
+    /** The orgs with a retention of their own after an id, in the order of their ids. */
+    readonly shorterOrgs: (
+      afterOrg: string,
+      limit: number,
+    ) => Effect.Effect<ReadonlyArray<{ readonly orgId: string; readonly days: number }>, Unavailable>
+    /**
+     * Reads the next `limit` events of an org after an id that were created before a time, and removes those without a
+     * pending delivery, with their jobs; and jobs that ended before the time without an event. Returns the number of
+     * removed events and jobs, and where to continue; `null` at the end.
+     */
+    readonly removeOfOrg: (
+      orgId: string,
+      before: DateTime.Utc,
+      after: string,
+      limit: number,
+    ) => Effect.Effect<{ readonly removed: number; readonly next: string | null }, Unavailable>
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
@@ -58,6 +74,8 @@ const rangesKept = 12
 const minRange = Duration.hours(1)
 /** Rows that one statement removes. */
 const maxRemovedRows = 1_000
+/** Events that one transaction removes beside requests of their org, and orgs that are read at a time. */
+const [maxRemovedOfOrg, orgsPerLook] = [100, 100]
 
 /** Removes webhooks, finished jobs and entries of the audit log after their retention. */
 export class Retention extends Context.Service<
@@ -65,6 +83,8 @@ export class Retention extends Context.Service<
   {
     /** Prepares the next ranges, and removes everything after its retention. Returns the number of events. */
     readonly removeOld: Effect.Effect<number, Unavailable>
+    /** Removes events and finished jobs of orgs with a shorter retention of their own. Returns their number. */
+    readonly removeOfOrgs: Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention") {
   static readonly layer = Layer.effect(
@@ -94,7 +114,27 @@ export class Retention extends Context.Service<
         return removed
       }).pipe(Effect.withSpan("Retention.removeOld"))
 
-      return Retention.of({ removeOld })
+      const removeOfOrgs = Effect.gen(function* () {
+        const now = yield* DateTime.now
+        let total = 0
+        let orgs = yield* repository.shorterOrgs("", orgsPerLook)
+        while (orgs.length > 0) {
+          for (const org of orgs.filter((org) => days === undefined || org.days < days)) {
+            const before = DateTime.subtract(now, { days: org.days })
+            const remove = (after: string) => repository.removeOfOrg(org.orgId, before, after, maxRemovedOfOrg)
+            let batch = yield* remove("")
+            total += batch.removed
+            while (batch.next !== null) {
+              batch = yield* remove(batch.next)
+              total += batch.removed
+            }
+          }
+          orgs = yield* repository.shorterOrgs(orgs.at(-1)!.orgId, orgsPerLook)
+        }
+        return total
+      }).pipe(Effect.withSpan("Retention.removeOfOrgs"))
+
+      return Retention.of({ removeOld, removeOfOrgs })
     }),
   )
 }

@@ -33,12 +33,13 @@ export const layer = Layer.effect(
             overrides: overrides.get(orgId) ?? {},
             used: amountsOf({ used }, orgId),
             owners: ownersOf(orgId),
+            retentionDays: world.retentionDays.get(orgId) ?? null,
           }),
         ),
 
       owners: (orgId) => Effect.sync(() => ownersOf(orgId)),
 
-      update: Effect.fnUntraced(function* (orgId, { name, limits, owners: asked }, entry) {
+      update: Effect.fnUntraced(function* (orgId, { name, limits, owners: asked, retentionDays }, entry) {
         const org = yield* findOr(orgs.get(orgId), orgNotFound)
         const taken = asked
           ?.map((owner) => owners.get(ownerKey(owner)))
@@ -50,6 +51,7 @@ export const layer = Layer.effect(
         }
         keepEntry({ audit }, orgId, entry)
         if (name !== undefined) orgs.set(orgId, { ...org, name })
+        if (retentionDays !== undefined) world.retentionDays.set(orgId, retentionDays)
         const changed = Object.entries({ ...overrides.get(orgId), ...limits })
         overrides.set(orgId, Object.fromEntries(changed.filter(([, value]) => value !== null)))
         if (asked === undefined) return

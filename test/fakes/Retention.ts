@@ -1,11 +1,12 @@
 import { DateTime, Duration, Effect, Layer } from "effect"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
+import { World } from "./World.ts"
 
 /** Retention in memory. */
 export const layer = Layer.effect(
   RetentionRepository,
-  Effect.map(WebhookWorld, ({ audit, deliveries, events, jobs }) => {
+  Effect.map(Effect.all([WebhookWorld, World]), ([{ audit, deliveries, events, jobs }, { retentionDays }]) => {
     const deliveriesOf = (event: string) => [...deliveries.values()].filter(({ row }) => row.event_id === event)
     let rangeMillis = 1
     const endOfRange = (time: DateTime.Utc) =>
@@ -41,6 +42,33 @@ export const layer = Layer.effect(
         }),
 
       removeLeft: () => Effect.succeed(0),
+
+      shorterOrgs: (after) =>
+        Effect.sync(() =>
+          [...retentionDays].flatMap(([orgId, days]) => (days === null || orgId <= after ? [] : [{ orgId, days }])),
+        ),
+
+      removeOfOrg: (orgId, before) =>
+        Effect.sync(() => {
+          const isOld = (time: DateTime.Utc | null) => time !== null && DateTime.isLessThan(time, before)
+          const old = [...events.values()].filter(
+            (event) =>
+              event.orgId === orgId &&
+              isOld(event.createdAt) &&
+              deliveriesOf(event.id).every(({ row }) => row.state !== "pending"),
+          )
+          for (const { id } of old) {
+            for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
+            events.delete(id)
+          }
+          const withEvent = new Set([...events.values()].map(({ jobId }) => jobId))
+          const ended = [...jobs.values()].filter(
+            ({ orgId: org, row }) => org === orgId && isOld(row.finished_at) && !withEvent.has(row.job_id),
+          )
+          for (const { row } of ended) jobs.delete(row.job_id)
+          const gone = new Set(old.map(({ jobId }) => jobId))
+          return { removed: old.length + ended.filter(({ row }) => !gone.has(row.job_id)).length, next: null }
+        }),
     })
   }),
 )

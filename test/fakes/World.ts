@@ -70,6 +70,7 @@ export class World extends Context.Service<
     readonly orgs: Map<string, Org>
     /** The limits that were set for an org. */
     readonly overrides: Map<string, OrgLimitOverrides>
+    readonly retentionDays: Map<string, number | null>
     /** The usage of each limit. */
     readonly used: Map<OrgLimitName, (orgId: string) => number>
     readonly projects: Map<string, StoredProject>
@@ -96,6 +97,7 @@ export class World extends Context.Service<
       defaultOrgId: undefined,
       orgs: new Map(),
       overrides: new Map(),
+      retentionDays: new Map(),
       used,
       projects,
       keys,

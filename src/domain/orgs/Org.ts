@@ -44,6 +44,11 @@ export const Owners = Schema.Array(
 export const OrgDetail = Schema.Struct({
   ...Org.fields,
   owners: Owners,
+  retentionDays: Schema.NullOr(Schema.Int).annotate({
+    description:
+      "How many days events and finished jobs are kept, if that is less than RETENTION_DAYS. null: RETENTION_DAYS.",
+    examples: [null],
+  }),
   limits: Schema.Struct(amounts((name) => Schema.Int.annotate({ examples: [limits[name].defaultValue] }))).annotate({
     identifier: "OrgLimits",
     description: "The limits of the org.",
@@ -55,6 +60,8 @@ export const OrgDetail = Schema.Struct({
 }).annotate({ identifier: "OrgDetail" })
 export interface OrgDetail extends Schema.Schema.Type<typeof OrgDetail> {}
 
+/** The most days of a retention. */
+export const maxRetentionDays = 36_500
 /** The largest value of a limit. JSON numbers are exact up to it. */
 const maxLimit = 10 ** 15
 const Limit = Schema.NullOr(whole(0, maxLimit))
@@ -68,6 +75,14 @@ const isNotEmpty = Schema.makeFilter((change: object) => Object.keys(change).len
 export const UpdateOrg = Schema.Struct({
   name: Schema.optionalKey(Name.annotate({ examples: ["Acme"] })),
   owners: Schema.optionalKey(Owners),
+  retentionDays: Schema.optionalKey(
+    Schema.NullOr(whole(1, maxRetentionDays)).annotate({
+      description:
+        "How many days events and finished jobs are kept. RETENTION_DAYS is the maximum: a larger number changes nothing. " +
+        "null: RETENTION_DAYS.",
+      examples: [30],
+    }),
+  ),
   limits: Schema.optionalKey(
     Schema.Struct(amounts((name) => Schema.optionalKey(Limit.annotate({ examples: [limits[name].defaultValue] }))))
       .check(isNotEmpty)

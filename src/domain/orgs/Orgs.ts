@@ -16,12 +16,14 @@ export interface OrgWithUsage {
   readonly overrides: OrgLimitOverrides
   readonly used: OrgAmounts
   readonly owners: ReadonlyArray<RepositoryOwner>
+  readonly retentionDays: number | null
 }
 
 /** Changes of an org for its repository. */
 export interface OrgChanges {
   readonly name?: string | undefined
   readonly limits?: UpdateOrg["limits"] | undefined
+  readonly retentionDays?: number | null | undefined
   /** Replaces the owners. An owner that stays keeps the id that its runs have proved. */
   readonly owners?: ReadonlyArray<RepositoryOwner> | undefined
 }
@@ -35,7 +37,10 @@ export class OrgRepository extends Context.Service<
     readonly findWithUsage: (orgId: string) => Effect.Effect<OrgWithUsage, NotFound | Unavailable>
     /** The owners of repositories that belong to the org; none for an unknown org. */
     readonly owners: (orgId: string) => Effect.Effect<ReadonlyArray<RepositoryOwner>, Unavailable>
-    /** Changes an org's name, limits and owners. Fails with a `Conflict` when another org has one of the owners. */
+    /**
+     * Changes an org's name, limits, retention and owners. Fails with a `Conflict` when another org has one of the
+     * owners.
+     */
     readonly update: (
       orgId: string,
       changes: OrgChanges,
@@ -69,7 +74,7 @@ export class Orgs extends Context.Service<
     ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** The name of the tenant's own org, for whoever acts for it; undefined for an org that is gone. */
     readonly nameOf: (tenant: string) => Effect.Effect<string | undefined, Unavailable>
-    /** Changes an org's name, limits and owners. Only the administrator may do this. */
+    /** Changes an org's name, limits, retention and owners. Only the administrator may do this. */
     readonly update: (
       orgId: string,
       changes: UpdateOrg,
@@ -111,9 +116,10 @@ export class Orgs extends Context.Service<
       })
 
       const detail = (orgId: string) =>
-        Effect.map(repository.findWithUsage(orgId), ({ org, overrides, owners, used }) => ({
+        Effect.map(repository.findWithUsage(orgId), ({ org, overrides, owners, retentionDays, used }) => ({
           ...org,
           owners: owners.map(formatOwner),
+          retentionDays,
           limits: limitsOf(defaults, overrides),
           used,
         }))
@@ -130,10 +136,10 @@ export class Orgs extends Context.Service<
 
       const update = Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
         yield* requireAdministrator
-        const { limits, name, owners } = changes
+        const { limits, name, owners, retentionDays } = changes
         const parsed = owners?.map((owner) => parseOwner(owner)!)
         const entry = yield* audit.entry({ action: "org.update", target: orgId, details: { ...changes } })
-        yield* repository.update(orgId, { name, limits, owners: parsed }, entry)
+        yield* repository.update(orgId, { name, limits, retentionDays, owners: parsed }, entry)
         return yield* detail(orgId)
       })
 

@@ -104,13 +104,15 @@ export const layer = Layer.effect(
           const there = node && (yield* sample(node.sql, orgId, columns))
           const stored = there === undefined ? here : sumOf(here, yield* used(node!.sql, there))
           const storedBytes = Math.max(0, stored.storedBytes + usage.unwrittenBytes(orgId))
-          return { org: org!, overrides: sampled.overrides ?? {}, used: { ...stored, storedBytes }, owners }
+          const { overrides, retentionDays } = sampled
+          return { org: org!, overrides: overrides ?? {}, used: { ...stored, storedBytes }, owners, retentionDays }
         }).pipe(orUnavailable),
 
       owners: (orgId) => readOwners(sql, orgId).pipe(orUnavailable),
 
-      update: (orgId, { name, limits, owners }, entry) => {
+      update: (orgId, { name, limits, owners, retentionDays }, entry) => {
         const sets = [sql`name = coalesce(${name ?? null}, name)`]
+        if (retentionDays !== undefined) sets.push(sql`retention_days = ${retentionDays}`)
         if (limits !== undefined) {
           const changed = sql`coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb`
           sets.push(sql`limits = jsonb_strip_nulls(${changed})`)
@@ -158,17 +160,26 @@ export const layer = Layer.effect(
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
+/** What the copy of an org's row has, at the database that has the org's other rows. */
+export interface CopiedOrg {
+  readonly name: string
+  readonly created_at: Date
+  readonly limits: string | null
+  readonly retention_days: number | null
+}
+export const copiedColumns = "name, created_at, limits::text AS limits, retention_days"
+export const writeCopy = (sql: SqlClient.SqlClient, orgId: string, org: CopiedOrg) => sql`
+  INSERT INTO orgs (id, name, created_at, limits, retention_days)
+  VALUES (${orgId}, ${org.name}, ${org.created_at}, ${org.limits}::text::jsonb, ${org.retention_days})
+  ON CONFLICT (id) DO UPDATE SET name = excluded.name, limits = excluded.limits, retention_days = excluded.retention_days`
+
 /**
  * Copies the row of an org to its node, so that statements there find its limits without the platform's database. Last
  * in the transaction that changes the org: when the node does not answer, the change fails, too.
  */
 const copyTo = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node: Node, orgId: string) {
-  const [org] = yield* sql<{ name: string; created_at: Date; limits: string | null }>`
-    SELECT name, created_at, limits::text AS limits FROM orgs WHERE id = ${orgId}`
-  yield* node.sql`
-    INSERT INTO orgs (id, name, created_at, limits)
-    VALUES (${orgId}, ${org!.name}, ${org!.created_at}, ${org!.limits}::text::jsonb)
-    ON CONFLICT (id) DO UPDATE SET name = excluded.name, limits = excluded.limits`
+  const [org] = yield* sql<CopiedOrg>`SELECT ${sql.literal(copiedColumns)} FROM orgs WHERE id = ${orgId}`
+  yield* writeCopy(node.sql, orgId, org!)
 })
 
 const countedNames = Object.keys(countedRows) as ReadonlyArray<CountedRows>
@@ -181,6 +192,7 @@ const maxShownCount = 10_000_000
 interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>> {
   readonly orgId: string
   readonly overrides: OrgLimitOverrides | null
+  readonly retentionDays: number | null
 }
 
 /** Each database counts nothing of what the other has. */
@@ -196,7 +208,7 @@ const makeAmounts = Effect.gen(function* () {
 
   /** The columns of a SELECT … FROM orgs org that `used` needs. */
   const columns = (sql: SqlClient.SqlClient) => sql`
-    org.limits AS overrides, ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
+    org.limits AS overrides, org.retention_days AS "retentionDays", ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
     ${sql.literal(usedBytes)}::float8 AS "storedBytes"`
 
   const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)

@@ -5,6 +5,7 @@ import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { date, idAt, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
 import { eraseBatch } from "./eraseOrg.ts"
+import { type CopiedOrg, copiedColumns, writeCopy } from "./OrgRepository.ts"
 
 /** A table of tenants whose rows move with their org. */
 interface MovedTable {
@@ -298,8 +299,8 @@ export const moveBatch = Effect.fnUntraced(function* (
   const moving = <A>(change: Effect.Effect<A, SqlError.SqlError>) =>
     apart(source.withTransaction(Effect.andThen(source`SELECT set_config('gatehouse.moves', ${orgId}, true)`, change)))
 
-  const [org] = yield* sql<{ name: string; limits: string | null; created_at: Date }>`
-    SELECT name, created_at, limits::text AS limits FROM orgs WHERE id = ${orgId} FOR NO KEY UPDATE`
+  const [org] = yield* sql<CopiedOrg>`
+    SELECT ${sql.literal(copiedColumns)} FROM orgs WHERE id = ${orgId} FOR NO KEY UPDATE`
   const phase = move.done_to.split(" ", 1)[0]!
 
   if (org === undefined && phase !== "left") {
@@ -408,7 +409,7 @@ const activate = Effect.fnUntraced(function* (
   source: Sql,
   target: Sql,
   { id, node, org_id: orgId }: Move,
-  org: { readonly name: string; readonly limits: string | null; readonly created_at: Date },
+  org: CopiedOrg,
 ) {
   const [usage] = yield* source<{ bytes: string }>`SELECT ${movedBytes(source, orgId)}::text AS bytes`
   yield* target.withTransaction(
@@ -416,12 +417,7 @@ const activate = Effect.fnUntraced(function* (
       const [ours] = yield* target`
         DELETE FROM org_moves WHERE org_id = ${orgId} AND id = ${id} AND state = 'arriving' RETURNING 1`
       if (ours === undefined) return yield* lost
-      if (node !== "") {
-        yield* target`
-          INSERT INTO orgs (id, name, created_at, limits)
-          VALUES (${orgId}, ${org.name}, ${org.created_at}, ${org.limits}::text::jsonb)
-          ON CONFLICT (id) DO UPDATE SET name = excluded.name, limits = excluded.limits`
-      }
+      if (node !== "") yield* writeCopy(target, orgId, org)
       yield* target`
         INSERT INTO org_usage (org_id, stored_bytes) VALUES (${orgId}, ${usage!.bytes}::text::bigint)
         ON CONFLICT (org_id) DO UPDATE SET stored_bytes = org_usage.stored_bytes + excluded.stored_bytes`

@@ -5,7 +5,8 @@ import { type Records, Retention, RetentionRepository } from "../../domain/Reten
 import { serviceEventTypes } from "../../domain/webhooks/EventPatterns.ts"
 import { logged } from "../background.ts"
 import { idAt, texts, timeOfId } from "../database/fragments.ts"
-import { orUnavailableWithin } from "../database/orUnavailable.ts"
+import { CommitMillis } from "../database/boundedTransactions.ts"
+import { deadlines, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/storedBytes.ts"
 import { isOfEvent } from "../webhooks/insertEvents.ts"
 import { stateNow } from "../webhooks/lanes.ts"
@@ -311,7 +312,9 @@ const dropGone = Effect.fnUntraced(function* (sql: Sql, records: Records, low: s
   yield* Effect.gen(function* () {
     for (const table of tables[records]) yield* sql.unsafe(`DROP TABLE ${gone(table)}`)
     yield* subtractStoredBytes(sql, bytes)
-  }).pipe(sql.withTransaction, (removal) => bounded(removal, "drop"))
+  }).pipe(sql.withTransaction, Effect.provideService(CommitMillis, deadlines.drop), (removal) =>
+    bounded(removal, "drop"),
+  )
   return counts[0]!
 })
 
@@ -327,36 +330,77 @@ const sumByOrg = (freed: ReadonlyArray<Freed>) => {
   return bytes
 }
 
+/** SQL: whether nothing of an event `e` is pending, and no sweep will make anything of it pending. */
+const isSettled = (sql: Sql, deliveries: "deliveries" | "deliveries_old") => sql`
+  NOT EXISTS (
+    SELECT FROM ${sql(deliveries)} d
+    WHERE ${isOfEvent(sql, "d.id", "e.id")} AND (d.state = 'pending' OR ${stateNow(sql)} = 'pending')
+  ) AND NOT EXISTS (
+    SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
+  )`
+
+/** Removes events with their deliveries, attempts and keys; and the rows of jobs for which `isJobGone` is true then. */
+const removeEvents = Effect.fnUntraced(function* (
+  sql: Sql,
+  suffix: "" | "_old",
+  events: ReadonlyArray<EventOfJob>,
+  isJobGone: Statement.Fragment,
+) {
+  const freed: Array<Freed & { readonly rows: number }> = []
+  for (const table of tables.webhooks) {
+    const from = `${table.name}${suffix}`
+    const isGone = table.name === "finished_jobs" ? isJobGone : rowsOf(sql, table, from, events)
+    if (table.name === "finished_jobs") yield* forgetJobKeys(sql, sql`${sql(from)} WHERE ${isGone}`)
+    freed.push(
+      ...(yield* sql<Freed & { readonly rows: number }>`
+        WITH gone AS (DELETE FROM ${sql(from)} WHERE ${isGone} RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes)
+        SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM gone GROUP BY org_id`),
+    )
+  }
+  yield* sql`DELETE FROM event_keys WHERE event_id = ANY(${texts(events.map(({ id }) => id))})`
+  yield* subtractStoredBytes(sql, sumByOrg(freed))
+})
+
 /**
  * Removes events of `events_old` without a pending delivery, while nobody can make one pending, and jobs of
  * `finished_jobs_old` that have no event there.
  */
 const removeLeft = Effect.fnUntraced(function* (sql: Sql, limit: number) {
   const events = yield* sql<EventOfJob>`
-    SELECT id, job_id AS job FROM events_old e
-    WHERE NOT EXISTS (
-      SELECT FROM deliveries_old d WHERE ${isOfEvent(sql, "d.id", "e.id")} AND (d.state = 'pending' OR ${stateNow(sql)} = 'pending')
-    ) AND NOT EXISTS (
-      SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
-    ) ORDER BY id LIMIT ${limit}`
-  const freed: Array<Freed> = []
-  for (const table of tables.webhooks) {
-    const old = `${table.name}_old`
-    const isGone =
-      table.name === "finished_jobs"
-        ? sql`id = ANY(ARRAY(
-            SELECT id FROM finished_jobs_old f WHERE NOT EXISTS (SELECT FROM events_old WHERE id = f.end_id) LIMIT ${limit}))`
-        : rowsOf(sql, table, old, events)
-    if (table.name === "finished_jobs") yield* forgetJobKeys(sql, sql`finished_jobs_old WHERE ${isGone}`)
-    freed.push(
-      ...(yield* sql<Freed>`
-        WITH gone AS (DELETE FROM ${sql(old)} WHERE ${isGone} RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes)
-        SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`),
-    )
-  }
-  yield* sql`DELETE FROM event_keys WHERE event_id = ANY(${texts(events.map(({ id }) => id))})`
-  yield* subtractStoredBytes(sql, sumByOrg(freed))
+    SELECT id, job_id AS job FROM events_old e WHERE ${isSettled(sql, "deliveries_old")} ORDER BY id LIMIT ${limit}`
+  const isJobGone = sql`id = ANY(ARRAY(
+    SELECT id FROM finished_jobs_old f WHERE NOT EXISTS (SELECT FROM events_old WHERE id = f.end_id) LIMIT ${limit}))`
+  yield* removeEvents(sql, "_old", events, isJobGone)
   return events.length
+})
+
+/** Removes the next events of an org before a time, in a transaction, beside its requests. */
+const removeOfOrg = Effect.fnUntraced(function* (
+  sql: Sql,
+  orgId: string,
+  before: DateTime.Utc,
+  after: string,
+  limit: number,
+) {
+  const end = idAt(yield* earliest(sql, before))
+  const looked = yield* sql<EventOfJob>`
+    SELECT id, job_id AS job FROM events WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
+  // Whoever makes a delivery pending locks its row. All lock deliveries in the order of their ids.
+  const deliveries = tables.webhooks[1]!
+  yield* sql`SELECT FROM deliveries WHERE ${rowsOf(sql, deliveries, "deliveries", looked)} ORDER BY id FOR UPDATE`
+  const events = yield* sql<EventOfJob>`
+    SELECT id, job_id AS job FROM events e
+    WHERE id = ANY(${texts(looked.map(({ id }) => id))}) AND org_id = ${orgId} AND ${isSettled(sql, "deliveries")}`
+  // Jobs that ended without an event: canceled ones, and those whose receivers are skipped.
+  const jobs = yield* sql<EventOfJob>`
+    SELECT f.end_id AS id, f.id AS job FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
+      SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id < ${end}
+      ORDER BY id LIMIT ${limit}
+    ) AS f WHERE f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id)`
+  const isJobGone = rowsOf(sql, tables.webhooks[3]!, "finished_jobs", [...events, ...jobs])
+  yield* removeEvents(sql, "", events, isJobGone)
+  const next = looked.length === limit ? looked.at(-1)!.id : null
+  return { removed: events.length + jobs.length, next }
 })
 
 /** The removal of old jobs and events in PostgreSQL. */
@@ -405,19 +449,39 @@ export const layer = Layer.effect(
           const left = yield* sql`(SELECT FROM events_old LIMIT 1) UNION ALL (SELECT FROM finished_jobs_old LIMIT 1)`
           return left.length === 0 ? 0 : ((yield* whileLocked(sql, "webhooks", [], removeLeft(sql, limit))) ?? 0)
         }).pipe(orUnavailableWithin("sweep")),
+
+      shorterOrgs: (afterOrg, limit) =>
+        sql<{ orgId: string; days: number }>`
+          SELECT id AS "orgId", retention_days AS days FROM orgs WHERE retention_days IS NOT NULL AND id > ${afterOrg}
+          ORDER BY id LIMIT ${limit}`.pipe(orUnavailableWithin("sweep")),
+
+      removeOfOrg: (orgId, before, after, limit) =>
+        removeOfOrg(sql, orgId, before, after, limit).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),
 )
 
-/** Removes what is past its retention about every minute. The jitter spreads the work of replicas. */
+/**
+ * Removes what is past its retention about every minute, and what is past that of its org about every ten minutes. The
+ * jitter spreads the work of replicas.
+ */
 export const retentionWorker = Layer.effectDiscard(
   Effect.gen(function* () {
-    const { removeOld } = yield* Retention
+    const { removeOfOrgs, removeOld } = yield* Retention
     const pass = Effect.tap(removeOld, (removed) =>
       removed === 0 ? Effect.void : Effect.logInfo(`${removed} events past RETENTION_DAYS are removed`),
     )
     yield* logged("Old events are not removed", pass).pipe(
       Effect.repeat(Schedule.jittered(Schedule.spaced("1 minute"))),
+      Effect.forkScoped,
+    )
+    const passOfOrgs = Effect.tap(removeOfOrgs, (removed) =>
+      removed === 0
+        ? Effect.void
+        : Effect.logInfo(`${removed} events and jobs past the retention of their orgs are removed`),
+    )
+    yield* logged("Old events of orgs are not removed", passOfOrgs).pipe(
+      Effect.repeat(Schedule.jittered(Schedule.spaced("10 minutes"))),
       Effect.forkScoped,
     )
   }),

@@ -237,6 +237,66 @@ export const retention = (it: It) => {
       }),
   )
 
+  it.effect(
+    "retention: an org with a shorter one loses what is older, except what is pending, and no other org does",
+    () =>
+      Effect.gen(function* () {
+        const [orgs, { removeOfOrg, shorterOrgs }] = [yield* OrgRepository, yield* RetentionRepository]
+        const now = nextTime()
+        const later = plus(now, 86_400)
+        yield* prepare(now)
+        const other = yield* insertEvents([now])
+        const { events, orgId } = yield* insertEvents([now, plus(now, 1), plus(now, 2), later], 2)
+        const job = (at: DateTime.Utc) => Effect.flatMap(idOf(at), (jobId) => insertJob(orgId, { jobId }))
+        const end = (jobId: string, at: DateTime.Utc) =>
+          Effect.flatMap(idOf(at), (endId) => cancelJob(orgId, jobId, at, { endId }))
+        const [canceled, canceledLater, queued] = [yield* job(now), yield* job(now), yield* job(now)]
+        yield* end(canceled, now)
+        yield* end(canceledLater, later)
+        for (const one of yield* claim(later)) {
+          const decision = one.eventId === events[1] ? { retryAt: plus(later, 5) } : ("Delivered" as const)
+          yield* record([attempt(one, decision, later)], later)
+        }
+        yield* orgs.update(orgId, { retentionDays: 3 }, newEntry({ target: orgId }))
+        assert.deepStrictEqual(
+          (yield* shorterOrgs("", 1_000)).filter((org) => org.orgId === orgId),
+          [{ orgId, days: 3 }],
+        )
+        assert.deepStrictEqual(yield* shorterOrgs(orgId, 1), [])
+        const remove = Effect.gen(function* () {
+          let removed = 0
+          let next: string | null = ""
+          while (next !== null) {
+            const batch: { readonly removed: number; readonly next: string | null } = yield* removeOfOrg(
+              orgId,
+              plus(now, 3_600),
+              next,
+              2,
+            )
+            removed += batch.removed
+            next = batch.next
+          }
+          return removed
+        })
+        assert.strictEqual(yield* remove, 3)
+        assert.strictEqual(yield* remove, 0)
+        assert.deepStrictEqual(yield* eventsOf(orgId), [events[3], events[1]])
+        assert.deepStrictEqual((yield* deliveriesOf(orgId)).length, 4)
+        assert.deepStrictEqual((yield* jobsOf(orgId)).toSorted(), [canceledLater, queued].toSorted())
+        assert.deepStrictEqual(yield* eventsOf(other.orgId), other.events)
+        const retried = yield* settleAll(plus(later, 5), ["Delivered", "Delivered"])
+        assert.deepStrictEqual(
+          retried.map(({ eventId }) => eventId),
+          [events[1], events[1]],
+        )
+        yield* orgs.update(orgId, { retentionDays: null }, newEntry({ target: orgId }))
+        assert.notInclude(
+          (yield* shorterOrgs("", 1_000)).map((org) => org.orgId),
+          orgId,
+        )
+      }),
+  )
+
   // Seen failing: the audit log was kept forever.
   it.effect("retention: the entries of the audit log go after their time", () =>
     Effect.gen(function* () {

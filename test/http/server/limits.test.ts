@@ -50,6 +50,7 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
         owners: [],
         name: "Acme",
         createdAt: expect.any(String),
+        retentionDays: null,
         limits: defaults,
         // The key is measured some time later.
         used: { ...none, keys: 1, storedBytes: expect.any(Number) },
@@ -57,11 +58,14 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
       const changed = yield* patch(orgId, { name: "Other", limits: { keys: 5, projects: 7 } })
       expect(changed).toMatchObject({ name: "Other", limits: { ...defaults, keys: 5, projects: 7 } })
       expect(yield* patch(orgId, { limits: { projects: null } })).toMatchObject({ limits: { ...defaults, keys: 5 } })
+      expect(yield* patch(orgId, { retentionDays: 30 })).toMatchObject({ retentionDays: 30, limits: { keys: 5 } })
+      expect(yield* patch(orgId, { name: "Other" })).toMatchObject({ retentionDays: 30 })
+      expect(yield* patch(orgId, { retentionDays: null })).toMatchObject({ retentionDays: null })
       const refused = yield* send("PATCH", `orgs/${orgId}`, { name: "stolen" }, key)
       expect([refused.status, faultOfError(refused)]).toEqual([403, undefined])
       const { json } = yield* send("GET", `orgs/${orgId}/audit`)
       const { entries } = json as { readonly entries: ReadonlyArray<object> }
-      expect(entries.slice(0, 2)).toMatchObject([
+      expect(entries.slice(3, 5)).toMatchObject([
         { action: "org.update", actor: "administrator", target: orgId, details: { limits: { projects: null } } },
         { action: "org.update", details: { name: "Other", limits: { keys: 5, projects: 7 } } },
       ])
@@ -98,6 +102,8 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
         [{ name: "" }, /^name /],
         [{ name: "x".repeat(256) }, /^name .*255/],
         [{ name: null }, /^name /],
+        [{ retentionDays: 0 }, /^retentionDays .*whole number/],
+        [{ retentionDays: 36_501 }, /^retentionDays /],
         [{ limits: { keys: -1 } }, /^limits\.keys .*whole number/],
         [{ limits: { keys: 1.5 } }, /^limits\.keys /],
         [{ limits: { storedBytes: 10 ** 15 + 1 } }, /^limits\.storedBytes /],

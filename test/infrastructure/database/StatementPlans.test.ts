@@ -365,6 +365,8 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["retention.prepare", count, retention.prepare("webhooks", DateTime.add(now, { days: 2 }), Duration.hours(1))],
     ["retention.removeOldest", 10, retention.removeOldest("webhooks", later, Duration.days(1))],
     ["retention.removeLeft", 10, retention.removeLeft(100)],
+    ["retention.shorterOrgs", 10, retention.shorterOrgs("", 10)],
+    ["retention.removeOfOrg", 10, retention.removeOfOrg(orgId, plus(now, -86_400), "", 10)],
     ["sweeps.next", 10, sweeps.next("", [])],
     ["sweeps.count", 10, sweeps.count(10)],
     ["sweeps.advance of a cancellation", 200, sweep("cancel")],

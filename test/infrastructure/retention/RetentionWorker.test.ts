@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Duration, Effect, Fiber, Layer, Logger } from "effect"
+import { DateTime, Duration, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { AuditRetentionDays, Retention, RetentionDays, RetentionRepository } from "#src/domain/Retention.ts"
 import * as RetentionWorker from "#src/infrastructure/retention/RetentionRepository.ts"
@@ -11,7 +11,7 @@ it.effect("removes at the start and about every minute, and continues after a fa
     const faults = [Effect.succeed(7), Effect.die(new Error("no such column")), unavailable, Effect.succeed(0)]
     let calls = 0
     const services = Layer.mergeAll(
-      Layer.mock(Retention, { removeOld: Effect.suspend(() => faults[calls++]!) }),
+      Layer.mock(Retention, { removeOld: Effect.suspend(() => faults[calls++]!), removeOfOrgs: Effect.succeed(0) }),
       Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
     )
     yield* Layer.build(Layer.provide(RetentionWorker.retentionWorker, services))
@@ -64,5 +64,28 @@ it.effect("prepares ranges of a twelfth of the retention, and removes old ranges
 it.effect("does nothing without a retention time", () =>
   Effect.gen(function* () {
     assert.deepStrictEqual(yield* retentionOf(undefined, undefined), { calls: [], removed: 0 })
+  }),
+)
+
+it.effect("removes what is past the retention of an org, batch by batch, unless RETENTION_DAYS is less", () =>
+  Effect.gen(function* () {
+    const calls: Array<string> = []
+    const days = (before: DateTime.Utc) => Duration.toDays(Duration.millis(-DateTime.toEpochMillis(before)))
+    const repository = Layer.mock(RetentionRepository, {
+      shorterOrgs: (after) =>
+        Effect.succeed(
+          ["a", "b", "c"].filter((orgId) => orgId > after).map((orgId, n) => ({ orgId, days: 30 * (n + 1) })),
+        ),
+      removeOfOrg: (orgId, before, after) =>
+        Effect.sync(
+          () => (calls.push(`${orgId} ${days(before)} ${after}`), { removed: 5, next: after === "" ? "1" : null }),
+        ),
+    })
+    const { removeOfOrgs } = yield* Effect.provide(
+      Retention,
+      Layer.provide(Retention.layer, [repository, Layer.succeed(RetentionDays, 90)]),
+    )
+    assert.strictEqual(yield* removeOfOrgs, 20)
+    assert.deepStrictEqual(calls, ["a 30 ", "a 30 1", "b 60 ", "b 60 1"])
   }),
 )

@@ -37,9 +37,12 @@ const orgs = Effect.gen(function* () {
       name text NOT NULL,
       is_default boolean NOT NULL DEFAULT false,
       limits jsonb,
+      -- How many days the org's events and finished jobs are kept; NULL as long as those of others.
+      retention_days integer,
       node text COLLATE "C",
       created_at timestamptz NOT NULL
     )`
+  yield* sql`CREATE INDEX orgs_with_retention ON orgs (id) WHERE retention_days IS NOT NULL`
   yield* sql`CREATE UNIQUE INDEX orgs_one_default ON orgs (is_default) WHERE is_default`
   yield* sql`CREATE INDEX orgs_by_node ON orgs (node) WHERE node IS NOT NULL`
 
