@@ -125,6 +125,17 @@ const makeCounts = (sql: SqlClient.SqlClient, orgIds: ReadonlyArray<string>) =>
       LATERAL generate_series(0, last) n
     ON CONFLICT (org_id, every, at, kind, outcome) DO UPDATE SET count = excluded.count`
 
+/** Attempts of endpoints in the last day and month, as fast and as good as their receivers. */
+const makeAttempts = (sql: SqlClient.SqlClient, orgId: string, good: string, bad: string) =>
+  sql`
+    INSERT INTO endpoint_attempts (org_id, endpoint_id, every, at, cause, bucket, count, last_at, last_status)
+    SELECT ${orgId}, endpoint, every, date_trunc(every, now()) - n * ('1 ' || every)::interval, cause, bucket, size * weight,
+      now() - interval '4 hours', 503
+    FROM (VALUES (${good}, '', 2, 90), (${good}, '', 4, 8), (${good}, '503', 5, 1),
+        (${bad}, '', 3, 40), (${bad}, '503', 1, 9), (${bad}, 'timeout', 10, 2)) AS kinds (endpoint, cause, bucket, weight),
+      (VALUES ('hour', 23, 1), ('day', 29, 24)) AS intervals (every, last, size), LATERAL generate_series(0, last) n
+    ON CONFLICT (org_id, endpoint_id, every, at, cause, bucket) DO UPDATE SET count = excluded.count`
+
 /** Validates a key 2,000 times, and waits until the replica has said how long requests take. */
 const measure = Effect.fnUntraced(function* (call: Call, key: string) {
   const validation = call(undefined, "POST", "/api/v0/keys/validate", { key })
@@ -171,6 +182,7 @@ export const makeDemoData = Effect.fnUntraced(function* (url: string, sql: SqlCl
   yield* until(Effect.map(tried, (rows) => rows.some(({ attempts }) => Number(attempts) > 1)))
   yield* makePast(sql, urls)
   yield* makeCounts(sql, orgIds)
+  yield* makeAttempts(sql, orgId, first!, failing!)
   yield* measure(call, validKey)
   const [delivery] = (yield* list({ state: "pending", limit: 100 })).filter(({ attempts }) => attempts === 3)
   const { jobs } = yield* call(orgId, "POST", "/v1/jobs/list", { status: "completed", limit: 1 })

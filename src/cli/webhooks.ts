@@ -279,7 +279,7 @@ const list = Command.make("list", wholeList, (flags) =>
 const show = Command.make("show", { endpoint }, ({ endpoint }) =>
   call(
     (gatehouse) => gatehouse.webhooks.get({ payload: { id: endpoint } }),
-    ({ active, deactivated_at, deactivated_reason, deliveries, failing_since, url }) => ({
+    ({ active, deactivated_at, deactivated_reason, deliveries, failing_since, health, url }) => ({
       out: table(
         [
           "ACTIVE",
@@ -290,7 +290,15 @@ const show = Command.make("show", { endpoint }, ({ endpoint }) =>
         ],
         [[active ? "yes" : "no", failing_since, deactivated_at, deactivated_reason, ...Object.values(deliveries)]],
       ),
-      note: plain(url),
+      note: [
+        plain(url),
+        ...health.map(
+          ({ attempts, causes, delivered, p95_ms, since }) =>
+            `Since ${since.toJSON()}: ${delivered} of ${attempts} attempts delivered` +
+            (p95_ms === null ? "" : `, 95 of 100 responses within ${p95_ms} ms`) +
+            causes.map(({ attempts, cause }) => `, ${attempts} × ${cause}`).join(""),
+        ),
+      ].join("\n"),
     }),
   ),
 ).pipe(Command.withDescription("Show a webhook endpoint: its health, and its newest deliveries by state"))

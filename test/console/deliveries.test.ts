@@ -63,6 +63,50 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
       }).pipe(Effect.scoped),
     )
 
+    it.effect("j and k read one delivery after another beside the list, and Escape returns to its row", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        yield* world.endpoint()
+        for (const type of ["first.made", "second.made"]) yield* world.publish(type)
+        yield* world.receiver.arrived(2)
+        yield* inTab(world.path("/deliveries"), async (page) => {
+          await page.locator("tbody .badge", { hasText: "Delivered" }).nth(1).waitFor()
+          const panel = page.getByRole("complementary", { name: "The delivery beside the list" })
+          const heading = (name: string) => panel.getByRole("heading", { level: 2, name }).waitFor()
+          await page.keyboard.press("j")
+          await heading("second.made")
+          expect(await panel.getByRole("status").textContent()).toBe("1 of 2")
+          expect(await panel.evaluate((panel) => panel === panel.ownerDocument.activeElement)).toBe(true)
+          await page.keyboard.press("j")
+          await heading("first.made")
+          await page.keyboard.press("j")
+          expect(await panel.getByRole("status").textContent()).toBe("2 of 2")
+          await panel.getByText("The receiver answered with a 2xx status.").waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await page.keyboard.press("k")
+          await heading("second.made")
+          expect(await page.locator("tr[aria-current=true] a").first().textContent()).toBe("second.made")
+          // A letter in a filter is text.
+          await page.getByLabel("Job").pressSequentially("jk")
+          await heading("second.made")
+          await panel.focus()
+          await page.keyboard.press("Escape")
+          await panel.waitFor({ state: "detached" })
+          expect(await page.evaluate("document.activeElement.textContent")).toBe("second.made")
+          await page
+            .locator("tbody tr")
+            .nth(1)
+            .locator("td")
+            .nth(1)
+            .click({ position: { x: 2, y: 2 } })
+          await heading("first.made")
+          await panel.getByRole("link", { name: "Whole page" }).click()
+          await page.getByRole("heading", { level: 1, name: "first.made" }).waitFor()
+        })
+      }),
+    )
+
     it.effect("new rows do not move a list that somebody reads, and only its newest page is read again", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld

@@ -116,6 +116,12 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
             await page.locator("tbody .badge", { hasText: "Deactivated" }).waitFor()
             await page.getByRole("link", { name: /hooks$/ }).click()
             await page.getByText("It answered 410 Gone").waitFor()
+            // Counted from all attempts; written five seconds after them.
+            await page.getByRole("link", { name: "HTTP 410 × 1" }).waitFor()
+            await page.getByText("Success rate0 %").waitFor()
+            await page.getByRole("button", { name: "30 days" }).click()
+            await page.getByRole("link", { name: "HTTP 410 × 1" }).waitFor()
+            expect(page.url()).toContain("range=2")
             await page.getByText("Latest failure: HTTP 410").waitFor()
             await expectAccessible(page)
             await page.getByRole("button", { name: "Activate again" }).click()

@@ -1,8 +1,9 @@
 import { DateTime, Effect, Layer } from "effect"
 import {
   type ActivityCount,
+  type CountedAttempts,
   ActivityRepository,
-  type FailureCount,
+  type AttemptCount,
   type Replica,
 } from "#src/domain/activity/ActivityRepository.ts"
 import { measures } from "#src/domain/activity/Activity.ts"
@@ -15,7 +16,7 @@ const added = <A extends { readonly count: number }>(rows: Map<string, A>, key: 
 /** Counts in memory. There are no endpoints here: each counts as deleted. */
 function make({ orgs }: World["Service"]) {
   const counts = new Map<string, ActivityCount>()
-  const failures = new Map<string, FailureCount>()
+  const attempts = new Map<string, AttemptCount>()
   const replicas = new Map<string, Replica>()
   const isAlive = ({ orgId }: { readonly orgId: string }) => orgId === "" || orgs.has(orgId)
 
@@ -44,11 +45,25 @@ function make({ orgs }: World["Service"]) {
           .filter(isAlive)
           .forEach((row) => added(counts, JSON.stringify([row.orgId, row.every, row.at, row.kind, row.outcome]), row)),
       ),
-    addFailures: (rows) =>
+    addAttempts: (rows) =>
       Effect.sync(() =>
-        rows
-          .filter(isAlive)
-          .forEach((row) => added(failures, JSON.stringify([row.orgId, row.endpointId, row.every, row.at]), row)),
+        rows.filter(isAlive).forEach(({ bucket, cause, ...row }) =>
+          added(attempts, JSON.stringify([row.orgId, row.endpointId, row.every, row.at, cause, bucket]), {
+            ...row,
+            ...{ bucket, cause },
+          }),
+        ),
+      ),
+    attempts: (orgId, endpointId, ranges) =>
+      Effect.sync(() =>
+        ranges.flatMap(({ every, since }) => {
+          const sums = new Map<string, CountedAttempts>()
+          for (const { bucket, cause, count, ...row } of attempts.values()) {
+            if (row.orgId !== orgId || row.endpointId !== endpointId || row.every !== every) continue
+            if (row.at >= since.epochMilliseconds) added(sums, `${cause} ${bucket}`, { since, cause, bucket, count })
+          }
+          return [...sums.values()]
+        }),
       ),
     counts: (scope, every, from, to) =>
       Effect.sync(() =>
@@ -64,8 +79,8 @@ function make({ orgs }: World["Service"]) {
     failing: ({ after, every, limit, since }) =>
       Effect.sync(() => {
         const sums = new Map<string, number>()
-        for (const row of failures.values()) {
-          if (row.every !== every || row.at < since.epochMilliseconds) continue
+        for (const row of attempts.values()) {
+          if (row.cause === "" || row.every !== every || row.at < since.epochMilliseconds) continue
           sums.set(row.endpointId, (sums.get(row.endpointId) ?? 0) + row.count)
         }
         const ranked = [...sums]
@@ -110,11 +125,12 @@ function make({ orgs }: World["Service"]) {
     heartbeat: (replica) => Effect.sync(() => void replicas.set(replica.replicaId, replica)),
     replicas: (now) => Effect.sync(() => present(now)),
     leave: (id) => Effect.sync(() => void replicas.delete(id)),
-    removeOld: (every, before, limit) =>
-      Effect.sync(() => {
-        const at = before.epochMilliseconds
-        return Math.max(removeOld(counts, every, at, limit), removeOld(failures, every, at, limit))
-      }),
+    removeOld: (of, every, before, limit) =>
+      Effect.sync(() =>
+        of === "activity_counts"
+          ? removeOld(counts, every, before.epochMilliseconds, limit)
+          : removeOld(attempts, every, before.epochMilliseconds, limit),
+      ),
     removeReplicas: (before) =>
       Effect.sync(() =>
         replicas.forEach(({ seenAt }, id) => DateTime.isLessThan(seenAt, before) && replicas.delete(id)),

@@ -1,4 +1,5 @@
 import { Layer } from "effect"
+import * as Activity from "./Activity.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as crypto from "./crypto.ts"
 import * as DeliveryLog from "./DeliveryLog.ts"
@@ -16,6 +17,7 @@ import { World } from "./World.ts"
 
 /** Every repository of the webhook interface in memory, with one world, and the orgs that own the rows. */
 export const layer = Layer.mergeAll(
+  Activity.layer,
   AuditLog.layer,
   DeliveryLog.layer,
   DeliveryQueue.layer,

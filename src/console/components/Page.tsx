@@ -1,5 +1,5 @@
-import type { ComponentChildren } from "preact"
-import { useEffect } from "preact/hooks"
+import { type ComponentChildren, createContext } from "preact"
+import { useContext, useEffect } from "preact/hooks"
 import { platformName } from "../navigation/Brand.tsx"
 import { Link } from "../navigation/router.tsx"
 import { Icon, type IconName } from "./Button.tsx"
@@ -21,16 +21,20 @@ interface PageProps {
   readonly children: ComponentChildren
 }
 
+/** Whether a page is beside a list, which has the title of the tab. */
+export const InPanel = createContext(false)
+
 /** A page: its heading, what can be done here, and its content. Sets the title of the tab. */
 export const Page = ({ actions, children, crumbs = [], intro, state, title }: PageProps) => {
+  const isInPanel = useContext(InPanel)
   useEffect(() => {
-    document.title = `${title} · ${platformName()}`
+    if (!isInPanel) document.title = `${title} · ${platformName()}`
   }, [title])
   return (
     <>
       <div class="page-head">
         <div>
-          {crumbs.length > 0 && (
+          {crumbs.length > 0 && !isInPanel && (
             <nav aria-label="Breadcrumb">
               <ol class="crumbs">
                 {crumbs.map(({ label, to }) => (
@@ -42,7 +46,7 @@ export const Page = ({ actions, children, crumbs = [], intro, state, title }: Pa
             </nav>
           )}
           <div class="row">
-            <h1>{title}</h1>
+            {isInPanel ? <h2>{title}</h2> : <h1>{title}</h1>}
             {state}
           </div>
           {intro !== undefined && <p class="page-intro">{intro}</p>}

@@ -29,6 +29,10 @@ export interface TableProps<Row> {
   /** How many newer rows wait until the reader asks for them. */
   readonly fresh?: number
   readonly showFresh?: () => void
+  /** The row that is open beside the list. */
+  readonly openKey?: string | undefined
+  /** Opens a row beside the list. */
+  readonly onOpen?: (key: string) => void
 }
 
 const waitingRows = 5
@@ -75,9 +79,14 @@ const Chunk = ({ children, columns, count, isFirst }: ChunkProps) => {
   )
 }
 
+/** Whether a click is on nothing of its own, and selects no text. */
+const isBare = (target: Element) =>
+  target.closest("a, button, summary") === null && getSelection()?.isCollapsed !== false
+
 /** A list. On narrow screens each row is a card; the roles keep it a table for screen readers. */
 export const Table = <Row,>(props: TableProps<Row>) => {
   const { caption, columns, empty, error, fresh = 0, isLoadingMore = false, more, refetch, rowKey, rows } = props
+  const { onOpen, openKey } = props
   if (error && rows === undefined) {
     return <ErrorBox error={error} {...(refetch === undefined ? {} : { onRetry: refetch })} />
   }
@@ -90,11 +99,20 @@ export const Table = <Row,>(props: TableProps<Row>) => {
   )
   const isLong = rows !== undefined && rows.length > 2 * chunkRows
   const lines = (from: number, to: number) =>
-    rows!.slice(from, to).map((row, i) => (
-      <tr key={rowKey(row)} role="row" aria-rowindex={isLong ? from + i + 2 : undefined}>
-        {columns.map((column) => cell(column, column.cell(row)))}
-      </tr>
-    ))
+    rows!.slice(from, to).map((row, i) => {
+      const key = rowKey(row)
+      return (
+        <tr
+          key={key}
+          role="row"
+          aria-rowindex={isLong ? from + i + 2 : undefined}
+          aria-current={key === openKey ? "true" : undefined}
+          onClick={onOpen && (({ target }) => isBare(target as Element) && onOpen(key))}
+        >
+          {columns.map((column) => cell(column, column.cell(row)))}
+        </tr>
+      )
+    })
   return (
     <>
       {fresh > 0 && (

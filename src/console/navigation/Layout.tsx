@@ -1,27 +1,17 @@
-import type { ComponentType } from "preact"
 import { useEffect, useRef, useState } from "preact/hooks"
 import { LiveProvider, useGoneSince } from "../client/live.tsx"
 import { useMay, useSession } from "../client/session.tsx"
 import { Button } from "../components/Button.tsx"
-import { ErrorBox, Notice } from "../components/ErrorBox.tsx"
+import { Notice } from "../components/ErrorBox.tsx"
 import { Empty, Page } from "../components/Page.tsx"
-import { Skeleton } from "../components/Table.tsx"
 import { Time, useNow } from "../components/Time.tsx"
 import { type Route, routes } from "../pages/routes.ts"
+import { find, LazyPage } from "./Beside.tsx"
 import { platformName } from "./Brand.tsx"
 import { Find, FindButton } from "./Find.tsx"
 import { Sidebar, useOrgName } from "./Sidebar.tsx"
 import { OrgContext } from "./org.ts"
-import { Link, match, navigate, orgPath, ParamsProvider, useLocation } from "./router.tsx"
-
-/** The page of an address, with its parameters. */
-const find = (path: string) => {
-  for (const route of routes) {
-    const params = match(route.path, path)
-    if (params !== undefined) return { route, params }
-  }
-  return undefined
-}
+import { Link, navigate, orgPath, ParamsProvider, useLocation } from "./router.tsx"
 
 const NotFound = () => (
   <Page title="There is no such page">
@@ -135,28 +125,4 @@ export const Layout = () => {
       </LiveProvider>
     </OrgContext.Provider>
   )
-}
-
-const loaded = new Map<string, ComponentType>()
-
-/** A page, loaded when it is first shown. */
-const LazyPage = ({ route }: { readonly route: Route }) => {
-  const [, setCount] = useState(0)
-  const [error, setError] = useState<Error>()
-  const Loaded = loaded.get(route.path)
-  const load = () => {
-    setError(undefined)
-    route.page().then(
-      (file) => {
-        loaded.set(route.path, file.default)
-        setCount((count) => count + 1)
-      },
-      (error: Error) => setError(error),
-    )
-  }
-  useEffect(() => {
-    if (Loaded === undefined) load()
-  }, [route.path])
-  if (Loaded !== undefined) return <Loaded />
-  return error === undefined ? <Skeleton lines={3} /> : <ErrorBox error={error} onRetry={() => location.reload()} />
 }

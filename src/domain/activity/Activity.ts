@@ -104,6 +104,110 @@ export const FailingEndpoint = Schema.Struct({
 }).annotate({ identifier: "FailingEndpoint" })
 export interface FailingEndpoint extends Schema.Schema.Type<typeof FailingEndpoint> {}
 
+/** Upper boundaries of the durations of attempts that are counted for an endpoint, in milliseconds. */
+const attemptMillis = [25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000]
+
+/** The place of a duration in the histogram of an endpoint; the last is for all that are longer. */
+export const bucketOf = (millis: number) => {
+  const place = attemptMillis.findIndex((boundary) => millis <= boundary)
+  return place < 0 ? attemptMillis.length : place
+}
+
+/** Statuses that are counted by themselves. Others count by their class, so that no receiver makes hundreds of rows. */
+const commonStatuses = new Set([400, 401, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 501, 502, 503, 504])
+
+/** `""`: the attempt delivered. A status, its class (`4xx`), or the kind of a failure without a response. */
+export type CountedCause = string & { readonly CountedCause: unique symbol }
+
+/** What an attempt counts as. */
+export const countedCause = (isDelivered: boolean, status: number | null, failure: string | null) => {
+  const text = commonStatuses.has(status ?? 0) ? String(status) : `${Math.floor((status ?? 0) / 100)}xx`
+  return (isDelivered ? "" : (failure ?? text)) as CountedCause
+}
+
+/**
+ * A quantile of a histogram, in the unit of its boundaries. Assumes that values are spread evenly in a bucket, as
+ * Prometheus does; a value above the last finite boundary counts as that boundary. `null`: nothing was counted.
+ */
+export const quantile = (
+  hits: ReadonlyArray<readonly [boundary: number, count: number]>,
+  share: number,
+): number | null => {
+  const total = hits.reduce((sum, [, count]) => sum + count, 0)
+  if (total === 0) return null
+  let [below, rest] = [0, share * total]
+  for (const [boundary, count] of hits.toSorted(([a], [b]) => a - b)) {
+    if (boundary === Number.POSITIVE_INFINITY) break
+    if (rest <= count && count > 0) return below + ((boundary - below) * rest) / count
+    rest -= count
+    below = boundary
+  }
+  return below
+}
+
+const attemptCount = (description: string, example: number) => Schema.Int.annotate({ description, examples: [example] })
+
+/** What the attempts of an endpoint ended with in a range that ends now. */
+export const EndpointHealth = Schema.Struct({
+  since: Timestamp.annotate({ description: "The start of the range: of its hour, or of its day in UTC." }),
+  attempts: attemptCount("Attempts since then. Written every five seconds.", 200),
+  delivered: attemptCount("Those of them that delivered.", 180),
+  p95_ms: Schema.NullOr(Schema.Int).annotate({
+    description:
+      "The 95th percentile of the time until the response, in milliseconds, estimated from a histogram. null: there was no response.",
+    examples: [420],
+  }),
+  causes: Schema.Array(
+    Schema.Struct({
+      cause: Schema.String.annotate({
+        description: "The status, the class of a rare status such as 4xx, or the kind of failure such as timeout.",
+        examples: ["503"],
+      }),
+      attempts: attemptCount("Attempts that ended with it.", 20),
+    }),
+  ).annotate({ description: "What the failed attempts ended with, the most frequent first." }),
+}).annotate({ identifier: "EndpointHealth" })
+export interface EndpointHealth extends Schema.Schema.Type<typeof EndpointHealth> {}
+
+/** The ranges of the health of an endpoint: 24 hours, and 7 and 30 days. */
+export const healthRanges = (now: DateTime.Utc) =>
+  [
+    ["hour", 1],
+    ["day", 7],
+    ["day", 30],
+  ].map(([every, days]) => ({
+    every: every as "hour" | "day",
+    since: DateTime.makeUnsafe(
+      startOf(every as Every, DateTime.subtract(now, { days: days as number }).epochMilliseconds),
+    ),
+  }))
+
+/** The health of an endpoint in a range. */
+export const healthOf = (
+  since: DateTime.Utc,
+  counted: ReadonlyArray<{ readonly cause: string; readonly bucket: number; readonly count: number }>,
+): EndpointHealth => {
+  const causes = new Map<string, number>()
+  const hits = new Map<number, number>()
+  for (const { bucket, cause, count } of counted) {
+    causes.set(cause, (causes.get(cause) ?? 0) + count)
+    const boundary = attemptMillis[bucket] ?? Number.POSITIVE_INFINITY
+    if (/^(\dxx|\d{3})?$/.test(cause)) hits.set(boundary, (hits.get(boundary) ?? 0) + count)
+  }
+  const delivered = causes.get("") ?? 0
+  causes.delete("")
+  const p95 = quantile([...hits], 0.95)
+  return {
+    since,
+    attempts: counted.reduce((sum, { count }) => sum + count, 0),
+    delivered,
+    p95_ms: p95 === null ? null : Math.ceil(p95),
+    causes: [...causes]
+      .map(([cause, attempts]) => ({ cause, attempts }))
+      .sort((a, b) => b.attempts - a.attempts || (a.cause < b.cause ? -1 : 1)),
+  }
+}
+
 /** A place in a ranking: `<count>.<id>`. */
 export const RankCursor = Schema.String.check(
   // With the flag u, the pattern is also in the OpenAPI document.

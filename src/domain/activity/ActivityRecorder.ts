@@ -1,7 +1,14 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { Unavailable } from "../Errors.ts"
-import { type ActivityKind, type ActivityOutcome, type Every, startOf } from "./Activity.ts"
-import { type ActivityCount, ActivityRepository, type FailureCount } from "./ActivityRepository.ts"
+import {
+  type ActivityKind,
+  type ActivityOutcome,
+  bucketOf,
+  type CountedCause,
+  type Every,
+  startOf,
+} from "./Activity.ts"
+import { type ActivityCount, ActivityRepository, type AttemptCount } from "./ActivityRepository.ts"
 
 /** Counts that wait to be written. What would exceed it is counted for every org, but not for its own. */
 const maxUnwrittenCounts = 20_000
@@ -17,12 +24,14 @@ interface Tick {
 }
 
 const intervals: ReadonlyArray<Every> = ["minute", "hour", "day"]
-const failureIntervals = ["hour", "day"] as const
+const attemptIntervals = ["hour", "day"] as const
 
-/** A failed attempt of an endpoint. */
-export interface FailedAttempt {
+/** An attempt of an endpoint. */
+export interface EndpointAttempt {
   readonly orgId: string
   readonly endpointId: string
+  readonly cause: CountedCause
+  readonly durationMillis: number
   readonly status: number | null
   readonly failure: string | null
 }
@@ -41,7 +50,7 @@ export class ActivityRecorder extends Context.Service<
   {
     /** @param orgId `undefined` counts for no org, only for all of them together */
     readonly count: (orgId: string | undefined, kind: ActivityKind, outcome: ActivityOutcome) => void
-    readonly attemptFailed: (attempt: FailedAttempt) => void
+    readonly attempt: (attempt: EndpointAttempt) => void
     /** Writes what was counted since the last call. What could not be written is written by the next call. */
     readonly flush: Effect.Effect<void, Unavailable>
   }
@@ -54,15 +63,15 @@ export class ActivityRecorder extends Context.Service<
       /** Counts of a minute. One string and one look-up, because every validation of a key is counted. */
       const ticks = new Map<string, Tick>()
       const counts = new Map<string, ActivityCount>()
-      const failures = new Map<string, FailureCount>()
+      const attempts = new Map<string, AttemptCount>()
 
       const addCount = (row: ActivityCount) => {
         const key = `${row.orgId} ${row.every} ${row.at} ${row.kind} ${row.outcome}`
         if (row.orgId === "" || counts.has(key) || counts.size < maxUnwrittenCounts) add(counts, key, row)
       }
-      const addFailure = (row: FailureCount) => {
-        const key = `${row.orgId} ${row.endpointId} ${row.every} ${row.at}`
-        if (failures.has(key) || failures.size < maxUnwrittenCounts) add(failures, key, row)
+      const addAttempts = (row: AttemptCount) => {
+        const key = `${row.orgId} ${row.endpointId} ${row.every} ${row.at} ${row.cause} ${row.bucket}`
+        if (attempts.has(key) || attempts.size < maxUnwrittenCounts) add(attempts, key, row)
       }
 
       const expandTicks = Effect.sync(() => {
@@ -104,17 +113,16 @@ export class ActivityRecorder extends Context.Service<
           if (common !== undefined) return void common.count++
           ticks.set(keyOf(orgId), { orgId, kind, outcome, minute, count: 1 })
         },
-        attemptFailed: ({ endpointId, failure, orgId, status }) => {
+        attempt: ({ cause, durationMillis, endpointId, failure, orgId, status }) => {
           const now = clock.currentTimeMillisUnsafe()
-          for (const every of failureIntervals) {
-            const last = { lastAt: now, lastStatus: status, lastFailure: failure }
-            addFailure({ orgId, endpointId, every, at: startOf(every, now), count: 1, ...last })
-          }
+          const last = { lastAt: now, lastStatus: status, lastFailure: failure }
+          const row = { orgId, endpointId, cause, bucket: bucketOf(durationMillis), count: 1, ...last }
+          for (const every of attemptIntervals) addAttempts({ ...row, every, at: startOf(every, now) })
         },
         flush: Effect.gen(function* () {
           yield* expandTicks
           yield* write(counts, addCount, repository.add)
-          yield* write(failures, addFailure, repository.addFailures)
+          yield* write(attempts, addAttempts, repository.addAttempts)
         }),
       })
     }),

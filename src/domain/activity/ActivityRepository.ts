@@ -24,17 +24,26 @@ export interface ActivityCount {
   readonly count: number
 }
 
-/** Failed attempts of an endpoint in an interval. */
-export interface FailureCount {
+/** Attempts of an endpoint in an interval. */
+export interface AttemptCount {
   readonly orgId: string
   readonly endpointId: string
   readonly every: "hour" | "day"
   readonly at: number
+  /** What they ended with; `""`: they delivered. */
+  readonly cause: string
+  /** Their place in the histogram of `attemptMillis`. */
+  readonly bucket: number
   readonly count: number
   /** The last of them. */
   readonly lastAt: number
   readonly lastStatus: number | null
   readonly lastFailure: string | null
+}
+
+/** Attempts of an endpoint since the start of a range. */
+export interface CountedAttempts extends Pick<AttemptCount, "cause" | "bucket" | "count"> {
+  readonly since: DateTime.Utc
 }
 
 /** An org in a ranking. */
@@ -62,8 +71,14 @@ export class ActivityRepository extends Context.Service<
   {
     /** Adds counts in one statement. */
     readonly add: (counts: ReadonlyArray<ActivityCount>) => Effect.Effect<void, Unavailable>
-    /** Adds failed attempts in one statement. */
-    readonly addFailures: (counts: ReadonlyArray<FailureCount>) => Effect.Effect<void, Unavailable>
+    /** Adds attempts in one statement. */
+    readonly addAttempts: (counts: ReadonlyArray<AttemptCount>) => Effect.Effect<void, Unavailable>
+    /** What the attempts of an endpoint ended with in each of some ranges that end now. */
+    readonly attempts: (
+      orgId: string,
+      endpointId: string,
+      ranges: ReadonlyArray<{ readonly every: "hour" | "day"; readonly since: DateTime.Utc }>,
+    ) => Effect.Effect<ReadonlyArray<CountedAttempts>, Unavailable>
     /** The counts of a scope from `from` to before `to`. */
     readonly counts: (
       scope: OrgScope,
@@ -102,7 +117,12 @@ export class ActivityRepository extends Context.Service<
     readonly replicas: (now: DateTime.Utc) => Effect.Effect<ReadonlyArray<Replica>, Unavailable>
     readonly leave: (replicaId: string) => Effect.Effect<void, Unavailable>
     /** Removes intervals that began before a time, up to the limit, and returns their number. */
-    readonly removeOld: (every: Every, before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
+    readonly removeOld: (
+      of: "activity_counts" | "endpoint_attempts",
+      every: Every,
+      before: DateTime.Utc,
+      limit: number,
+    ) => Effect.Effect<number, Unavailable>
     /** Removes replicas that were last seen before a time. */
     readonly removeReplicas: (before: DateTime.Utc) => Effect.Effect<void, Unavailable>
   }

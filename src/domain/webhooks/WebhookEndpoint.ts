@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { EndpointHealth } from "../activity/Activity.ts"
 import { AnyJson, atMost, Id, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
 import { EventPatterns, TestEventType } from "./EventPatterns.ts"
 
@@ -219,5 +220,8 @@ export const WebhookEndpointDetail = Schema.Struct({
     canceled: count,
     skipped: count,
   }).annotate({ description: "The number of deliveries in each state, among the newest 10,000 of the endpoint." }),
+  health: Schema.Array(EndpointHealth).annotate({
+    description: "What its attempts ended with in the last 24 hours, 7 days and 30 days.",
+  }),
 }).annotate({ identifier: "WebhookEndpointDetail" })
 export interface WebhookEndpointDetail extends Schema.Schema.Type<typeof WebhookEndpointDetail> {}

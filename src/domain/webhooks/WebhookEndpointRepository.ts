@@ -75,7 +75,10 @@ export class WebhookEndpointRepository extends Context.Service<
     /** Endpoints of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<WebhookEndpoint>, Unavailable>
     /** An endpoint with its health, and the states of its newest deliveries. */
-    readonly get: (orgId: string, id: string) => Effect.Effect<WebhookEndpointDetail, NotFound | Unavailable>
+    readonly get: (
+      orgId: string,
+      id: string,
+    ) => Effect.Effect<Omit<WebhookEndpointDetail, "health">, NotFound | Unavailable>
     /**
      * Changes an endpoint. Deactivating it cancels its pending deliveries. All of them count as canceled at once; when
      * there are many, a sweep changes their rows. Fails with an `InvalidRequest` when its headers would go to another

@@ -12,6 +12,8 @@ import {
 } from "../Errors.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
+import { healthOf, healthRanges } from "../activity/Activity.ts"
+import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
 import { deactivated, envelopeBody, jobEventBody, makeNonce } from "./Event.ts"
@@ -127,6 +129,7 @@ export class WebhookEndpoints extends Context.Service<
     WebhookEndpoints,
     Effect.gen(function* () {
       const repository = yield* WebhookEndpointRepository
+      const activity = yield* ActivityRepository
       const cipher = yield* Cipher
       const random = yield* SecureRandom.SecureRandom
       const rules = yield* ReceiverUrlRules
@@ -177,7 +180,16 @@ export class WebhookEndpoints extends Context.Service<
 
       const get = Effect.fn("WebhookEndpoints.get")(function* (id: string) {
         const orgId = yield* currentTenant
-        return yield* repository.get(orgId, id)
+        const endpoint = yield* repository.get(orgId, id)
+        const ranges = healthRanges(yield* DateTime.now)
+        const counted = yield* activity.attempts(orgId, id, ranges)
+        const health = ranges.map(({ since }) =>
+          healthOf(
+            since,
+            counted.filter((row) => DateTime.Equivalence(row.since, since)),
+          ),
+        )
+        return { ...endpoint, health }
       })
 
       const update = Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {

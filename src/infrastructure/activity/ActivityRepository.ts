@@ -4,7 +4,7 @@ import type { OrgScope } from "../../domain/Principal.ts"
 import { type Measure, measureNames, measures, outcomesOf } from "../../domain/activity/Activity.ts"
 import {
   ActivityRepository,
-  type FailureCount,
+  type AttemptCount,
   maxBacklog,
   maxReplicas,
   maxSweeps,
@@ -35,6 +35,10 @@ const decodeCounts = decodeRows(
   }),
 )
 
+const decodeAttempts = decodeRows(
+  Schema.Struct({ since: Time, cause: Schema.String, bucket: Schema.Int, count: Schema.Int }),
+)
+
 const decodeReplicas = decodeRows(
   Schema.Struct({ replicaId: Schema.String, startedAt: Time, seenAt: Time, figures: Schema.NullOr(Schema.String) }),
 )
@@ -42,7 +46,7 @@ const decodeReplicas = decodeRows(
 const decodeFigures = Schema.decodeUnknownOption(Schema.fromJsonString(ReplicaFigures))
 const encodeFigures = Schema.encodeSync(Schema.fromJsonString(ReplicaFigures))
 
-const timesOf = (rows: ReadonlyArray<FailureCount>, f: (row: FailureCount) => number) =>
+const timesOf = (rows: ReadonlyArray<AttemptCount>, f: (row: AttemptCount) => number) =>
   times(rows.map((row) => DateTime.makeUnsafe(f(row))))
 
 /** How long ago a replica of the present was last seen, in seconds. */
@@ -86,25 +90,36 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
 
-      addFailures: (rows) =>
+      addAttempts: (rows) =>
         sql`
           WITH ${aliveOrgs(
             sql,
             rows.map((r) => r.orgId),
           )}
-          INSERT INTO endpoint_failures AS f (org_id, endpoint_id, every, at, count, last_at, last_status, last_failure)
+          INSERT INTO endpoint_attempts AS f
+            (org_id, endpoint_id, every, at, cause, bucket, count, last_at, last_status, last_failure)
           SELECT * FROM unnest(${texts(rows.map((r) => r.orgId))}, ${texts(rows.map((r) => r.endpointId))},
-            ${texts(rows.map((r) => r.every))}, ${timesOf(rows, (r) => r.at)}, ${integers(rows.map((r) => r.count))},
+            ${texts(rows.map((r) => r.every))}, ${timesOf(rows, (r) => r.at)}, ${texts(rows.map((r) => r.cause))},
+            ${integers(rows.map((r) => r.bucket))}, ${integers(rows.map((r) => r.count))},
             ${timesOf(rows, (r) => r.lastAt)}, ${integers(rows.map((r) => r.lastStatus))},
             ${texts(rows.map((r) => r.lastFailure))}) AS given (org_id)
           WHERE ${isAlive(sql, "given.org_id")}
-          ON CONFLICT (org_id, endpoint_id, every, at) DO UPDATE SET count = f.count + excluded.count,
+          ON CONFLICT (org_id, endpoint_id, every, at, cause, bucket) DO UPDATE SET count = f.count + excluded.count,
             last_at = greatest(f.last_at, excluded.last_at),
             last_status = CASE WHEN excluded.last_at >= f.last_at THEN excluded.last_status ELSE f.last_status END,
             last_failure = CASE WHEN excluded.last_at >= f.last_at THEN excluded.last_failure ELSE f.last_failure END`.pipe(
           Effect.asVoid,
           orUnavailableWithin("sweep"),
         ),
+
+      attempts: (orgId, endpointId, ranges) =>
+        sql`
+          SELECT r.since, a.cause, a.bucket, sum(a.count)::float8 AS count
+          FROM unnest(${texts(ranges.map(({ every }) => every))}, ${times(ranges.map(({ since }) => since))})
+            AS r (every, since)
+          JOIN endpoint_attempts a
+            ON a.org_id = ${orgId} AND a.endpoint_id = ${endpointId} AND a.every = r.every AND a.at >= r.since
+          GROUP BY r.since, a.cause, a.bucket`.pipe(decodeAttempts, orUnavailable),
 
       counts: (scope, every, from, to) =>
         sql`
@@ -152,18 +167,14 @@ export const layer = Layer.effect(
       leave: (replicaId) =>
         sql`DELETE FROM replicas WHERE id = ${replicaId}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
 
-      removeOld: (every, before, limit) =>
+      removeOld: (of, every, before, limit) =>
         sql<{ removed: number }>`
-          WITH counts AS (
-            DELETE FROM activity_counts WHERE ctid = ANY(ARRAY(
-              SELECT ctid FROM activity_counts WHERE every = ${every} AND at < ${date(before)} ORDER BY at LIMIT ${limit}
-              FOR UPDATE SKIP LOCKED)) RETURNING 1
-          ), failures AS (
-            DELETE FROM endpoint_failures WHERE ctid = ANY(ARRAY(
-              SELECT ctid FROM endpoint_failures WHERE every = ${every} AND at < ${date(before)} ORDER BY at LIMIT ${limit}
+          WITH old AS (
+            DELETE FROM ${sql(of)} WHERE ctid = ANY(ARRAY(
+              SELECT ctid FROM ${sql(of)} WHERE every = ${every} AND at < ${date(before)} ORDER BY at LIMIT ${limit}
               FOR UPDATE SKIP LOCKED)) RETURNING 1
           )
-          SELECT greatest((SELECT count(*) FROM counts), (SELECT count(*) FROM failures))::int AS removed`.pipe(
+          SELECT count(*)::int AS removed FROM old`.pipe(
           Effect.map(([row]) => row!.removed),
           orUnavailableWithin("sweep"),
         ),
@@ -300,14 +311,15 @@ const failingEndpoints = (sql: SqlClient.SqlClient, nodes: NodesService) =>
         last.last_at AS "lastFailureAt", last.last_status AS "lastStatus", last.last_failure AS "lastFailure"
       FROM (
         SELECT org_id, endpoint_id, sum(count) AS failures FROM (
-          SELECT org_id, endpoint_id, count FROM endpoint_failures
-          WHERE every = ${every} AND at >= ${date(since)} ORDER BY every, at DESC LIMIT ${maxRowsRead}
+          SELECT org_id, endpoint_id, count FROM endpoint_attempts
+          WHERE cause <> '' AND every = ${every} AND at >= ${date(since)} ORDER BY every, at DESC LIMIT ${maxRowsRead}
         ) AS counted GROUP BY org_id, endpoint_id ${next}
         ORDER BY sum(count) DESC, endpoint_id LIMIT ${limit + 1}
       ) AS r
       CROSS JOIN LATERAL (
-        SELECT last_at, last_status, last_failure FROM endpoint_failures f
-        WHERE f.org_id = r.org_id AND f.endpoint_id = r.endpoint_id AND f.every = ${every} ORDER BY f.at DESC LIMIT 1
+        SELECT last_at, last_status, last_failure FROM endpoint_attempts f
+        WHERE f.org_id = r.org_id AND f.endpoint_id = r.endpoint_id AND f.every = ${every} AND f.cause <> ''
+        ORDER BY f.at DESC, f.last_at DESC LIMIT 1
       ) AS last
       LEFT JOIN LATERAL (
         SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id LIMIT 1

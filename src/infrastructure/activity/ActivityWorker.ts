@@ -2,7 +2,7 @@ import { Clock, Context, DateTime, Duration, Effect, Layer, Metric, Schedule } f
 import { SecureRandom } from "effect/crypto"
 import { RetentionDays } from "../../domain/Retention.ts"
 import { maxFailureDays, maxFailureHours } from "../../domain/activity/Activities.ts"
-import type { Every } from "../../domain/activity/Activity.ts"
+import { type Every, quantile } from "../../domain/activity/Activity.ts"
 import { ActivityRecorder } from "../../domain/activity/ActivityRecorder.ts"
 import {
   ActivityRepository,
@@ -28,21 +28,27 @@ const replicaMemory = { minutes: 10 }
 const removeBatchSize = 5_000
 
 /**
- * Removes old intervals. Minutes and hours of failures are kept for two days, everything else as RETENTION_DAYS says.
+ * Removes old intervals. Minutes, and hours of endpoints, are kept for two days, everything else as RETENTION_DAYS says.
  */
 const removeOld = Effect.gen(function* () {
   const repository = yield* ActivityRepository
   const days = yield* RetentionDays
   const now = yield* DateTime.now
-  const remove = Effect.fnUntraced(function* (every: Every, age: Duration.Duration) {
+  const remove = Effect.fnUntraced(function* (
+    of: Parameters<typeof repository.removeOld>[0],
+    every: Every,
+    age: Duration.Duration,
+  ) {
     const before = DateTime.subtractDuration(now, age)
-    yield* removeInBatches(removeBatchSize, (size) => repository.removeOld(every, before, size))
+    yield* removeInBatches(removeBatchSize, (size) => repository.removeOld(of, every, before, size))
   })
-  yield* remove("minute", maxFailureHours)
+  yield* remove("activity_counts", "minute", maxFailureHours)
+  yield* remove("endpoint_attempts", "hour", maxFailureHours)
   if (days !== undefined) {
     const kept = Duration.max(Duration.days(days), maxFailureDays)
-    yield* remove("hour", kept)
-    yield* remove("day", kept)
+    yield* remove("activity_counts", "hour", kept)
+    yield* remove("activity_counts", "day", kept)
+    yield* remove("endpoint_attempts", "day", kept)
   }
   yield* repository.removeReplicas(DateTime.subtract(now, replicaMemory))
 })
@@ -112,31 +118,18 @@ const addBuckets = (to: Map<number, number>, { buckets, count }: Metric.Histogra
   }
 }
 
-/**
- * A quantile of what was counted between two states of histograms, in seconds. Assumes that values are spread evenly in
- * a bucket, as Prometheus does; a value above the last boundary counts as that boundary. `null`: nothing was counted.
- */
-const quantile = (now: Buckets, before: Buckets | undefined, share: number): number | null => {
-  const hits = [...now]
-    .map(([boundary, count]) => [boundary, count - (before?.get(boundary) ?? 0)] as const)
-    .sort(([a], [b]) => a - b)
-  const total = hits.reduce((sum, [, count]) => sum + count, 0)
-  if (total === 0) return null
-  let [below, rest] = [0, share * total]
-  for (const [boundary, count] of hits) {
-    if (boundary === Number.POSITIVE_INFINITY) break
-    if (rest <= count && count > 0) return below + ((boundary - below) * rest) / count
-    rest -= count
-    below = boundary
-  }
-  return below
-}
+/** A quantile of what was counted between two states of a histogram, in seconds. */
+const quantileSince = (now: Buckets, before: Buckets | undefined, share: number) =>
+  quantile(
+    [...now].map(([boundary, count]) => [boundary, count - (before?.get(boundary) ?? 0)] as const),
+    share,
+  )
 
 const totalOf = (buckets: Buckets | undefined) => [...(buckets?.values() ?? [])].reduce((sum, count) => sum + count, 0)
 
 const durationsOf = (now: Buckets, before: Buckets | undefined, minutes: number): Durations => {
   const millis = (share: number) => {
-    const seconds = quantile(now, before, share)
+    const seconds = quantileSince(now, before, share)
     return seconds === null ? null : Number((seconds * 1000).toPrecision(3))
   }
   const count = totalOf(now) - totalOf(before)

@@ -1,5 +1,6 @@
-import { Context, Effect, Layer, Result, Stream } from "effect"
+import { Context, Duration, Effect, Layer, Result, Stream } from "effect"
 import { SqlClient } from "effect/sql"
+import { countedCause } from "../../domain/activity/Activity.ts"
 import { ActivityRecorder } from "../../domain/activity/ActivityRecorder.ts"
 import { LiveChannel, LiveFeed } from "../../domain/activity/LiveFeed.ts"
 import { DeploymentRepository } from "../../domain/deployments/DeploymentRepository.ts"
@@ -36,8 +37,11 @@ export const deliveries = Layer.effect(
     const count = ({ delivery: { endpointId, orgId }, outcome, decision }: AttemptRecord) => {
       const state = stateAfter[decision._tag]
       recorder.count(orgId, "deliveries", state === "pending" ? "retried" : state)
-      if (decision._tag === "Delivered" || endpointId === null) return
-      recorder.attemptFailed({ orgId, endpointId, status: outcome.status, failure: outcome.failure?.kind ?? null })
+      if (endpointId === null) return
+      const [status, failure] = [outcome.status, outcome.failure?.kind ?? null]
+      const cause = countedCause(decision._tag === "Delivered", status, failure)
+      const durationMillis = Duration.toMillis(outcome.duration)
+      recorder.attempt({ orgId, endpointId, cause, durationMillis, status, failure })
     }
     const recorded = (records: ReadonlyArray<AttemptRecord>) => {
       records.forEach(count)

@@ -203,7 +203,7 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["moves", unordered("org_moves")],
   ["movedRows", unordered("moved_rows")],
   ["activity", unordered("activity_counts")],
-  ["endpointFailures", unordered("endpoint_failures")],
+  ["endpointAttempts", unordered("endpoint_attempts")],
   ["sweeps", otherSweeps],
 ]
 

@@ -1,4 +1,4 @@
-import { type DateTime, Effect, Layer, Schema } from "effect"
+import { Effect, Layer, Schema, Struct, type DateTime } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
@@ -41,7 +41,7 @@ const Row = Schema.Struct({
 const decode = decodePage(Row)
 const decodeDetail = decodeRows(
   Schema.Struct({
-    ...WebhookEndpointDetail.fields,
+    ...Struct.omit(WebhookEndpointDetail.fields, ["health"]),
     ...Row.fields,
     failing_since: Schema.NullOr(Time),
     deactivated_at: Schema.NullOr(Time),

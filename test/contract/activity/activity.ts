@@ -1,7 +1,12 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import type { Measure } from "#src/domain/activity/Activity.ts"
-import { type ActivityCount, ActivityRepository, type ReplicaFigures } from "#src/domain/activity/ActivityRepository.ts"
+import {
+  type ActivityCount,
+  ActivityRepository,
+  type AttemptCount,
+  type ReplicaFigures,
+} from "#src/domain/activity/ActivityRepository.ts"
 import type { It } from "../support.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { at, everyOrg, insertOrg, newEntry, newId, oneOrg } from "../support.ts"
@@ -74,15 +79,48 @@ export const activity = (it: It) => {
       const ids = [yield* newId, yield* newId, yield* newId, yield* newId]
       const last = { lastAt: since, lastStatus: 503, lastFailure: null }
       const failed = (i: number, count: number, at = since) => ({
-        ...{ orgId, endpointId: ids[i]!, every: "hour" as const, at, count, ...last },
+        ...{ orgId, endpointId: ids[i]!, every: "hour" as const, at, cause: "503", bucket: 1, count, ...last },
       })
-      yield* repository.addFailures([failed(0, 1), failed(1, 5), failed(2, 1), failed(3, 9, since - 1)])
-      yield* repository.addFailures([failed(0, 4, since + 3_600_000), failed(2, 1)])
+      yield* repository.addAttempts([failed(0, 1), failed(1, 5), failed(2, 1), failed(3, 9, since - 1)])
+      yield* repository.addAttempts([failed(0, 4, since + 3_600_000), { ...failed(2, 1), bucket: 2 }])
+      yield* repository.addAttempts([{ ...failed(3, 99), cause: "" }])
       const page = (after?: { readonly failures: number; readonly endpointId: string }) =>
         repository.failing({ every: "hour", since: utc(since), limit: 2, after })
       const first = yield* page()
       assert.deepStrictEqual(first, { endpoints: [null, null], next: `5.${ids[1]}` })
       assert.deepStrictEqual(yield* page({ failures: 5, endpointId: ids[1]! }), { endpoints: [null], next: null })
+    }),
+  )
+
+  it.effect("attempts of an endpoint are added up by cause and duration, in several ranges at once", () =>
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const { orgId } = yield* insertOrg()
+      const { orgId: other } = yield* insertOrg()
+      const endpointId = yield* newId
+      const last = { lastAt: hour, lastStatus: null, lastFailure: null }
+      const counted = (count: number, more: Partial<AttemptCount> = {}): AttemptCount => ({
+        ...{ orgId, endpointId, every: "hour", at: hour, cause: "", bucket: 1, count, ...last, ...more },
+      })
+      yield* repository.addAttempts([
+        ...[counted(2), counted(3, { bucket: 4 }), counted(1, { cause: "503" }), counted(7, { orgId: other })],
+        ...[counted(9, { at: hour - 3_600_000 }), counted(5, { every: "day", at: hour - 61_200_000 })],
+      ])
+      yield* repository.addAttempts([counted(4), counted(4, { endpointId: yield* newId })])
+      const ranges = [
+        { every: "hour" as const, since: utc(hour) },
+        { every: "day" as const, since: utc(hour - 61_200_000) },
+      ]
+      const found = yield* repository.attempts(orgId, endpointId, ranges)
+      assert.deepStrictEqual(
+        found.map(({ bucket, cause, count, since }) => [since.epochMilliseconds - hour, cause, bucket, count]).sort(),
+        [
+          [-61_200_000, "", 1, 5],
+          [0, "", 1, 6],
+          [0, "", 4, 3],
+          [0, "503", 1, 1],
+        ],
+      )
     }),
   )
 
@@ -141,16 +179,20 @@ export const activity = (it: It) => {
       const minutes = [0, 1, 2].map((n) => countOf(orgId, { every: "minute", at: old + n * 60_000 }))
       yield* repository.add([...minutes, countOf(orgId, { at: old })])
       const last = { lastAt: old, lastStatus: null, lastFailure: "timeout" }
-      yield* repository.addFailures([{ orgId, endpointId: orgId, every: "hour", at: old, count: 1, ...last }])
-      assert.strictEqual(yield* repository.removeOld("minute", utc(old + 120_000), 1), 1)
-      assert.strictEqual(yield* repository.removeOld("minute", utc(old + 120_000), 10), 1)
+      yield* repository.addAttempts([
+        { orgId, endpointId: orgId, every: "hour", at: old, cause: "timeout", bucket: 0, count: 1, ...last },
+      ])
+      assert.strictEqual(yield* repository.removeOld("activity_counts", "minute", utc(old + 120_000), 1), 1)
+      assert.strictEqual(yield* repository.removeOld("activity_counts", "minute", utc(old + 120_000), 10), 1)
       const left = yield* repository.counts(oneOrg(orgId), "minute", utc(old), utc(hour))
       assert.deepStrictEqual(
         left.map(({ at }) => at.epochMilliseconds),
         [old + 120_000],
       )
       assert.strictEqual((yield* repository.counts(oneOrg(orgId), "hour", utc(old), utc(hour))).length, 1)
-      assert.strictEqual(yield* repository.removeOld("hour", utc(old + 1), 10), 1)
+      assert.strictEqual(yield* repository.removeOld("endpoint_attempts", "hour", utc(old + 1), 10), 1)
+      assert.strictEqual((yield* repository.counts(oneOrg(orgId), "hour", utc(old), utc(hour))).length, 1)
+      assert.strictEqual(yield* repository.removeOld("activity_counts", "hour", utc(old + 1), 10), 1)
     }),
   )
 

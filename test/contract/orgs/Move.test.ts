@@ -23,7 +23,7 @@ const platformTables = [
   "deployments",
   "docs_pages",
   "docs_questions",
-  "endpoint_failures",
+  "endpoint_attempts",
   "key_counters",
   "key_usage",
   "moved_rows",

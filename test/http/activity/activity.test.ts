@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
-import type { ActiveOrg, FailingEndpoint, Overview } from "#src/domain/activity/Activity.ts"
+import type { ActiveOrg, EndpointHealth, FailingEndpoint, Overview } from "#src/domain/activity/Activity.ts"
 import type { ServiceState } from "#src/domain/activity/ActivityRepository.ts"
 import { FlushInterval } from "#src/infrastructure/activity/ActivityWorker.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
@@ -191,6 +191,12 @@ for (const [database, variables] of Object.entries({
         expect(endpoint).toMatchObject({ lastStatus: null, lastFailure: "connection" })
         expect(endpoint!.failedAttempts).toBeGreaterThan(0)
         expect(JSON.stringify(endpoint)).not.toContain("secret")
+        const { health } = yield* tenant.call("webhooks/get", { id: bad })
+        const [day, week, month30] = health as unknown as ReadonlyArray<typeof EndpointHealth.Encoded>
+        const failed = day!.attempts
+        expect(failed).toBeGreaterThanOrEqual(endpoint!.failedAttempts)
+        expect([week!.attempts >= failed, month30!.attempts >= failed]).toEqual([true, true])
+        expect(day).toMatchObject({ delivered: 0, p95_ms: null, causes: [{ cause: "connection", attempts: failed }] })
         const refused = yield* send("GET", "/api/v0/endpoints/failing", { as: tenant.key })
         expect(refused.status).toBe(403)
         const old = yield* send("GET", "/api/v0/endpoints/failing?since=2020-01-01T00:00:00Z", { as: adminToken })

@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
+import { healthRanges } from "#src/domain/activity/Activity.ts"
 import { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
@@ -97,7 +98,7 @@ const tables = [
   "delivery_attempts",
   "deployments",
   "docs_questions",
-  "endpoint_failures",
+  "endpoint_attempts",
   "events",
   "finished_jobs",
   "idempotency_keys",
@@ -420,8 +421,8 @@ const fillOthers = Effect.fnUntraced(function* (place: Place, rows: number, stag
     INSERT INTO activity_counts (org_id, every, at, kind, outcome, count)
     SELECT ${orgId}, 'minute', ${at}::timestamptz - n * interval '1 minute', 'jobs', 'completed', 1 FROM ${each}`
   yield* sql`
-    INSERT INTO endpoint_failures (org_id, endpoint_id, every, at, count, last_at)
-    SELECT ${orgId}, ${endpoint}, 'hour', ${at}::timestamptz - n * interval '1 hour', 1, ${at} FROM ${each}`
+    INSERT INTO endpoint_attempts (org_id, endpoint_id, every, at, cause, bucket, count, last_at)
+    SELECT ${orgId}, ${endpoint}, 'hour', ${at}::timestamptz - n * interval '1 hour', '503', 3, 1, ${at} FROM ${each}`
   yield* sql`
     INSERT INTO project_docs (org_id, project_id, docs_zip_url, is_public, keep_questions, revision, updated_at)
     VALUES (${orgId}, ${projectId}, 'https://docs.example', true, true, 1, ${at})`
@@ -451,7 +452,7 @@ const moveOthers = Effect.fnUntraced(function* ({ endpoint, now, orgId, projectI
   yield* sql`UPDATE deployments SET branch = ${stage}, preview = ${isOne} WHERE project_id = ${projectId}`
   yield* sql`UPDATE job_schedules SET next_at = ${at} WHERE org_id = ${orgId}`
   yield* sql`UPDATE activity_counts SET every = ${isOne ? "minute" : "hour"} WHERE org_id = ${orgId}`
-  yield* sql`UPDATE endpoint_failures SET every = ${isOne ? "hour" : "day"} WHERE org_id = ${orgId}`
+  yield* sql`UPDATE endpoint_attempts SET every = ${isOne ? "hour" : "day"} WHERE org_id = ${orgId}`
   yield* sql`UPDATE docs_questions SET asked_at = ${at}, found = ${isOne} WHERE org_id = ${orgId}`
   yield* sql`
     UPDATE sessions SET credential_hash = decode(md5(${stage}), 'hex'), expires_at = ${at} WHERE org_id = ${orgId}`
@@ -533,7 +534,8 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     ["schedules.runDue in turns", 200, schedules.runDue({ ...batch, after: "" })],
     ["audit.list", 20, audit.list(orgId, page)],
     ["activity.add", 10, activity.add([{ ...time, every: "minute", kind: "jobs", outcome: "completed" }])],
-    ["activity.addFailures", 10, activity.addFailures([{ ...failed, every: "hour" }])],
+    ["activity.addAttempts", 10, activity.addAttempts([{ ...failed, every: "hour", cause: "503", bucket: 1 }])],
+    ["activity.attempts", 40, activity.attempts(orgId, endpoint, healthRanges(later))],
     ["activity.counts by minute", 20, activity.counts(oneOrg(orgId), "minute", plus(now, -600), later)],
     ["activity.counts by day", 20, activity.counts(oneOrg(orgId), "day", plus(now, -600), later)],
     ["activity.queueState", 20, activity.queueState(oneOrg(orgId), later)],
@@ -541,8 +543,9 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     ["activity.failing by day", 20, activity.failing({ ...ranking, every: "day" })],
     ["activity.activeOrgs", 20, activity.activeOrgs({ ...ranking, by: "jobs", every: "hour" })],
     ["activity.activeOrgs by attempts", 20, activity.activeOrgs({ ...ranking, by: "attempts", every: "hour" })],
-    ["activity.removeOld of minutes", 200, activity.removeOld("minute", later, 100)],
-    ["activity.removeOld of hours", 200, activity.removeOld("hour", later, 100)],
+    ["activity.removeOld of minutes", 200, activity.removeOld("activity_counts", "minute", later, 100)],
+    ["activity.removeOld of hours", 200, activity.removeOld("activity_counts", "hour", later, 100)],
+    ["activity.removeOld of attempts", 200, activity.removeOld("endpoint_attempts", "hour", later, 100)],
     ["questions.list", 20, questions.list(docs, page)],
     ["questions.setThumb", 10, questions.setThumb(docs, id("q"), "up")],
     ["questions.removeOld", 100, questions.removeOld(later, 100)],

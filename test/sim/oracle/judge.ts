@@ -36,7 +36,7 @@ const tables = [
     "endpoint_throttles",
   ],
   ...["failing_callbacks", "events", "event_keys", "deliveries", "delivery_attempts", "pending_deliveries", "sweeps"],
-  ...["activity_counts", "endpoint_failures"],
+  ...["activity_counts", "endpoint_attempts"],
 ]
 
 /** What the oracles ask the database for at the end. */

@@ -8,7 +8,9 @@ import { Card, Empty, Page } from "../../components/Page.tsx"
 import { useIsLive } from "../../client/live.tsx"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
-import { navigate, useLocation, useSearch } from "../../navigation/router.tsx"
+import { Beside } from "../../navigation/Beside.tsx"
+import { useOrg } from "../../navigation/org.ts"
+import { navigate, orgPath, useLocation, useSearch } from "../../navigation/router.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 import { type DeliveryState, deliveryStates, DeliveryTable, failureTexts } from "./DeliveryTable.tsx"
 import { Causes, filterOfCause, ResendMany, RunningResends } from "./Resends.tsx"
@@ -137,6 +139,7 @@ const Filters = () => {
 
 /** All deliveries of an org, as they come, by what the reader looks for. */
 export default () => {
+  const orgId = useOrg()
   const filters = useFilters()
   const isLive = useIsLive()
   const may = useMay()
@@ -152,7 +155,7 @@ export default () => {
   return (
     <Page
       title="Deliveries"
-      intro="One event on its way to one receiver. New ones appear by themselves."
+      intro="One event on its way to one receiver. New ones appear by themselves; j opens one beside the list."
       state={isLive && <Badge tone="good">Live</Badge>}
       actions={
         <>
@@ -168,22 +171,33 @@ export default () => {
       <RunningResends />
       <Filters />
       {!isFiltered && <Causes />}
-      <Card isPadded={false}>
-        <DeliveryTable
-          {...pages}
-          empty={
-            isFiltered ? (
-              <NoMatch noun="delivery" more={pages.more} />
-            ) : (
-              <Empty icon="send" title="Nothing was delivered yet">
-                <p>
-                  Every event makes a delivery to each endpoint that wants its type. Finish a job or publish an event.
-                </p>
-              </Empty>
-            )
-          }
-        />
-      </Card>
+      <Beside
+        list={pages}
+        noun="delivery"
+        rowKey={({ delivery_id }) => delivery_id}
+        pathOf={(id) => orgPath(orgId, `/deliveries/${id}`)}
+      >
+        {(opened) => (
+          <Card isPadded={false}>
+            <DeliveryTable
+              {...pages}
+              {...opened}
+              empty={
+                isFiltered ? (
+                  <NoMatch noun="delivery" more={pages.more} />
+                ) : (
+                  <Empty icon="send" title="Nothing was delivered yet">
+                    <p>
+                      Every event makes a delivery to each endpoint that wants its type. Finish a job or publish an
+                      event.
+                    </p>
+                  </Empty>
+                )
+              }
+            />
+          </Card>
+        )}
+      </Beside>
       {isResending && (
         <ResendMany
           filter={{ ...others, ...(state !== undefined && isResendable && { state }) }}

@@ -100,7 +100,7 @@ export const failureTexts: Readonly<Record<string, string>> = {
 }
 
 /** What an attempt ended with, in a few words. */
-export const outcomeText = ({ failure, status }: Pick<Attempt, "failure" | "status">) =>
+export const outcomeText = ({ failure, status }: { failure: string | null; status: number | string | null }) =>
   status === null ? (failureTexts[failure ?? ""] ?? failure ?? "no response") : `HTTP ${status}`
 
 export const hasSucceeded = ({ failure, status }: Pick<Attempt, "failure" | "status">) =>

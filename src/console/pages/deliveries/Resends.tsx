@@ -166,6 +166,10 @@ export const Causes = ({ endpoint, since }: CausesProps) => {
 const causeOf = ({ failure, status }: { readonly status: number | null; readonly failure: string | null }) =>
   failure ?? String(status)
 
+/** A cause as people read it. */
+export const causeText = (cause: string) =>
+  outcomeText(/^\d/.test(cause) ? { status: cause, failure: null } : { status: null, failure: cause })
+
 /** The fields that filter by a cause. */
 export const filterOfCause = (cause: string | undefined): Pick<ResendFilter, "status" | "failure"> => {
   if (cause === undefined) return {}

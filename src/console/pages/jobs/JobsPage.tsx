@@ -9,6 +9,7 @@ import { Field, Form, Input, Select, TextArea } from "../../components/Form.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { DateTime, Time } from "../../components/Time.tsx"
+import { Beside } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, navigate, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
 import { type Job, type JobStatus, jobStatuses } from "./job.ts"
@@ -45,7 +46,7 @@ export default () => {
   return (
     <Page
       title="Jobs"
-      intro="Work that a worker claims. The end of a job makes an event, which goes to the endpoints."
+      intro="Work that a worker claims. The end of a job makes an event, which goes to the endpoints; j opens a job beside the list."
       actions={create}
     >
       <div class="filters">
@@ -63,44 +64,49 @@ export default () => {
           <Input value={workflow ?? ""} onInput={setWorkflow} placeholder="Its exact name" autocomplete="off" />
         </Field>
       </div>
-      <Card isPadded={false}>
-        <Table
-          caption="Jobs"
-          {...pages}
-          rowKey={({ job_id }) => job_id}
-          empty={
-            <Empty icon="gear" title={Object.keys(filters).length > 0 ? "No job matches" : "No job yet"}>
-              <p>Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.</p>
-              {create}
-            </Empty>
-          }
-          columns={[
-            {
-              title: "Workflow",
-              cell: ({ job_id, workflow }) => (
-                <Link class="main" to={orgPath(orgId, `/jobs/${job_id}`)}>
-                  {workflow}
-                </Link>
-              ),
-            },
-            { title: "Status", align: "fit", cell: ({ status }) => <State of={status} /> },
-            { title: "Progress or error", cell: (job) => <Detail job={job} /> },
-            {
-              title: "Attempts",
-              align: "end",
-              isExtra: true,
-              cell: ({ attempt, max_attempts }) => `${attempt} of ${max_attempts}`,
-            },
-            { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
-            {
-              title: "Finished",
-              align: "fit",
-              isExtra: true,
-              cell: ({ finished_at }) => <Time at={finished_at} isRelative />,
-            },
-          ]}
-        />
-      </Card>
+      <Beside list={pages} noun="job" rowKey={({ job_id }) => job_id} pathOf={(id) => orgPath(orgId, `/jobs/${id}`)}>
+        {(opened) => (
+          <Card isPadded={false}>
+            <Table
+              caption="Jobs"
+              {...pages}
+              {...opened}
+              rowKey={({ job_id }) => job_id}
+              empty={
+                <Empty icon="gear" title={Object.keys(filters).length > 0 ? "No job matches" : "No job yet"}>
+                  <p>Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.</p>
+                  {create}
+                </Empty>
+              }
+              columns={[
+                {
+                  title: "Workflow",
+                  cell: ({ job_id, workflow }) => (
+                    <Link class="main" to={orgPath(orgId, `/jobs/${job_id}`)}>
+                      {workflow}
+                    </Link>
+                  ),
+                },
+                { title: "Status", align: "fit", cell: ({ status }) => <State of={status} /> },
+                { title: "Progress or error", cell: (job) => <Detail job={job} /> },
+                {
+                  title: "Attempts",
+                  align: "end",
+                  isExtra: true,
+                  cell: ({ attempt, max_attempts }) => `${attempt} of ${max_attempts}`,
+                },
+                { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
+                {
+                  title: "Finished",
+                  align: "fit",
+                  isExtra: true,
+                  cell: ({ finished_at }) => <Time at={finished_at} isRelative />,
+                },
+              ]}
+            />
+          </Card>
+        )}
+      </Beside>
       {isCreating && (
         <CreateJob
           onClose={() => setCreating(false)}

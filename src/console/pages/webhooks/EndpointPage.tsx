@@ -15,6 +15,7 @@ import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
+import { Segments } from "../../components/Tabs.tsx"
 import { Link, navigate, orgPath, useParam, useSearch } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
 import {
@@ -25,7 +26,7 @@ import {
   outcomeText,
   shownState,
 } from "../deliveries/DeliveryTable.tsx"
-import { Causes } from "../deliveries/Resends.tsx"
+import { Causes, causeText } from "../deliveries/Resends.tsx"
 import { EditEndpoint } from "./EndpointForm.tsx"
 import { Recover } from "./Recover.tsx"
 import { SigningSecret } from "./SigningSecret.tsx"
@@ -117,7 +118,7 @@ export default () => {
   // A delivery leads here, to recover what came since then.
   const [since, setSince] = useSearch("recover")
   const [open, setOpen] = useState<Open | undefined>(since === undefined ? undefined : "recover")
-  const { data: endpoint, error, refetch } = useData("webhooks.get", { id })
+  const { data: endpoint, error, refetch } = useData("webhooks.get", { id }, { refetchMillis: 15_000 })
   const crumbs = [{ to: orgPath(orgId, "/endpoints"), label: "Endpoints" }]
   if (endpoint === undefined && error !== null) {
     return (
@@ -168,6 +169,7 @@ export default () => {
           <Health endpoint={endpoint} onRecover={() => setOpen("recover")} />
           <div class="grid-2">
             <Card title="Health">
+              <AttemptHealth endpoint={endpoint} />
               <EndpointHealth id={id} />
               <Counts endpoint={endpoint} />
             </Card>
@@ -351,6 +353,60 @@ const series = [
   { name: "failed", label: "Failed", tone: "bad" },
   { name: "unsent", label: "Not sent", tone: "calm" },
 ] as const
+
+const healthRanges = [
+  { value: "0", label: "24 hours" },
+  { value: "1", label: "7 days" },
+  { value: "2", label: "30 days" },
+]
+
+/** A share as people read it: 100 % only when nothing failed. */
+const shareText = (part: number, all: number) => `${Math.floor((part / all) * 1000) / 10} %`
+
+/** How many attempts of a range delivered, how fast the receiver was, and what failed. */
+const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
+  const orgId = useOrg()
+  const [range = "0", setRange] = useSearch("range")
+  const { attempts, causes, delivered, p95_ms, since } = endpoint.health[Number(range)] ?? endpoint.health[0]!
+  const to = (cause: string) =>
+    orgPath(orgId, `/deliveries?${new URLSearchParams({ endpoint: endpoint.webhook_endpoint_id, cause, since })}`)
+  return (
+    <div class="stack tight">
+      <div class="row between">
+        <Segments label="Range" value={range} options={healthRanges} onChange={setRange} />
+        <span class="quiet small">
+          since <Time at={since} />
+        </span>
+      </div>
+      <dl class="counts">
+        <div>
+          <dt>Success rate</dt>
+          <dd>{attempts === 0 ? "–" : shareText(delivered, attempts)}</dd>
+        </div>
+        <div>
+          <dt>Attempts</dt>
+          <dd>{numberText(attempts)}</dd>
+        </div>
+        <div>
+          <dt title="95 of 100 responses came faster">p95</dt>
+          <dd>{p95_ms === null ? "–" : durationText(p95_ms)}</dd>
+        </div>
+      </dl>
+      {causes.length > 0 && (
+        <ul class="row small" aria-label="Failed attempts by cause">
+          {causes.slice(0, 8).map(({ attempts, cause }) => {
+            const text = `${causeText(cause)} × ${numberText(attempts)}`
+            return (
+              <li key={cause} class="badge">
+                {cause.endsWith("xx") ? text : <Link to={to(cause)}>{text}</Link>}
+              </li>
+            )
+          })}
+        </ul>
+      )}
+    </div>
+  )
+}
 
 /** The newest deliveries of an endpoint over time, by what became of them. */
 export const EndpointHealth = ({ id }: { readonly id: string }) => {

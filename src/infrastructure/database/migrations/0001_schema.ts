@@ -756,21 +756,27 @@ const activity = Effect.gen(function* () {
     CREATE INDEX activity_counts_by_kind ON activity_counts (every, kind, at)
     WHERE every IN ('hour', 'day') AND org_id <> ''`
 
-  // Failed attempts of endpoints in an hour and a day, with the last of them.
+  // Attempts of endpoints in an hour and a day, by what they ended with and by how long they took, with the last of them.
+  // cause: '' for those that delivered. bucket: the place in the histogram of durations.
   yield* sql`
-    CREATE TABLE endpoint_failures (
+    CREATE TABLE endpoint_attempts (
       org_id text COLLATE "C" NOT NULL,
       endpoint_id text COLLATE "C" NOT NULL,
       every text COLLATE "C" NOT NULL,
       at timestamptz NOT NULL,
+      cause text COLLATE "C" NOT NULL,
+      bucket smallint NOT NULL,
       count bigint NOT NULL,
       last_at timestamptz NOT NULL,
       last_status integer,
       last_failure text,
-      PRIMARY KEY (org_id, endpoint_id, every, at)
+      PRIMARY KEY (org_id, endpoint_id, every, at, cause, bucket)
     ) WITH (fillfactor = 70)`
+  yield* sql`CREATE INDEX endpoint_attempts_by_age ON endpoint_attempts (every, at)`
+  // Without the attempts that delivered, which are most of the rows.
   yield* sql`
-    CREATE INDEX endpoint_failures_by_age ON endpoint_failures (every, at) INCLUDE (org_id, endpoint_id, count)`
+    CREATE INDEX endpoint_failures_by_age ON endpoint_attempts (every, at) INCLUDE (org_id, endpoint_id, count)
+    WHERE cause <> ''`
 
   // figures: what the replica measured in the last minute, as JSON. nodes: those that it knows.
   yield* sql`

@@ -1,0 +1,126 @@
+import type { ComponentChildren, ComponentType } from "preact"
+import { useEffect, useRef, useState } from "preact/hooks"
+import { Button, buttonClass } from "../components/Button.tsx"
+import { ErrorBox } from "../components/ErrorBox.tsx"
+import { InPanel } from "../components/Page.tsx"
+import { Skeleton, type TableProps } from "../components/Table.tsx"
+import { type Route, routes } from "../pages/routes.ts"
+import { Link, match, ParamsProvider, useSearch } from "./router.tsx"
+
+/** The page of an address, with its parameters. */
+export const find = (path: string) => {
+  for (const route of routes) {
+    const params = match(route.path, path)
+    if (params !== undefined) return { route, params }
+  }
+  return undefined
+}
+
+const loaded = new Map<string, ComponentType>()
+
+/** A page, loaded when it is first shown. */
+export const LazyPage = ({ route }: { readonly route: Route }) => {
+  const [, setCount] = useState(0)
+  const [error, setError] = useState<Error>()
+  const Loaded = loaded.get(route.path)
+  const load = () => {
+    setError(undefined)
+    route.page().then(
+      (file) => {
+        loaded.set(route.path, file.default)
+        setCount((count) => count + 1)
+      },
+      (error: Error) => setError(error),
+    )
+  }
+  useEffect(() => {
+    if (Loaded === undefined) load()
+  }, [route.path])
+  if (Loaded !== undefined) return <Loaded />
+  return error === undefined ? <Skeleton lines={3} /> : <ErrorBox error={error} onRetry={() => location.reload()} />
+}
+
+interface BesideProps<Row> {
+  readonly list: Pick<TableProps<Row>, "rows" | "more">
+  readonly rowKey: (row: Row) => string
+  /** The address of the page of a row. */
+  readonly pathOf: (key: string) => string
+  /** What a row is: "delivery". */
+  readonly noun: string
+  /** The list: a table that gets these. */
+  readonly children: (opened: Pick<TableProps<Row>, "openKey" | "onOpen">) => ComponentChildren
+}
+
+/** Where a letter is text, or belongs to a dialog. */
+const typing = "input, textarea, select, [contenteditable], dialog, [role=dialog]"
+
+/**
+ * A list with the page of one of its rows beside it. The keys j and k open the next and the previous row, Escape closes
+ * it; so does a click on a row, beside its links.
+ */
+export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesideProps<Row>) => {
+  const [openKey, setOpenKey] = useSearch("beside")
+  const panel = useRef<HTMLElement>(null)
+  const keys = list.rows?.map(rowKey) ?? []
+  const place = openKey === undefined ? -1 : keys.indexOf(openKey)
+  const found = openKey === undefined ? undefined : find(pathOf(openKey))
+  const go = (by: 1 | -1) => {
+    const key = keys[place + by]
+    if (key !== undefined) setOpenKey(key)
+    else if (by === 1) list.more?.()
+  }
+  const close = () => {
+    document.querySelector<HTMLElement>(".table tr[aria-current] a")?.focus()
+    setOpenKey(undefined)
+  }
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return
+      if ((event.target as Element).closest(typing) !== null || document.querySelector("dialog[open]") !== null) return
+      if (event.key === "Escape" && openKey !== undefined) close()
+      else if (event.key === "j") go(1)
+      else if (event.key === "k") go(-1)
+    }
+    document.addEventListener("keydown", press)
+    return () => document.removeEventListener("keydown", press)
+  })
+  useEffect(() => {
+    if (openKey === undefined) return
+    document.querySelector(".table tr[aria-current]")?.scrollIntoView({ block: "nearest" })
+    // Where the panel is above the list, it comes into view.
+    panel.current?.focus({ preventScroll: matchMedia("(width > 70rem)").matches })
+  }, [openKey])
+  return (
+    <div class={found === undefined ? "" : "beside"}>
+      {children({ openKey, onOpen: setOpenKey })}
+      {found !== undefined && (
+        <aside class="card panel" ref={panel} tabIndex={-1} aria-label={`The ${noun} beside the list`}>
+          <div class="card-head">
+            <span class="quiet small" role="status">
+              {place < 0 ? `A ${noun} that the list does not show` : `${place + 1} of ${keys.length}`}
+            </span>
+            <div class="row">
+              <Button isSmall disabled={place <= 0} aria-keyshortcuts="k" onClick={() => go(-1)}>
+                Previous <kbd>k</kbd>
+              </Button>
+              <Button isSmall disabled={place + 1 >= keys.length} aria-keyshortcuts="j" onClick={() => go(1)}>
+                Next <kbd>j</kbd>
+              </Button>
+              <Link class={buttonClass({ isSmall: true })} to={pathOf(openKey!)}>
+                Whole page
+              </Link>
+              <Button look="plain" icon="close" isSmall aria-label="Close" onClick={close} />
+            </div>
+          </div>
+          <div class="card-body stack" key={openKey}>
+            <InPanel.Provider value={true}>
+              <ParamsProvider value={found.params}>
+                <LazyPage route={found.route} />
+              </ParamsProvider>
+            </InPanel.Provider>
+          </div>
+        </aside>
+      )}
+    </div>
+  )
+}
