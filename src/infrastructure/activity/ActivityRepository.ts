@@ -114,12 +114,14 @@ export const layer = Layer.effect(
 
       attempts: (orgId, endpointId, ranges) =>
         sql`
-          SELECT r.since, a.cause, a.bucket, sum(a.count)::float8 AS count
+          SELECT r.since, a.cause, a.bucket, a.count
           FROM unnest(${texts(ranges.map(({ every }) => every))}, ${times(ranges.map(({ since }) => since))})
             AS r (every, since)
-          JOIN endpoint_attempts a
-            ON a.org_id = ${orgId} AND a.endpoint_id = ${endpointId} AND a.every = r.every AND a.at >= r.since
-          GROUP BY r.since, a.cause, a.bucket`.pipe(decodeAttempts, orUnavailable),
+          CROSS JOIN LATERAL (
+            SELECT cause, bucket, sum(count)::float8 AS count FROM endpoint_attempts
+            WHERE org_id = ${orgId} AND endpoint_id = ${endpointId} AND every = r.every AND at >= r.since
+            GROUP BY cause, bucket
+          ) AS a`.pipe(decodeAttempts, orUnavailable),
 
       counts: (scope, every, from, to) =>
         sql`
