@@ -72,11 +72,12 @@ const failing = Command.make("failing", { ...page, since }, ({ cursor, limit, si
     (gatehouse) => gatehouse.activity.failing({ query: { limit, ...given({ cursor, since }) } }),
     ({ endpoints, nextCursor }) => ({
       out: table(
-        ["ENDPOINT", "ORG", "HOST", "ACTIVE", "FAILED", "FAILING SINCE", "LAST FAILURE", "WHY"],
+        ["ENDPOINT", "ORG", "URL", "DESCRIPTION", "ACTIVE", "FAILED", "FAILING SINCE", "LAST FAILURE", "WHY"],
         endpoints.map((one) => [
           one.endpointId,
           one.orgId,
-          one.host,
+          `${one.host}${one.path}`,
+          one.description,
           one.active,
           one.failedAttempts,
           one.failingSince,

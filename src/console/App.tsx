@@ -1,7 +1,9 @@
 import { useEffect, useState } from "preact/hooks"
 import { GatehouseError } from "./client/call.ts"
-import { queries } from "./client/queries.ts"
+import { queries, refresh } from "./client/queries.ts"
 import { type Me, openPortal, SessionProvider, signIn, whoAmI } from "./client/session.tsx"
+import { Button } from "./components/Button.tsx"
+import { Dialog } from "./components/Dialog.tsx"
 import { ErrorBox, Notice } from "./components/ErrorBox.tsx"
 import { Field, Form, Input } from "./components/Form.tsx"
 import { Toasts } from "./components/Toasts.tsx"
@@ -10,8 +12,9 @@ import { Layout } from "./navigation/Layout.tsx"
 import { navigate, Router } from "./navigation/router.tsx"
 
 type State =
-  | { readonly me: Me }
-  | { readonly signedOut: string }
+  /** `hasEnded`: the session is over, and the page stays until somebody signs in again. */
+  | { readonly me: Me; readonly hasEnded?: boolean }
+  | { readonly signedOut: true }
   | { readonly error: Error }
   | { readonly token: string }
 
@@ -34,7 +37,7 @@ const useReader = () => {
   const read = () =>
     whoAmI().then(
       (me) => setState({ me }),
-      (error: Error) => setState(isEnded(error) ? { signedOut: "" } : { error }),
+      (error: Error) => setState(isEnded(error) ? { signedOut: true } : { error }),
     )
   useEffect(() => {
     if (state === undefined) void read()
@@ -44,10 +47,7 @@ const useReader = () => {
     () =>
       queries.getQueryCache().subscribe(({ query }) => {
         if (query.state.error === null || !isEnded(query.state.error)) return
-        queries.clear()
-        setState((now) =>
-          now !== undefined && "me" in now ? { signedOut: "Your session has ended. Sign in again." } : now,
-        )
+        setState((now) => (now !== undefined && "me" in now && !now.hasEnded ? { ...now, hasEnded: true } : now))
       }),
     [],
   )
@@ -66,7 +66,7 @@ export const App = () => {
   }
   showAsPortal("token" in state || ("me" in state && state.me.principal === "portal"))
   if ("token" in state) return <OpenLink token={state.token} onDone={(me) => setState({ me })} />
-  if ("signedOut" in state) return <SignIn note={state.signedOut} onDone={(me) => setState({ me })} />
+  if ("signedOut" in state) return <SignIn onDone={(me) => setState({ me })} />
   if ("error" in state) {
     return (
       <main class="entry">
@@ -77,14 +77,32 @@ export const App = () => {
   const leave = () => {
     queries.clear()
     navigate("/", { replace: true })
-    setState({ signedOut: "" })
+    setState({ signedOut: true })
+  }
+  const { hasEnded = false, me } = state
+  const signedInAgain = (next: Me) => {
+    // What somebody else may see is read again, and their page begins anew.
+    if (next.principal === me.principal && next.orgId === me.orgId) void refresh()
+    else queries.clear()
+    setState({ me: next })
   }
   return (
-    <SessionProvider me={state.me} leave={leave}>
+    <SessionProvider me={me} leave={leave} key={`${me.principal} ${me.orgId}`}>
       <Router>
         <Layout />
       </Router>
       <Toasts />
+      {hasEnded && (
+        <Dialog title="Sign in again" onClose={() => undefined} isEasyToClose={false}>
+          <Notice tone="calm">Your session has ended. What you have typed is still there.</Notice>
+          <CredentialForm onDone={signedInAgain} />
+          <div>
+            <Button look="plain" onClick={leave}>
+              Leave this page
+            </Button>
+          </div>
+        </Dialog>
+      )}
     </SessionProvider>
   )
 }
@@ -102,30 +120,33 @@ const OpenLink = ({ onDone, token }: { readonly onDone: (me: Me) => void; readon
   </main>
 )
 
-const SignIn = ({ note, onDone }: { readonly note: string; readonly onDone: (me: Me) => void }) => {
+const CredentialForm = ({ onDone }: { readonly onDone: (me: Me) => void }) => {
   const [credential, setCredential] = useState("")
   return (
-    <main class="entry">
-      <Brand />
-      <div class="card card-body">
-        <h1>Sign in</h1>
-        {note !== "" && <Notice tone="calm">{note}</Notice>}
-        <Form submit="Sign in" onSubmit={async () => onDone(await signIn(credential.trim()))}>
-          <Field
-            label="The administrator's token, or an API key"
-            hint="It is exchanged for a session of 12 hours. The browser does not keep it."
-          >
-            <Input
-              name="credential"
-              type="password"
-              autocomplete="current-password"
-              required
-              value={credential}
-              onInput={setCredential}
-            />
-          </Field>
-        </Form>
-      </div>
-    </main>
+    <Form submit="Sign in" onSubmit={async () => onDone(await signIn(credential.trim()))}>
+      <Field
+        label="The administrator's token, or an API key"
+        hint="It is exchanged for a session of 12 hours. The browser does not keep it."
+      >
+        <Input
+          name="credential"
+          type="password"
+          autocomplete="current-password"
+          required
+          value={credential}
+          onInput={setCredential}
+        />
+      </Field>
+    </Form>
   )
 }
+
+const SignIn = ({ onDone }: { readonly onDone: (me: Me) => void }) => (
+  <main class="entry">
+    <Brand />
+    <div class="card card-body">
+      <h1>Sign in</h1>
+      <CredentialForm onDone={onDone} />
+    </div>
+  </main>
+)

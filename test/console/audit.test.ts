@@ -25,6 +25,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
         const update = (changes: object) => callFor(orgId, "webhooks/update", { id: webhook_endpoint_id, ...changes })
         yield* update({ active: true })
         yield* update({ active: true, signing_secret: "t", description: "new" })
+        yield* update({ url: "https://hooks.example.com/v2/in?token=t0k3n" })
         yield* call("DELETE", `/api/v0/projects/${projectId}`)
         yield* inTab(
           `/orgs/${orgId}/audit`,
@@ -34,6 +35,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
             const lines = await page.getByRole("row").getByRole("cell").filter({ hasText: "Details" }).allInnerTexts()
             expect(lines.map((line) => line.split("\n")[0])).toEqual([
               "The administrator deleted the project docs.",
+              `The administrator changed the URL of the endpoint ${endpoint}, from https://hooks.example.com/in to https://hooks.example.com/v2/in?….`,
               `The administrator changed the state, description and signing secret of the endpoint ${endpoint}.`,
               `The administrator activated the endpoint ${endpoint}.`,
               "The administrator created a webhook endpoint at hooks.example.com.",
@@ -47,6 +49,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
             ])
             await page.getByText("Details").first().click()
             await page.getByText("project.delete").waitFor()
+            await page.getByRole("link", { name: endpoint }).first().click()
+            await page.getByRole("heading", { level: 1, name: "hooks.example.com/v2/in" }).waitFor()
           },
           key!,
         )

@@ -20,7 +20,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           await page.getByText("There is no key yet").waitFor()
           await page.getByRole("button", { name: "Create key" }).click()
           await page.getByLabel("Name", { exact: true }).fill("gateway")
-          await page.getByText("Limits, permissions and more").click()
+          await page.getByText("End, credits and more").click()
           await page.getByLabel("Rate limit").fill("600")
           await page.getByLabel("Credits").fill("1000")
           await page.getByLabel("refilled to").fill("5000")

@@ -39,20 +39,29 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", 
       }),
     )
 
-    it.effect("a session that ends elsewhere leads to the sign-in page, and back to the same page", () =>
+    it.effect("a session that ends while somebody types keeps what they typed, for when they sign in again", () =>
       Effect.gen(function* () {
         const { key, keyId, orgId } = yield* makeTenant(adminToken)
         const { send } = yield* TestServer
         const { at, page } = yield* openTab
+        const made = yield* send("POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "second" }, as: adminToken })
+        const { key: second } = made.json as { readonly key: string }
         yield* Effect.promise(() => signIn(page, at(`/orgs/${orgId}/projects`), key))
-        yield* Effect.promise(() => page.getByText("This org has no project yet").waitFor())
+        yield* Effect.promise(async () => {
+          await page.getByText("This org has no project yet").waitFor()
+          await page.getByRole("button", { name: "Create project" }).first().click()
+          await page.getByLabel("Name").fill("half typed")
+        })
         yield* send("DELETE", `/api/v0/orgs/${orgId}/keys/${keyId}`, { as: adminToken })
         yield* Effect.promise(async () => {
           await page.getByText("Your session has ended").waitFor()
-          await page.getByLabel("The administrator's token, or an API key").fill(adminToken)
+          await expectAccessible(page)
+          await page.getByLabel("The administrator's token, or an API key").fill(second)
           await page.keyboard.press("Enter")
-          await page.getByRole("heading", { name: "Projects" }).waitFor()
-          expect(page.url()).toBe(at(`/orgs/${orgId}/projects`))
+          await page.getByText("Your session has ended").waitFor({ state: "detached" })
+          expect(await page.getByLabel("Name").inputValue()).toBe("half typed")
+          await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
+          await page.getByRole("heading", { name: "half typed" }).waitFor()
         })
       }).pipe(Effect.scoped),
     )

@@ -59,6 +59,8 @@ export const Page = ({ actions, children, crumbs = [], intro, state, title }: Pa
 }
 
 interface CardProps {
+  /** What an address with a # leads to. */
+  readonly id?: string
   readonly title?: string
   readonly actions?: ComponentChildren
   /** false: the content reaches the edges, as tables do. */
@@ -67,8 +69,8 @@ interface CardProps {
   readonly children: ComponentChildren
 }
 
-export const Card = ({ actions, children, isDangerous = false, isPadded = true, title }: CardProps) => (
-  <section class={`card ${isDangerous ? "danger" : ""}`} aria-label={title}>
+export const Card = ({ actions, children, id, isDangerous = false, isPadded = true, title }: CardProps) => (
+  <section id={id} class={`card ${isDangerous ? "danger" : ""}`} aria-label={title}>
     {title !== undefined && (
       <div class="card-head">
         <h2>{title}</h2>

@@ -14,6 +14,13 @@ export const bytesText = (bytes: number) => {
   return `${Number((bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1))} ${units[power]}`
 }
 
+/** The bytes of "1.5 GiB", "500 MB" or "1024"; undefined for another text. */
+export const bytesOf = (text: string) => {
+  const [, number, unit = "b"] = /^\s*([\d.]+)\s*([kmgt]?i?b?)\s*$/i.exec(text) ?? []
+  const power = "kmgt".indexOf(unit[0]?.toLowerCase() ?? "") + 1
+  return number === undefined ? undefined : Math.round(Number(number) * (/^.b/i.test(unit) ? 1000 : 1024) ** power)
+}
+
 /** "1 key", "2 keys". */
 export const counted = (count: number, one: string, many = `${one}s`) =>
   `${whole.format(count)} ${count === 1 ? one : many}`

@@ -77,6 +77,8 @@ export const FailingEndpoint = Schema.Struct({
   endpointId: Id,
   orgId: Id,
   host: Schema.String.annotate({ description: "The host of its URL.", examples: ["hooks.example.com"] }),
+  path: Schema.String.annotate({ description: "The path of its URL, without the query.", examples: ["/in"] }),
+  description: Schema.NullOr(Schema.String).annotate({ description: "What it is called.", examples: ["Billing"] }),
   active: Schema.Boolean,
   failedAttempts: Schema.Int.annotate({
     description: "How many of its attempts have failed since the start of the range.",

@@ -26,6 +26,17 @@ export const urlFault = (url: string, options: { readonly httpsOnly: boolean }):
   return options.httpsOnly && new URL(url).protocol !== "https:" ? "must be an https URL" : undefined
 }
 
+/**
+ * A URL without what may be a secret, for the audit log: its query is left out, and so are parts of its path that look
+ * like tokens.
+ */
+export const withoutTokens = (url: string) => {
+  const { origin, pathname, search } = new URL(url)
+  const isToken = (part: string) => part.length >= 16 || (part.length >= 6 && /\d/.test(part) && /[a-z]/i.test(part))
+  const path = pathname.split("/").map((part) => (isToken(part) ? "…" : part))
+  return `${origin}${path.join("/")}${search === "" ? "" : "?…"}`
+}
+
 /** The rules for URLs that receive webhooks. */
 export class ReceiverUrlRules extends Context.Reference<AddressRules & { readonly httpsOnly: boolean }>(
   "gatehouse/domain/ReceiverUrlRules",

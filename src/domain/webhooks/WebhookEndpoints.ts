@@ -19,7 +19,7 @@ import type { StoredSecret } from "./DeliveryQueue.ts"
 import { deactivated, envelopeBody, jobEventBody, makeNonce } from "./Event.ts"
 import { isServiceType, testTypeOf } from "./EventPatterns.ts"
 import { dataText } from "./Events.ts"
-import { checkReceiverUrl, ReceiverUrlRules } from "./ReceiverUrl.ts"
+import { checkReceiverUrl, ReceiverUrlRules, withoutTokens } from "./ReceiverUrl.ts"
 import { isDelivered } from "./RetryDecision.ts"
 import { exampleData } from "./serviceEvents.ts"
 import { prepareSign, secretGraceHours, Signer, SigningKeys } from "./Signatures.ts"
@@ -52,8 +52,13 @@ const newSecret = Effect.fnUntraced(function* (
   return yield* cipher.encrypt(Redacted.make(secret), id)
 })
 
-const updateDetails = ({ url, active, description }: typeof UpdateWebhookEndpoint.Type) => ({
-  ...(url === undefined ? {} : { host: new URL(url).host }),
+const updateDetails = (
+  { url, active, description }: typeof UpdateWebhookEndpoint.Type,
+  before: { readonly url: string } | undefined,
+) => ({
+  ...(url === undefined || before === undefined
+    ? {}
+    : { host: new URL(url).host, url: withoutTokens(url), urlBefore: withoutTokens(before.url) }),
   ...(active === undefined ? {} : { active }),
   ...(description === undefined ? {} : { description }),
 })
@@ -201,7 +206,12 @@ export class WebhookEndpoints extends Context.Service<
         const previousSecretUntil = DateTime.add(now, { hours: secretGraceHours })
         const settings = yield* settingsOf(cipher, id, input)
         if (settings.signature === "ed25519") yield* signingKeys.ensure
-        const details = { ...updateDetails(input), ...settingDetails(settings), secretChanged: secret !== undefined }
+        const before = url === undefined ? undefined : yield* repository.findSigning(orgId, id, now)
+        const details = {
+          ...updateDetails(input, before),
+          ...settingDetails(settings),
+          secretChanged: secret !== undefined,
+        }
         const event = active === false ? deactivated(id, "by_request") : undefined
         const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details, event })
         const changes = { url, secret, previousSecretUntil, description, active, now, ...settings }

@@ -251,6 +251,7 @@ const decode = decodeRows(
     endpointId: Schema.String,
     orgId: Schema.String,
     url: Schema.NullOr(Schema.String),
+    description: Schema.NullOr(Schema.String),
     active: Schema.NullOr(Schema.Boolean),
     failedAttempts: Schema.Int,
     failingSince: Schema.NullOr(Time),
@@ -267,6 +268,7 @@ const decodeEndpoints = decodeRows(
   Schema.Struct({
     endpointId: Schema.String,
     url: Schema.String,
+    description: Schema.NullOr(Schema.String),
     active: Schema.Boolean,
     failingSince: Schema.NullOr(Time),
     deactivatedAt: Schema.NullOr(Time),
@@ -284,7 +286,7 @@ const withEndpoints = Effect.fnUntraced(function* (
   const ids = texts(rows.map(({ endpointId }) => endpointId))
   const found = yield* everywhere(sql, nodes, (sql) =>
     decodeEndpoints(sql`
-      SELECT id AS "endpointId", url, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
+      SELECT id AS "endpointId", url, description, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
         deactivated_reason AS "deactivatedReason"
       FROM webhook_endpoints WHERE id = ANY(${ids})`).pipe(orUnavailable),
   )
@@ -308,7 +310,7 @@ const failingEndpoints = (sql: SqlClient.SqlClient, nodes: NodesService) =>
         ? sql``
         : sql`HAVING (-sum(count), endpoint_id) > (${-after.failures}::numeric, ${after.endpointId})`
     const rows = yield* sql`
-      SELECT r.endpoint_id AS "endpointId", r.org_id AS "orgId", w.url, w.active, r.failures::float8 AS "failedAttempts",
+      SELECT r.endpoint_id AS "endpointId", r.org_id AS "orgId", w.url, w.description, w.active, r.failures::float8 AS "failedAttempts",
         w.failing_since AS "failingSince", w.deactivated_at AS "deactivatedAt", w.deactivated_reason AS "deactivatedReason",
         last.last_at AS "lastFailureAt", last.last_status AS "lastStatus", last.last_failure AS "lastFailure"
       FROM (
@@ -331,7 +333,9 @@ const failingEndpoints = (sql: SqlClient.SqlClient, nodes: NodesService) =>
     const last = rows.length > limit ? shown.at(-1) : undefined
     return {
       endpoints: shown.map(({ active, url, ...row }) =>
-        url === null || active === null ? null : { ...row, active, host: new URL(url).host },
+        url === null || active === null
+          ? null
+          : { ...row, active, host: new URL(url).host, path: new URL(url).pathname },
       ),
       next: last === undefined ? null : `${last.failedAttempts}.${last.endpointId}`,
     }

@@ -28,7 +28,8 @@ const replicaMemory = { minutes: 10 }
 const removeBatchSize = 5_000
 
 /**
- * Removes old intervals. Minutes, and hours of endpoints, are kept for two days, everything else as RETENTION_DAYS says.
+ * Removes old intervals. Minutes, and hours of endpoints, are kept for two days, everything else as RETENTION_DAYS
+ * says.
  */
 const removeOld = Effect.gen(function* () {
   const repository = yield* ActivityRepository

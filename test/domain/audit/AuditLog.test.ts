@@ -175,7 +175,14 @@ describe("the audit log of the webhook interface's operations", () => {
       assert.deepStrictEqual(yield* entriesOf(orgId), [
         ["webhook_endpoint.create", endpoint, { host: "example.com:8443", active: true }],
         ["webhook_endpoint.update", endpoint, { active: false, secretChanged: true }],
-        ["webhook_endpoint.update", endpoint, { host: "example.org", description: null, secretChanged: false }],
+        [
+          "webhook_endpoint.update",
+          endpoint,
+          {
+            ...{ host: "example.org", url: "https://example.org/…", urlBefore: "https://example.com:8443/in/…?…" },
+            ...{ description: null, secretChanged: false },
+          },
+        ],
         ["webhook_endpoint.delete", endpoint, {}],
         ["schedule.create", schedule, { workflow: "w", cron: "0 4 * * *", timezone: "UTC" }],
         ["schedule.delete", schedule, {}],

@@ -535,7 +535,8 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     ["audit.list", 20, audit.list(orgId, page)],
     ["activity.add", 10, activity.add([{ ...time, every: "minute", kind: "jobs", outcome: "completed" }])],
     ["activity.addAttempts", 10, activity.addAttempts([{ ...failed, every: "hour", cause: "503", bucket: 1 }])],
-    ["activity.attempts", 40, activity.attempts(orgId, endpoint, healthRanges(later))],
+    // The test makes a day of each hour, so that a month has 720 rows, and as many versions of them.
+    ["activity.attempts", 2_000, activity.attempts(orgId, endpoint, healthRanges(later))],
     ["activity.counts by minute", 20, activity.counts(oneOrg(orgId), "minute", plus(now, -600), later)],
     ["activity.counts by day", 20, activity.counts(oneOrg(orgId), "day", plus(now, -600), later)],
     ["activity.queueState", 20, activity.queueState(oneOrg(orgId), later)],

@@ -7,7 +7,7 @@ import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
 import { DateTime, durationText, Time } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { useSearch } from "../../navigation/router.tsx"
+import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
 
 /** What entries are about, by the beginning of their actions. */
 const subjects = [
@@ -98,6 +98,35 @@ const Filters = ({ about, actors, by, range, setAbout, setBy, setText, text }: F
   </div>
 )
 
+/** The page of what an entry is about, while it is there. */
+const pageOf = ({ action, details, target }: Entry) => {
+  const [kind, verb] = action.split(".") as [string, string]
+  if (verb === "delete") return undefined
+  const pages: Readonly<Record<string, string>> = {
+    ...{ key: `/keys/${target}`, webhook_endpoint: `/endpoints/${target}`, schedule: `/schedules/${target}` },
+    ...{ project: `/projects/${target}`, docs: `/projects/${target}/docs` },
+    deployment: `/projects/${String(details["projectId"])}`,
+  }
+  return pages[kind]
+}
+
+/** What happened, with a link to what it is about. */
+const Sentence = ({ entry, nameOf }: { readonly entry: Entry; readonly nameOf: NameOf }) => {
+  const orgId = useOrg()
+  const sentence = sentenceOf(entry, nameOf)
+  const page = pageOf(entry)
+  const name = nameOf(entry.target)
+  const [before, ...after] = sentence.split(name)
+  if (page === undefined || after.length === 0) return <span class="anywhere">{sentence}</span>
+  return (
+    <span class="anywhere">
+      {before}
+      <Link to={orgPath(orgId, page)}>{name}</Link>
+      {after.join(name)}
+    </span>
+  )
+}
+
 export default () => {
   const orgId = useOrg()
   const all = usePages("audit.list", { orgId, limit: 100 }, ({ entries }) => entries, { refetchMillis: 30_000 })
@@ -131,7 +160,7 @@ export default () => {
               cell: (entry) => (
                 <div class="stack tight">
                   <span>
-                    <strong>{actorText(entry.actor, nameOf)}</strong> {sentenceOf(entry, nameOf)}.
+                    <strong>{actorText(entry.actor, nameOf)}</strong> <Sentence entry={entry} nameOf={nameOf} />.
                   </span>
                   <Details entry={entry} />
                 </div>
@@ -159,6 +188,7 @@ const text = (details: EntryDetails, field: string) => {
 const words: Readonly<Record<string, string>> = {
   enabled: "state",
   active: "state",
+  url: "URL",
   expiresAt: "end",
   secretChanged: "signing secret",
   hostOwner: "owner of the repository",
@@ -177,12 +207,24 @@ const listed = (words: ReadonlyArray<string>) =>
   words.length < 2 ? (words[0] ?? "nothing") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`
 
 /** "its name and rate limit". */
-const changedFields = ({ secretChanged, ...details }: EntryDetails) =>
-  `the ${listed([...Object.keys(details), ...(secretChanged === true ? ["secretChanged"] : [])].map(fieldWords))}`
+const changedFields = (details: EntryDetails) => {
+  const { secretChanged, url, urlBefore } = details
+  const others = Object.keys(details).filter((name) => !["host", "secretChanged", "url", "urlBefore"].includes(name))
+  const fields = [
+    ...(url === urlBefore ? [] : ["url"]),
+    ...others,
+    ...(secretChanged === true ? ["secretChanged"] : []),
+  ]
+  return `the ${listed(fields.map(fieldWords))}`
+}
 
 /** Whether nothing else of an endpoint has changed. */
 const isActivation = ({ active, secretChanged, ...rest }: EntryDetails) =>
   active === true && secretChanged !== true && Object.keys(rest).length === 0
+
+/** From what to what the URL was changed. */
+const urlText = ({ url, urlBefore }: EntryDetails) =>
+  url === urlBefore ? "" : `, from ${String(urlBefore)} to ${String(url)}`
 
 const reasons: Readonly<Record<string, string>> = {
   gone: "because its receiver said that it is gone",
@@ -206,10 +248,10 @@ const overlapText = (details: EntryDetails) => {
   return `; the old one stays valid for ${durationText(seconds * 1_000)}`
 }
 
-type Sentence = (entry: Entry, target: string, nameOf: NameOf) => string
+type Tell = (entry: Entry, target: string, nameOf: NameOf) => string
 
 /** What happened, after who did it. */
-const sentences: Record<Entry["action"], Sentence> = {
+const sentences: Record<Entry["action"], Tell> = {
   "org.create": ({ details }) => `created the org ${text(details, "name") ?? ""}`,
   "org.update": ({ details }) => `changed ${changedFields(details)} of the org`,
   "org.delete": () => "deleted the org",
@@ -238,7 +280,7 @@ const sentences: Record<Entry["action"], Sentence> = {
   "webhook_endpoint.update": ({ details }, target) =>
     isActivation(details)
       ? `activated the endpoint ${target}`
-      : `changed ${changedFields(details)} of the endpoint ${target}`,
+      : `changed ${changedFields(details)} of the endpoint ${target}${urlText(details)}`,
   "webhook_endpoint.delete": (_, target) => `deleted the webhook endpoint ${target}`,
   "webhook_endpoint.deactivate": ({ details }, target) =>
     `deactivated the webhook endpoint ${target} ${reasons[text(details, "reason") ?? ""] ?? ""}`,
@@ -256,7 +298,7 @@ const sentences: Record<Entry["action"], Sentence> = {
 /** What an entry says, without its actor. */
 export const sentenceOf = (entry: Entry, nameOf: NameOf) =>
   // An action of a newer server has no sentence here yet.
-  (sentences[entry.action] as Sentence | undefined)?.(entry, nameOf(entry.target), nameOf) ??
+  (sentences[entry.action] as Tell | undefined)?.(entry, nameOf(entry.target), nameOf) ??
   `did ${fieldWords(entry.action)} ${nameOf(entry.target)}`
 
 /** Who did it. */

@@ -4,7 +4,7 @@ import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
-import { Json } from "../../components/Code.tsx"
+import { Code, Json } from "../../components/Code.tsx"
 import { Confirm } from "../../components/Dialog.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { useAction } from "../../components/Form.tsx"
@@ -132,7 +132,7 @@ export default () => {
                 value={job.result}
                 none={isOpen(job) ? "The job is not finished." : "The job has no result."}
               />
-              {job.mapped_stack !== null && <Json title="Stack" value={job.mapped_stack} none="" />}
+              {job.mapped_stack !== null && <Code title="Stack" text={stackText(job.mapped_stack)} />}
             </Card>
           </div>
         </>
@@ -140,6 +140,16 @@ export default () => {
       {isCanceling && <CancelJob id={id} onClose={() => setCanceling(false)} />}
     </Page>
   )
+}
+
+/** A stack as people read it: a text as it is, and a line for each frame of a list. */
+const stackText = (stack: unknown): string => {
+  if (typeof stack === "string") return stack
+  if (Array.isArray(stack)) return stack.map(stackText).join("\n")
+  const frame = (stack ?? {}) as Readonly<Record<string, unknown>>
+  const place = [frame["file"] ?? frame["source"] ?? frame["filename"], frame["line"], frame["column"]]
+  if (place[0] === undefined) return JSON.stringify(stack, null, 2)
+  return `at ${String(frame["function"] ?? frame["name"] ?? "?")} (${place.filter((part) => part != null).join(":")})`
 }
 
 type Tone = "done" | "now" | "bad" | "open"

@@ -55,7 +55,7 @@ export const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
         <Field label="Name">
           <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
         </Field>
-        <SettingFields texts={texts} onChange={setTexts} />
+        <SettingFields texts={texts} onChange={setTexts} isOpen />
       </Form>
     </Dialog>
   )

@@ -179,12 +179,7 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
         <Field label="For" hint="A key of the whole org manages the org. A key of a project is for what it deploys.">
           <Select name="owner" value={projectId ?? ""} onInput={setOwner} options={owners} />
         </Field>
-        <details>
-          <summary>Limits, permissions and more</summary>
-          <div class="form">
-            <SettingFields texts={texts} onChange={setTexts} />
-          </div>
-        </details>
+        <SettingFields texts={texts} onChange={setTexts} />
       </Form>
     </Dialog>
   )

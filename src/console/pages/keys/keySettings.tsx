@@ -1,8 +1,10 @@
 import { useState } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
+import { usePages } from "../../client/queries.ts"
 import { Button, CopyButton } from "../../components/Button.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Notice } from "../../components/ErrorBox.tsx"
+import { useOrg } from "../../navigation/org.ts"
 import { Check, Field, Input, Select, TextArea } from "../../components/Form.tsx"
 
 /** The settings of a key as a form has them: texts. */
@@ -129,11 +131,30 @@ const refills = [
 
 interface SettingFieldsProps {
   readonly texts: SettingTexts
+  /** Whether the others are open. */
+  readonly isOpen?: boolean
   readonly onChange: (texts: SettingTexts) => void
 }
 
-/** The optional settings of a key. */
-export const SettingFields = ({ onChange, texts }: SettingFieldsProps) => {
+/** The permissions that the newest keys of the org have, to add them by a click. */
+const UsedPermissions = ({ onAdd, given }: { given: ReadonlyArray<string>; onAdd: (permission: string) => void }) => {
+  const { rows = [] } = usePages("keys.list", { orgId: useOrg(), limit: 100 }, ({ keys }) => keys)
+  const others = new Set(rows.flatMap(({ permissions }) => permissions).filter((one) => !given.includes(one)))
+  if (others.size === 0) return null
+  return (
+    <div class="row small">
+      <span class="quiet">In use:</span>
+      {[...others].slice(0, 12).map((one) => (
+        <Button key={one} isSmall icon="plus" aria-label={`Add ${one}`} onClick={() => onAdd(one)}>
+          {one}
+        </Button>
+      ))}
+    </div>
+  )
+}
+
+/** The optional settings of a key: what it may do and how often, then the others. */
+export const SettingFields = ({ isOpen = false, onChange, texts }: SettingFieldsProps) => {
   const set = (name: keyof SettingTexts) => (text: string) => onChange({ ...texts, [name]: text })
   const control = (name: keyof SettingTexts) => ({
     name,
@@ -146,39 +167,50 @@ export const SettingFields = ({ onChange, texts }: SettingFieldsProps) => {
   )
   return (
     <>
-      <Field label="Ends at" hint="In your time zone. Empty: never.">
-        <Input type="datetime-local" {...control("expiresAt")} />
-      </Field>
+      <div class="stack tight">
+        <Field label="Permissions" hint="One on each line, such as models.gpt-5.use or files.*. Empty: none.">
+          <TextArea {...control("permissions")} spellcheck={false} rows={3} />
+        </Field>
+        <UsedPermissions
+          given={linesOf(texts.permissions)}
+          onAdd={(one) => set("permissions")([...linesOf(texts.permissions), one].join("\n"))}
+        />
+      </div>
       <div class="grid-fields">
         <Field label="Rate limit" hint="Validations. Empty: no limit.">
           {number("limit", 1)}
         </Field>
         <Field label="in so many seconds">{number("window", 1)}</Field>
       </div>
-      <div class="grid-fields">
-        <Field label="Credits" hint="Empty: no limit.">
-          {number("credits", 0)}
-        </Field>
-        <Field label="refilled to" hint="Empty: never.">
-          {number("refill", 0)}
-        </Field>
-        <Field label="When">
-          <Select {...control("every")} options={refills} />
-        </Field>
-      </div>
-      <Field label="Permissions" hint="One on each line, such as models.gpt-5.use or files.*. Empty: none.">
-        <TextArea {...control("permissions")} spellcheck={false} rows={3} />
-      </Field>
-      <Field label="External id" hint="Your own id of whoever holds the key.">
-        <Input {...control("externalId")} maxLength={255} />
-      </Field>
-      <Field
-        label="Metadata"
-        hint="A JSON object of your own, at most 4 KiB."
-        error={isMetadata(texts.metadata) ? undefined : 'Enter a JSON object, such as {"plan": "pro"}.'}
-      >
-        <TextArea {...control("metadata")} spellcheck={false} rows={3} />
-      </Field>
+      <details open={isOpen}>
+        <summary>End, credits and more</summary>
+        <div class="form">
+          <Field label="Ends at" hint="In your time zone. Empty: never.">
+            <Input type="datetime-local" {...control("expiresAt")} />
+          </Field>
+          <div class="grid-fields">
+            <Field label="Credits" hint="Empty: no limit.">
+              {number("credits", 0)}
+            </Field>
+            <Field label="refilled to" hint="Empty: never.">
+              {number("refill", 0)}
+            </Field>
+            <Field label="When">
+              <Select {...control("every")} options={refills} />
+            </Field>
+          </div>
+          <Field label="External id" hint="Your own id of whoever holds the key.">
+            <Input {...control("externalId")} maxLength={255} />
+          </Field>
+          <Field
+            label="Metadata"
+            hint="A JSON object of your own, at most 4 KiB."
+            error={isMetadata(texts.metadata) ? undefined : 'Enter a JSON object, such as {"plan": "pro"}.'}
+          >
+            <TextArea {...control("metadata")} spellcheck={false} rows={3} />
+          </Field>
+        </div>
+      </details>
     </>
   )
 }

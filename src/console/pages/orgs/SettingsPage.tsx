@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
+import { bytesOf, bytesText } from "../../components/numbers.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
 import { Confirm } from "../../components/Dialog.tsx"
@@ -61,19 +62,22 @@ const OwnersForm = ({ org }: OrgProps) => {
 }
 
 /** The limit of a field; null: the default; undefined: no number. */
-const limitOf = (text: string) => {
+const limitOf = (name: LimitName, text: string) => {
   if (text.trim() === "") return null
-  const value = Number(text)
+  const value = (name === "storedBytes" ? bytesOf(text) : Number(text)) ?? Number.NaN
   return Number.isInteger(value) && value >= 0 ? value : undefined
 }
+
+/** In the largest unit that changes nothing. */
+const exactBytes = (bytes: number) => (bytesOf(bytesText(bytes)) === bytes ? bytesText(bytes) : String(bytes))
 
 const LimitsForm = ({ org }: OrgProps) => {
   const call = useCall()
   const [texts, setTexts] = useState<Partial<Record<LimitName, string>>>({})
   const changed = limitNames.filter((name) => texts[name] !== undefined)
-  const wrong = changed.filter((name) => limitOf(texts[name]!) === undefined)
+  const wrong = changed.filter((name) => limitOf(name, texts[name]!) === undefined)
   const save = async () => {
-    const limits = Object.fromEntries(changed.map((name) => [name, limitOf(texts[name]!)]))
+    const limits = Object.fromEntries(changed.map((name) => [name, limitOf(name, texts[name]!)]))
     await call("orgs.update", { orgId: org.orgId, limits })
     setTexts({})
     toast("The limits are saved.")
@@ -86,13 +90,17 @@ const LimitsForm = ({ org }: OrgProps) => {
             key={name}
             label={limitLabels[name]}
             hint={`${limitText(name, org.used[name])} of ${limitText(name, org.limits[name])} used`}
-            error={wrong.includes(name) ? "Enter a whole number, or nothing for the default." : undefined}
+            error={
+              wrong.includes(name)
+                ? `Enter ${name === "storedBytes" ? "a size such as 10 GiB" : "a whole number"}, or nothing for the default.`
+                : undefined
+            }
           >
             <Input
               name={name}
-              inputMode="numeric"
+              inputMode={name === "storedBytes" ? "text" : "numeric"}
               autocomplete="off"
-              value={texts[name] ?? String(org.limits[name])}
+              value={texts[name] ?? (name === "storedBytes" ? exactBytes(org.limits[name]) : String(org.limits[name]))}
               onInput={(text) => setTexts({ ...texts, [name]: text })}
             />
           </Field>

@@ -38,10 +38,12 @@ const Verdict = ({ overview }: { readonly overview: Overview }) => {
   }
   return (
     <>
-      {problems.map(({ remedy, text, tone }) => (
+      {problems.map(({ remedy, text, to, tone }) => (
         <Notice key={text} tone={tone}>
           <strong>{text}</strong>
-          <span>{remedy}</span>
+          <span>
+            {remedy} {to !== undefined && <a href={`#${to}`}>Show it</a>}
+          </span>
         </Notice>
       ))}
     </>
@@ -114,6 +116,7 @@ export const Replicas = () => {
   const state = useServiceState()
   return (
     <Card
+      id="replicas"
       title="Replicas"
       isPadded={false}
       actions={<span class="quiet small">median, and below it the 99th percentile</span>}
@@ -224,6 +227,8 @@ interface Problem {
   readonly text: string
   /** What to look at. */
   readonly remedy: string
+  /** The card of this page that has it. */
+  readonly to?: "failing" | "replicas"
 }
 
 /** `silent`: the service answers, and its database does not. `unknown`: the service does not answer. */
@@ -316,16 +321,19 @@ const problemsOf = (
       text: `Half of the operations of the database take ${durationText(database.millis)} or more.`,
       remedy:
         "See which replica below. Look at the load and the disk of the database, and at long transactions of others.",
+      to: "replicas",
     },
     shareTone && {
       tone: shareTone,
       text: `${percentText(failedShare)} of ${numberText(attempts)} attempts failed in the last ${recentMinutes} minutes.`,
       remedy: "See below which endpoints fail, and of which orgs.",
+      to: "failing",
     },
     waitTone && {
       tone: waitTone,
       text: `A delivery has been due for ${durationText(wait)}.`,
       remedy: "Endpoints that are slow or fail have their own backlog. If all endpoints wait, start another replica.",
+      to: "failing",
     },
     ended === 0
       ? undefined
@@ -333,6 +341,7 @@ const problemsOf = (
           tone: "warn",
           text: `${counted(ended, "endpoint was", "endpoints were")} deactivated after failing.`,
           remedy: "Tell its org: it receives nothing until it is active again.",
+          to: "failing",
         },
   ]
   const found = problems.filter((problem) => problem !== undefined)

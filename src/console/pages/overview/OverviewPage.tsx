@@ -145,7 +145,7 @@ export const FailingEndpoints = ({ since }: { readonly since: string | undefined
     { refetchMillis: 10_000, keepsPrevious: true },
   )
   return (
-    <Card title="Endpoints that fail most" isPadded={false}>
+    <Card id="failing" title="Endpoints that fail most" isPadded={false}>
       <Table
         caption="Endpoints that fail most"
         {...pages}
@@ -158,10 +158,14 @@ export const FailingEndpoints = ({ since }: { readonly since: string | undefined
         columns={[
           {
             title: "Endpoint",
-            cell: ({ endpointId, host, orgId }) => (
-              <Link class="main clip wide" title={host} to={orgPath(orgId, `/endpoints/${endpointId}`)}>
-                {host}
-              </Link>
+            cell: ({ description, endpointId, host, orgId, path }) => (
+              <div class="stack tight">
+                <Link class="main clip wide" title={host + path} to={orgPath(orgId, `/endpoints/${endpointId}`)}>
+                  {host}
+                  {path === "/" ? "" : path}
+                </Link>
+                {description !== null && <span class="quiet small">{description}</span>}
+              </div>
             ),
           },
           { title: "Org", align: "words", cell: ({ orgId }) => <OrgName orgId={orgId} /> },

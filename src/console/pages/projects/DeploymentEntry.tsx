@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { Badge } from "../../components/Badge.tsx"
 import { Button, CopyButton, Icon } from "../../components/Button.tsx"
@@ -10,26 +11,46 @@ const shownSha = 7
 export const shaOf = ({ runId, sha }: Deployment) => (sha === "" ? `run ${runId}` : sha.slice(0, shownSha))
 
 /** How the run came about, in words. */
-const cause = ({ actor, eventName, provider, pullRequest, runAttempt, runId, workflow }: Deployment) =>
+const causes = ({ actor, eventName, pullRequest, workflow }: Deployment) =>
   [
     actor === null ? undefined : `by ${actor}`,
     pullRequest === null ? eventName : `pull request #${pullRequest}`,
-    `${provider} run ${runId}${runAttempt > 1 ? `, attempt ${runAttempt}` : ""}`,
     workflow === null ? undefined : `workflow ${workflow}`,
   ]
     .filter((part) => part !== undefined)
     .join(" · ")
 
+/** Where a provider shows commits and runs of a repository: of the providers whose addresses are known. */
+const hosts: Readonly<Record<string, readonly [repository: string, commit: string, run: string]>> = {
+  github: ["https://github.com", "commit", "actions/runs"],
+  gitlab: ["https://gitlab.com", "-/commit", "-/pipelines"],
+}
+
+/** The page of a commit or a run at its provider; the text alone when there is none. */
+const Outside = ({ children, to }: { readonly to: string | undefined; readonly children: ComponentChildren }) =>
+  to === undefined ? (
+    <>{children}</>
+  ) : (
+    <a href={to} target="_blank" rel="noreferrer">
+      {children}
+    </a>
+  )
+
 interface EntryProps {
   readonly deployment: Deployment
   readonly isCurrent: boolean
+  /** The repository of the project: "acme/docs"; undefined: none is linked. */
+  readonly repository: string | undefined
   /** Absent: the reader may not promote. */
   readonly onPromote?: () => void
 }
 
 /** One run on the timeline of a project. */
-export const DeploymentEntry = ({ deployment, isCurrent, onPromote }: EntryProps) => {
-  const { branch, createdAt, environment, preview, sha } = deployment
+export const DeploymentEntry = ({ deployment, isCurrent, onPromote, repository }: EntryProps) => {
+  const { branch, createdAt, environment, preview, provider, runAttempt, runId, sha } = deployment
+  const [host, commit, run] = hosts[provider] ?? []
+  const page = (kind: string | undefined, id: string) =>
+    host === undefined || repository === undefined || id === "" ? undefined : `${host}/${repository}/${kind}/${id}`
   return (
     <li class={`timeline-entry ${isCurrent ? "current" : ""}`}>
       <div class="stack tight">
@@ -37,7 +58,9 @@ export const DeploymentEntry = ({ deployment, isCurrent, onPromote }: EntryProps
           <Icon name="branch" />
           <strong class="timeline-branch">{branch}</strong>
           <span class="row quiet">
-            <code title={sha}>{shaOf(deployment)}</code>
+            <Outside to={page(commit, sha)}>
+              <code title={sha}>{shaOf(deployment)}</code>
+            </Outside>
             {sha !== "" && <CopyButton text={sha} label="Copy the commit" />}
           </span>
           {isCurrent && <Badge tone="good">Current</Badge>}
@@ -45,7 +68,11 @@ export const DeploymentEntry = ({ deployment, isCurrent, onPromote }: EntryProps
           {environment !== null && <Badge isPlain>{environment}</Badge>}
         </div>
         <span class="quiet small">
-          <Time at={createdAt} isRelative /> · {cause(deployment)}
+          <Time at={createdAt} isRelative /> · {causes(deployment)} ·{" "}
+          <Outside to={page(run, runId)}>
+            {provider} run {runId}
+          </Outside>
+          {runAttempt > 1 && `, attempt ${runAttempt}`}
         </span>
       </div>
       {onPromote !== undefined && !isCurrent && (

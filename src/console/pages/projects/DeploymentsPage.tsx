@@ -109,6 +109,7 @@ const Timeline = ({ project }: { readonly project: Project }) => {
                 key={deployment.id}
                 deployment={deployment}
                 isCurrent={deployment.id === currentDeploymentId}
+                repository={project.hostOwner === null ? undefined : `${project.hostOwner}/${project.hostRepo}`}
                 {...(may("deployments.promote") ? { onPromote: () => setAsked(deployment) } : {})}
               />
             ))}

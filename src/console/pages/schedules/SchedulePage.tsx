@@ -15,7 +15,7 @@ import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
-import { EditSchedule, type Schedule } from "./ScheduleForm.tsx"
+import { cronText, EditSchedule, type Schedule } from "./ScheduleForm.tsx"
 
 const inZone = (at: string, timeZone: string) =>
   new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short", timeZone })
@@ -59,6 +59,29 @@ const LastJob = ({ schedule }: { readonly schedule: Schedule }) => {
       </Link>
       <State of={last_job.status} />
     </span>
+  )
+}
+
+/** The newest jobs of the workflow, also those that others created. */
+const LatestJobs = ({ workflow }: { readonly workflow: string }) => {
+  const orgId = useOrg()
+  const { data } = useData("jobs.list", { workflow, limit: 5 })
+  return (
+    <Card title={`Latest jobs of ${workflow}`}>
+      <ul class="times">
+        {data?.jobs.map(({ created_at, error, job_id, status }) => (
+          <li key={job_id} class="row between">
+            <Link to={orgPath(orgId, `/jobs/${job_id}`)}>
+              <Time at={created_at} />
+            </Link>
+            <span class="truncate quiet small">{error}</span>
+            <State of={status} />
+          </li>
+        ))}
+      </ul>
+      {data?.jobs.length === 0 && <span class="quiet">none yet</span>}
+      <Link to={orgPath(orgId, `/jobs?workflow=${encodeURIComponent(workflow)}`)}>All of them</Link>
+    </Card>
   )
 }
 
@@ -164,7 +187,11 @@ export default () => {
             <Facts
               of={{
                 Id: <Copyable text={schedule.schedule_id} label="Copy the id" />,
-                Times: <code>{schedule.cron}</code>,
+                Times: (
+                  <span class="row">
+                    {cronText(schedule.cron)} <code>{schedule.cron}</code>
+                  </span>
+                ),
                 "Time zone": schedule.timezone,
                 "Last job": <LastJob schedule={schedule} />,
                 "While a job is open":
@@ -176,6 +203,7 @@ export default () => {
             />
             <Json title="Input of the jobs" value={schedule.input} none="none" />
           </Card>
+          {may("jobs.list") && <LatestJobs workflow={schedule.workflow} />}
         </div>
       )}
       {schedule !== undefined && open === "edit" && (

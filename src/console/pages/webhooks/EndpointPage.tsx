@@ -411,6 +411,7 @@ const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
 /** The newest deliveries of an endpoint over time, by what became of them. */
 export const EndpointHealth = ({ id }: { readonly id: string }) => {
   const now = useNow(60_000)
+  const orgId = useOrg()
   const { rows } = usePages("deliveries.list", { webhook_endpoint_id: id, limit: 100 }, ({ deliveries }) => deliveries)
   if (rows === undefined) return <span class="skeleton block" />
   const { every, intervals } = intervalsOf(rows, now)
@@ -422,8 +423,11 @@ export const EndpointHealth = ({ id }: { readonly id: string }) => {
         every={every}
         series={shown}
         intervals={intervals}
+        linkTo={(since, until) => orgPath(orgId, `/deliveries?${new URLSearchParams({ endpoint: id, since, until })}`)}
       />
-      <span class="quiet small">A delivery counts once, as it is now. Its failed attempts are on its own page.</span>
+      <span class="quiet small">
+        {rows.length < 100 ? "All deliveries" : "The newest 100 deliveries"}: each counts once, as it is now.
+      </span>
     </div>
   )
 }

@@ -756,8 +756,8 @@ const activity = Effect.gen(function* () {
     CREATE INDEX activity_counts_by_kind ON activity_counts (every, kind, at)
     WHERE every IN ('hour', 'day') AND org_id <> ''`
 
-  // Attempts of endpoints in an hour and a day, by what they ended with and by how long they took, with the last of them.
-  // cause: '' for those that delivered. bucket: the place in the histogram of durations.
+  // Attempts of endpoints in an hour and a day, by what they ended with and by how long they took, with the last of
+  // them. cause: '' for those that delivered. bucket: the place in the histogram of durations.
   yield* sql`
     CREATE TABLE endpoint_attempts (
       org_id text COLLATE "C" NOT NULL,
