@@ -45,8 +45,9 @@ const useReader = () => {
   // Whichever response says first that the session has ended.
   useEffect(
     () =>
-      queries.getQueryCache().subscribe(({ query }) => {
-        if (query.state.error === null || !isEnded(query.state.error)) return
+      queries.getQueryCache().subscribe((event) => {
+        // Only a response that comes now: queries keep their error until they have another response.
+        if (event.type !== "updated" || event.action.type !== "error" || !isEnded(event.action.error)) return
         setState((now) => (now !== undefined && "me" in now && !now.hasEnded ? { ...now, hasEnded: true } : now))
       }),
     [],

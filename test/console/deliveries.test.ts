@@ -187,7 +187,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
             route.fulfill(answered({ success: true, message: "The rest is not sent." })),
           )
           await page.goto(at(world.path("/deliveries")))
-          const running = page.getByRole("group", { name: "Running resend" })
+          const running = page.getByRole("group", { name: "Resending" })
           await running.getByText("Resending: 120 of 511").waitFor()
           await expectAccessible(page)
           await expectFits(page)

@@ -121,7 +121,9 @@ const Sentence = ({ entry, nameOf }: { readonly entry: Entry; readonly nameOf: N
   return (
     <span class="anywhere">
       {before}
-      <Link to={orgPath(orgId, page)}>{name}</Link>
+      <Link class="underlined" to={orgPath(orgId, page)}>
+        {name}
+      </Link>
       {after.join(name)}
     </span>
   )

@@ -15,33 +15,65 @@ import { Link, orgPath } from "../../navigation/router.tsx"
 import { outcomeText } from "./DeliveryTable.tsx"
 
 export type ResendFilter = Args<"deliveries.resend">["filter"]
-type Counted = ResponseBody<"deliveries.resend">
+type Counted = Pick<ResponseBody<"deliveries.resend">, "count" | "is_all">
 
-/** What a resend of a filter would send; undefined while it is counted. */
-const useCount = (filter: ResendFilter) => {
-  const orgId = useOrg()
+interface InBulkProps {
+  readonly title: string
+  /** What happens, in a sentence or two. */
+  readonly intro: string
+  /** The verb of the button. */
+  readonly submit: string
+  /** What is counted: "delivery" and "deliveries". */
+  readonly noun: readonly [one: string, many: string]
+  /** What becomes of them: "will be sent again". */
+  readonly verb: string
+  /** Does it, or only counts. */
+  readonly act: (isDry: boolean, signal?: AbortSignal) => Promise<Counted>
+  /** Names the filter: what is counted again when it changes. */
+  readonly of: string
+  readonly onClose: () => void
+}
+
+/** Does something with all that a filter selects, after showing how many that is. */
+export const InBulk = ({ act, intro, noun, of, onClose, submit, title, verb }: InBulkProps) => {
   const [count, setCount] = useState<Counted | Error>()
   useEffect(() => {
     const controller = new AbortController()
     setCount(undefined)
-    callOperation("deliveries.resend", { filter, dry_run: true }, { orgId, signal: controller.signal }).then(
-      setCount,
-      (error: Error) => controller.signal.aborted || setCount(error),
-    )
+    act(true, controller.signal).then(setCount, (error: Error) => controller.signal.aborted || setCount(error))
     return () => controller.abort()
-  }, [JSON.stringify(filter)])
-  return count
-}
-
-const CountText = ({ count }: { readonly count: Counted | Error | undefined }) => {
-  if (count === undefined) return <span class="quiet">Counting…</span>
-  if (count instanceof Error) return <span>They could not be counted: {count.message}</span>
-  if (count.count === 0 && count.is_all) return <span>No unsuccessful delivery of an active endpoint matches.</span>
+  }, [of])
+  const isCounted = count !== undefined && !(count instanceof Error)
+  const isNone = isCounted && count.count === 0 && count.is_all
   return (
-    <strong>
-      {count.is_all ? "" : "At least "}
-      {counted(count.count, "delivery", "deliveries")} will be sent again.
-    </strong>
+    <Dialog title={title} onClose={onClose}>
+      <p>{intro} You can cancel the rest while it runs.</p>
+      <Form
+        submit={submit}
+        isReady={count !== undefined && !isNone}
+        onCancel={onClose}
+        onSubmit={async () => {
+          const { count } = await act(false)
+          onClose()
+          toast(`${counted(count, ...noun)} ${verb.replace("will be", "are")}.`)
+        }}
+      >
+        <p role="status">
+          {count === undefined ? (
+            <span class="quiet">Counting…</span>
+          ) : !isCounted ? (
+            <span>They could not be counted: {count.message}</span>
+          ) : isNone ? (
+            <span>No {noun[0]} matches.</span>
+          ) : (
+            <strong>
+              {count.is_all ? "" : "At least "}
+              {counted(count.count, ...noun)} {verb}.
+            </strong>
+          )}
+        </p>
+      </Form>
+    </Dialog>
   )
 }
 
@@ -53,57 +85,46 @@ interface ResendManyProps {
 /** Sends again what a filter selects, after showing how much that is. */
 export const ResendMany = ({ filter, onClose }: ResendManyProps) => {
   const call = useCall()
-  const count = useCount(filter)
-  const isNone = count !== undefined && !(count instanceof Error) && count.count === 0 && count.is_all
+  const orgId = useOrg()
   return (
-    <Dialog title="Resend what matches" onClose={onClose}>
-      <p>
-        Sends again the deliveries of your filter that failed, were canceled or were skipped, at all active endpoints,
-        the oldest first. You can cancel the rest while it runs.
-      </p>
-      <Form
-        submit="Send again"
-        isReady={count !== undefined && !isNone}
-        onCancel={onClose}
-        onSubmit={async () => {
-          const { count } = await call("deliveries.resend", { filter })
-          onClose()
-          toast(`${numberText(count)} deliveries are sent again.`)
-        }}
-      >
-        <p role="status">
-          <CountText count={count} />
-        </p>
-      </Form>
-    </Dialog>
+    <InBulk
+      title="Resend what matches"
+      intro="Sends again the deliveries of your filter that failed, were canceled or were skipped, at all active endpoints, the oldest first."
+      submit="Send again"
+      noun={["delivery", "deliveries"]}
+      verb="will be sent again"
+      of={JSON.stringify(filter)}
+      act={(isDry, signal) =>
+        isDry
+          ? callOperation("deliveries.resend", { filter, dry_run: true }, { orgId, signal })
+          : call("deliveries.resend", { filter })
+      }
+      onClose={onClose}
+    />
   )
 }
 
-type Resend = ResponseBody<"deliveries.resends">["resends"][number]
+interface RunningBarProps {
+  /** What runs: "Resending". */
+  readonly label: string
+  readonly done: number
+  readonly count: number
+  /** Ends it; absent: the reader may not. */
+  readonly onCancel?: (() => Promise<unknown>) | undefined
+}
 
-const Running = ({ resend }: { readonly resend: Resend }) => {
-  const call = useCall()
-  const may = useMay()
+/** Running work in the background, with its progress and what ends it. */
+export const RunningBar = ({ count, done, label, onCancel }: RunningBarProps) => {
   const { error, isRunning, run } = useAction()
-  const { count, resend_id, resent } = resend
   return (
-    <div class="running" role="group" aria-label="Running resend">
+    <div class="running" role="group" aria-label={label}>
       <span>
-        Resending: {numberText(resent)} of {count >= 10_000 && "at least "}
+        {label}: {numberText(done)} of {count >= 10_000 && "at least "}
         {numberText(count)}
       </span>
-      <progress class="bar" aria-label="Resent" value={Math.min(resent, count)} max={Math.max(1, count)} />
-      {may("deliveries.cancelResend") && (
-        <Button
-          isSmall
-          disabled={isRunning}
-          onClick={() =>
-            run(async () => {
-              await call("deliveries.cancelResend", { resend_id })
-              toast("The rest is not sent.")
-            })
-          }
-        >
+      <progress class="bar" aria-label={label} value={Math.min(done, count)} max={Math.max(1, count)} />
+      {onCancel !== undefined && (
+        <Button isSmall disabled={isRunning} onClick={() => run(async () => void (await onCancel()))}>
           Cancel the rest
         </Button>
       )}
@@ -114,11 +135,23 @@ const Running = ({ resend }: { readonly resend: Resend }) => {
 
 /** The resends that run, each with its progress and what ends it. */
 export const RunningResends = () => {
+  const call = useCall()
+  const may = useMay()
   const { data } = useData("deliveries.resends", {}, { refetchMillis: 5_000 })
+  const cancel = async (resend_id: string) => {
+    await call("deliveries.cancelResend", { resend_id })
+    toast("The rest is not sent.")
+  }
   return (
     <>
-      {data?.resends.map((resend) => (
-        <Running key={resend.resend_id} resend={resend} />
+      {data?.resends.map(({ count, resend_id, resent }) => (
+        <RunningBar
+          key={resend_id}
+          label="Resending"
+          done={resent}
+          count={count}
+          onCancel={may("deliveries.cancelResend") ? () => cancel(resend_id) : undefined}
+        />
       ))}
     </>
   )
