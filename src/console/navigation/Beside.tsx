@@ -91,7 +91,7 @@ export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesidePro
     panel.current?.focus({ preventScroll: matchMedia("(width > 70rem)").matches })
   }, [openKey])
   return (
-    <div class={found === undefined ? "stack" : "beside"}>
+    <div class={found === undefined ? "contents" : "beside"}>
       {children({ openKey, onOpen: setOpenKey })}
       {found !== undefined && (
         <aside class="card panel" ref={panel} tabIndex={-1} aria-label={`The ${noun} beside the list`}>
