@@ -178,14 +178,20 @@ interface Changed {
   readonly message: string
   readonly sweep_id: string | null
 }
-const showChanged = ({ count, message, sweep_id }: Changed) => ({ out: sweep_id ?? String(count), note: message })
+/** Prints what was begun, or counted; of one job that was named, there is nothing to print. */
+const showChanged =
+  (job: Option.Option<string>) =>
+  ({ count, message, sweep_id }: Changed) => ({
+    out: Option.isSome(job) ? "" : (sweep_id ?? String(count)),
+    note: message,
+  })
 
 /** Cancels a job, or those of a filter. */
 const cancel = Command.make(
   "cancel",
   { job: oneJob, ...payloadFlags(CancelFilter.fields), dryRun },
   ({ dryRun, job, ...filter }) =>
-    call((gatehouse) => gatehouse.jobs.cancel({ payload: target(job, given(filter), dryRun) }), showChanged),
+    call((gatehouse) => gatehouse.jobs.cancel({ payload: target(job, given(filter), dryRun) }), showChanged(job)),
 ).pipe(
   Command.withDescription("Cancel a queued or running job, or in the background all that the flags select"),
   Command.withExamples([{ command: "gatehouse jobs cancel --workflow nightly-report --status queued --dry-run" }]),
@@ -198,7 +204,7 @@ const retry = Command.make(
   ({ dryRun, input, job, ...filter }) =>
     call(
       (gatehouse) => gatehouse.jobs.retry({ payload: { ...target(job, given(filter), dryRun), ...given({ input }) } }),
-      showChanged,
+      showChanged(job),
     ),
 ).pipe(
   Command.withDescription("Queue a failed job again, or in the background all that the flags select"),
