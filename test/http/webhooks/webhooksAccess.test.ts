@@ -110,17 +110,20 @@ for (const mode of ["guarded", "open"] as const) {
           const things = yield* makeThings(tenant, url)
           const none = Object.fromEntries(Object.keys(things).map((name) => [name, nobody]))
           const bare = (headers: IncomingHttpHeaders) => ({ ...headers, "x-request-id": "", date: "" })
+          // A filter of failed jobs reaches nobody else's; a job that is named is found, or not.
+          const body = (name: (typeof webhookEntries)[number][0], ids: Readonly<Record<string, string>>) =>
+            name === "retryJob" ? { job_id: ids["queued"] } : webhookBody(name, ids)
           let compared = 0
           for (const [name, { path, errors }] of webhookEntries) {
             if (!errors.includes(404)) continue
-            const foreign = yield* stranger.ask(path.slice(4), webhookBody(name, things))
-            const missing = yield* stranger.ask(path.slice(4), webhookBody(name, none))
+            const foreign = yield* stranger.ask(path.slice(4), body(name, things))
+            const missing = yield* stranger.ask(path.slice(4), body(name, none))
             expect([foreign.status, faultOfWebhookError(foreign)], path).toEqual([404, undefined])
             expect(foreign.text, path).toBe(missing.text)
             expect(bare(foreign.headers), path).toEqual(bare(missing.headers))
             compared++
           }
-          expect(compared).toBe(17)
+          expect(compared).toBe(22)
 
           const before = yield* tenant.delivery(things.delivery)
           expect(before.state).toBe("pending")
