@@ -1,3 +1,5 @@
+import type { CornerName } from "./plan.ts"
+
 /** A fault that is planted in a copy of the source, to see whether the simulation finds it. */
 export interface Bug {
   readonly name: string
@@ -7,6 +9,8 @@ export interface Bug {
   readonly edits: ReadonlyArray<readonly [file: string, from: string, to: string]>
   /** The pair of writes that shows it on real locks, of `test/contract/races.ts`; else it shows in simulation. */
   readonly race?: string
+  /** The corner whose seeds hunt it; other seeds may find it earlier. Without one, all seeds do. */
+  readonly corner?: CornerName
 }
 
 const keyCache = "infrastructure/keys/KeyCache.ts"
@@ -32,6 +36,7 @@ export const bugs: ReadonlyArray<Bug> = [
   // Keys
   {
     name: "memory answers after a pause",
+    corner: "keys",
     about: "The age of the last proof does not count, so a replica that stood still answers from memory.",
     edits: [
       [
@@ -43,16 +48,19 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a slow look-up survives a revocation",
+    corner: "keys",
     about: "A key that was read before its deletion is put into memory after it.",
     edits: [[keyCache, "if (isConnected && epoch === startEpoch)", "if (isConnected)"]],
   },
   {
     name: "memory survives a lost connection",
+    corner: "keys",
     about: "What was revoked while nothing was heard stays in memory.",
     edits: [[keyCache, "    memory.clear()\n    // What is empty is current.\n", ""]],
   },
   {
     name: "a deletion notifies nobody",
+    corner: "keys",
     about: "Only the replica that deletes a key forgets it.",
     edits: [
       [
@@ -64,6 +72,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a change notifies nobody",
+    corner: "keys",
     about: "Only the replica that disables a key knows of it.",
     edits: [
       [
@@ -75,11 +84,13 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "the keys of a deleted org stay in memory",
+    corner: "owners",
     about: "The news of a deleted org is not passed on to the memory of keys.",
     edits: [[keyCache, "    memory.removeOwner(orgId, projectId)\n", ""]],
   },
   {
     name: "the keys of a deleted project stay valid",
+    corner: "owners",
     about: "A look-up does not ask whether the project of a key exists.",
     edits: [
       [apiKeys, "AND (${keys}.project_id IS NULL OR EXISTS (SELECT FROM projects WHERE id = ${keys}.project_id))", ""],
@@ -88,11 +99,13 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a rotation forgets the end of the old key",
+    corner: "keys",
     about: "The old key stays valid after its grace period.",
     edits: [[apiKeys, "expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)", "expires_at = expires_at"]],
   },
   {
     name: "a counter goes with its first key",
+    corner: "limits",
     about: "The deletion of a rotated key deletes the counter that its replacement needs.",
     edits: [
       [
@@ -104,16 +117,19 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "leased units are not written",
+    corner: "limits",
     about: "A lease is given out, and the counter keeps its units.",
     edits: [[keyCounters, "if (answers.size > 0) yield*", "if (answers.size > 1_000) yield*"]],
   },
   {
     name: "an idle quota is returned and kept",
+    corner: "limits",
     about: "Units that go back to the database are used here, too.",
     edits: [[leasedQuotas, "  held.quota = null\n  held.units = 0\n  return unused", "  return unused"]],
   },
   {
     name: "unused units are put back at any time",
+    corner: "limits",
     about: "Units of a quota from before a change of the limits count for the new ones.",
     edits: [
       [
@@ -121,10 +137,12 @@ export const bugs: ReadonlyArray<Bug> = [
         "if (quota.version !== counter.version || quota.units === 0) return counter",
         "if (quota.units === 0) return counter",
       ],
+      [keyCounter, "credits === null || credits.since !== quota.creditsSince", "credits === null"],
     ],
   },
   {
     name: "credits are never taken",
+    corner: "limits",
     about: "A use takes of the rate limit alone.",
     edits: [
       [
@@ -138,6 +156,7 @@ export const bugs: ReadonlyArray<Bug> = [
   // Idempotency
   {
     name: "the same key runs twice",
+    corner: "once",
     about: "The record of an idempotency key is not read.",
     edits: [
       [idempotency, "if (found !== undefined) return", "if (found !== undefined && found.record === key) return"],
@@ -145,6 +164,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a record without its operation",
+    corner: "once",
     about: "The operation and its record are two transactions.",
     edits: [[idempotency, "        }).pipe(sql.withTransaction, orUnavailable),", "        }).pipe(orUnavailable),"]],
   },
@@ -152,6 +172,7 @@ export const bugs: ReadonlyArray<Bug> = [
   // Jobs
   {
     name: "a late worker completes a job",
+    corner: "jobs",
     about: "The fence is not compared.",
     edits: [
       [
@@ -163,6 +184,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a late worker keeps a lease",
+    corner: "jobs",
     about: "A heartbeat of another attempt extends the lease.",
     edits: [
       [
@@ -174,6 +196,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a report overwrites a change in between",
+    corner: "jobs",
     about: "What was read before a report is not compared with what is there.",
     edits: [
       [
@@ -186,11 +209,13 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "the first receiver gets nothing",
+    corner: "jobs",
     about: "The deliveries of a finished job begin with the second endpoint.",
     edits: [[finishJobs, "to.slice(0, inlineReceivers)", "to.slice(1, inlineReceivers)"]],
   },
   {
     name: "an expired lease is forgotten",
+    corner: "jobs",
     about: "A job with one attempt left is neither queued nor failed.",
     edits: [
       [jobRepository, "FROM picked WHERE attempt < max_attempts))", "FROM picked WHERE attempt < max_attempts - 1))"],
@@ -198,6 +223,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a completion again makes another event",
+    corner: "jobs",
     about: "The same outcome again is written again.",
     edits: [
       [
@@ -209,6 +235,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a finished job is claimed",
+    corner: "jobs",
     about: "A job that ends stays in the queue.",
     edits: [
       [
@@ -222,11 +249,13 @@ export const bugs: ReadonlyArray<Bug> = [
   // Schedules
   {
     name: "a schedule does not move on",
+    corner: "schedules",
     about: "A run leaves the schedule due.",
     edits: [[schedules, "SET next_at = ran.next_at,", "SET next_at = job_schedules.next_at,"]],
   },
   {
     name: "a run is forgotten",
+    corner: "schedules",
     about: "The next run is searched from a minute later.",
     edits: [
       [schedules, "nextRun(cron, timezone, now)", "nextRun(cron, timezone, DateTime.add(now, { minutes: 1 }))"],
@@ -235,6 +264,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "skip does not skip",
+    corner: "schedules",
     about: "A schedule creates a job while its last one is open.",
     edits: [[schedules, "blocked.has(id)\n", 'blocked.has(id) && id === ""\n']],
   },
@@ -242,6 +272,7 @@ export const bugs: ReadonlyArray<Bug> = [
   // Deliveries
   {
     name: "a retry loses its place",
+    corner: "ordered",
     about: "In an ordered lane a failed delivery lets the later ones pass.",
     edits: [
       [
@@ -254,21 +285,25 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "an ordered lane sends side by side",
+    corner: "ordered",
     about: "The cap of an ordered lane is that of the others.",
     edits: [[slots, "(lane.ordered ? 1 : laneCap)", "laneCap"]],
   },
   {
     name: "an ordered lane has gaps",
+    corner: "ordered",
     about: "A claim takes the free deliveries behind one that another replica has.",
     edits: [[claim, ") AS head WHERE has_no_gap`", ") AS head WHERE has_no_gap IS NOT NULL`"]],
   },
   {
     name: "a failed delivery is given up",
+    corner: "deliveries",
     about: "A failed attempt counts as the last one.",
     edits: [[retryDecision, "  if (wait === undefined) return", "  if (wait === undefined || status === 503) return"]],
   },
   {
     name: "an error counts as delivered",
+    corner: "deliveries",
     about: "Every complete answer counts as a success.",
     edits: [
       [
@@ -280,16 +315,19 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "an inactive endpoint keeps its queue",
+    corner: "deliveries",
     about: "A 410 deactivates the endpoint, and its other deliveries stay pending.",
     edits: [[record, "    yield* cancelLanes(sql, random, ended, now)\n", "    void ended\n"]],
   },
   {
     name: "a deleted endpoint keeps its queue",
+    corner: "endpoints",
     about: "The deletion of an endpoint ends none of its deliveries.",
     edits: [[endpoints, "  yield* cancelLanes(sql, random, removed, now)\n", ""]],
   },
   {
     name: "a full lane loses a delivery",
+    corner: "deliveries",
     about: "A delivery behind a backlog is not queued.",
     edits: [
       [
@@ -301,11 +339,13 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a record is not fenced",
+    corner: "deliveries",
     about: "A worker whose lease ran out records over the one that has the delivery now.",
     edits: [[record, " AND p.claim_id = made.claim_id LIMIT 1", " LIMIT 1"]],
   },
   {
     name: "an event with the same key again",
+    corner: "once",
     about: "A publish with a known idempotency key makes another event.",
     edits: [
       [
@@ -319,11 +359,13 @@ export const bugs: ReadonlyArray<Bug> = [
   // Orgs
   {
     name: "an erasure forgets a table",
+    corner: "owners",
     about: "Something of a deleted org stays.",
     edits: [[eraseOrg, '  ["schedules", table("job_schedules")],\n', ""]],
   },
   {
     name: "an erasure makes one pass",
+    corner: "owners",
     about: "What requests wrote that began before the deletion stays.",
     edits: [
       [
@@ -335,6 +377,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a deleted org still sends",
+    corner: "owners",
     about: "What was claimed before the deletion is sent after it, and the queue does not ask for the org.",
     edits: [
       [
@@ -379,6 +422,7 @@ export const bugs: ReadonlyArray<Bug> = [
   // Limits per second
   {
     name: "a limit per second is forgotten",
+    corner: "rates",
     about: "A claim does not write when the endpoint may send again.",
     edits: [[claim, "SET next_at = throttles.next_at FROM throttles", "SET next_at = now() FROM throttles"]],
   },
@@ -424,6 +468,135 @@ export const bugs: ReadonlyArray<Bug> = [
         "AND asked.was_status IS NOT NULL AND asked.was_attempt IS NOT NULL",
       ],
       [finishJobs, "AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease", ""],
+    ],
+  },
+
+  // By somebody who had not seen the simulation
+  {
+    name: "a lost connection keeps the memory",
+    about: "When a silent connection is found to be lost, memory is not cleared, and counts as current.",
+    corner: "keys",
+    edits: [
+      [
+        "infrastructure/keys/KeyCache.ts",
+        "    isConnected = connected\n    memory.clear()",
+        "    isConnected = connected\n    if (connected) memory.clear()",
+      ],
+    ],
+  },
+  {
+    name: "the return of a quota is tried again",
+    about: "A return of unused units whose answer was lost is repeated, and the units are put back twice.",
+    corner: "limits",
+    edits: [
+      [
+        "domain/keys/LeasedQuotas.ts",
+        "      return Effect.ignore(lease(held, { need: 0, waiting: 0, want: 0, unused }))",
+        "      return Effect.ignore(Effect.retry(lease(held, { need: 0, waiting: 0, want: 0, unused }), { times: 2 }))",
+      ],
+    ],
+  },
+  {
+    name: "a record is read before the lock",
+    about: "A request reads the record of its key, then takes the lock just after another one has committed.",
+    corner: "once",
+    edits: [
+      [
+        "infrastructure/idempotency/IdempotencyRepository.ts",
+        "          const [lock] = yield* sql<{ free: boolean }>`",
+        "          const [found] = yield* sql<{ record: string }>`\n            SELECT record FROM idempotency_keys\n            WHERE org_id = ${orgId} AND caller = ${caller} AND operation = ${name} AND key = ${key} AND expires_at > ${date(now)}`\n          if (found !== undefined) return KeyedOutcome.Found({ record: found.record })\n          const [lock] = yield* sql<{ free: boolean }>`",
+      ],
+      [
+        "infrastructure/idempotency/IdempotencyRepository.ts",
+        "          // A separate statement after the lock, so that it sees what the previous holder of the lock has committed.\n          const [found] = yield* sql<{ record: string }>`\n            SELECT record FROM idempotency_keys\n            WHERE org_id = ${orgId} AND caller = ${caller} AND operation = ${name} AND key = ${key} AND expires_at > ${date(now)}`\n          if (found !== undefined) return KeyedOutcome.Found({ record: found.record })\n          const { response, record }",
+        "          const { response, record }",
+      ],
+    ],
+  },
+  {
+    name: "a throttle is not locked",
+    about: "Two claims at the same time read the same time of the next attempt.",
+    corner: "rates",
+    edits: [
+      [
+        "infrastructure/webhooks/claimDeliveries.ts",
+        "AND endpoint_id = w.id FOR UPDATE SKIP LOCKED",
+        "AND endpoint_id = w.id",
+      ],
+    ],
+  },
+  {
+    name: "a released delivery loses its place",
+    about: "What an ordered endpoint's worker gives back comes after what was queued later.",
+    corner: "ordered",
+    edits: [
+      [
+        "infrastructure/webhooks/DeliveryQueueRepository.ts",
+        "        due_at = CASE WHEN p.backlogged THEN p.due_at ELSE ${date(now)} END, backlogged = true",
+        "        due_at = ${date(now)}, backlogged = true",
+      ],
+    ],
+  },
+  {
+    name: "a signer in memory is never renewed",
+    about:
+      "Changed headers, a rotated public key and the end of the old secret have no effect at a replica that has sent before.",
+    corner: "endpoints",
+    edits: [
+      [
+        "domain/webhooks/Dispatcher.ts",
+        "areSame(known.secrets, secretsOf(delivery)) ? known.sign",
+        "areSame(known.secrets.slice(0, delivery.secrets.length), delivery.secrets) ? known.sign",
+      ],
+    ],
+  },
+  {
+    name: "a report ignores a longer lease",
+    about: "A heartbeat that was answered between the read and the write of an expiry does not save the job.",
+    corner: "jobs",
+    edits: [
+      [
+        "infrastructure/jobs/finishJobs.ts",
+        "    AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt\n    AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease",
+        "    AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
+      ],
+    ],
+  },
+  {
+    name: "a change of a schedule restores its time",
+    about: "A change reads the next time without a lock, waits for a run, and writes the old time back.",
+    corner: "schedules",
+    edits: [
+      [
+        "infrastructure/jobs/JobScheduleRepository.ts",
+        "    FROM job_schedules\n    WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`\n  if (row === undefined)",
+        "    FROM job_schedules\n    WHERE id = ${scheduleId} AND org_id = ${orgId}`\n  if (row === undefined)",
+      ],
+    ],
+  },
+  {
+    name: "retention checks for recoveries once",
+    about: "What is resent between the check and the locks of a removal is dropped.",
+    corner: "deliveries",
+    edits: [
+      [
+        "infrastructure/retention/RetentionRepository.ts",
+        "  const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n  const move",
+        "  const move",
+      ],
+      [
+        "infrastructure/retention/RetentionRepository.ts",
+        "whileLocked(sql, records, [wait, ...statements], move)",
+        "whileLocked(sql, records, statements, move)",
+      ],
+    ],
+  },
+  {
+    name: "an erasure settles early",
+    about: "An erasure ends five seconds after the deletion, before the last transaction of a paused replica.",
+    corner: "owners",
+    edits: [
+      ["domain/sweeps/Sweeps.ts", "const settleTime = Duration.minutes(1)", "const settleTime = Duration.seconds(5)"],
     ],
   },
 ]

@@ -43,6 +43,12 @@ const errorResponse = (severity: string, code: string, message: string) =>
   frame(ERROR, `S${severity}\0V${severity}\0C${code}\0M${message}\0\0`)
 const readyForQuery = (state: number) => frame(READY, Uint8Array.of(state))
 
+/** Messages that end the answer to a message of the client: of Parse, Bind, Close, Describe and Execute. */
+const lastAnswers: ReadonlySet<number> = new Set([...Buffer.from("123TnCIs")])
+
+/** The messages that are answered so. */
+const answerable: ReadonlySet<number> = new Set([...Buffer.from("PBCDE")])
+
 /** The messages of a piece of the protocol, whole ones only. */
 const messages = function* (bytes: Buffer): Generator<Buffer> {
   for (let at = 0; at < bytes.length;) {
@@ -85,6 +91,8 @@ export interface Link {
   cutAtCommit: number
   /** How often a notification is lost, with the connection that should have brought it. */
   cutAtNotify: number
+  /** What happens when the server has run a statement with this text, before its answer is on its way. Once. */
+  trap: { readonly text: RegExp; readonly spring: (session: Session) => void } | undefined
 }
 
 /** A link that nothing is wrong with. */
@@ -94,6 +102,7 @@ export const goodLink = (delayMillis: number): Link => ({
   refusedUntil: 0,
   cutAtCommit: 0,
   cutAtNotify: 0,
+  trap: undefined,
 })
 
 /** The client's side of a connection, which the driver uses as a socket. */
@@ -146,6 +155,8 @@ class Session {
   readonly waiting: Array<Buffer> = []
   inTransaction = false
   idleSince = 0
+  /** Its answers arrive no earlier. */
+  heldUntil = 0
   readonly #database: SimulatedDatabase
   /** The prepared statements, by the driver's names, which are random: their texts, and their names in the engine. */
   readonly #statements = new Map<string, { readonly text: string; readonly own: string }>()
@@ -182,10 +193,11 @@ class Session {
     world.after(this.#lastToServer - world.now, () => this.end())
   }
 
-  /** Sends bytes to the client. */
+  /** Sends bytes to the client, while the connection holds. */
   answer(bytes: Buffer) {
+    if (!this.isOpen) return
     const { world } = this.#database
-    this.#lastToClient = this.#arrival(this.#lastToClient)
+    this.#lastToClient = Math.max(this.#arrival(this.#lastToClient), this.heldUntil)
     world.after(this.#lastToClient - world.now, () =>
       this.actor.enqueue(() => this.socket.destroyed || this.socket.emit("data", bytes)),
     )
@@ -253,9 +265,11 @@ class Session {
   prepare(statement: Buffer): Prepared {
     const texts: Array<string> = []
     const parsed: Array<string> = []
-    let known = 0
+    const known: Array<number> = []
+    let asked = 0
     const parts = [...messages(statement)].flatMap((message) => {
       const type = message[0]!
+      const before = answerable.has(type) ? asked++ : asked
       const textAt = (at: number) => message.toString("utf8", at, message.indexOf(0, at))
       if (type === QUERY) {
         texts.push(textAt(5))
@@ -272,7 +286,7 @@ class Session {
           parsed.push(key)
           return [frame(PARSE, `${own}\0${withoutSleep(sql)}\0`, types)]
         }
-        known++
+        known.push(before)
         return []
       }
       if (type === BIND) {
@@ -301,8 +315,8 @@ interface Prepared {
   readonly texts: ReadonlyArray<string>
   /** What the engine parses with it. */
   readonly parsed: ReadonlyArray<string>
-  /** How many parts of it the engine has parsed before, so that it does not answer them. */
-  readonly known: number
+  /** The places of its messages that the engine does not get, because it has parsed their texts before. */
+  readonly known: ReadonlyArray<number>
 }
 
 const isChange = /\b(INSERT|UPDATE|DELETE)\b/
@@ -487,12 +501,21 @@ export class SimulatedDatabase {
       for (const key of parsed) this.#parsed.delete(key)
       return session.cut("before COMMIT arrives")
     }
-    const answer: Array<Buffer> = Array.from({ length: known }, () => frame(PARSE_COMPLETE))
+    const answer: Array<Buffer> = []
+    let answered = 0
+    const answerKnown = () => {
+      for (; known.includes(answered); answered++) answer.push(frame(PARSE_COMPLETE))
+    }
+    answerKnown()
     const notifications: Array<Buffer> = []
     let state = IDLE
     for (const message of messages(this.execute(bytes))) {
       if (message[0] === NOTIFICATION) notifications.push(message)
       else answer.push(message)
+      if (lastAnswers.has(message[0]!)) {
+        answered++
+        answerKnown()
+      }
       if (message[0] === READY) state = message[5]!
       if (message[0] === ERROR) for (const key of parsed) this.#parsed.delete(key)
     }
@@ -501,7 +524,12 @@ export class SimulatedDatabase {
     this.#owner = session.inTransaction ? session : undefined
     if (session.inTransaction) this.#endIfIdle(session)
     if (cut) session.cut("after COMMIT, before its answer")
-    else session.answer(Buffer.concat(answer))
+    const { trap } = session.link
+    if (trap !== undefined && texts.some((text) => trap.text.test(text))) {
+      session.link.trap = undefined
+      trap.spring(session)
+    }
+    session.answer(Buffer.concat(answer))
     for (const notification of notifications) this.#notify(notification)
   }
 

@@ -1,3 +1,5 @@
+import type { Entry } from "./world.ts"
+
 /** One try of an operation: a request to a replica, and what came back. Times are true times in milliseconds. */
 export interface Try {
   readonly replica: string
@@ -73,6 +75,8 @@ export interface Fault {
 
 /** All that an oracle knows of a run. */
 export interface History {
+  /** What replicas logged as errors. */
+  readonly errors: ReadonlyArray<Entry>
   readonly done: ReadonlyArray<Done>
   readonly received: ReadonlyArray<Received>
   readonly faults: ReadonlyArray<Fault>

@@ -15,6 +15,8 @@ export type Manner = "well" | "slow" | "hangs" | "fails" | "busy" | "lies" | "lo
 export class Receivers {
   readonly world: World
   readonly received: Array<Received> = []
+  /** How often a receiver fails that behaves well. */
+  failing = 0.03
   /** Who waits for an answer: once for each request. */
   readonly #waiting = new Set<{ readonly actor: Actor }>()
   readonly #dice: Dice
@@ -34,6 +36,7 @@ export class Receivers {
   }
   /** From now on all receivers behave well, but those that are gone. */
   calmDown() {
+    this.failing = Math.min(this.failing, 0.03)
     for (const [url, manner] of this.#manners) if (manner !== "gone") this.#manners.delete(url)
   }
 
@@ -52,7 +55,7 @@ export class Receivers {
     })
     const quick = dice.int(1, 40)
     // Every receiver fails now and then.
-    if (manner === "fails" || (manner === "well" && dice.chance(0.03))) {
+    if (manner === "fails" || (manner === "well" && dice.chance(this.failing))) {
       return { there: quick, back: quick, answer: answer(dice.pick([500, 502, 503, 404])) }
     }
     if (manner === "well") return { there: quick, back: quick, answer: answer(dice.pick([200, 202, 204])) }

@@ -51,10 +51,13 @@ const copyOf = () => {
 }
 
 /** What finds a bug: the command, and how it names the seed and the reason. */
-const hunters = (folder: string, { race }: Bug, seeds: number) =>
+const hunters = (folder: string, { corner, race }: Bug, { first, seeds }: Hunt) =>
   race === undefined
     ? {
-        args: [join(folder, "test/sim/main.ts"), "--seed=1", `--runs=${seeds}`],
+        args: [
+          ...[join(folder, "test/sim/main.ts"), `--seed=${first}`, `--runs=${seeds}`],
+          ...(corner === undefined ? [] : [`--corner=${corner}`]),
+        ],
         env: {},
         seed: /^Seed (\d+) fails/m,
         why: /^ {2}(\S.*)$/m,
@@ -64,45 +67,60 @@ const hunters = (folder: string, { race }: Bug, seeds: number) =>
           ...[join(folder, "node_modules/vitest/vitest.mjs"), "run", "--project=sim", "test/sim/locks.test.ts"],
           ...["-t", race],
         ],
-        env: { LOCKS: String(seeds) },
+        env: { LOCKS: String(Math.min(seeds, 100)) },
         seed: /LOCKS_SEED=(\d+)/,
         why: /LOCKS_SEED=\d+: (.*)/,
       }
 
-/** Plants a bug in a copy of the source, and runs seeds until one fails. */
-export const hunt = (bug: Bug, seeds = maxSeeds): Promise<Found> => {
-  const folder = copyOf()
-  plant(folder, bug)
-  const hunter = hunters(folder, bug, seeds)
-  return new Promise<Found>((resolve) => {
-    execFile(
-      process.execPath,
-      hunter.args,
-      { cwd: folder, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, ...hunter.env } },
-      (_, out, err) => {
-        const seed = hunter.seed.exec(out + err)?.[1]
-        const why = hunter.why.exec(out + err)?.[1] ?? err.split("\n", 1)[0] ?? ""
-        resolve({ bug, seeds: seed === undefined ? undefined : Number(seed), why })
-      },
+/** The seeds with which a bug is hunted: so many from the first on. */
+interface Hunt {
+  readonly first: number
+  readonly seeds: number
+}
+
+const run = (folder: string, args: ReadonlyArray<string>, env: Readonly<Record<string, string>>) =>
+  new Promise<{ readonly text: string; readonly error: string; readonly isGood: boolean }>((resolve) => {
+    const options = { cwd: folder, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, ...env } }
+    execFile(process.execPath, args, options, (failure, out, err) =>
+      resolve({ text: out + err, error: err, isGood: failure === null }),
     )
-  }).finally(() => rmSync(folder, { recursive: true, force: true }))
+  })
+
+/** Plants a bug in a copy of the source, and runs seeds until one fails that holds without the bug. */
+export const hunt = async (bug: Bug, asked: Hunt): Promise<Found> => {
+  const folder = copyOf()
+  try {
+    plant(folder, bug)
+    const hunter = hunters(folder, bug, asked)
+    const { error, text } = await run(folder, hunter.args, hunter.env)
+    const seed = hunter.seed.exec(text)?.[1]
+    const why = hunter.why.exec(text)?.[1] ?? error.split("\n", 1)[0] ?? ""
+    if (seed === undefined) return { bug, seeds: undefined, why }
+    if (bug.race !== undefined) return { bug, seeds: Number(seed), why }
+    const without = await run(repository, [join(repository, "test/sim/main.ts"), `--seed=${seed}`, "--runs=1"], {})
+    if (without.isGood) return { bug, seeds: Number(seed), why }
+    return { bug, seeds: undefined, why: `seed ${seed} also fails without the bug` }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
 }
 
 /**
- * Hunts the bugs whose name contains a text, one after the other. Prints a row of a table for each: the bug, how many
- * seeds
- * were needed, and which sentence broke. Returns those not found.
+ * Hunts the bugs whose name contains a text, one after the other. Prints a row of a table for each: the bug, the seed
+ * that found it, and which sentence broke. Returns those not found, or `undefined` if no bug has such a name.
  */
 export const huntAll = async (
   text: string,
-  seeds: number,
+  asked: Hunt,
   print: (line: string) => void,
-): Promise<ReadonlyArray<Bug>> => {
+): Promise<ReadonlyArray<Bug> | undefined> => {
+  const wanted = bugs.filter(({ name }) => text === "all" || name.includes(text))
+  if (wanted.length === 0) return undefined
   const missed: Array<Bug> = []
-  for (const bug of bugs.filter(({ name }) => name.includes(text))) {
-    const found = await hunt(bug, seeds)
+  for (const bug of wanted) {
+    const found = await hunt(bug, asked)
     if (found.seeds === undefined) missed.push(bug)
-    print(`| ${bug.name} | ${found.seeds ?? `not found in ${seeds}`} | ${found.why} |`)
+    print(`| ${bug.name} | ${found.seeds ?? `not found in ${asked.seeds}`} | ${found.why} |`)
   }
   return missed
 }

@@ -200,15 +200,17 @@ export class Replica {
       const actor = this.#actor
       if (actor === undefined) return lose()
       let response: MemoryResponse | undefined
-      world.after(client.dice.next() * 2, () =>
-        actor.enqueue(() => {
-          if (this.#handle === undefined) return lose()
-          const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body))
-          const request = requestOf(method, path, headers, bytes)
-          response = new MemoryResponse(request, (status, text, cookie) => end({ status, body: parsed(text), cookie }))
-          this.#handle(request, response)
-        }),
-      )
+      const handle = () => {
+        if (this.#handle === undefined) return lose()
+        const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body))
+        const request = requestOf(method, path, headers, bytes)
+        response = new MemoryResponse(request, (status, text, cookie) => end({ status, body: parsed(text), cookie }))
+        this.#handle(request, response)
+      }
+      world.after(client.dice.next() * 2, () => {
+        if (actor.state === "paused" && client.dice.chance(0.5)) actor.enqueueFirst(handle)
+        else actor.enqueue(handle)
+      })
       return Effect.sync(() => {
         isOver = true
         this.#unanswered.delete(lose)

@@ -5,15 +5,20 @@ import { SimulatedDatabase } from "./database.ts"
 import type { Fault, History, Removed, Violation } from "./history.ts"
 import { Issuers, type Manner, Receivers } from "./network.ts"
 import { judge, queries } from "./oracle/judge.ts"
-import type { Plan, PlannedFault } from "./plan.ts"
+import { moments, type Plan, type PlannedFault } from "./plan.ts"
 import { Replica } from "./replica.ts"
 import { Clients, tenantOf } from "./workload.ts"
 import { Actor, Dice, type Entry, World } from "./world.ts"
 
 /** The limits of a run in virtual time, after the faults have stopped. */
 const startMillis = 60_000
+/** As long, if there are schedules: each must run a few times while nothing is wrong. */
+const schedulesMillis = 220_000
 /** How long everything may take to settle: retries, leases, and erasures, with the delays of `replica.ts`. */
 const settleMillis = 30 * 60_000
+
+/** How much longer it may take until retention has removed what is old. */
+const tidyMillis = 60 * 60_000
 
 /** How often the world is looked at to see whether it can sleep, or has settled. */
 const lookMillis = 2_000
@@ -114,6 +119,7 @@ const coreMillisSince = (start: NodeJS.CpuUsage) => {
 const live = async (plan: Plan, world: World, database: SimulatedDatabase): Promise<History> => {
   const around = surroundingsOf(world, database)
   const { issuers, receivers } = around
+  receivers.failing = plan.habits.failing
   const client = new Actor(world, "clients", rightClock())
   const replicas = Array.from({ length: plan.replicas }, (_, n) => {
     const clock = { skewMillis: world.dice.int(-1_500, 1_500), rate: 1 + (world.dice.next() - 0.5) * 2e-4 }
@@ -123,7 +129,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
   for (const replica of replicas) replica.start()
   await world.run(() => replicas.every(({ isUp }) => isUp))
 
-  const clients = new Clients(world, client, replicas, issuers)
+  const clients = new Clients(world, client, replicas, issuers, plan.habits)
   let running = 0
   const begin = (operation: Effect.Effect<unknown>) => {
     running++
@@ -151,8 +157,10 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
       const replica = replicas[fault.replica]!
       const end = Math.min(world.now + fault.millis, beganAt + plan.millis)
       const isGlobal = fault.kind === "receiver" || fault.kind === "issuer" || fault.kind === "database clock step"
-      faults.push({ kind: fault.kind, replica: isGlobal ? undefined : replica.name, start: world.now, end })
-      happen(fault, end, replica, { ...around, clients })
+      const note = (kind: string) =>
+        void faults.push({ kind, replica: isGlobal ? undefined : replica.name, start: world.now, end })
+      if (fault.kind !== "at a statement") note(fault.kind)
+      happen(fault, end, replica, { ...around, clients, note })
     })
   }
   const seen = new Seen(database, world)
@@ -192,18 +200,22 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     replica.resume()
     if (replica.state === "dead") replica.start()
   }
+  const earliest = calmAt + (clients.tenants.some((one) => one.schedules.length > 0) ? schedulesMillis : startMillis)
   let rows: History["rows"] | undefined
   await world.run(() => {
     if (!isTimeToLook()) return false
-    const isOver = running === 0 && world.now > calmAt + startMillis && hasSettled(database)
-    if (!isOver && world.now < calmAt + settleMillis) {
-      sleepTo(world.now < calmAt + startMillis ? calmAt + startMillis : calmAt + settleMillis)
+    const isOver = running === 0 && world.now > earliest && hasSettled(database) && isTidy(database)
+    const latest = calmAt + settleMillis + (isTidy(database) ? 0 : tidyMillis)
+    if (!isOver && world.now < latest) {
+      // A pass of retention is nothing that is due: the replicas wake for it now and then.
+      sleepTo(world.now < earliest ? earliest : isTidy(database) ? latest : Math.min(latest, world.now + 300_000))
       return false
     }
     rows = seen.look()
     return true
   })
   return {
+    errors: world.log.filter(({ what }) => what.startsWith("logs ERROR")),
     done: clients.done,
     received: receivers.received,
     faults,
@@ -250,6 +262,8 @@ class Seen {
 const nextDue = (database: SimulatedDatabase) => {
   const [row] = database.rows(`SELECT extract(epoch FROM min(at)) * 1000 AS due FROM (
     SELECT min(due_at) AS at FROM pending_deliveries WHERE NOT backlogged
+    -- What a worker has claimed it may be about to send, and nobody would stand still then.
+    UNION ALL SELECT now() WHERE EXISTS (SELECT FROM pending_deliveries WHERE claim_id IS NOT NULL AND lease_until > now())
     -- Workers hold some back, for the limit of an endpoint or its order.
     UNION ALL SELECT now() + interval '20 seconds' WHERE EXISTS (SELECT FROM pending_deliveries)
     UNION ALL SELECT min(lease_expires_at) FROM jobs WHERE status = 'running'
@@ -260,14 +274,28 @@ const nextDue = (database: SimulatedDatabase) => {
   return due === null || due === undefined ? Infinity : Number(due) - database.wallMillis() + database.world.now
 }
 
+/** Whether nothing is left that retention has to remove: a pass may come an hour after one that gave way. */
+const isTidy = (database: SimulatedDatabase) =>
+  database.rows(`SELECT 1 FROM events WHERE created_at < now() - interval '26 hours' UNION ALL
+    SELECT 1 FROM finished_jobs WHERE finished_at < now() - interval '26 hours' LIMIT 1`).length === 0
+
 /** Whether nothing is left to do: no delivery is pending, no job runs, no sweep is under way. */
 const hasSettled = (database: SimulatedDatabase) =>
   database.rows(`SELECT 1 FROM pending_deliveries UNION ALL SELECT 1 FROM jobs WHERE status = 'running'
     UNION ALL SELECT 1 FROM sweeps LIMIT 1`).length === 0
 
+const standStill = (world: World, replica: Replica, millis: number) => {
+  replica.pause()
+  world.note(replica.name, "stands still")
+  world.after(millis, () => {
+    replica.resume()
+    world.note(replica.name, "continues")
+  })
+}
+
 /** Lets a fault happen, until a time. */
 const happen = (
-  { kind, seed }: PlannedFault,
+  { kind, moment, seed }: PlannedFault,
   end: number,
   replica: Replica,
   {
@@ -275,9 +303,10 @@ const happen = (
     database,
     issuers,
     linkMillis,
+    note,
     receivers,
     world,
-  }: ReturnType<typeof surroundingsOf> & { readonly clients: Clients },
+  }: ReturnType<typeof surroundingsOf> & { readonly clients: Clients; readonly note: (kind: string) => void },
 ) => {
   const dice = new Dice(seed)
   const millis = end - world.now
@@ -287,12 +316,7 @@ const happen = (
       replica.crash()
       return world.after(millis, () => replica.state === "dead" && replica.start())
     case "pause":
-      replica.pause()
-      world.note(replica.name, "stands still")
-      return world.after(millis, () => {
-        replica.resume()
-        world.note(replica.name, "continues")
-      })
+      return standStill(world, replica, millis)
     case "clock step":
       replica.clock.skewMillis = dice.int(-90_000, 90_000)
       return world.note(replica.name, `its clock steps to ${replica.clock.skewMillis} ms off`)
@@ -316,7 +340,7 @@ const happen = (
       link.cutAtNotify = dice.pick([0.1, 1])
       return world.after(millis, () => void (link.cutAtNotify = 0))
     case "slow database":
-      link.delayMillis = dice.pick([50, 400, 3_000])
+      link.delayMillis = dice.pick([50, 200, 400, 1_000, 3_000])
       return world.after(millis, () => void (link.delayMillis = linkMillis))
     case "receiver": {
       const urls = clients.tenants.flatMap(({ callbacks, endpoints }) => [
@@ -329,8 +353,37 @@ const happen = (
       if (receivers.mannerOf(url) === "gone") return
       receivers.behave(url, manner)
       world.note(url, `behaves so from now on: ${manner}`)
+      // Who fails for a while may say then that it is gone, while deliveries wait for it.
+      const next = dice.chance(0.2) ? "gone" : "well"
       if (manner !== "gone")
-        world.after(millis, () => receivers.mannerOf(url) === manner && receivers.behave(url, "well"))
+        world.after(millis, () => {
+          if (receivers.mannerOf(url) !== manner) return
+          receivers.behave(url, next)
+          if (next === "gone") world.note(url, "behaves so from now on: gone")
+        })
+      return
+    }
+    case "at a statement": {
+      const what = dice.pick(["pause", "crash", "cut", "silence", "late answer", "late answer"] as const)
+      const text = moments[moment]
+      link.trap = {
+        text,
+        spring: (session) => {
+          // Long after it was set it would be a fault of the calm time.
+          if (world.now >= end) return
+          note(what === "late answer" ? "slow database" : what)
+          world.note(replica.name, `has run a statement with ${text.source}: ${what}`)
+          if (what === "cut") return session.cut("before an answer")
+          if (what === "late answer") return void (session.heldUntil = Math.min(end, world.now + dice.int(5, 3_000)))
+          if (what === "silence") return void (link.silentUntil = end)
+          const left = end - world.now
+          world.after(0, () => {
+            if (what === "pause") return standStill(world, replica, left)
+            replica.crash()
+            world.after(Math.min(left, 20_000), () => replica.state === "dead" && replica.start())
+          })
+        },
+      }
       return
     }
     case "issuer":

@@ -22,6 +22,7 @@ export const weights = {
   createJob: 5,
   work: 8,
   lateWorker: 2,
+  duel: 2,
   cancelJob: 0.5,
   createSchedule: 0.7,
   deleteSchedule: 0.2,
@@ -38,6 +39,22 @@ export const weights = {
   lists: 2,
 }
 export type OperationName = keyof typeof weights
+
+/** How often the clients and receivers of a run do something: a share of 1. */
+export interface Habits {
+  /** Endpoints that want their events in order. */
+  readonly ordered: number
+  /** Endpoints with a limit per second. */
+  readonly limited: number
+  /** Publishes of several events at once. */
+  readonly batches: number
+  /** Requests with an idempotency key that someone else sends at the same time. */
+  readonly twins: number
+  /** Attempts that fail at a receiver that behaves well. */
+  readonly failing: number
+}
+
+export const usualHabits: Habits = { ordered: 0.3, limited: 0.2, batches: 0.2, twins: 0.15, failing: 0.03 }
 
 /** An API key that a client knows. */
 interface KnownKey {
@@ -113,10 +130,12 @@ export class Clients {
   /** The requests with idempotency keys that were answered with success. */
   readonly keyed: Array<Keyed> = []
   readonly tenants: Array<Tenant> = []
+  readonly habits: Habits
   #made = 0
 
-  constructor(world: World, actor: Actor, replicas: ReadonlyArray<Replica>, issuers: Issuers) {
+  constructor(world: World, actor: Actor, replicas: ReadonlyArray<Replica>, issuers: Issuers, habits: Habits) {
     this.world = world
+    this.habits = habits
     this.issuers = issuers
     this.actor = actor
     this.replicas = replicas
@@ -151,7 +170,7 @@ export class Clients {
       const keyed: Array<KeyedTry> = []
       // Someone else sends it at the same time.
       const twin =
-        isKeyed && dice.chance(0.15)
+        isKeyed && dice.chance(this.habits.twins)
           ? yield* Effect.forkChild(Effect.delay(this.sendKeyed(dice, call, keyed), dice.int(0, 40)))
           : undefined
       const start = world.now
@@ -286,22 +305,22 @@ const shown = (args: Readonly<Record<string, unknown>>) =>
 /** Signs the deliveries of all endpoints and callbacks. */
 export const signingSecret = "secret of the simulation"
 
-type Operation = (clients: Clients, tenant: Tenant, dice: Dice) => Effect.Effect<unknown>
+type Operation = (clients: Clients, tenant: Tenant, dice: Dice, id?: string) => Effect.Effect<unknown>
 
 /** Picks one of the tenant's things, the newer the likelier. */
 const oneOf = <A>(dice: Dice, things: ReadonlyArray<A>): A | undefined =>
   things.length === 0 ? undefined : things[things.length - 1 - Math.floor(dice.next() ** 2 * things.length)]
 
-const createKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+const createKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice, inProject) {
   const name = clients.name(tenant, "key")
-  const limit = dice.chance(0.3) ? dice.pick([3, 20, 150]) : undefined
+  const limit = inProject === undefined && dice.chance(0.3) ? dice.pick([3, 20, 150]) : undefined
   const settings =
     limit === undefined
       ? {}
       : dice.chance(0.5)
         ? { credits: { remaining: limit } }
         : { rateLimit: { limit, window: dice.pick([10, 60]) } }
-  const projectId = dice.chance(0.3) ? oneOf(dice, tenant.projects) : undefined
+  const projectId = inProject ?? (dice.chance(0.3) ? oneOf(dice, tenant.projects) : undefined)
   const done =
     projectId === undefined
       ? yield* clients.admin(
@@ -353,10 +372,12 @@ const whileUsed = Effect.fnUntraced(function* (
 ) {
   const use = (millis: number) => Effect.delay(validate(clients, tenant, dice, known), millis)
   // Now and then no replica has it in memory.
-  if (dice.chance(0.6)) yield* Effect.replicateEffect(validate(clients, tenant, dice, known), 6)
-  const near = Array.from({ length: 8 }, () => use(dice.int(0, 30)))
+  const isKnown = dice.chance(0.6)
+  if (isKnown) yield* Effect.replicateEffect(validate(clients, tenant, dice, known), 6)
+  const spread = isKnown ? 30 : dice.pick([30, 400])
+  const near = Array.from({ length: 8 }, () => use(dice.int(0, spread)))
   const later = Array.from({ length: 12 }, () => use(dice.int(100, 26_000)))
-  yield* Effect.all([Effect.delay(end, dice.int(2, 20)), ...near, ...later], {
+  yield* Effect.all([Effect.delay(end, dice.int(2, 0.7 * spread)), ...near, ...later], {
     concurrency: "unbounded",
     discard: true,
   })
@@ -388,13 +409,20 @@ const exhaust: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
       { concurrency: 8 },
     )
   yield* use(dice.int(20, 100))
-  yield* Effect.sleep(dice.pick([0, 3_000, 20_000]))
   if (dice.chance(0.5)) {
+    // While replicas have leased some of the old ones.
+    yield* Effect.sleep(dice.pick([0, 0, 500, 3_000]))
     const change = { credits: { remaining: 110 } }
     yield* clients.admin(dice, "updateKey", tenant, "PATCH", `${path}/${id}`, change, { keyId: id, ...change })
-    yield* use(20)
+    if (dice.chance(0.3)) yield* use(20)
     yield* Effect.sleep(11_000)
     return yield* use(130)
+  }
+  // Often idle for a moment, so that replicas return what they have leased.
+  yield* Effect.sleep(dice.pick([0, 3_000, 20_000]))
+  for (let n = dice.int(0, 4); n > 0; n--) {
+    yield* use(dice.int(5, 20))
+    yield* Effect.sleep(dice.int(2_000, 5_000))
   }
   yield* use(dice.int(60, 100))
   yield* Effect.sleep(dice.pick([0, 20_000]))
@@ -499,10 +527,10 @@ const deleteKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
 
 const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const url = `https://${clients.name(tenant, "receiver")}.example/hook`
-  const ordered = dice.chance(0.3)
+  const ordered = dice.chance(clients.habits.ordered)
   const settings = {
     ...(ordered ? { ordered } : {}),
-    ...(dice.chance(0.2) ? { max_per_second: dice.pick([1, 5]) } : {}),
+    ...(dice.chance(clients.habits.limited) ? { max_per_second: dice.pick([1, 5]) } : {}),
   }
   const done = yield* clients.own(
     dice,
@@ -519,7 +547,13 @@ const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, 
 const updateEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const endpoint = oneOf(dice, tenant.endpoints)
   if (endpoint === undefined) return
-  const change = dice.pick([{ active: true }, { active: false }, { ordered: true }, { description: tenant.name }])
+  const change = dice.pick([
+    { active: true },
+    { active: false },
+    { ordered: true },
+    { description: tenant.name },
+    { headers: { "x-mark": clients.name(tenant, "header") } },
+  ])
   yield* clients.own(
     dice,
     "updateEndpoint",
@@ -549,7 +583,7 @@ const publish: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
     data: { mark: clients.name(tenant, "event") },
     ...(dice.chance(0.4) ? { idempotency_key: clients.name(tenant, "event") } : {}),
   })
-  if (dice.chance(0.2)) {
+  if (dice.chance(clients.habits.batches)) {
     const events = Array.from({ length: dice.int(2, 12) }, one)
     const marks = events.map(({ data }) => data.mark)
     return yield* clients.own(dice, "publishBatch", tenant, "events/publish-batch", { events }, { marks }, true)
@@ -704,6 +738,96 @@ const lateWorker: Operation = Effect.fnUntraced(function* (clients, tenant, dice
   yield* Effect.all([report(late), Effect.delay(report(current), dice.int(0, 3_000))], { concurrency: 2 })
 })
 
+/** Several reports about one job at the same time: by its worker, by an old version of it, and by an administrator. */
+const duel: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "duel")}-work`
+  const made = yield* clients.own(
+    dice,
+    "createJob",
+    tenant,
+    "jobs/create",
+    {
+      workflow,
+      input: { mark: clients.name(tenant, "job") },
+      max_attempts: dice.pick([1, 3, 3]),
+      retry_delay_seconds: dice.int(1, 2),
+    },
+    { workflow },
+    true,
+  )
+  if (made.status !== 200) return
+  const jobId = made.body.job_id
+  const leaseSeconds = dice.pick([1, 10])
+  const claim = clients.send(
+    dice,
+    "claim",
+    tenant,
+    {
+      method: "POST",
+      path: "/v1/jobs/claim",
+      headers: { "x-api-key": tenant.key },
+      body: { workflow, limit: 1, lease_seconds: leaseSeconds },
+    },
+    { leaseSeconds },
+    { tries: 3 },
+  )
+  const { body } = yield* claim
+  const number = body?.jobs?.[0]?.attempt
+  if (number === undefined) return
+  const report = () => {
+    // A worker may report without its attempt: then any attempt's report counts.
+    const attempt = dice.chance(0.3) ? undefined : number
+    const result = { mark: clients.name(tenant, "result") }
+    const error = clients.name(tenant, "error")
+    const retry = dice.chance(0.6)
+    switch (dice.weighted({ complete: 4, fail: 4, heartbeat: 1, cancel: 0.5 })) {
+      case "complete":
+        return clients.own(
+          dice,
+          "complete",
+          tenant,
+          "jobs/complete",
+          { job_id: jobId, attempt, result },
+          {
+            ...{ jobId, attempt, result },
+          },
+        )
+      case "fail":
+        return clients.own(
+          dice,
+          "fail",
+          tenant,
+          "jobs/fail",
+          { job_id: jobId, attempt, error, retry },
+          {
+            ...{ jobId, attempt, retry, error },
+          },
+        )
+      case "heartbeat":
+        return clients.own(
+          dice,
+          "heartbeat",
+          tenant,
+          "jobs/heartbeat",
+          { job_id: jobId, attempt: number, lease_seconds: 5 },
+          {
+            ...{ jobId, attempt: number },
+          },
+        )
+      default:
+        return clients.own(dice, "cancelJob", tenant, "jobs/cancel", { job_id: jobId }, { jobId })
+    }
+  }
+  if (leaseSeconds === 1) yield* Effect.sleep(dice.int(0, 1_500))
+  const spread = dice.pick([3, 60, 500])
+  const all = [...Array.from({ length: dice.int(2, 4) }, report), ...(dice.chance(0.6) ? [claim] : [])]
+  yield* Effect.all(
+    all.map((one) => Effect.delay(one, dice.next() * spread)),
+    { concurrency: "unbounded" },
+  )
+  if (dice.chance(0.5)) yield* report()
+})
+
 const cancelJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const jobId = oneOf(dice, tenant.jobs)
   if (jobId !== undefined) yield* clients.own(dice, "cancelJob", tenant, "jobs/cancel", { job_id: jobId }, { jobId })
@@ -769,10 +893,23 @@ const createOrgs: Operation = Effect.fnUntraced(function* (clients, _tenant, dic
   yield* createKey(clients, tenant, dice)
   yield* createEndpoint(clients, tenant, dice)
   yield* createSchedule(clients, tenant, dice)
-  yield* Effect.all([publish(clients, tenant, dice), createJob(clients, tenant, dice), work(clients, tenant, dice)], {
-    concurrency: 3,
-  })
+  yield* Effect.all(
+    [publish, publish, createJob, work].map((one) => one(clients, tenant, dice)),
+    { concurrency: 4 },
+  )
 })
+
+/** What a tenant may write while its org is being deleted. */
+const writes: ReadonlyArray<Operation> = [
+  (...args) => publish(...args),
+  (...args) => createJob(...args),
+  (...args) => createEndpoint(...args),
+  (...args) => createSchedule(...args),
+  (...args) => createProject(...args),
+  (...args) => createKey(...args),
+  (...args) => register(...args),
+  (...args) => useSession(...args),
+]
 
 const deleteOrg: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
   const tenant = clients.tenants.find((one) => one.isShortLived && !one.isDeleted && one.key !== "")
@@ -781,7 +918,13 @@ const deleteOrg: Operation = Effect.fnUntraced(function* (clients, _tenant, dice
   const orgId = tenant.orgId
   const end = clients.admin(dice, "deleteOrg", tenant, "DELETE", `/api/v0/orgs/${orgId}`, undefined, { orgId })
   const known = oneOf(dice, tenant.keys)
-  yield* known === undefined ? end : whileUsed(clients, tenant, dice, known, end)
+  // What began before the deletion may be written after it.
+  const late = Array.from({ length: dice.int(0, 8) }, () =>
+    Effect.delay(dice.pick(writes)(clients, tenant, dice), dice.int(0, 40)),
+  )
+  yield* Effect.all([known === undefined ? end : whileUsed(clients, tenant, dice, known, end), ...late], {
+    concurrency: "unbounded",
+  })
 })
 
 const createProject: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -800,8 +943,10 @@ const createProject: Operation = Effect.fnUntraced(function* (clients, tenant, d
 })
 
 const deleteProject: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  if (tenant.projects.length === 0) yield* createProject(clients, tenant, dice)
   const projectId = oneOf(dice, tenant.projects)
   if (projectId === undefined) return
+  if (dice.chance(0.7)) yield* createKey(clients, tenant, dice, projectId)
   tenant.projects.splice(tenant.projects.indexOf(projectId), 1)
   const path = `/api/v0/projects/${projectId}`
   const end = clients.admin(dice, "deleteProject", tenant, "DELETE", path, undefined, { projectId })
@@ -895,6 +1040,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   createJob,
   work,
   lateWorker,
+  duel,
   cancelJob,
   createSchedule,
   deleteSchedule,

@@ -140,6 +140,7 @@ export class Actor {
   /** Effect's services of this actor: time, order and randomness. */
   readonly services: Context.Context<never>
   #tasks: Array<() => void> = []
+  #first: (() => void) | undefined
 
   constructor(world: World, name: string, clock: ClockError) {
     this.world = world
@@ -160,12 +161,20 @@ export class Actor {
   enqueue(task: () => void) {
     if (this.state !== "dead") this.#tasks.push(task)
   }
+  /** Adds a task before all others: what came last may be read first after a pause, if it came by another socket. */
+  enqueueFirst(task: () => void) {
+    if (this.state === "dead") return
+    this.#tasks.unshift(task)
+    this.#first = task
+  }
 
-  step() {
+  /** Runs the next task. Returns whether what it begins goes on before other tasks. */
+  step(): boolean {
     const at =
       this.#tasks.length > 1 && this.dice.chance(this.overtaking) ? this.dice.int(0, this.#tasks.length - 1) : 0
     const task = at === 0 ? this.#tasks.shift()! : this.#tasks.splice(at, 1)[0]!
     this.world.runAs(this, task)
+    return task === this.#first
   }
 
   /** Ends the actor at once: no task of it runs again, no finalizer. */
@@ -324,7 +333,7 @@ export class World {
     for (;;) {
       const ready = this.actors.filter(({ isReady }) => isReady)
       if (ready.length === 0) return
-      ;(ready.length === 1 ? ready[0]! : this.dice.pick(ready)).step()
+      if ((ready.length === 1 ? ready[0]! : this.dice.pick(ready)).step()) return
     }
   }
 

@@ -58,8 +58,8 @@ type Sql = SqlClient.SqlClient
 const stateOf = ({ reason }: SqlError.SqlError) => (reason.cause as { readonly code?: string } | undefined)?.code ?? ""
 /** SQLSTATEs of lock_timeout and statement_timeout. */
 const slowStates = new Set(["55P03", "57014"])
-/** SQLSTATEs of a table that another replica has just removed or created. */
-const otherStates = new Set(["42P01", "42P07"])
+/** SQLSTATEs of a table that another replica has just removed or created, or of a range that overlaps its range. */
+const otherStates = new Set(["42P01", "42P07", "42P17"])
 const isSlow = (error: SqlError.SqlError | Unavailable) => SqlError.isSqlError(error) && slowStates.has(stateOf(error))
 const isOther = (error: SqlError.SqlError | Unavailable) =>
   SqlError.isSqlError(error) && otherStates.has(stateOf(error))

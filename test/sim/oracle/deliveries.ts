@@ -15,6 +15,8 @@ import {
 const maxAttempts = 9
 /** How long an attempt that began before a deletion may take to arrive. */
 const inFlightMillis = 20_000
+/** How long a replica may begin an attempt after a deletion of the org: until it hears of it, as of that of a key. */
+const newsMillis = 3_200
 /** How long before a receipt its delivery was claimed at most, and after it recorded, while nothing is wrong. */
 const recordMillis = 20_000
 
@@ -232,7 +234,7 @@ const afterEnd = (history: History, endpoint: Endpoint): ReadonlyArray<Violation
   )
   if (ended === undefined) return []
   return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
-    const isLate = one.at > ended.end + inFlightMillis
+    const isLate = one.at > ended.end + (ended.kind === "deleteOrg" ? newsMillis : inFlightMillis)
     if (!isLate || isTouched(history, lamingKinds, one.from, ended.start, one.at)) return []
     return [
       {
@@ -241,6 +243,22 @@ const afterEnd = (history: History, endpoint: Endpoint): ReadonlyArray<Violation
         what: `${endpoint.url} got something ${seconds(one.at - ended.end)} after ${ended.kind}`,
       },
     ]
+  })
+}
+
+/** What is sent has the headers that were set last. */
+const headers = (history: History, { changes, received, url }: Endpoint): ReadonlyArray<Violation> => {
+  const sets = changes.filter((one) => "headers" in one.args && one.status !== 404)
+  if (sets.length === 0) return []
+  const valueOf = ({ args }: Done) => (args["headers"] as Readonly<Record<string, string>>)["x-mark"]
+  return received.flatMap((one): ReadonlyArray<Violation> => {
+    const settled = sets.filter((set) => succeeded(set) && set.end < one.at - inFlightMillis)
+    const since = Math.max(-Infinity, ...settled.map(({ start }) => start))
+    const allowed = sets.filter(({ end, start }) => start < one.at && end >= since).map(valueOf)
+    const isFresh = settled.length === 0 || allowed.includes(one.headers["x-mark"])
+    if (isFresh || isTouched(history, lamingKinds, one.from, one.at - 60_000, one.at)) return []
+    const what = `${url} got the header ${String(one.headers["x-mark"])} ${seconds(one.at - since)} after ${allowed.join(" or ")}`
+    return [{ oracle: "headers", at: one.at, what }]
   })
 }
 
@@ -277,6 +295,7 @@ export const deliveries = (history: History): ReadonlyArray<Violation> => {
       ...order(published, endpoint),
       ...afterEnd(history, endpoint),
       ...throttle(history, endpoint),
+      ...headers(history, endpoint),
     ]),
   ]
 }

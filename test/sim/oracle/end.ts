@@ -33,3 +33,7 @@ export const erased = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
 /** Each row fits the others: what a table says twice, it says alike. */
 export const tables = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
   rows["misfits"]!.map(({ id, what }) => ({ oracle: "tables", at: endAt, what: `${String(what)}: ${String(id)}` }))
+
+/** No replica meets a fault that it has not expected: it logs one as an error, and what is to be expected as a warning. */
+export const quiet = ({ errors }: History): ReadonlyArray<Violation> =>
+  errors.map(({ at, what, who }) => ({ oracle: "quiet", at, what: `${who} ${what}` }))

@@ -11,54 +11,60 @@ const ends = (id: string, row: Row | undefined, reports: ReadonlyArray<Done>): R
   const completed = of("complete")
   const failed = of("fail").filter(({ args }) => args["retry"] !== true)
   const canceled = of("cancelJob")
-  const attempts = new Set([...completed, ...failed].map(({ args }) => args["attempt"]))
+  // A report without an attempt is one of any.
+  const attempts = new Set(
+    [...completed, ...failed].map(({ args }) => args["attempt"]).filter((attempt) => attempt !== undefined),
+  )
   const wrong: Array<string> = []
   if (attempts.size > 1) wrong.push(`job ${id} was ended by the attempts ${[...attempts].join(" and ")}`)
   if (canceled.length > 0 && attempts.size > 0) wrong.push(`job ${id} was canceled and ended`)
   if (row === undefined) return wrong
-  const { error, finished_attempt: attempt, result, status } = row
-  if (canceled.length > 0 && status !== "canceled") wrong.push(`job ${id} was canceled and is ${String(status)}`)
-  const [done] = completed
-  if (done !== undefined) {
-    const wanted = (done.args["result"] as { readonly mark: string }).mark
-    if (status !== "completed" || mark(result) !== wanted) {
-      wrong.push(`job ${id} was completed with ${wanted} and is ${String(status)} with ${String(mark(result))}`)
-    } else if (Number(attempt) !== done.args["attempt"]) wrong.push(`job ${id} was ended by attempt ${String(attempt)}`)
-  }
-  const [lost] = failed
-  if (lost !== undefined && (status !== "failed" || error !== lost.args["error"])) {
-    wrong.push(`job ${id} failed with ${String(lost.args["error"])} and is ${String(status)} with ${String(error)}`)
-  }
+  const { finished_attempt: attempt, status } = row
+  const says = (kind: string) => wrong.push(`job ${id} was ${kind} and is ${String(status)}`)
+  if (canceled.length > 0 && status !== "canceled") says("canceled")
+  if (completed.length > 0 && status !== "completed") says("completed")
+  if (failed.length > 0 && status !== "failed") says("failed")
+  if (completed.length > 0 && attempts.size === 1 && !attempts.has(Number(attempt)))
+    wrong.push(`job ${id} was ended by attempt ${String(attempt)}`)
   return wrong
 }
 
-/** The state of a job, its last attempt, and the attempts that gave it back: bit n for attempt n. */
-type State = `${"queued" | "running" | "completed" | "failed" | "canceled"} ${number} ${number}`
+/**
+ * The state of a job, its last attempt, the attempts that gave it back (bit n for attempt n), and what ended it: its
+ * result or error.
+ */
+type State = `${"queued" | "running" | "completed" | "failed" | "canceled"} ${number} ${number} ${string}`
 
 const parts = (state: State) => {
-  const [status, attempt, released] = state.split(" ") as [string, string, string]
-  return { status, attempt: Number(attempt), released: Number(released) }
+  const [status, attempt, released, by] = state.split(" ") as [string, string, string, string]
+  return { status, attempt: Number(attempt), released: Number(released), by }
 }
 
 /** The states after a report is answered with success. Leases run out unseen, and claims whose answers were lost. */
 const taken = ({ args, kind }: Done) => {
-  const n = Number(args["attempt"])
+  const asked = args["attempt"] as number | undefined
   return (state: State): ReadonlyArray<State> => {
     const { attempt, released, status } = parts(state)
     const isOpen = status === "queued" || status === "running"
-    const isOwn = status === "running" && attempt === n
+    // Without an attempt, a report is one of the last attempt, also of a job that waits.
+    const n = asked ?? attempt
+    const isOwn = attempt === n && (status === "running" || (asked === undefined && status === "queued"))
+    const failed: State = `failed ${n} ${released} ${String(args["error"])}`
     switch (kind) {
       case "heartbeat":
         return isOwn ? [state] : []
-      case "complete":
-        return isOwn ? [`completed ${n} ${released}`] : status === "completed" && attempt === n ? [state] : []
+      case "complete": {
+        const { mark } = args["result"] as { readonly mark: string }
+        return isOwn ? [`completed ${n} ${released} ${mark}`] : status === "completed" && attempt === n ? [state] : []
+      }
       case "fail":
         if (status === "failed" && attempt === n) return [state]
-        if (args["retry"] !== true) return isOwn ? [`failed ${n} ${released}`] : []
-        if (isOwn) return [`queued ${n} ${released | (1 << n)}`, `failed ${n} ${released}`]
+        if (args["retry"] !== true) return isOwn ? [failed] : []
+        if (asked === undefined && status === "queued") return n > 0 ? [state] : [failed]
+        if (isOwn) return [`queued ${n} ${released | (1 << n)} -`, failed]
         return (released & (1 << n)) > 0 ? [state] : []
       case "cancelJob":
-        return isOpen ? [`canceled ${attempt} ${released}`] : status === "canceled" ? [state] : []
+        return isOpen ? [`canceled ${attempt} ${released} -`] : status === "canceled" ? [state] : []
       default:
         return []
     }
@@ -69,8 +75,8 @@ const taken = ({ args, kind }: Done) => {
 const refused = (one: Done) => (state: State) => {
   const { attempt, released, status } = parts(state)
   // A lease may have run out unseen.
-  const expired: ReadonlyArray<State> = [`queued ${attempt} ${released}`, `failed ${attempt} ${released}`]
-  if (status === "running") return attempt === one.args["attempt"] ? expired : [state]
+  const expired: ReadonlyArray<State> = [`queued ${attempt} ${released} -`, `failed ${attempt} ${released} -`]
+  if (status === "running") return attempt === (one.args["attempt"] ?? attempt) ? expired : [state]
   return taken(one)(state).length > 0 && one.kind !== "cancelJob" && status !== "failed" ? [] : [state]
 }
 
@@ -79,7 +85,19 @@ const claimed =
   (state: State): ReadonlyArray<State> => {
     const { attempt, released, status } = parts(state)
     const isOpen = status === "queued" || status === "running"
-    return isOpen && attempt < n ? [`running ${n} ${released}`] : []
+    return isOpen && attempt < n ? [`running ${n} ${released} -`] : []
+  }
+
+/** Whether a job may end in a state with this row. A lease may have run out unseen. */
+const fits =
+  ({ error, result, status: last }: Row) =>
+  (state: State): ReadonlyArray<State> => {
+    const { by, status } = parts(state)
+    const isOpen = status === "queued" || status === "running"
+    if (isOpen && (last === "queued" || last === "running" || last === "failed")) return [state]
+    if (status !== last) return []
+    const said = last === "completed" ? mark(result) : last === "failed" ? String(error) : by
+    return said === by || by === "-" ? [state] : []
   }
 
 /** An attempt of a job that a worker has got. */
@@ -111,19 +129,8 @@ const order = (
       else if (status === 409) steps.push({ from: start, to: end, after: refused(one) })
     }
   }
-  if (row !== undefined) {
-    const last = String(row["status"])
-    const isOpen = last === "queued" || last === "running" || last === "failed"
-    steps.push({
-      from: endAt,
-      to: endAt,
-      after: (state) => {
-        const { status } = parts(state)
-        return status === last || (isOpen && (status === "queued" || status === "running")) ? [state] : []
-      },
-    })
-  }
-  return isLinearizable(steps, ["queued 0 0"]) ? [] : [`no order explains what was answered about job ${id}`]
+  if (row !== undefined) steps.push({ from: endAt, to: endAt, after: fits(row) })
+  return isLinearizable(steps, ["queued 0 0 -"]) ? [] : [`no order explains what was answered about job ${id}`]
 }
 
 /** How much the clocks of replicas differ at most that have not stepped, with what an answer takes. */
@@ -140,10 +147,14 @@ const early = (
   return reports.flatMap((one) => {
     const { attempt } = one.args
     const claim = claims.find((other) => other.attempt === attempt)
-    const others = reports.filter((other) => other !== one && other.args["attempt"] === attempt)
+    const others = reports.filter((other) => other !== one && (other.args["attempt"] ?? attempt) === attempt)
     const isFirst = one.tries.length === 1 && others.every(({ kind }) => kind === "heartbeat")
     if (one.status !== 409 || claim === undefined || !isFirst) return []
-    if (one.end > claim.each.start + claim.leaseMillis - maxSkewMillis) return []
+    // A heartbeat that was answered before extends the lease.
+    const leases = others
+      .filter((other) => succeeded(other) && other.end < one.start)
+      .map(({ args, start }) => start + Number(args["leaseSeconds"] ?? 0) * 1000)
+    if (one.end > Math.max(claim.each.start + claim.leaseMillis, ...leases) - maxSkewMillis) return []
     return [`the worker with attempt ${String(attempt)} of job ${id} was refused within its lease`]
   })
 }

@@ -1,7 +1,7 @@
 import type { History, Violation } from "../history.ts"
 import { deliveries } from "./deliveries.ts"
 import { deployments, portals } from "./deployments.ts"
-import { erased, settled, tables as misfits, valid } from "./end.ts"
+import { erased, quiet, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
 import { once } from "./once.ts"
@@ -77,9 +77,10 @@ export const queries: Readonly<Record<string, string>> = {
   deployments: "SELECT id, project_id, run_id FROM deployments",
   events: "SELECT id, org_id, job_id, type, body FROM events",
   deliveries: "SELECT id, org_id, event_id, endpoint_id, state, attempts FROM deliveries",
-  jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, NULL AS finished_attempt, NULL AS result, error, input,
+  jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, NULL AS finished_attempt, NULL AS end_id,
+      NULL AS result, error, input,
       extract(epoch FROM created_at) * 1000 AS created FROM jobs
-    UNION ALL SELECT id, org_id, workflow, status, attempt, max_attempts, finished_attempt, result, error, input,
+    UNION ALL SELECT id, org_id, workflow, status, attempt, max_attempts, finished_attempt, end_id, result, error, input,
       extract(epoch FROM created_at) * 1000 FROM finished_jobs`,
   names: `SELECT 'key' AS kind, id, name FROM api_keys UNION ALL SELECT 'project', id, name FROM projects
     UNION ALL SELECT 'org', id, name FROM orgs UNION ALL SELECT 'endpoint', id, url FROM webhook_endpoints
@@ -110,6 +111,7 @@ const oracles: ReadonlyArray<Oracle> = [
   erased,
   settled,
   misfits,
+  quiet,
 ]
 
 /** All violations of a history, the first first. */

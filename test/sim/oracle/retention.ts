@@ -2,6 +2,8 @@ import { timeOfId } from "#src/infrastructure/database/fragments.ts"
 import type { History, Violation } from "../history.ts"
 import { epochMillis } from "../world.ts"
 
+type Row = History["rows"][string][number]
+
 const hour = 3_600_000
 /** How long events are kept, and how much longer at most: the length of their range, and of a pass that gave way. */
 const keptMillis = 24 * hour
@@ -12,19 +14,27 @@ const clockMillis = 200_000
 /** Nothing is removed in its time, and what is past it goes: events with their deliveries, and finished jobs. */
 export const retention = ({ done, endAt, removed, rows }: History): ReadonlyArray<Violation> => {
   const deleted = new Set(done.filter(({ kind }) => kind === "deleteOrg").map(({ args }) => args["orgId"]))
-  const madeAt = (id: unknown) => timeOfId(String(id)) - epochMillis
+  const timeOf = (id: unknown) => timeOfId(String(id)) - epochMillis
+  /** When the time of a row began: an event's when it was made, a job's when it ended. */
+  const beganAt = ({ end_id, id }: Row) => timeOf(end_id ?? id)
   const early = removed.flatMap(({ at, row, table }): ReadonlyArray<Violation> => {
     const { id, status } = row
     if (deleted.has(row["org_id"])) return []
     const isOpen = status === "queued" || status === "running"
-    if (!isOpen && at - madeAt(id) >= keptMillis - clockMillis) return []
+    if (!isOpen && at - beganAt(row) >= keptMillis - clockMillis) return []
     const what = `${String(id)} of ${table} was removed ${isOpen ? "open" : "in its time"}`
     return [{ oracle: "retention", at, what }]
   })
   const gone = new Set(removed.map(({ row }) => row["id"]))
-  const late = rows["events"]!.filter(({ id }) => !gone.has(id) && endAt - madeAt(id) > keptMillis + longerMillis)
+  const isLate = (row: Row) => !gone.has(row["id"]) && endAt - beganAt(row) > keptMillis + longerMillis
+  const kept = (table: string, all: ReadonlyArray<Row>) =>
+    all.filter(isLate).map(({ id }) => ({ oracle: "retention", at: endAt, what: `${String(id)} of ${table} is kept` }))
   return [
     ...early,
-    ...late.map(({ id }) => ({ oracle: "retention", at: endAt, what: `the event ${String(id)} is kept` })),
+    ...kept("events", rows["events"]!),
+    ...kept(
+      "jobs",
+      rows["jobs"]!.filter((row) => row["end_id"] != null),
+    ),
   ]
 }

@@ -2,9 +2,29 @@ import { type Done, hasStepped, type History, succeeded, type Violation } from "
 
 import { epochMillis } from "../world.ts"
 
+type Row = History["rows"][string][number]
+
 const minute = 60_000
 /** How far the clocks of replicas and of the database may be from the true time, with the time of a search. */
 const slackMillis = minute + 100_000
+
+/** How long after its time a job is made, and how far the clocks are off while none has stepped. */
+const promptMillis = 20_000
+const skewMillis = 3_000
+
+/** Finds a time of a schedule, long after the last fault, that has no job. */
+const missedTime = (every: number, made: Done, until: number, history: History) => (own: ReadonlyArray<Row>) => {
+  if (hasStepped(history, Infinity)) return undefined
+  const created = own.map((row) => Number(row["created"]))
+  const first = Math.ceil((epochMillis + made.end + skewMillis) / every) * every
+  for (let at = first; at + promptMillis < epochMillis + until; at += every) {
+    const isCalm = !history.faults.some(
+      ({ end, start }) => start < at + promptMillis - epochMillis && end + minute > at - epochMillis,
+    )
+    if (isCalm && !created.some((one) => one > at - skewMillis && one < at + promptMillis)) return at
+  }
+  return undefined
+}
 
 /** No schedule creates two jobs for one time, and none is forgotten. */
 const runs = (made: Done, history: History): ReadonlyArray<string> => {
@@ -21,20 +41,20 @@ const runs = (made: Done, history: History): ReadonlyArray<string> => {
   const unfinished = own.filter((row) => row["status"] === "queued" || row["status"] === "running")
   if (overlap === "skip" && unfinished.length > 1)
     wrong.push(`${workflow} skips, and has ${unfinished.length} open jobs`)
-  const isStopped = history.done.some(
+  const stops = history.done.filter(
     ({ args, kind, tenant }) =>
       (kind === "deleteSchedule" && args["scheduleId"] === made.body.schedule_id) ||
       (kind === "deleteOrg" && tenant === made.tenant),
   )
-  const times = own.map((row) => Number(row["created"])).toSorted((one, other) => one - other)
-  const isCalm = (from: number, to: number) =>
-    !history.faults.some(({ end, start }) => start - minute < to - epochMillis && end + minute > from - epochMillis)
-  const gap = times.findIndex((at, n) => at - times[n - 1]! > minutes * minute + 20_000 && isCalm(times[n - 1]!, at))
-  if (overlap !== "skip" && gap > 0 && !hasStepped(history, Infinity)) {
-    wrong.push(
-      `${workflow} has no job between ${new Date(times[gap - 1]!).toISOString()} and ${new Date(times[gap]!).toISOString()}`,
-    )
-  }
+  const isStopped = stops.length > 0
+  const missed = missedTime(
+    minutes * minute,
+    made,
+    Math.min(history.endAt, ...stops.map(({ start }) => start)),
+    history,
+  )
+  if (overlap !== "skip" && missed(own) !== undefined)
+    wrong.push(`${workflow} has no job of ${new Date(missed(own)!).toISOString()}`)
   if (isStopped || overlap === "skip" || history.endAt - made.end < maxLateMillis) return wrong
   const last = Math.max(...own.map((row) => Number(row["created"])))
   const now = Number(history.rows["clock"]![0]!["now"])
