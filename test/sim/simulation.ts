@@ -264,8 +264,8 @@ const nextDue = (database: SimulatedDatabase) => {
     SELECT min(due_at) AS at FROM pending_deliveries WHERE NOT backlogged
     -- What a worker has claimed it may be about to send, and nobody would stand still then.
     UNION ALL SELECT now() WHERE EXISTS (SELECT FROM pending_deliveries WHERE claim_id IS NOT NULL AND lease_until > now())
-    -- Workers hold some back, for the limit of an endpoint or its order.
-    UNION ALL SELECT now() + interval '20 seconds' WHERE EXISTS (SELECT FROM pending_deliveries)
+    -- What waits for its turn may be sent as soon as a worker looks; a retry keeps its place until its time.
+    UNION ALL SELECT min(coalesce(lease_until, now())) FROM pending_deliveries WHERE backlogged
     UNION ALL SELECT min(lease_expires_at) FROM jobs WHERE status = 'running'
     UNION ALL SELECT min(run_at) FROM jobs WHERE status = 'queued' AND delayed
     UNION ALL SELECT min(next_at) FROM job_schedules

@@ -49,19 +49,22 @@ const taken = ({ args, kind }: Done) => {
     // Without an attempt, a report is one of the last attempt, also of a job that waits.
     const n = asked ?? attempt
     const isOwn = attempt === n && (status === "running" || (asked === undefined && status === "queued"))
-    const failed: State = `failed ${n} ${released} ${String(args["error"])}`
+    // It ends a job that waits, too, as one of no attempt; a lease may have run out unseen.
+    const by = asked === undefined ? [n, 0] : [n]
+    const failed = by.map((one): State => `failed ${one} ${released} ${String(args["error"])}`)
     switch (kind) {
       case "heartbeat":
         return isOwn ? [state] : []
       case "complete": {
         const { mark } = args["result"] as { readonly mark: string }
-        return isOwn ? [`completed ${n} ${released} ${mark}`] : status === "completed" && attempt === n ? [state] : []
+        if (isOwn) return by.map((one): State => `completed ${one} ${released} ${mark}`)
+        return status === "completed" && attempt === n ? [state] : []
       }
       case "fail":
         if (status === "failed" && attempt === n) return [state]
-        if (args["retry"] !== true) return isOwn ? [failed] : []
-        if (asked === undefined && status === "queued") return n > 0 ? [state] : [failed]
-        if (isOwn) return [`queued ${n} ${released | (1 << n)} -`, failed]
+        if (args["retry"] !== true) return isOwn ? failed : []
+        if (asked === undefined && status === "queued") return n > 0 ? [state] : failed
+        if (isOwn) return [`queued ${n} ${released | (1 << n)} -`, ...failed]
         return (released & (1 << n)) > 0 ? [state] : []
       case "cancelJob":
         return isOpen ? [`canceled ${attempt} ${released} -`] : status === "canceled" ? [state] : []
@@ -72,13 +75,18 @@ const taken = ({ args, kind }: Done) => {
 }
 
 /** The states after a report is refused. */
-const refused = (one: Done) => (state: State) => {
-  const { attempt, released, status } = parts(state)
-  // A lease may have run out unseen.
-  const expired: ReadonlyArray<State> = [`queued ${attempt} ${released} -`, `failed ${attempt} ${released} -`]
-  if (status === "running") return attempt === (one.args["attempt"] ?? attempt) ? expired : [state]
-  return taken(one)(state).length > 0 && one.kind !== "cancelJob" && status !== "failed" ? [] : [state]
-}
+const refused =
+  (one: Done) =>
+  (state: State): ReadonlyArray<State> => {
+    const { attempt, released, status } = parts(state)
+    // A lease may have run out unseen.
+    const expired: ReadonlyArray<State> = [`queued ${attempt} ${released} -`, `failed ${attempt} ${released} -`]
+    if (status === "running") return attempt === (one.args["attempt"] ?? attempt) ? expired : [state]
+    // A claim whose answer was lost may have run out, too, and was the last.
+    if (status === "queued" && one.args["attempt"] === undefined && one.kind !== "cancelJob")
+      return [`failed ${attempt} ${released} -`]
+    return taken(one)(state).length > 0 && one.kind !== "cancelJob" && status !== "failed" ? [] : [state]
+  }
 
 const claimed =
   (n: number) =>
