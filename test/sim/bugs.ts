@@ -479,8 +479,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/keys/KeyCache.ts",
-        "    isConnected = connected\n    memory.clear()",
-        "    isConnected = connected\n    if (connected) memory.clear()",
+        "    memory.clear()\n    // What is empty is current.\n",
+        "    if (connected) memory.clear()\n    // What is empty is current.\n",
       ],
     ],
   },
