@@ -126,7 +126,7 @@ await scoped(async (scope) => {
         const took: Array<number> = []
         await run(keyedClients, events, async (n) => {
           const since = performance.now()
-          const headers = { "idempotency-key": `${round}-${n}` }
+          const headers = { "idempotency-key": `${round}-${orgs}-${n}` }
           await ask(subject, subject.keys[n % orgs]!, "events/publish", { type: "t.t", data: n }, headers)
           took.push(performance.now() - since)
         })
