@@ -288,7 +288,7 @@ const indexMemory: Parse<number> = (value) =>
 const line =
   (maxLength: number): Parse<string> =>
   (value) =>
-    new RegExp(`^\\P{Cc}{1,${maxLength}}$`, "u").test(value.trim())
+    value.trim().length <= maxLength && /^\P{Cc}+$/u.test(value.trim())
       ? Result.succeed(value.trim())
       : Result.fail(`must be one line of at most ${maxLength} characters`)
 

@@ -4,7 +4,7 @@ import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
 import { JobRepository, type NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { findWithUsage, refusal, updateOrg } from "../orgs/orgLimits.ts"
-import { failureOf, insertOrg } from "../support.ts"
+import { failureOf, insertOrg, newId } from "../support.ts"
 import { eventsOf } from "../webhooks/events.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import {
@@ -227,9 +227,10 @@ export const jobRetries = (it: It) => {
       const { orgId } = yield* insertOrg()
       const now = epoch()
       const fail = Effect.fnUntraced(function* (workflow: string, error: string, seconds: number) {
-        const jobId = `${idAt(DateTime.toEpochMillis(plus(now, seconds)))}${workflow.padEnd(16, "0").toUpperCase()}`
+        const id = Effect.map(newId, (random) => idAt(DateTime.toEpochMillis(plus(now, seconds))) + random.slice(10))
+        const jobId = yield* id
         yield* insertJob(orgId, { workflow, jobId })
-        yield* finish(orgId, jobId, failed(error), plus(now, seconds + 5), { endId: `${jobId.slice(0, 25)}Z` })
+        yield* finish(orgId, jobId, failed(error), plus(now, seconds + 5), { endId: yield* id })
         return jobId
       })
       const refused = "connect ECONNREFUSED 10.0.0.1"

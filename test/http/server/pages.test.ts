@@ -44,7 +44,10 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("pages", (i
         `\\{"job_id":"${id}","workflow":"w","status":"${status}","input":${escaped(kept)},"deployment_id":null,"callback_url":null,"skip_callbacks":false,"priority":0,"max_attempts":3,"retry_delay_seconds":10,"run_at":null,"attempt":${attempt},"progress":null,"note":null,"lease_expires_at":null,${escaped(rest)},"created_at":${time},"updated_at":${time},"finished_at":${time}\\}`
       const first = job(failed, "failed", 1, `"result":null,"error":"\\"e","mapped_stack":${kept}`)
       const second = job(completed, "completed", 0, `"result":${kept},"error":null,"mapped_stack":null`)
-      expect((yield* send("jobs/get", `"job_id":"${failed}"`)).text).toMatch(new RegExp(`^${first}$`))
+      const history = `,"steps":\\[\\],"attempt_log":\\[\\{"attempt":1,"ended_at":${time},"note":null,"error":${escaped('"\\"e"')}\\}\\]`
+      expect((yield* send("jobs/get", `"job_id":"${failed}"`)).text).toMatch(
+        new RegExp(`^${first.slice(0, -2)}${history}\\}$`),
+      )
       expect((yield* send("jobs/list", "")).text).toMatch(
         new RegExp(`^\\{"jobs":\\[${second},${first}\\],"next_cursor":null\\}$`),
       )
