@@ -150,6 +150,7 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
           ...upstreamHeaders(authorized),
           "content-length": 0,
           "x-request-id": requestIdOf(request.headers["x-request-id"]),
+          "cache-control": "no-store",
           "x-content-type-options": "nosniff",
         })
         response.end()

@@ -43,6 +43,7 @@ for (const [name, environment] of [
             const body = method === "GET" || method === "HEAD" ? {} : { body: "x".repeat(5_000) }
             const answer = yield* send(method, path, { as: key, ...body })
             expect([method, answer.status, answer.text]).toEqual([method, 200, ""])
+            expect(answer.headers).toMatchObject({ "cache-control": "no-store", "x-request-id": expect.any(String) })
             expect(upstream(answer.headers)).toEqual({
               "x-gatehouse-org": orgId,
               "x-gatehouse-project": "",
