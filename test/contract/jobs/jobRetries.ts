@@ -225,7 +225,8 @@ export const jobRetries = (it: It) => {
   it.effect("failed jobs are selected by workflow, error and time, and grouped by workflow and message", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
-      const now = epoch()
+      // Not an epoch of its own: before 1970 all ids have the same time.
+      const now = DateTime.makeUnsafe(Date.UTC(2026, 10, 20, 17))
       const fail = Effect.fnUntraced(function* (workflow: string, error: string, seconds: number) {
         const id = Effect.map(newId, (random) => idAt(DateTime.toEpochMillis(plus(now, seconds))) + random.slice(10))
         const jobId = yield* id

@@ -31,7 +31,7 @@ const Outside = ({ children, to }: { readonly to: string | undefined; readonly c
   to === undefined ? (
     <>{children}</>
   ) : (
-    <a href={to} target="_blank" rel="noreferrer">
+    <a class="underlined" href={to} target="_blank" rel="noreferrer">
       {children}
     </a>
   )

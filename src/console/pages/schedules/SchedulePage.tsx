@@ -67,7 +67,7 @@ const LatestJobs = ({ workflow }: { readonly workflow: string }) => {
   const orgId = useOrg()
   const { data } = useData("jobs.list", { workflow, limit: 5 })
   return (
-    <Card title={`Latest jobs of ${workflow}`}>
+    <Card title="Latest jobs of the workflow">
       <ul class="times">
         {data?.jobs.map(({ created_at, error, job_id, status }) => (
           <li key={job_id} class="row between">
