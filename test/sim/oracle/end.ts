@@ -37,7 +37,7 @@ export const tables = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
 /** What lost notifications explain: the log names it as an error, because a pooler has the same signs. */
 const ofLostNotifications = "logs ERROR Notifications do not arrive"
 
-/** No replica meets a fault that it has not expected: it logs one as an error, and what is to be expected as a warning. */
+/** No replica meets a fault that it has not expected: it logs one as an error, and an expected one as a warning. */
 export const quiet = ({ errors }: History): ReadonlyArray<Violation> =>
   errors
     .filter(({ what }) => !what.startsWith(ofLostNotifications))
