@@ -261,7 +261,12 @@ const create = Command.make(
     withCallback(callback_url, (callback) =>
       call(
         (gatehouse) => gatehouse.jobs.create({ payload: { workflow, ...given(flags), ...callback } }),
-        ({ job_id }) => ({ out: job_id, note: `The job is queued. To finish it: gatehouse jobs finish ${job_id}` }),
+        ({ created, job_id }) => ({
+          out: job_id,
+          note: created
+            ? `The job is queued. To finish it: gatehouse jobs finish ${job_id}`
+            : "A job with this key already exists: nothing else is queued.",
+        }),
       ),
     ),
 ).pipe(

@@ -38,6 +38,7 @@ export const layer = Layer.effect(
         maxAttempts: row.max_attempts,
         retryDelaySeconds: row.retry_delay_seconds,
         idempotencyKey: null,
+        unique: null,
         runAt: null,
         now,
       }

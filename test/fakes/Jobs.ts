@@ -1,11 +1,12 @@
 import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { NewJob, ReportOutcome } from "#src/domain/jobs/JobRepository.ts"
+import type { NewJob, ReportOutcome, UniqueJob } from "#src/domain/jobs/JobRepository.ts"
 import {
   type JobFilter,
   jobNotFailed,
   jobNotFound,
   JobRepository,
+  keyIsTaken,
   stepsTooLarge,
   sweepNotFound,
 } from "#src/domain/jobs/JobRepository.ts"
@@ -36,6 +37,7 @@ export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
     max_attempts: job.maxAttempts,
     retry_delay_seconds: job.retryDelaySeconds,
     run_at: job.runAt,
+    unique_key: job.unique?.key ?? null,
     attempt: 0,
     progress: null,
     note: null,
@@ -82,7 +84,9 @@ export const layer = Layer.effect(
       change(stored, { ...ended, status: "canceled", finished_at: now }, { delayed: false })
     }
     const queueAgain = (stored: StoredJob, input: unknown, now: DateTime.Utc) => {
-      const { attempt, max_attempts } = stored.row
+      const { attempt, job_id, max_attempts } = stored.row
+      // It is the newest one of its unique key again.
+      jobs.delete(job_id)
       change(
         stored,
         {
@@ -112,6 +116,24 @@ export const layer = Layer.effect(
       kind === "retry"
         ? selected(orgId, { ...filter, status: "failed" })
         : selected(orgId, filter).filter(({ row }) => row.status === "queued" || row.status === "running")
+    const newestOf = (orgId: string, workflow: string, key: string) =>
+      [...jobs.values()].findLast(
+        (other) => other.orgId === orgId && other.row.workflow === workflow && other.row.unique_key === key,
+      )
+    /** The unfinished job that prevents the retry of another. */
+    const holderOf = ({ orgId, row }: StoredJob) => {
+      const newest = row.unique_key === null ? undefined : newestOf(orgId, row.workflow, row.unique_key)
+      return newest?.row.status === "queued" || newest?.row.status === "running" ? newest.row.job_id : undefined
+    }
+    /** The job that prevents a new one. */
+    const takenBy = ({ orgId, workflow }: NewJob, unique: UniqueJob) => {
+      const newest = newestOf(orgId, workflow, unique.key)
+      if (newest === undefined) return undefined
+      const isTaken =
+        unique.states.includes(newest.row.status) ||
+        (unique.since !== null && newest.row.job_id.slice(0, 10) >= idAt(DateTime.toEpochMillis(unique.since)))
+      return isTaken && !(unique.debounces && newest.row.attempt > 0) ? newest : undefined
+    }
     const hasExpired = ({ row }: StoredJob, now: DateTime.Utc) =>
       row.status === "running" &&
       row.lease_expires_at !== null &&
@@ -161,13 +183,23 @@ export const layer = Layer.effect(
                 other.idempotencyKey !== null &&
                 other.idempotencyKey === job.idempotencyKey,
             )
-            if (earlier !== undefined) return earlier.row.job_id
+            if (earlier !== undefined) return { jobId: earlier.row.job_id, created: false }
+            const taken = job.unique === null ? undefined : takenBy(job, job.unique)
+            if (taken !== undefined) {
+              if (job.unique!.debounces) {
+                const input = toStoredJson(job.input)
+                const more = rowBytes("job", [], [input]) - rowBytes("job", [], [taken.row.input])
+                if (more > graceBytes) yield* needRoom(world, "storedBytes", job.orgId, more)
+                change(taken, { input, run_at: job.runAt, updated_at: job.now }, { delayed: true })
+              }
+              return { jobId: taken.row.job_id, created: false }
+            }
             if (jobs.has(job.jobId)) throw new Error("The id is taken")
             yield* needRoom(world, "unfinishedJobs", job.orgId)
             const stored = storedJob(job)
             yield* needRoom(world, "storedBytes", job.orgId, jobBytes(stored))
             jobs.set(job.jobId, stored)
-            return job.jobId
+            return { jobId: job.jobId, created: true }
           })
           return yield* Effect.tapError(Effect.forEach(all, insertOne), () =>
             Effect.sync(() => {
@@ -274,6 +306,8 @@ export const layer = Layer.effect(
         const text = input === undefined ? stored.row.input : toStoredJson(input)
         const more = rowBytes("job", [], [text]) - rowBytes("job", [], [stored.row.input])
         if (more > graceBytes) yield* needRoom(world, "storedBytes", orgId, more)
+        const holder = holderOf(stored)
+        if (holder !== undefined) return yield* keyIsTaken(holder)
         queueAgain(stored, text, now)
         return undefined
       }),
@@ -281,9 +315,10 @@ export const layer = Layer.effect(
       // The fake has no sweeps: one has ended when it is answered.
       startSweep: (orgId, order, { at }) =>
         Effect.sync(() =>
-          swept(orgId, order).forEach((stored) =>
-            order.kind === "retry" ? queueAgain(stored, stored.row.input, at) : cancel(stored, at),
-          ),
+          swept(orgId, order).forEach((stored) => {
+            if (order.kind === "cancel") cancel(stored, at)
+            else if (holderOf(stored) === undefined) queueAgain(stored, stored.row.input, at)
+          }),
         ),
       sweeps: () => Effect.succeed([]),
       endSweep: () => Effect.fail(sweepNotFound()),

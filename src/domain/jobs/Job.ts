@@ -63,6 +63,34 @@ export const jobFields = {
   ...queueFields,
 }
 
+/** A key of a job. */
+const JobKey = NonEmptyText.check(atMost(200))
+
+/** The states of an unfinished job. */
+const UnfinishedState = Schema.Literals(["queued", "running"])
+
+const Unique = Schema.Struct({
+  key: JobKey.annotate({
+    description: "At most one unfinished job of the workflow has this key, at most 200 characters.",
+    examples: ["sync-customer-17"],
+  }),
+  within_seconds: Schema.optionalKey(whole(1, 86_400)).annotate({
+    description: "At most one job of the key is created in this time, finished or not, 1 to 86400 seconds.",
+    examples: [600],
+  }),
+  states: Schema.optionalKey(
+    Schema.Array(UnfinishedState).check(Schema.isMinLength(1, { expected: "at least 1 state" })),
+  ).annotate({
+    description:
+      "The states in which the newest job of the key prevents another: queued, running or both. Default: both, with " +
+      "debounce_seconds queued.",
+    examples: [["queued"]],
+  }),
+}).annotate({
+  identifier: "UniqueJob",
+  description: "The answer is the newest job of the key, with created: false, while that job prevents another.",
+})
+
 export const CreateJob = Schema.Struct({
   ...jobFields,
   run_at: Schema.optionalKey(Timestamp).annotate({
@@ -71,7 +99,14 @@ export const CreateJob = Schema.Struct({
   idempotency_key: Schema.optionalKey(NonEmptyText.check(atMost(255))).annotate({
     description:
       "Makes the request safe to repeat: a request with a key of an earlier job returns that job and ignores all other " +
-      "fields. The key is kept as long as the job.",
+      "fields. The key is kept as long as the job. Not together with unique.",
+  }),
+  unique: Schema.optionalKey(Unique),
+  debounce_seconds: Schema.optionalKey(whole(1, 86_400)).annotate({
+    description:
+      "The job runs after this time, 1 to 86400 seconds. A later creation with the same unique.key replaces its input, and the " +
+      "time starts again, until a worker claims it. Needs unique with only a key, and no run_at.",
+    examples: [30],
   }),
 }).annotate({ identifier: "CreateJob" })
 
@@ -85,7 +120,9 @@ const batchOf = <S extends Schema.Top>(job: S) =>
   )
 
 export const CreateJobs = Schema.Struct({
-  jobs: batchOf(CreateJob).annotate({ description: `1 to ${maxBatch} jobs. All of them are created, or none.` }),
+  jobs: batchOf(CreateJob).annotate({
+    description: `1 to ${maxBatch} jobs, without unique and debounce_seconds. All are created, or none.`,
+  }),
 }).annotate({ identifier: "CreateJobs" })
 
 const LeaseSeconds = whole(1, 3600).annotate({
@@ -257,6 +294,10 @@ export const Job = Schema.Struct({
   ...sharedFields,
   run_at: Schema.NullOr(Timestamp).annotate({
     description: "No claim takes the job before this time. null: it was queued without a delay.",
+    examples: [null],
+  }),
+  unique_key: Schema.NullOr(Schema.String).annotate({
+    description: "The key of unique. null: the job has none.",
     examples: [null],
   }),
   attempt: Schema.Int.annotate({ description: "How often the job was claimed.", examples: [1] }),

@@ -13,9 +13,29 @@ export interface NewJob extends JobTemplate {
   readonly jobId: string
   readonly orgId: string
   readonly idempotencyKey: string | null
+  /** Not together with `idempotencyKey`, and only of a job that is inserted alone. */
+  readonly unique: UniqueJob | null
   /** When claims may take the job. `null`: now. */
   readonly runAt: DateTime.Utc | null
   readonly now: DateTime.Utc
+}
+
+/** What prevents a new job: the newest one of the key in its workflow. */
+export interface UniqueJob {
+  readonly key: string
+  /** While it is in one of these states. */
+  readonly states: ReadonlyArray<JobStatus>
+  /** While its id is not before this time. `null`: only by its state. */
+  readonly since: DateTime.Utc | null
+  /** A queued job that was never claimed gets the input and the time of the new one. */
+  readonly debounces: boolean
+}
+
+/** The job of a creation. */
+export interface CreatedJob {
+  readonly jobId: string
+  /** Whether it is a new job. */
+  readonly created: boolean
 }
 
 export interface JobFilter {
@@ -70,11 +90,13 @@ export class JobRepository extends Context.Service<
   JobRepository,
   {
     /**
-     * Inserts jobs of one org, all or none of them, and returns the id of each. For a job with the `idempotencyKey` of
-     * an earlier job of the org, or of one before it in the list, the id is that of the earlier one. Fails when the org
-     * has no room for them within its limits of unfinished jobs and of stored bytes.
+     * Inserts jobs of one org, all or none of them. For a job with the `idempotencyKey` of an earlier job of the org,
+     * or of one before it in the list, returns the earlier one; for one with `unique`, which must be alone, the job
+     * that it names. Fails when the org has no room for them within its limits of unfinished jobs and of stored bytes.
      */
-    readonly insert: (jobs: ReadonlyArray<NewJob>) => Effect.Effect<ReadonlyArray<string>, LimitReached | Unavailable>
+    readonly insert: (
+      jobs: ReadonlyArray<NewJob>,
+    ) => Effect.Effect<ReadonlyArray<CreatedJob>, LimitReached | Unavailable>
     /**
      * Claims queued jobs of the org, the highest priority first, then the oldest, up to `limit` and to the bytes of a
      * page, until `leaseUntil`. Skips jobs whose time to run has not come.
@@ -171,6 +193,8 @@ export class JobRepository extends Context.Service<
 export const jobNotFound = () => new NotFound({ error: "There is no such job." })
 export const jobNotFailed = (status: JobStatus) =>
   new Conflict({ error: `The job is ${status}: only a failed job is retried.` })
+export const keyIsTaken = (holder: string) =>
+  new Conflict({ error: `The job ${holder} has the same unique key and is not finished: only one of them may be.` })
 export const sweepNotFound = () => new NotFound({ error: "There is no such sweep, or it has ended." })
 export const stepsTooLarge = () =>
   new InvalidRequest({ error: "result is too large: the steps of a job have at most 256 KiB of JSON together." })

@@ -33,7 +33,7 @@ import type {
   StepJob,
 } from "./Job.ts"
 import { completed, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
-import { type JobFilter, JobRepository, type NewJob, type ReportOutcome } from "./JobRepository.ts"
+import { type CreatedJob, type JobFilter, JobRepository, type NewJob, type ReportOutcome } from "./JobRepository.ts"
 import {
   type CancelJobs,
   type ChangedJobs,
@@ -54,6 +54,31 @@ const timeToRun = (runAt: DateTime.Utc | undefined, now: DateTime.Utc) => {
   return DateTime.isGreaterThan(runAt, DateTime.add(now, { days: maxDelayDays }))
     ? Effect.fail(new InvalidRequest({ error: "run_at must be at most a year ahead." }))
     : Effect.succeed(runAt)
+}
+
+/** What prevents a new job, and when it may run. Fails for fields that do not go together. */
+const uniqueAndTime = (input: typeof CreateJob.Type, now: DateTime.Utc) => {
+  const { debounce_seconds: debounce, idempotency_key, run_at, unique } = input
+  const refuse = (error: string) => Effect.fail(new InvalidRequest({ error }))
+  if (unique !== undefined && idempotency_key !== undefined) {
+    return refuse("unique and idempotency_key must not be sent together: send one of them.")
+  }
+  if (debounce !== undefined) {
+    if (unique === undefined) return refuse("debounce_seconds needs unique with a key.")
+    if (unique.within_seconds !== undefined || unique.states !== undefined) {
+      return refuse("With debounce_seconds, unique must have only a key.")
+    }
+    if (run_at !== undefined) return refuse("debounce_seconds and run_at must not be sent together: send one of them.")
+  }
+  const { within_seconds: within, states = debounce === undefined ? ["queued", "running"] : ["queued"] } = unique ?? {}
+  const since = within === undefined ? null : DateTime.subtract(now, { seconds: within })
+  return Effect.map(
+    debounce === undefined ? timeToRun(run_at, now) : Effect.succeed(DateTime.add(now, { seconds: debounce })),
+    (runAt) => ({
+      runAt,
+      unique: unique === undefined ? null : { key: unique.key, states, since, debounces: debounce !== undefined },
+    }),
+  )
 }
 
 /** The workflows of a claim; `undefined` for any. Fails when the request has both fields. */
@@ -148,7 +173,7 @@ export class Jobs extends Context.Service<
   {
     readonly create: (
       input: typeof CreateJob.Type,
-    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<CreatedJob, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
     /** Creates jobs, all or none of them. Returns the id of each. An error names the place of its job. */
     readonly createBatch: (
       input: typeof CreateJobs.Type,
@@ -271,19 +296,25 @@ export class Jobs extends Context.Service<
           Effect.gen(function* () {
             const jobId = yield* random.ulid
             const template = yield* templates.prepare(input, jobId)
-            const runAt = yield* timeToRun(input.run_at, now)
-            return { ...template, jobId, orgId, idempotencyKey: input.idempotency_key ?? null, runAt, now }
+            const keys = { idempotencyKey: input.idempotency_key ?? null, ...(yield* uniqueAndTime(input, now)) }
+            return { ...template, ...keys, jobId, orgId, now }
           }).pipe(Effect.mapError(({ error }) => new InvalidRequest({ error: fieldOf(error, n) }))),
         )
-        const ids = yield* repository.insert(jobs)
+        const made = yield* repository.insert(jobs)
         yield* wakeups.jobs(orgId)
-        return ids
+        return made
       })
       const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
         return (yield* insert([input], (error) => error))[0]!
       })
       const createBatch = Effect.fn("Jobs.createBatch")(function* ({ jobs }: typeof CreateJobs.Type) {
-        return yield* insert(jobs, (error, n) => `jobs.${n}.${error}`)
+        for (const [n, job] of jobs.entries()) {
+          const field = (["unique", "debounce_seconds"] as const).find((name) => job[name] !== undefined)
+          if (field === undefined) continue
+          return yield* new InvalidRequest({ error: `jobs.${n}.${field} is not for a batch: create this job alone.` })
+        }
+        const made = yield* insert(jobs, (error, n) => `jobs.${n}.${error}`)
+        return made.map(({ jobId }) => jobId)
       })
 
       const heartbeat = Effect.fn("Jobs.heartbeat")(function* (input: typeof HeartbeatJob.Type) {

@@ -54,7 +54,11 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
   .add(
     HttpApiEndpoint.post("create", "/v1/jobs/create", {
       payload: CreateJob,
-      success: Schema.Struct({ ...Done.fields, job_id: Id }).annotate({ identifier: "JobCreated" }),
+      success: Schema.Struct({
+        ...Done.fields,
+        job_id: Id,
+        created: Schema.Boolean.annotate({ description: "false: the job existed before.", examples: [true] }),
+      }).annotate({ identifier: "JobCreated" }),
       error: LimitReached,
     })
       .middleware(WebhookIdempotent)

@@ -6,8 +6,8 @@ import type { ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { Unavailable } from "../../domain/Errors.ts"
 import { stringify } from "../../domain/StoredJson.ts"
-import { type CompletedJob, type CreateJob, type FailJob, JobDetail, type JobStatus } from "../../domain/jobs/Job.ts"
-import type { ReportOutcome } from "../../domain/jobs/JobRepository.ts"
+import { type CompletedJob, type FailJob, JobDetail, type JobStatus } from "../../domain/jobs/Job.ts"
+import type { CreatedJob, ReportOutcome } from "../../domain/jobs/JobRepository.ts"
 import type { ChangedJobs } from "../../domain/jobs/JobSweeps.ts"
 import { JobScheduleDetail } from "../../domain/jobs/JobSchedule.ts"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
@@ -101,10 +101,11 @@ const holdResponse = (length: number, mustBeSent: boolean) =>
         }),
       )
 
-const created = ({ idempotency_key }: typeof CreateJob.Type) =>
-  idempotency_key === undefined
-    ? "The job is queued."
-    : "The job is queued, or already exists with this idempotency_key."
+const created = ({ created, jobId }: CreatedJob) => ({
+  ...done(created ? "The job is queued." : "A job with this key already exists: nothing else is queued."),
+  job_id: jobId,
+  created,
+})
 
 const completed = (status: JobStatus | null) =>
   status === null ? "The job was completed before; nothing changed." : "The job is completed."
@@ -137,7 +138,7 @@ const schedulePageResponse = jsonResponse(JobSchedulePage)
 const jobs = group(Api, "jobs", (handlers) =>
   Effect.map(Jobs, (jobs) =>
     handlers.handleAll({
-      create: ({ payload }) => Effect.map(jobs.create(payload), (job_id) => ({ ...done(created(payload)), job_id })),
+      create: ({ payload }) => Effect.map(jobs.create(payload), created),
       createBatch: ({ payload }) =>
         Effect.map(jobs.createBatch(payload), (job_ids) => ({
           ...done("The jobs are queued, or already exist with their idempotency_key."),

@@ -76,7 +76,14 @@ export const jobs = Layer.effect(
     const idsOf = (jobs: ReadonlyArray<{ readonly job_id: string }>) => jobs.map(({ job_id }) => job_id)
     return JobRepository.of({
       ...repository,
-      insert: (jobs) => Effect.tap(repository.insert(jobs), (ids) => changed(jobs[0]!.orgId, ids, "queued")),
+      insert: (jobs) =>
+        Effect.tap(repository.insert(jobs), (made) =>
+          changed(
+            jobs[0]!.orgId,
+            made.map(({ jobId }) => jobId),
+            "queued",
+          ),
+        ),
       claim: (orgId, claim) =>
         Effect.tap(repository.claim(orgId, claim), (claimed) => changed(orgId, idsOf(claimed), "running")),
       // Lines are shown as they come.

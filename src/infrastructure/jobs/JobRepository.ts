@@ -177,7 +177,7 @@ const columnsIn = (table: "jobs" | "finished_jobs") => {
       : ["NULL::timestamptz", "result", "finished_at AS updated_at, finished_at"]
   return `
     id AS job_id, workflow, status, input, deployment_id, callback_url, skip_callbacks, priority, max_attempts,
-    retry_delay_seconds, run_at, attempt, progress, note, ${lease} AS lease_expires_at, ${result} AS result, error, mapped_stack,
+    retry_delay_seconds, run_at, unique_key, attempt, progress, note, ${lease} AS lease_expires_at, ${result} AS result, error, mapped_stack,
     created_at, ${updated} AS finished_at`
 }
 

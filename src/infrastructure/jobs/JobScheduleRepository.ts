@@ -289,7 +289,7 @@ const runSchedule = Effect.fnUntraced(function* (
   yield* jobLimit.take(Limited.orgOwner(sql, orgId))
 
   const row = sql`
-    SELECT ${jobId}, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
+    SELECT ${jobId}, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM job_schedules s JOIN orgs org ON org.id = s.org_id
     WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND ${bytes.fits(orgId)}`
   const [made] = yield* bytes.storing(

@@ -1,10 +1,12 @@
 import { DateTime, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import type { NewJob } from "../../domain/jobs/JobRepository.ts"
+import { Unavailable } from "../../domain/Errors.ts"
+import type { JobStatus } from "../../domain/jobs/Job.ts"
+import type { CreatedJob, NewJob, UniqueJob } from "../../domain/jobs/JobRepository.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
-import { texts, toJsonText } from "../database/fragments.ts"
+import { date, dateOrNull, idAt, isOfOrg, texts, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
@@ -31,6 +33,7 @@ const toRow = ({ input, job, rowsAtMost, unwrittenBytes }: Insert) => ({
   id: job.jobId,
   orgId: job.orgId,
   key: job.idempotencyKey,
+  unique: job.unique?.key ?? null,
   runAt: job.runAt && DateTime.formatIso(job.runAt),
   now: DateTime.formatIso(job.now),
   rowsAtMost,
@@ -46,32 +49,33 @@ const toRow = ({ input, job, rowsAtMost, unwrittenBytes }: Insert) => ({
   retry_delay_seconds: job.retryDelaySeconds,
 })
 const columns = `
-  id text, "orgId" text, key text, "runAt" timestamptz, now timestamptz, "rowsAtMost" bigint, unwritten bigint, workflow text,
-  input text, deployment_id text, callback_url text, callback_secret text, skip_callbacks boolean, priority smallint,
-  max_attempts smallint, retry_delay_seconds int`
+  id text, "orgId" text, key text, "unique" text, "runAt" timestamptz, now timestamptz, "rowsAtMost" bigint,
+  unwritten bigint, workflow text, input text, deployment_id text, callback_url text, callback_secret text,
+  skip_callbacks boolean, priority smallint, max_attempts smallint, retry_delay_seconds int`
 
 /**
- * Inserts jobs in one statement; returns the ids of those that it has inserted: not those whose idempotency key is
- * taken, nor those of an org that has reached a limit.
+ * Inserts jobs in one statement; returns the ids of those that it has inserted: not those whose key is taken, nor those
+ * of an org that has reached a limit.
  *
- * @param more how many jobs of the same org there are beside the first; 0 for jobs of several requests
+ * @param options.more how many jobs of the same org there are beside the first; 0 for jobs of several requests
+ * @param options.replaces the version of a unique key whose job prevents none of them
  */
 const insertRows = (
   sql: SqlClient.SqlClient,
   limit: Limited.Limited,
   bytes: StoredBytes.StoredBytes,
   all: ReadonlyArray<Insert>,
-  more = 0,
+  { more = 0, replaces }: { readonly more?: number; readonly replaces?: string } = {},
 ) => {
   const rows = sql`
-    SELECT asked.id, org.id, asked.key, asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
+    SELECT asked.id, org.id, asked.key, asked."unique", asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
     FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)})
     -- Lateral: a plan made while there were few orgs cannot read all orgs later.
     CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" AND node IS NULL LIMIT 1) AS org
     WHERE ${limit.guard(sql`asked."rowsAtMost"`, more)} AND asked.unwritten <= ${bytes.left}`
-  const isKeyed = all.some(({ job }) => job.idempotencyKey !== null)
+  const isKeyed = all.some(({ job }) => job.idempotencyKey !== null || job.unique !== null)
   return Effect.map(
-    sql<{ id: string }>`WITH ${insertJobs(sql, rows, { isKeyed })} SELECT id FROM made`,
+    sql<{ id: string }>`WITH ${insertJobs(sql, rows, { isKeyed, replaces })} SELECT id FROM made`,
     (inserted) => new Set(inserted.map(({ id }) => id)),
   )
 }
@@ -86,22 +90,99 @@ const insertTogether = Effect.fnUntraced(function* (
   bytes: StoredBytes.StoredBytes,
   all: ReadonlyArray<Insert>,
 ) {
-  const inserted = yield* insertRows(sql, limit, bytes, all, all.length - 1)
+  const inserted = yield* insertRows(sql, limit, bytes, all, { more: all.length - 1 })
   const isTaken = ({ job }: Insert) => job.idempotencyKey !== null && !inserted.has(job.jobId)
   const keys = all.filter(isTaken).map(({ job }) => job.idempotencyKey)
   const earlier =
     keys.length === 0
       ? []
       : yield* sql<{ key: string; id: string }>`
-          SELECT key, job_id AS id FROM job_keys WHERE org_id = ${all[0]!.job.orgId} AND key = ANY(${texts(keys)})`
+          SELECT key, job_id AS id FROM job_keys
+          WHERE org_id = ${all[0]!.job.orgId} AND workflow = '' AND key = ANY(${texts(keys)})`
   const ofKey = new Map(earlier.map(({ id, key }) => [key, id]))
   const ids = all.flatMap(({ job }) => (inserted.has(job.jobId) ? job.jobId : (ofKey.get(job.idempotencyKey!) ?? [])))
   return ids.length === all.length ? ids : undefined
 })
 
+/** How often a job with a unique key is tried: others replace the key's job, or claim it, in between. */
+const maxUniqueTries = 20
+
 /**
- * Inserts jobs of one org within its limits, all or none of them; returns the id of each, or the id of the earlier job
- * with the same idempotency key. Single jobs without a key that are created at the same time share a statement, of any
+ * Inserts a job with a unique key; returns its id, or that of the job that prevents it. Returns `undefined` when the
+ * org has reached a limit.
+ */
+const insertUnique = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  limit: Limited.Limited,
+  bytes: StoredBytes.StoredBytes,
+  usage: OrgUsage["Service"],
+  wanted: Insert,
+  unique: UniqueJob,
+) {
+  // A job that is there prevents this one until it is read and found to be no reason.
+  let seen = ""
+  for (let tries = 0; tries < maxUniqueTries; tries++) {
+    const [inserted] = yield* insertRows(sql, limit, bytes, [wanted], { replaces: seen })
+    if (inserted !== undefined) return inserted
+    const found = yield* findUnique(sql, bytes, usage, wanted, unique)
+    // Nothing prevents it: a limit does.
+    if (found === undefined || found.version === seen) return undefined
+    if (found.isTaken) return found.id
+    seen = found.version
+  }
+  return yield* new Unavailable({ error: "Too many jobs with the same unique key are created at once; try again." })
+})
+
+interface FoundJob {
+  readonly id: string
+  /** Another one after each change of the key, also by a retry of its job. */
+  readonly version: string
+  /** `null`: it is finished. */
+  readonly status: JobStatus | null
+  readonly attempt: number
+  readonly size: number
+  readonly left: number
+}
+
+/** Reads the newest job of a unique key, in a new statement: the one that waited for it may not see it. */
+const findUnique = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  usage: OrgUsage["Service"],
+  { input, job: { now, orgId, runAt, workflow } }: Insert,
+  unique: UniqueJob,
+) {
+  const [found] = yield* sql<FoundJob>`
+    SELECT k.job_id AS id, k.xmin::text AS version, job.status, job.attempt,
+      coalesce(octet_length(job.input), 0) AS size,
+      (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left
+    FROM job_keys k LEFT JOIN LATERAL (
+      SELECT * FROM jobs WHERE id = k.job_id AND ${isOfOrg(sql, orgId)} LIMIT 1
+    ) AS job ON true
+    WHERE k.org_id = ${orgId} AND k.workflow = ${workflow} AND k.key = ${unique.key}`
+  if (found === undefined) return undefined
+  const { id, size, status, version } = found
+  const isTaken =
+    (status !== null && unique.states.includes(status)) ||
+    (unique.since !== null && id >= idAt(DateTime.toEpochMillis(unique.since)))
+  if (!isTaken || !unique.debounces) return { id, version, isTaken }
+  // A job that was claimed before and is queued again keeps its input; it is no reason against a new one.
+  if (found.attempt > 0) return { id, version, isTaken: false }
+  if (!bytes.mayGrow(orgId, byteLength(input) - size, found.left)) return yield* bytes.refuse(orgId)
+  const replaced = yield* sql<{ size: number }>`
+    WITH before AS (
+      SELECT id, coalesce(octet_length(input), 0) AS size FROM jobs
+      WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} AND attempt = 0 FOR UPDATE
+    )
+    UPDATE jobs SET input = ${input}, run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)}
+    FROM before WHERE jobs.id = before.id RETURNING before.size`
+  for (const { size } of replaced) usage.addBytes(orgId, byteLength(input) - size)
+  return { id, version, isTaken: replaced.length > 0 }
+})
+
+/**
+ * Inserts jobs of one org within its limits, all or none of them; returns each, or the earlier job with the same
+ * idempotency or unique key. Single jobs without a key that are created at the same time share a statement, of any
  * orgs (ADR 12).
  */
 export const make = Effect.gen(function* () {
@@ -119,15 +200,21 @@ export const make = Effect.gen(function* () {
   const batch = yield* Batches.make(orAlone(together), maxJobs)
 
   return (jobs: ReadonlyArray<NewJob>) => {
-    const { idempotencyKey, orgId } = jobs[0]!
+    const { idempotencyKey, orgId, unique } = jobs[0]!
     const inputs = jobs.map(({ input }) => toJsonText(input))
-    const isShared = jobs.length === 1 && idempotencyKey === null && (inputs[0]?.length ?? 0) <= maxSharedLength
+    const isKeyless = jobs.length === 1 && idempotencyKey === null && unique === null
+    const isShared = isKeyless && (inputs[0]?.length ?? 0) <= maxSharedLength
     const insert = (rowsAtMost: number | null) => {
       const unwrittenBytes = usage.unwrittenBytes(orgId)
       const all = jobs.map((job, n) => ({ job, input: inputs[n]!, rowsAtMost, unwrittenBytes }))
-      return isShared ? inBatch(sql, together, batch, all[0]!) : orUnavailable(insertTogether(sql, limit, bytes, all))
+      if (isShared) return inBatch(sql, together, batch, all[0]!)
+      if (unique === null) return orUnavailable(insertTogether(sql, limit, bytes, all))
+      const alone = insertUnique(sql, limit, bytes, usage, all[0]!, unique)
+      return orUnavailable(Effect.map(alone, (id) => (id === undefined ? undefined : [id])))
     }
-    const sizes = jobs.map((job, n) => rowCost.job + byteLength(inputs[n], job.callbackUrl, job.idempotencyKey))
+    const sizes = jobs.map(
+      (job, n) => rowCost.job + byteLength(inputs[n], job.callbackUrl, job.idempotencyKey, job.unique?.key),
+    )
     const isNew = (ids: ReadonlyArray<string>, n: number) => ids[n] === jobs[n]!.jobId
     const sum = (counts: (n: number) => boolean) => sizes.reduce((all, size, n) => all + (counts(n) ? size : 0), 0)
     const stored = bytes
@@ -145,6 +232,7 @@ export const make = Effect.gen(function* () {
           const queued = due.map((job) => ({ ...job, id: job.jobId }))
           return sql.afterCommit(Effect.sync(() => jobPositions(sql).queued(queued)))
         }),
+        Effect.map((ids) => ids.map((jobId, n): CreatedJob => ({ jobId, created: isNew(ids, n) }))),
       )
     // A shared statement goes on without the request: its bytes must count then, too.
     return isShared ? Effect.uninterruptible(stored) : stored
@@ -160,29 +248,38 @@ export const templateColumns = (sql: SqlClient.SqlClient) => sql.literal(columnN
 /**
  * The CTEs `rows` and `made`, which insert queued jobs.
  *
- * @param rows a SELECT of id, org_id, idempotency_key, the time to run or null, the id that the callback secret is
- * encrypted for, the time of creation, and `templateColumns`
- * @param options.isKeyed whether any job has an idempotency key; one whose key is taken is skipped
+ * @param rows a SELECT of id, org_id, the idempotency key and the unique key or nulls, the time to run or null, the id
+ * that the callback secret is encrypted for, the time of creation, and `templateColumns`
+ * @param options.isKeyed whether any job has a key; one whose key is taken is skipped
+ * @param options.replaces the version of a unique key that does not count as taken
  * @param options.returning what `made` has of each job
  */
 export const insertJobs = (
   sql: SqlClient.SqlClient,
   rows: Statement.Fragment,
-  { isKeyed = false, returning = "id" }: { readonly isKeyed?: boolean; readonly returning?: string } = {},
+  options: { readonly isKeyed?: boolean; readonly replaces?: string | undefined; readonly returning?: string } = {},
 ) => {
+  const { isKeyed = false, replaces, returning = "id" } = options
+  const ifTaken =
+    replaces === undefined
+      ? sql`DO NOTHING`
+      : sql`(org_id, workflow, key) DO UPDATE SET job_id = excluded.job_id WHERE job_keys.xmin::text = ${replaces}`
   const keyed = sql`
     keyed AS (
-      INSERT INTO job_keys (org_id, key, job_id) SELECT org_id, idempotency_key, id FROM rows
+      INSERT INTO job_keys (org_id, workflow, key, job_id)
+      SELECT org_id, CASE WHEN unique_key IS NULL THEN '' ELSE workflow END, coalesce(unique_key, idempotency_key), id
+      FROM rows WHERE coalesce(unique_key, idempotency_key) IS NOT NULL
       -- In the order of the keys, which is the order of the locks of all batches.
-      WHERE idempotency_key IS NOT NULL ORDER BY idempotency_key, id ON CONFLICT DO NOTHING RETURNING job_id
+      ORDER BY idempotency_key, id ON CONFLICT ${ifTaken} RETURNING job_id
     ),`
+  const isFree = sql`WHERE coalesce(unique_key, idempotency_key) IS NULL OR id IN (SELECT job_id FROM keyed)`
   return sql`
-    rows (id, org_id, idempotency_key, run_at, owner, created_at, ${templateColumns(sql)}) AS MATERIALIZED (${rows}),
-    ${isKeyed ? keyed : sql``} made AS (
-      INSERT INTO jobs (id, org_id, idempotency_key, run_at, delayed, ${templateColumns(sql)}, callback_secret_owner, status,
-        created_at, updated_at)
-      SELECT id, org_id, idempotency_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
+    rows (id, org_id, idempotency_key, unique_key, run_at, owner, created_at, ${templateColumns(sql)})
+    AS MATERIALIZED (${rows}), ${isKeyed ? keyed : sql``} made AS (
+      INSERT INTO jobs (id, org_id, idempotency_key, unique_key, run_at, delayed, ${templateColumns(sql)},
+        callback_secret_owner, status, created_at, updated_at)
+      SELECT id, org_id, idempotency_key, unique_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
         CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at
-      FROM rows ${isKeyed ? sql`WHERE idempotency_key IS NULL OR id IN (SELECT job_id FROM keyed)` : sql``} RETURNING ${sql.literal(returning)}
+      FROM rows ${isKeyed ? isFree : sql``} RETURNING ${sql.literal(returning)}
     )`
 }

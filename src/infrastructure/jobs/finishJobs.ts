@@ -430,17 +430,17 @@ const writeReports = Effect.fnUntraced(function* (
     ), ended AS (
       DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
       RETURNING jobs.id, asked.end_id, workflow, input, deployment_id, callback_url, callback_secret, callback_secret_owner,
-        skip_callbacks, idempotency_key, priority, max_attempts, retry_delay_seconds, jobs.run_at, asked.status, attempt,
-        progress, note, asked.finished_attempt, asked.retried_attempts, attempts_before, attempt_log, lines, steps, asked.result,
+        skip_callbacks, idempotency_key, unique_key, priority, max_attempts, retry_delay_seconds, jobs.run_at, asked.status,
+        attempt, progress, note, asked.finished_attempt, asked.retried_attempts, attempts_before, attempt_log, lines, steps, asked.result,
         asked.error, asked.mapped_stack, created_at, asked.type, asked.body
     ), finished AS (
       INSERT INTO finished_jobs (id, end_id, org_id, workflow, input, deployment_id, callback_url, skip_callbacks,
-        idempotency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress, note,
-        finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
+        idempotency_key, unique_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress,
+        note, finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
         mapped_stack, created_at, finished_at)
       SELECT id, end_id, ${orgId}, workflow, input, deployment_id, callback_url, skip_callbacks,
-        idempotency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress, note,
-        finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
+        idempotency_key, unique_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress,
+        note, finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
         mapped_stack, created_at, ${at}
       FROM ended
     ), ${hasRetry ? sql`${retried},` : sql``} event AS (

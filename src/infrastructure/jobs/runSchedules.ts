@@ -105,7 +105,8 @@ export const runSchedules = Effect.fnUntraced(function* (
       : Effect.flatMap(hasRoom(orgId), (room) => (room ? random.ulid : Effect.succeed(null))),
   )
   const rows = sql`
-    SELECT ran.job_id, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
+    SELECT ran.job_id, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id,
+      ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id LIMIT 1) AS s
     WHERE ran.job_id IS NOT NULL`
   const sized = (kind: "job" | "schedule") => `org_id, ${StoredBytes.bytesOf(kind)} AS bytes`

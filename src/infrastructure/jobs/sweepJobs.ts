@@ -8,6 +8,7 @@ import {
   jobNotFailed,
   jobNotFound,
   type JobRepository,
+  keyIsTaken,
   sweepNotFound,
 } from "../../domain/jobs/JobRepository.ts"
 import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweeps.ts"
@@ -145,7 +146,8 @@ const sweptJobs = (sql: Sql, orgId: string, { filter, kind }: JobSweepOrder, don
     .map((status) => {
       const [table, end] = kind === "retry" ? (["finished_jobs", "end_id"] as const) : (["jobs", "id"] as const)
       return sql`(
-        SELECT id, ${sql(end)} AS "endId", coalesce(${hasError(sql, filter)}, false) AS wanted FROM ${sql(table)}
+        SELECT id, ${sql(end)} AS "endId", workflow, unique_key AS "uniqueKey",
+          coalesce(${hasError(sql, filter)}, false) AS wanted FROM ${sql(table)}
         WHERE ${ofFilter(sql, orgId, filter)} AND ${id} > ${doneTo} AND status = ${status} ORDER BY ${id} LIMIT ${limit})`
     })
   return sql`SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads ORDER BY id LIMIT ${limit}`
@@ -154,6 +156,8 @@ const sweptJobs = (sql: Sql, orgId: string, { filter, kind }: JobSweepOrder, don
 interface SweptRow {
   readonly id: string
   readonly endId: string
+  readonly workflow: string
+  readonly uniqueKey: string | null
   readonly wanted: boolean
 }
 
@@ -184,7 +188,8 @@ export const retryFailed = Effect.fnUntraced(function* (
   const { doneTo, looked, wanted } = yield* readBatch(sql, "retry", batch)
   const room = wanted.length === 0 ? 0 : yield* limit.room(Limited.orgOwner(sql, batch.orgId), wanted.length)
   const jobs = wanted.slice(0, room)
-  const queued = yield* queueFailed(sql, usage, batch.orgId, jobs, undefined, batch.now)
+  const { free } = yield* takeKeys(sql, batch.orgId, jobs)
+  const queued = yield* queueFailed(sql, usage, batch.orgId, free, undefined, batch.now)
   if (room === wanted.length) return { rows: looked.length, done: queued.length, doneTo }
   return { rows: room, done: queued.length, doneTo: jobs.at(-1)?.id ?? batch.doneTo, isWaiting: true }
 })
@@ -209,6 +214,46 @@ export const cancelJobs = Effect.fnUntraced(function* (
   return { rows: looked.length, done, doneTo }
 })
 
+/**
+ * In a transaction: makes failed jobs the newest ones of their unique keys again. Returns those that no unfinished job
+ * prevents, and the jobs that prevent others, by their ids. Of jobs with the same key, it takes the first.
+ *
+ * The first statement locks the keys and gives them another version, so that a creation that has read a key before
+ * reads it again. The second one sees what was created until then.
+ */
+const takeKeys = Effect.fnUntraced(function* <Row extends Omit<SweptRow, "wanted" | "endId">>(
+  sql: Sql,
+  orgId: string,
+  jobs: ReadonlyArray<Row>,
+) {
+  const first = new Map<string, Row>()
+  for (const job of jobs) {
+    const key = job.workflow + "\n" + job.uniqueKey
+    if (job.uniqueKey !== null && !first.has(key)) first.set(key, job)
+  }
+  const keyed = [...first.values()]
+  if (keyed.length === 0) return { free: jobs, holders: new Map<string, string>() }
+  const asked = sql`
+    unnest(${texts(keyed.map(({ workflow }) => workflow))}, ${texts(keyed.map(({ uniqueKey }) => uniqueKey!))},
+      ${texts(keyed.map(({ id }) => id))}) AS asked (workflow, key, id)`
+  yield* sql`
+    INSERT INTO job_keys (org_id, workflow, key, job_id)
+    SELECT ${orgId}, workflow, key, id FROM ${asked} ORDER BY workflow, key
+    ON CONFLICT (org_id, workflow, key) DO UPDATE SET job_id = job_keys.job_id`
+  const held = yield* sql<{ id: string; holder: string }>`
+    SELECT asked.id, k.job_id AS holder FROM ${asked} CROSS JOIN LATERAL (
+      SELECT job_id FROM job_keys k WHERE k.org_id = ${orgId} AND k.workflow = asked.workflow AND k.key = asked.key LIMIT 1
+    ) AS k
+    WHERE EXISTS (SELECT FROM jobs WHERE jobs.id = k.job_id AND ${isOfOrg(sql, orgId)})`
+  const holders = new Map(held.map(({ holder, id }) => [id, holder]))
+  const taken = new Set(keyed.map(({ id }) => id).filter((id) => !holders.has(id)))
+  yield* sql`
+    UPDATE job_keys k SET job_id = asked.id FROM ${asked}
+    WHERE k.org_id = ${orgId} AND k.workflow = asked.workflow AND k.key = asked.key AND k.job_id <> asked.id
+      AND asked.id = ANY(${texts([...taken])})`
+  return { free: jobs.filter(({ id, uniqueKey }) => uniqueKey === null || taken.has(id)), holders }
+})
+
 interface QueuedRow extends QueuedJob {
   /** How many more bytes are stored. */
   readonly bytes: number
@@ -216,8 +261,8 @@ interface QueuedRow extends QueuedJob {
 
 /** The columns that a job keeps when it is queued again. */
 const keptColumns = `
-  id, org_id, workflow, deployment_id, callback_url, skip_callbacks, idempotency_key, priority, retry_delay_seconds, attempt,
-  retried_attempts, lines, steps, error, mapped_stack, created_at`
+  id, org_id, workflow, deployment_id, callback_url, skip_callbacks, idempotency_key, unique_key, priority, retry_delay_seconds,
+  attempt, retried_attempts, lines, steps, error, mapped_stack, created_at`
 
 /**
  * Moves failed jobs back to the queue, each with as many attempts as it had. The secret of a callback is that of the
@@ -277,6 +322,12 @@ interface Retry {
   readonly now: DateTime.Utc
 }
 
+interface FoundJob extends Omit<SweptRow, "wanted"> {
+  readonly status: JobStatus
+  readonly inputBytes: number
+  readonly left: number
+}
+
 /** Queues one failed job again, in a transaction. */
 const retryOne = Effect.fnUntraced(function* (
   sql: Sql,
@@ -285,10 +336,11 @@ const retryOne = Effect.fnUntraced(function* (
   bytes: StoredBytes.StoredBytes,
   { input, jobId, now, orgId }: Retry,
 ) {
-  const columns = `id, end_id AS "endId", status, coalesce(octet_length(input), 0) AS "inputBytes"`
-  const [job] = yield* sql<{ id: string; endId: string; status: JobStatus; inputBytes: number; left: number }>`
+  const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status, coalesce(octet_length(input), 0) AS "inputBytes"`
+  const [job] = yield* sql<FoundJob>`
     SELECT found.*, (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left FROM (
-      SELECT id, id AS "endId", status, 0 AS "inputBytes" FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
+      SELECT id, id AS "endId", workflow, unique_key AS "uniqueKey", status, 0 AS "inputBytes" FROM jobs
+      WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
       UNION ALL ${finishedJob(sql, orgId, sql`${jobId}`, columns)} LIMIT 1
     ) AS found`
   if (job === undefined) return yield* jobNotFound()
@@ -297,7 +349,10 @@ const retryOne = Effect.fnUntraced(function* (
   const text = input === undefined ? undefined : toJsonText(input)
   const more = text === undefined ? 0 : Buffer.byteLength(text ?? "") - job.inputBytes
   if (!bytes.mayGrow(orgId, more, job.left ?? 0)) return yield* bytes.refuse(orgId)
-  const queued = yield* queueFailed(sql, usage, orgId, [job], text, now)
+  const { free, holders } = yield* takeKeys(sql, orgId, [job])
+  const holder = holders.get(jobId) ?? jobId
+  if (holder !== jobId) return yield* keyIsTaken(holder)
+  const queued = yield* queueFailed(sql, usage, orgId, free, text, now)
   // Another request has retried it since it was read.
   if (queued.length === 0) return yield* jobNotFailed("queued")
   return undefined

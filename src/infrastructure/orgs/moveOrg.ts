@@ -29,7 +29,7 @@ export const movedTables: ReadonlyArray<MovedTable> = [
   { name: "job_schedules", order: ["id"] },
   { name: "jobs", order: ["status", "id"] },
   { name: "finished_jobs", order: ["status", "id"] },
-  { name: "job_keys", order: ["key"] },
+  { name: "job_keys", order: ["workflow", "key"] },
   { name: "event_keys", order: ["key"] },
   { name: "events", order: ["id"] },
   { name: "deliveries", order: ["id"] },

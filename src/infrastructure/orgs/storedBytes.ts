@@ -11,7 +11,17 @@ import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 /** The texts of a row that count. */
 const sizedTexts = {
-  job: ["input", "callback_url", "idempotency_key", "error", "mapped_stack", "attempt_log::text", "lines", "steps"],
+  job: [
+    "input",
+    "callback_url",
+    "idempotency_key",
+    "unique_key",
+    "error",
+    "mapped_stack",
+    "attempt_log::text",
+    "lines",
+    "steps",
+  ],
   schedule: ["input", "callback_url"],
   event: ["body", "idempotency_key"],
   delivery: ["attempt_error", "attempt_body"],

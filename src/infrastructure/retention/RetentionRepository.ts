@@ -231,10 +231,13 @@ const forgetKeys = (sql: Sql, high: string) =>
     Effect.repeat({ while: (rows) => rows.length === 1_000 }),
   )
 
-/** SQL: forgets the idempotency keys of rows of finished jobs. */
+/** SQL: forgets the idempotency keys and the unique keys of rows of finished jobs. */
 const forgetJobKeys = (sql: Sql, rows: Statement.Fragment) => sql`
-  DELETE FROM job_keys k USING (SELECT org_id, idempotency_key, id FROM ${rows}) AS job
-  WHERE k.org_id = job.org_id AND k.key = job.idempotency_key AND k.job_id = job.id`
+  DELETE FROM job_keys k USING (
+    SELECT org_id, '' AS workflow, idempotency_key AS key, id FROM ${rows} AND idempotency_key IS NOT NULL
+    UNION ALL SELECT org_id, workflow, unique_key, id FROM ${rows} AND unique_key IS NOT NULL
+  ) AS job
+  WHERE k.org_id = job.org_id AND k.workflow = job.workflow AND k.key = job.key AND k.job_id = job.id`
 
 /** Makes the oldest range no partition any more: from the commit on, nobody sees it. `null` when it has to wait. */
 const detachOldest = Effect.fnUntraced(function* (sql: Sql, records: Records, low: string, high: string) {
@@ -268,7 +271,7 @@ const sumRows = Effect.fnUntraced(function* (sql: Sql, table: Table, name: strin
         const [last] = yield* sql<{ key: string }>`
           SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key} LIMIT 1 OFFSET ${summedRows - 1}`
         const batch = sql`${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}`
-        if (table.name === "finished_jobs") yield* forgetJobKeys(sql, sql`${batch} AND idempotency_key IS NOT NULL`)
+        if (table.name === "finished_jobs") yield* forgetJobKeys(sql, batch)
         const rows = yield* sql<{ orgId: string; bytes: number; rows: number }>`
           SELECT org_id AS "orgId", sum(${sql.literal(table.bytes ?? "0")})::float8 AS bytes, count(*)::int AS rows
           FROM ${batch} GROUP BY org_id`

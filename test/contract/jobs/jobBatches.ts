@@ -21,7 +21,8 @@ import {
 
 const insertAll = Effect.fnUntraced(function* (orgId: string, all: ReadonlyArray<Partial<NewJob>>) {
   const jobs = yield* Effect.forEach(all, (fields) => newJob(orgId, fields))
-  const ids = yield* JobRepository.use((repository) => repository.insert(jobs))
+  const made = yield* JobRepository.use((repository) => repository.insert(jobs))
+  const ids = made.map(({ jobId }) => jobId)
   return { ids, own: jobs.map(({ jobId }) => jobId) }
 })
 

@@ -9,6 +9,7 @@ import { insertOrg, newEntry, newId, noRows } from "../support.ts"
 import {
   cancelJob,
   completed,
+  createJob,
   deliveriesOf,
   epoch,
   failed,
@@ -273,5 +274,67 @@ export const jobRaces = {
     const ran = (yield* jobsOf(orgId)).length
     assert.isAtMost(ran, 1)
     return [...outcomes, `${ran} jobs`]
+  }),
+
+  // Seen failing when a creation that waited for another one decides by what it saw before: several jobs.
+  "create 100 unique jobs of one key": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const unique = { key: "one", states: ["queued", "running"] as const, since: null, debounces: false }
+    const made = yield* Effect.all(
+      Array.from({ length: 100 }, () => createJob(orgId, { unique })),
+      { concurrency: "unbounded" },
+    )
+    assert.strictEqual(made.filter(({ created }) => created).length, 1)
+    assert.strictEqual(new Set(made.map(({ jobId }) => jobId)).size, 1)
+    assert.strictEqual((yield* jobsOf(orgId)).length, 1)
+    return ["ok"]
+  }),
+
+  // Seen failing when a creation replaces the job that it has read, retried or not: two unfinished jobs.
+  "retry a job, create one of its unique key": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    const unique = { key: "one", states: ["queued", "running"] as const, since: null, debounces: false }
+    const create = createJob(orgId, { unique })
+    const { jobId } = yield* create
+    yield* finish(orgId, jobId, failed(), now)
+    const outcomes = yield* meet(
+      jobs((all) => all.retry(orgId, jobId, undefined, now)),
+      create,
+    )
+    assert.strictEqual(outcomes[1], "ok")
+    const unfinished = (yield* Effect.forEach(yield* jobsOf(orgId), (id) => findJob(orgId, id))).filter(
+      ({ status }) => status === "queued",
+    )
+    assert.strictEqual(unfinished.length, 1)
+    assert.strictEqual(unfinished[0]!.job_id === jobId, outcomes[0] === "ok")
+    return outcomes
+  }),
+
+  "create 100 debounced jobs of one key, claim": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    const unique = { key: "one", states: ["queued"] as const, since: null, debounces: true }
+    const claimed: Array<string> = []
+    const create = (n: number) => createJob(orgId, { unique, input: n, runAt: plus(now, 10) })
+    const first = yield* create(-1)
+    yield* jobs((all) => all.queueDelayed({ now: plus(now, 10), limit: 1_000, after: null }))
+    const [made] = yield* Effect.all(
+      [
+        Effect.all(
+          Array.from({ length: 100 }, (_, n) => create(n)),
+          { concurrency: "unbounded" },
+        ),
+        claimJob(orgId, plus(now, 10), claimed),
+      ],
+      { concurrency: "unbounded" },
+    )
+    // The first job ran with an input of its own, or waits with the last one; what came after its claim is one job.
+    const ids = new Set(made.map(({ jobId }) => jobId))
+    assert.isAtMost(ids.size, 2)
+    const all = yield* jobsOf(orgId)
+    assert.strictEqual(all.length, new Set([...ids, first.jobId]).size)
+    assert.isAtMost(made.filter(({ created }) => created).length, claimed.length)
+    return [`${claimed.length} claimed`, `${all.length} jobs`]
   }),
 }

@@ -55,6 +55,7 @@ export const jobs = (it: It) => {
           max_attempts: 3,
           retry_delay_seconds: 10,
           run_at: null,
+          unique_key: null,
           attempt: 0,
           progress: null,
           note: null,

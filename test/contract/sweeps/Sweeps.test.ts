@@ -3,7 +3,7 @@ import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeliveryLogRepository, type ResendFilter } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Sweeps, SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
-import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
+import { JobRepository, type NewJob } from "#src/domain/jobs/JobRepository.ts"
 import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -177,7 +177,7 @@ for (const [name, database] of Object.entries(databases)) {
         const { orgId: foreign } = yield* insertOrg()
         const now = epoch()
         const all = yield* Effect.replicateEffect(newJob(orgId), 700)
-        const ids = yield* jobs.insert(all)
+        const ids = (yield* jobs.insert(all)).map(({ jobId }) => jobId)
         const other = yield* insertJob(orgId, { workflow: "other" })
         for (const [owner, id] of [
           ...ids.map((id) => [orgId, id] as const),
@@ -227,6 +227,33 @@ for (const [name, database] of Object.entries(databases)) {
         yield* sweep
         assert.deepStrictEqual([yield* count(cancel), (yield* jobs.sweeps(orgId)).length], [0, 0])
         assert.deepInclude(yield* jobs.find(orgId, ids[699]!), { status: "canceled" })
+      }),
+    )
+
+    it.effect("a retry by a filter leaves a job whose unique key another one has, and takes one job of a key", () =>
+      Effect.gen(function* () {
+        const jobs = yield* JobRepository
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const unique = (key: string) => ({ key, states: ["queued"] as const, since: null, debounces: false })
+        const fail = Effect.fnUntraced(function* (fields: Partial<NewJob>) {
+          const jobId = yield* insertJob(orgId, fields)
+          yield* finish(orgId, jobId, failed("no route"), now)
+          return jobId
+        })
+        const held = yield* fail({ unique: unique("held") })
+        const [first, second] = [yield* fail({ unique: unique("twice") }), yield* fail({ unique: unique("twice") })]
+        const elsewhere = yield* fail({ unique: unique("twice"), workflow: "other" })
+        const plain = yield* fail({})
+        const holder = yield* insertJob(orgId, { unique: unique("held") })
+        const entry = newEntry({ action: "job_sweep.start", target: yield* newId, at: now })
+        yield* jobs.startSweep(orgId, { kind: "retry", filter: {}, count: 5 }, entry)
+        yield* sweep
+        const statuses = yield* Effect.forEach([held, first, second, elsewhere, plain, holder], (id) =>
+          Effect.map(jobs.find(orgId, id), ({ status }) => status),
+        )
+        assert.deepStrictEqual(statuses, ["failed", "queued", "failed", "queued", "queued", "queued"])
+        assert.strictEqual(yield* insertJob(orgId, { unique: unique("twice") }), first)
       }),
     )
 

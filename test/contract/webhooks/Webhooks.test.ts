@@ -27,6 +27,7 @@ import { endpoints } from "./endpoints.ts"
 import { endpointHealth } from "./endpointHealth.ts"
 import * as Events from "./events.ts"
 import { jobBatches } from "../jobs/jobBatches.ts"
+import { jobKeys } from "../jobs/jobKeys.ts"
 import { jobLeases } from "../jobs/jobLeases.ts"
 import { jobRetries } from "../jobs/jobRetries.ts"
 import { jobLines } from "../jobs/jobLines.ts"
@@ -140,6 +141,7 @@ for (const [backend, repositories] of Object.entries(backends)) {
     jobs(it)
     webhookLimits(it)
     jobBatches(it)
+    jobKeys(it)
     jobLeases(it)
     jobReports(it)
     jobLines(it)

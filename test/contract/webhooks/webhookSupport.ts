@@ -101,14 +101,19 @@ export const newJob = (orgId: string, overrides: Partial<NewJob> = {}) =>
     maxAttempts: 3,
     retryDelaySeconds: 10,
     idempotencyKey: null,
+    unique: null,
     runAt: null,
     now: at(0),
     ...overrides,
   }))
-export const insertJob = (orgId: string, overrides: Partial<NewJob> = {}) =>
+/** Creates a job; returns what the repository says of it. */
+export const createJob = (orgId: string, overrides: Partial<NewJob> = {}) =>
   Effect.flatMap(newJob(orgId, overrides), (job) =>
-    JobRepository.use((jobs) => Effect.map(jobs.insert([job]), ([id]) => id!)),
+    JobRepository.use((jobs) => Effect.map(jobs.insert([job]), ([made]) => made!)),
   )
+/** Creates a job; returns its id, or that of the job that is there. */
+export const insertJob = (orgId: string, overrides: Partial<NewJob> = {}) =>
+  Effect.map(createJob(orgId, overrides), ({ jobId }) => jobId)
 
 export const completed = (result: unknown = null) => JobEnd.completed(result)
 export const failed = (error = "boom", mapped_stack: unknown = null) => JobEnd.failed(error, mapped_stack)

@@ -10,7 +10,10 @@ import { failureOf, unknownId } from "../support.ts"
 import { as, literalHosts, makeOrg, refusedHosts, services } from "../webhooks/webhookSupport.ts"
 
 const create = (input: Partial<typeof CreateJob.Type> = {}) =>
-  Jobs.use((jobs) => jobs.create({ workflow: "w", ...input }))
+  Effect.map(
+    Jobs.use((jobs) => jobs.create({ workflow: "w", ...input })),
+    ({ jobId }) => jobId,
+  )
 const claim = (input: Parameters<Jobs["Service"]["claim"]>[0] = {}) => Jobs.use((jobs) => jobs.claim(input))
 const get = (id: string) => Jobs.use((jobs) => jobs.get(id))
 const after = (seconds: number) => DateTime.makeUnsafe(seconds * 1000)

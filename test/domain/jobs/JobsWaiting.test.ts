@@ -9,7 +9,10 @@ import * as fakes from "../../fakes/webhooks.ts"
 import { as, makeOrg, services, settle } from "../webhooks/webhookSupport.ts"
 
 const create = (input: Partial<typeof CreateJob.Type> = {}) =>
-  Jobs.use((jobs) => jobs.create({ workflow: "w", ...input }))
+  Effect.map(
+    Jobs.use((jobs) => jobs.create({ workflow: "w", ...input })),
+    ({ jobId }) => jobId,
+  )
 const claim = (input: Parameters<Jobs["Service"]["claim"]>[0] = {}) => Jobs.use((jobs) => jobs.claim(input))
 /** A claim that waits. */
 const waiting = (...input: Parameters<typeof claim>) => Effect.tap(Effect.forkChild(claim(...input)), () => settle)
@@ -26,6 +29,7 @@ const queued = {
   maxAttempts: 3,
   retryDelaySeconds: 10,
   idempotencyKey: null,
+  unique: null,
   runAt: null,
   now: DateTime.makeUnsafe(0),
 }

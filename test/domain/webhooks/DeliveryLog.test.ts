@@ -15,7 +15,7 @@ const makeReceiver = Effect.fnUntraced(
     const [endpoints, jobs] = [yield* WebhookEndpoints, yield* Jobs]
     const { webhook_endpoint_id: id } = yield* endpoints.create({ url: "https://example.com", signing_secret: "s" })
     for (let n = 0; n < events; n++) {
-      yield* jobs.complete({ job_id: yield* jobs.create({ workflow: "w" }) })
+      yield* jobs.complete({ job_id: (yield* jobs.create({ workflow: "w" })).jobId })
       yield* TestClock.adjust("1 second")
     }
     return id
@@ -82,7 +82,7 @@ describe("DeliveryLog", () => {
     Effect.gen(function* () {
       yield* makeOrg("o")
       const jobs = yield* Jobs
-      const job_id = yield* jobs.create({ workflow: "w" })
+      const { jobId: job_id } = yield* jobs.create({ workflow: "w" })
       assert.isTrue(yield* wakes(jobs.fail({ job_id, error: "" })))
       assert.isFalse(yield* wakes(jobs.create({ workflow: "w" })))
     }).pipe(as("o"), Effect.provide(services())),

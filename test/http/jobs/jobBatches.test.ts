@@ -16,6 +16,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("batches of
         [{ workflow: "resize", max_attempts: 0 }, "jobs.7.max_attempts"],
         [{ workflow: "resize", run_at: "2200-01-01T00:00:00Z" }, "jobs.7.run_at must be at most a year ahead."],
         [{ workflow: "resize", callback_url: "nowhere", callback_secret: "s3cret" }, "jobs.7.callback_url"],
+        [{ workflow: "resize", unique: { key: "one" } }, "jobs.7.unique is not for a batch"],
+        [{ workflow: "resize", debounce_seconds: 5 }, "jobs.7.debounce_seconds is not for a batch"],
         [{ workflow: "resize", prioritty: 1 }, "jobs.7.prioritty"],
       ] as const) {
         const refused = yield* create([...some.slice(0, 7), job, ...some.slice(0, 7)])

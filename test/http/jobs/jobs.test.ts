@@ -26,6 +26,43 @@ const oddities: ReadonlyArray<string> = [
 ]
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it) => {
+  it.effect("a unique job is created once, and what does not go together is refused", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const create = (fields: object) => tenant.call("jobs/create", { workflow: "w", ...fields })
+      const unique = { key: "a" }
+      const first = yield* create({ unique })
+      expect(first).toMatchObject({ success: true, created: true })
+      expect(yield* create({ unique, input: 1 })).toMatchObject({ job_id: first.job_id, created: false })
+      expect((yield* get(tenant, first.job_id!)).unique_key).toBe("a")
+      const debounced = yield* create({ unique: { key: "b" }, debounce_seconds: 60, input: 1 })
+      expect(yield* create({ unique: { key: "b" }, debounce_seconds: 60, input: 2 })).toMatchObject({
+        job_id: debounced.job_id,
+        created: false,
+      })
+      expect((yield* get(tenant, debounced.job_id!)).input).toBe(2)
+      const run_at = "2999-01-01T00:00:00.000Z"
+      for (const wrong of [
+        { unique: {} },
+        { unique: { key: "" } },
+        { unique: { key: "x".repeat(201) } },
+        { unique: { key: "a", within_seconds: 0 } },
+        { unique: { key: "a", within_seconds: 86_401 } },
+        { unique: { key: "a", states: [] } },
+        { unique: { key: "a", states: ["completed"] } },
+        { unique, idempotency_key: "a" },
+        { debounce_seconds: 10 },
+        { unique, debounce_seconds: 0 },
+        { unique, debounce_seconds: 86_401 },
+        { unique: { key: "a", within_seconds: 10 }, debounce_seconds: 10 },
+        { unique: { key: "a", states: ["running"] }, debounce_seconds: 10 },
+        { unique, debounce_seconds: 10, run_at },
+      ]) {
+        expect(yield* status(tenant, "jobs/create", { workflow: "w", ...wrong }), JSON.stringify(wrong)).toBe(400)
+      }
+    }),
+  )
+
   it.effect("a job is created, claimed, completed and read, with all its fields", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
@@ -36,6 +73,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
         max_attempts: 3,
         retry_delay_seconds: 10,
         run_at: null,
+        unique_key: null,
         progress: null,
         note: null,
       }

@@ -149,7 +149,7 @@ export const webhookOperations = {
   ),
   getEvent: post("events/get", Schema.Struct({ event_id: Schema.String }), EventDetail.fields, [404]),
   listEventTypes: wholeList("events/types", "types", SeenEventType),
-  createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String }, [409, 422]),
+  createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String, created: Schema.Boolean }, [409, 422]),
   createJobs: post("jobs/create-batch", CreateJobs, { ...done, job_ids: Schema.Array(Schema.String) }, [409, 422]),
   claimJobs: post("jobs/claim", ClaimJobs, list("jobs", ClaimedJob).fields, [409]),
   heartbeatJob: post("jobs/heartbeat", HeartbeatJob, done, [404, 409]),

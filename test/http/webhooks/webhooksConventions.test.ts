@@ -48,7 +48,7 @@ const fields: Record<WebhookOperationName, string> = {
   listEvents: "events,next_cursor",
   getEvent: "created_at,event_id,job_id,payload,type",
   listEventTypes: "types",
-  createJob: "job_id,message,success",
+  createJob: "created,job_id,message,success",
   createJobs: "job_ids,message,success",
   claimJobs: "jobs",
   heartbeatJob: "message,success",
@@ -64,7 +64,7 @@ const fields: Record<WebhookOperationName, string> = {
   cancelJobSweep: "code,message,success",
   listJobCauses: "causes",
   getJob:
-    "attempt,attempt_log,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,steps,updated_at,workflow",
+    "attempt,attempt_log,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,steps,unique_key,updated_at,workflow",
   listJobs: "jobs,next_cursor",
   createSchedule: "message,schedule_id,success",
   listSchedules: "schedules",

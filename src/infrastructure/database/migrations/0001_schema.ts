@@ -352,6 +352,7 @@ const jobs = Effect.gen(function* () {
       callback_secret_owner text COLLATE "C",
       skip_callbacks boolean NOT NULL,
       idempotency_key text,
+      unique_key text,
       priority smallint NOT NULL DEFAULT 0,
       max_attempts smallint NOT NULL DEFAULT 3,
       retry_delay_seconds integer NOT NULL DEFAULT 10,
@@ -413,6 +414,7 @@ const jobs = Effect.gen(function* () {
       callback_url text,
       skip_callbacks boolean NOT NULL,
       idempotency_key text,
+      unique_key text,
       priority smallint NOT NULL,
       max_attempts smallint NOT NULL,
       retry_delay_seconds integer NOT NULL,
@@ -439,13 +441,15 @@ const jobs = Effect.gen(function* () {
   yield* sql`CREATE INDEX finished_jobs_by_workflow ON finished_jobs ((org_id || workflow), status, (id || ''))`
   yield* firstPartitions("finished_jobs", [ofOrg])
 
-  // The idempotency keys of jobs. A key outlives the row in jobs, and goes with the finished job.
+  // The idempotency keys of jobs, whose workflow is '', and the newest job of each unique key of a workflow. A key
+  // outlives the row in jobs, and goes with the finished job.
   yield* sql`
     CREATE TABLE job_keys (
       org_id text COLLATE "C" NOT NULL,
+      workflow text NOT NULL DEFAULT '',
       key text NOT NULL,
       job_id text COLLATE "C" NOT NULL,
-      PRIMARY KEY (org_id, key)
+      PRIMARY KEY (org_id, workflow, key)
     )`
 
   // next_at is NULL while the schedule is paused.
