@@ -82,7 +82,7 @@ export const App = () => {
   }
   const { hasEnded = false, me } = state
   const signedInAgain = (next: Me) => {
-    // What somebody else may see is read again, and their page begins anew.
+    // What somebody else may see is read again, and their page begins again.
     if (next.principal === me.principal && next.orgId === me.orgId) void refresh()
     else queries.clear()
     setState({ me: next })

@@ -62,6 +62,8 @@ const maxPermissionsLength = 2048
  */
 export const upstreamHeaders = ({ credits, grant, rate }: AuthorizedUse) => {
   const permissions = grant.permissions.list.join(" ")
+  /** The seconds until the limit is whole again. */
+  const wholeIn = rate === null ? 0 : Math.ceil(((rate.limit - rate.remaining) * rate.window) / rate.limit)
   return {
     "x-gatehouse-org": grant.orgId,
     "x-gatehouse-project": grant.projectId,
@@ -72,7 +74,7 @@ export const upstreamHeaders = ({ credits, grant, rate }: AuthorizedUse) => {
     ...(rate === null
       ? {}
       : {
-          ratelimit: `"key";r=${rate.remaining};t=${Math.ceil(((rate.limit - rate.remaining) * rate.window) / rate.limit)}`,
+          ratelimit: `"key";r=${rate.remaining};t=${wholeIn}`,
           "ratelimit-policy": `"key";q=${rate.limit};w=${rate.window}`,
         }),
   }

@@ -120,8 +120,8 @@ export const make = Effect.gen(function* () {
   }
 
   /**
-   * Takes without a fiber what is valid and whose limits are in memory. Calls `done` with the credits that are left, or
-   * with `undefined` for both when `take` has to decide.
+   * Takes a use without a fiber, of a key that is valid and whose limits are in memory. Calls `done` with the credits
+   * that are left, or with `undefined` for both when `takeUse` has to decide.
    */
   const tryUse = (
     key: string,
