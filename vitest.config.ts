@@ -34,6 +34,7 @@ export default defineConfig({
           include: ["test/console/**/*.test.ts"],
           // A story is many steps, and axe takes seconds for a page on a busy machine.
           testTimeout: 300_000,
+          expect: { poll: { timeout: 20_000 } },
           globalSetup: ["test/support/postgres.ts", "test/console/build.ts"],
         },
       },

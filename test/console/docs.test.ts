@@ -156,8 +156,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
             path,
             async (page) => {
               await rowWith(page, "who bakes marzipanbread").getByText("2", { exact: true }).waitFor()
-              expect(await rowWith(page, "How do I rotate").count()).toBe(0)
-              expect(await rowWith(page, "Terraform").count()).toBe(0)
+              await expect.poll(() => rowWith(page, "How do I rotate").count()).toBe(0)
+              await expect.poll(() => rowWith(page, "Terraform").count()).toBe(0)
               await expectShownAsText(page, hostile)
               await expectAccessible(page)
               await expectFits(page)
@@ -170,7 +170,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
               await rowWith(page, "How do I rotate a key?").getByText("Has a source").waitFor()
               await page.reload()
               await rowWith(page, "How do I rotate a key?").waitFor()
-              expect(await page.getByRole("row").count()).toBe(2)
+              await expect.poll(() => page.getByRole("row").count()).toBe(2)
               await expectAccessible(page)
               await page.getByRole("button", { name: "Not helpful" }).click()
               await page.getByRole("heading", { name: "No answer was rated not helpful" }).waitFor()
@@ -207,7 +207,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
               await page.getByLabel("Question").fill("How do I rotate a key?")
               await page.keyboard.press("Enter")
               await page.getByText("create a second one").first().waitFor()
-              expect(await page.getByLabel("Project", { exact: true }).count()).toBe(0)
+              await expect.poll(() => page.getByLabel("Project", { exact: true }).count()).toBe(0)
             },
             key,
           )

@@ -32,7 +32,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
         yield* Effect.promise(async () => {
           await page.getByRole("button", { name: "Publish a copy" }).click()
           const dialog = page.getByRole("dialog")
-          expect(await dialog.getByLabel("Type").inputValue()).toBe("invoice.paid")
+          await expect.poll(() => dialog.getByLabel("Type").inputValue()).toBe("invoice.paid")
           expect(JSON.parse(await dialog.getByLabel("Data").inputValue())).toEqual({ invoice: "in_42" })
           await expectAccessible(page)
           await dialog.getByLabel("Data").fill('{"invoice":"in_43"}')
@@ -84,7 +84,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
           }
           await page.goto(at(world.path("/events")))
           await page.getByRole("link", { name: "invoice.paid" }).first().waitFor()
-          expect(await page.getByRole("button", { name: "Publish an event" }).count()).toBe(0)
+          await expect.poll(() => page.getByRole("button", { name: "Publish an event" }).count()).toBe(0)
           await page.goto(at(world.path("/deliveries")))
           await page.getByRole("link", { name: "invoice.paid" }).click()
           await page.getByRole("button", { name: "Resend" }).click()

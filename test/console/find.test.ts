@@ -52,7 +52,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
           }
           const missing = await search(page, unknown)
           await missing.getByText(`has the id ${unknown}`).waitFor()
-          expect(await missing.getByRole("button", { name: "Open" }).isDisabled()).toBe(true)
+          await expect.poll(() => missing.getByRole("button", { name: "Open" }).isDisabled()).toBe(true)
           await expectAccessible(page)
           await page.keyboard.press("Escape")
           const elsewhere = await search(page, otherJob)
@@ -84,7 +84,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
           await page.keyboard.press("Control+k")
           await dialog.getByLabel("Name, id or line of a log").waitFor()
           await page.keyboard.press("Control+k")
-          expect(await page.getByRole("dialog").count()).toBe(1)
+          await expect.poll(() => page.getByRole("dialog").count()).toBe(1)
           await page.keyboard.press("Escape")
           await dialog.waitFor({ state: "detached" })
           await expectAccessible(page)
@@ -108,7 +108,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
           for (const [list, title] of Object.entries(lists)) {
             await page.goto(at(`/orgs/${orgId}/${list}/${unknown}`))
             await page.getByRole("alert").getByText("There is no such").waitFor()
-            expect(await page.title()).toBe(`${title} · Gatehouse`)
+            await expect.poll(() => page.title()).toBe(`${title} · Gatehouse`)
             await expectAccessible(page)
             await page.getByRole("navigation", { name: "Breadcrumb" }).getByRole("link").click()
             await page.waitForURL(at(`/orgs/${orgId}/${list}`))

@@ -29,7 +29,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           const create = page.getByRole("dialog").getByRole("button", { name: "Create key" })
           await page.getByLabel("Metadata").fill("[1]")
           await page.getByText("Enter a JSON object").waitFor()
-          expect(await create.isDisabled()).toBe(true)
+          await expect.poll(() => create.isDisabled()).toBe(true)
           await page.getByLabel("Metadata").fill('{"plan":"pro"}')
           await create.click()
           await page.getByText("It is not shown again").waitFor()
@@ -39,7 +39,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           expect(copied).toBe(secret)
           // Escape does not close what is shown once.
           await page.keyboard.press("Escape")
-          expect(await page.getByRole("button", { name: "Done" }).isDisabled()).toBe(true)
+          await expect.poll(() => page.getByRole("button", { name: "Done" }).isDisabled()).toBe(true)
           await page.getByLabel("I have copied the key").check()
           await page.getByRole("button", { name: "Done" }).click()
           await page.getByRole("link", { name: "gateway" }).waitFor()
@@ -85,7 +85,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           await page.getByText(first!).waitFor({ state: "detached" })
           await shown.waitFor()
           // A key is rotated once: its replacement is rotated next.
-          expect(await page.getByRole("button", { name: "Rotate" }).count()).toBe(0)
+          await expect.poll(() => page.getByRole("button", { name: "Rotate" }).count()).toBe(0)
           await page.getByRole("link", { name: "its replacement" }).click()
           await page.getByRole("button", { name: "Rotate" }).waitFor()
         })
@@ -162,7 +162,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
         )
         yield* inTab(`/orgs/${orgId}/keys?externalId=customer_1`, async (page) => {
           await page.getByRole("link", { name: "of customer 1" }).waitFor()
-          expect(await page.getByRole("link", { name: "of customer 2" }).count()).toBe(0)
+          await expect.poll(() => page.getByRole("link", { name: "of customer 2" }).count()).toBe(0)
           await page.getByRole("link", { name: "of customer 1" }).click()
           await page.getByRole("img", { name: "Validations: Valid 3, Limited 0, Forbidden 0" }).waitFor()
           await page.getByRole("img", { name: "Cost of valid validations: Cost 15" }).waitFor()

@@ -41,9 +41,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
         yield* inTab(`/orgs/${orgId}/settings`, async (page, at) => {
           await page.getByRole("button", { name: "Delete org" }).click()
           const confirm = page.getByRole("dialog").getByRole("button", { name: "Delete org" })
-          expect(await confirm.isDisabled()).toBe(true)
+          await expect.poll(() => confirm.isDisabled()).toBe(true)
           await page.getByLabel("Type Acme to confirm").fill("acme")
-          expect(await confirm.isDisabled()).toBe(true)
+          await expect.poll(() => confirm.isDisabled()).toBe(true)
           await page.getByLabel("Type Acme to confirm").fill("Acme")
           await confirm.click()
           await page.waitForURL(at("/orgs"))
@@ -65,7 +65,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
         yield* inTab(`/orgs/${second}/settings`, async (page) => {
           await page.getByLabel("Owners of repositories").fill("taken")
           await page.getByRole("button", { name: "Save the owners" }).click()
-          expect(await page.getByRole("alert").textContent()).toBe((refused.json as { readonly error: string }).error)
+          await expect
+            .poll(() => page.getByRole("alert").textContent())
+            .toBe((refused.json as { readonly error: string }).error)
         })
       }),
     )

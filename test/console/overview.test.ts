@@ -27,9 +27,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
         yield* Effect.promise(async () => {
           const row = page.getByRole("row").filter({ hasText: "127.0.0.1:1" })
           await row.getByText("Failing").waitFor()
-          expect(await row.getByRole("link").first().getAttribute("href")).toContain(
-            `/orgs/${orgId}/endpoints/${webhook_endpoint_id}`,
-          )
+          await expect
+            .poll(() => row.getByRole("link").first().getAttribute("href"))
+            .toContain(`/orgs/${orgId}/endpoints/${webhook_endpoint_id}`)
           await page
             .getByRole("alert")
             .getByText(/100 % of 1\d attempts failed/)
@@ -60,7 +60,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
           const card = page.getByRole("region", { name: "Orgs that use most" })
           const row = (name: string) => card.getByRole("row").filter({ has: page.getByRole("link", { name }) })
           await row("Busy Jobs").waitFor()
-          expect(await card.getByRole("button", { pressed: true }).textContent()).toBe("Jobs")
+          await expect.poll(() => card.getByRole("button", { pressed: true }).textContent()).toBe("Jobs")
           await row("Failing Hooks").waitFor({ state: "detached" })
           await card.getByRole("button", { name: "Failed" }).click()
           await page.waitForURL((url) => url.search === "?by=failedAttempts")
@@ -90,7 +90,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
           await stat("Database size").getByText("writable").waitFor()
           const row = page.getByRole("region", { name: "Replicas" }).getByRole("row").nth(1)
           await row.getByText(/^\d+ of \d+$/).waitFor()
-          expect(await page.getByRole("region", { name: "Replicas" }).getByRole("row").count()).toBe(2)
+          await expect.poll(() => page.getByRole("region", { name: "Replicas" }).getByRole("row").count()).toBe(2)
         })
       }),
     )
@@ -127,7 +127,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
                 .getByRole("row")
                 .filter({ hasText: day(time) })
                 .getByRole("cell")
-            expect(await row(midnight).nth(1).textContent()).toBe("25")
+            await expect.poll(() => row(midnight).nth(1).textContent()).toBe("25")
             expect(
               await row(midnight - 3_600_000)
                 .nth(1)

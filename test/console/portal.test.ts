@@ -55,20 +55,24 @@ describe.skipIf(!hasBrowser)("the portal", () => {
           await expectAccessible(page)
           await page.getByRole("button", { name: "Open" }).click()
           await nameOfOrg(page, "Tenant One")
-          expect(await page.title()).toBe("Endpoints · Acme & Sons")
+          await expect.poll(() => page.title()).toBe("Endpoints · Acme & Sons")
           const logo = page.locator(".sidebar .brand img")
-          expect(await logo.getAttribute("src")).toBe("/console/portal-logo.svg")
-          expect(await logo.evaluate((img: { naturalWidth: number }) => img.naturalWidth)).toBeGreaterThan(0)
+          await expect.poll(() => logo.getAttribute("src")).toBe("/console/portal-logo.svg")
+          await expect.poll(() => logo.evaluate((img: { naturalWidth: number }) => img.naturalWidth)).toBeGreaterThan(0)
           const button = 'getComputedStyle(document.querySelector("main .button.primary")).backgroundColor'
-          expect(await page.evaluate(button)).toBe("rgb(118, 118, 118)")
+          await expect.poll(() => page.evaluate(button)).toBe("rgb(118, 118, 118)")
           await expectAccessible(page)
           await expectFits(page)
           await page.locator(".sidebar-foot summary").click()
-          expect(await page.getByRole("link", { name: "Help" }).getAttribute("href")).toBe("https://example.com/docs")
-          expect(await page.getByRole("link", { name: "API reference" }).getAttribute("href")).toBe("/docs/portal")
+          await expect
+            .poll(() => page.getByRole("link", { name: "Help" }).getAttribute("href"))
+            .toBe("https://example.com/docs")
+          await expect
+            .poll(() => page.getByRole("link", { name: "API reference" }).getAttribute("href"))
+            .toBe("/docs/portal")
           await page.getByRole("link", { name: "Events" }).click()
           await page.getByText("It appears here as soon as it happens.").waitFor()
-          expect(await page.getByText("job", { exact: false }).count()).toBe(0)
+          await expect.poll(() => page.getByText("job", { exact: false }).count()).toBe(0)
         })
         const answer = yield* send("GET", "/console/portal-logo.svg")
         expect([answer.headers["content-type"], answer.headers["content-security-policy"], answer.text]).toEqual([
@@ -78,7 +82,7 @@ describe.skipIf(!hasBrowser)("the portal", () => {
         ])
         yield* inTab("/orgs", async (page) => {
           await page.getByRole("link", { name: "Gatehouse, home" }).first().waitFor()
-          expect(await page.title()).toBe("Orgs · Gatehouse")
+          await expect.poll(() => page.title()).toBe("Orgs · Gatehouse")
         })
       }).pipe(Effect.scoped),
     )
@@ -98,7 +102,7 @@ describe.skipIf(!hasBrowser)("the portal", () => {
           const made = await dialog.getByText(/^whsec_/).textContent()
           await dialog.getByLabel("Verify webhooks in").selectOption("Ruby")
           await dialog.getByText("OpenSSL::HMAC").waitFor()
-          expect(await dialog.locator("pre mark").textContent()).toBe("WEBHOOK_SECRET")
+          await expect.poll(() => dialog.locator("pre mark").textContent()).toBe("WEBHOOK_SECRET")
           await expectAccessible(page)
           await page.keyboard.press("Escape")
           await dialog.getByRole("button", { name: "I have copied it" }).click()
@@ -134,11 +138,9 @@ describe.skipIf(!hasBrowser)("the portal", () => {
           await page.getByRole("button", { name: "Send a test" }).click()
           const dialog = page.getByRole("dialog")
           await dialog.getByText("The receiver took it").waitFor()
-          expect(await dialog.getByLabel("Event type").locator("option").allTextContents()).toEqual([
-            "The first of the endpoint",
-            "user.gone",
-            "invoice.paid",
-          ])
+          await expect
+            .poll(() => dialog.getByLabel("Event type").locator("option").allTextContents())
+            .toEqual(["The first of the endpoint", "user.gone", "invoice.paid"])
           await dialog.getByLabel("Event type").selectOption("user.gone")
           await dialog.getByLabel("Data").fill("{")
           await dialog.getByText("This is no JSON.").waitFor()

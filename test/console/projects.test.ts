@@ -18,20 +18,20 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("projects, ove
         const { page } = yield* signedInTab(path)
         const current = page.getByRole("listitem").filter({ has: page.getByText("Current", { exact: true }) })
         yield* Effect.promise(async () => {
-          expect(await current.textContent()).toContain("bbbbbbb")
-          expect(await current.textContent()).toContain("by grace")
+          await expect.poll(() => current.textContent()).toContain("bbbbbbb")
+          await expect.poll(() => current.textContent()).toContain("by grace")
         })
         yield* run("102", { sha: "c".repeat(40), ...pullRequest("add-search") })
         yield* Effect.promise(async () => {
           // A live event brings the new one.
           const preview = page.getByRole("listitem").filter({ hasText: "Preview" })
-          expect(await preview.textContent()).toContain("pull request #7")
+          await expect.poll(() => preview.textContent()).toContain("pull request #7")
 
           await page.getByRole("button", { name: "Make current: main at aaaaaaa" }).click()
           const dialog = page.getByRole("dialog", { name: "Roll back to this deployment?" })
-          expect(await dialog.textContent()).toContain(
-            "main at aaaaaaa becomes current in the place of main at bbbbbbb",
-          )
+          await expect
+            .poll(() => dialog.textContent())
+            .toContain("main at aaaaaaa becomes current in the place of main at bbbbbbb")
           await dialog.getByRole("button", { name: "Cancel" }).click()
           await page.getByRole("button", { name: "Make current: main at aaaaaaa" }).click()
           await dialog.getByRole("button", { name: "Roll back" }).click()

@@ -22,7 +22,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the theme, over %s"
         await expectGround(dark)
         await button("Light").press("Enter")
         await expectGround(light)
-        expect(await button("Light").getAttribute("aria-pressed")).toBe("true")
+        await expect.poll(() => button("Light").getAttribute("aria-pressed")).toBe("true")
         await expectAccessible(page)
         await button("Dark").click()
         await expectGround(dark)
