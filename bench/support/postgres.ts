@@ -44,7 +44,8 @@ export const startPostgres = async (scope: Scope): Promise<Postgres> => {
   const connect = async (to: string): Promise<Query> => {
     const lifetime = EffectScope.makeUnsafe()
     const sql = await Effect.runPromise(
-      PgClient.make({ url: Redacted.make(to), maxConnections: 1 }).pipe(
+      // An idle connection stays open: a transaction of it may be forgotten for minutes.
+      PgClient.make({ url: Redacted.make(to), minConnections: 1, maxConnections: 1 }).pipe(
         Effect.provide(Reactivity.layer),
         EffectScope.provide(lifetime),
       ),

@@ -200,10 +200,10 @@ export const make = Effect.gen(function* () {
   const batch = yield* Batches.make(orAlone(together), maxJobs)
 
   return (jobs: ReadonlyArray<NewJob>) => {
-    const { idempotencyKey, orgId, unique } = jobs[0]!
+    const { orgId, unique } = jobs[0]!
     const inputs = jobs.map(({ input }) => toJsonText(input))
-    const isKeyless = jobs.length === 1 && idempotencyKey === null && unique === null
-    const isShared = isKeyless && (inputs[0]?.length ?? 0) <= maxSharedLength
+    const isKeyless = jobs.every(({ idempotencyKey, unique }) => idempotencyKey === null && unique === null)
+    const isShared = isKeyless && jobs.length === 1 && (inputs[0]?.length ?? 0) <= maxSharedLength
     const insert = (rowsAtMost: number | null) => {
       const unwrittenBytes = usage.unwrittenBytes(orgId)
       const all = jobs.map((job, n) => ({ job, input: inputs[n]!, rowsAtMost, unwrittenBytes }))
@@ -222,7 +222,7 @@ export const make = Effect.gen(function* () {
         orgId,
         sum(() => true),
         (ids) => (ids === undefined ? 0 : sum((n) => isNew(ids, n))),
-        limit.admit(Limited.orgOwner(sql, orgId), insert, jobs.length),
+        limit.admit(Limited.orgOwner(sql, orgId), insert, { isGuarded: isKeyless, rows: jobs.length }),
       )
       .pipe(
         Effect.flatMap((ids) => (ids === undefined ? bytes.refuse(orgId) : Effect.succeed(ids))),

@@ -8,7 +8,7 @@ import { base32Digits, idAt } from "../database/fragments.ts"
  */
 const marginMillis = 500
 /** A claim that takes longer than this may have read many dead entries. */
-const slowClaimMillis = 10
+const slowClaimMillis = 2
 /** A look that takes longer than this, in milliseconds of the database, has read many dead entries. */
 const slowLookMillis = 0.5
 /** The shortest wait between two looks at a queue. */

@@ -68,6 +68,12 @@ const makeCounts = (clock: Clock.Clock) => {
     counted,
     known,
 
+    /** Stores that an org has at most so many rows beside those that this replica has just added. */
+    atMost: (name: CountedLimit, orgId: string, count: number, rows: number) => {
+      if (known(name, orgId) === undefined) counted(name, orgId, count)
+      known(name, orgId)!.added += rows
+    },
+
     /** Whether the rows need no new count: the last one is far below the limit, and less than a minute old. */
     isFresh: ({ added, count, countedAt }: Counted, limit: number) =>
       count + added < limit / 2 && nowMillis() - countedAt < maxFreshMillis,

@@ -141,11 +141,16 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     guard: (rowsAtMost: Statement.Fragment, more = 0) =>
       sql`(${rowsAtMost}::bigint < ${limitSql} - ${sql.literal(`${more}`)} OR ${sql.literal(isFarBelow(more))}) AND ${hasBytes}`,
 
-    /** Inserts rows, or fails with `LimitReached`; returns `undefined` when there is no such owner. */
+    /**
+     * Inserts rows, or fails with `LimitReached`; returns `undefined` when there is no such owner.
+     *
+     * @param isGuarded whether a result means that the guard has let the rows through, and the owner's key is the org's
+     * id: then the org has few rows, and the next creations count none. The count reads dead entries (ADR 37).
+     */
     admit: <Row, E, R>(
       owner: Owner,
       insert: (rowsAtMost: number | null) => Effect.Effect<Row | undefined, E, R>,
-      rows = 1,
+      { isGuarded = false, rows = 1 }: { readonly isGuarded?: boolean; readonly rows?: number } = {},
     ) =>
       Effect.suspend(() => {
         const known = usage.known(name, owner.key)
@@ -153,7 +158,10 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
         // Before the rows are inserted, so that others count them while they are in flight.
         if (known !== undefined) known.added += rows
         return Effect.flatMap(insert(rowsAtMost), (made) => {
-          if (made !== undefined) return Effect.succeed(made)
+          if (made !== undefined) {
+            if (known === undefined && isGuarded) usage.atMost(name, owner.key, maxGuardCount, rows)
+            return Effect.succeed(made)
+          }
           if (known !== undefined) known.added -= rows
           return decide(owner, insert(isDecided), rows)
         })

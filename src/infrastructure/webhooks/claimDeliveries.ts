@@ -141,14 +141,14 @@ const endpointOfLane = (sql: Sql) => sql`
  */
 const dueAtHead = (sql: Sql, at: Date, { headSince, headSize }: Reads) => {
   const columns = sql`ctid AS place, org_id, lane, delivery_id, due_at, bytes, false AS backlogged`
-  const isDue = sql`NOT backlogged AND due_at <= ${at} AND ${isUnclaimed(sql, at)}`
-  const isRead = sql`due_at >= ${since(sql, headSince)} AND ${isDue}`
+  const isRead = sql`due_at >= ${since(sql, headSince)} AND NOT backlogged AND due_at <= ${at} AND ${isUnclaimed(sql, at)}`
   return sql`
     head AS (
       SELECT ${columns} FROM pending_deliveries WHERE ${isRead}
       ORDER BY due_at LIMIT ${headSize} FOR UPDATE SKIP LOCKED
     ), tail AS (
-      SELECT ${columns} FROM pending_deliveries WHERE ${isDue} AND ctid = ANY(ARRAY(
+      -- Without the condition of an index, which would be read from its beginning (ADR 37).
+      SELECT ${columns} FROM pending_deliveries WHERE due_at <= ${at} AND ${isUnclaimed(sql, at)} AND ctid = ANY(ARRAY(
         SELECT place FROM (
           SELECT ctid AS place, org_id FROM pending_deliveries
           WHERE ${isRead} AND (SELECT count(*) FROM head) >= ${headSize} ORDER BY due_at DESC LIMIT ${maxHeadSize}
