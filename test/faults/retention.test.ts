@@ -10,11 +10,12 @@ import { startService } from "../support/process.ts"
 import { makeNeighbour } from "./crowding.ts"
 import { onPostgres } from "./support.ts"
 
-/** Events of a day, each with a delivery; a twentieth of them with a second attempt. */
+/** Events of a day, each with a delivery; a twentieth of them with a second attempt, a tenth of a finished job. */
 const count = Number(process.env.EVENTS ?? 50_000)
 /** Days that are kept, each in a range of its own, and days that are measured. */
 const keptDays = Number(process.env.KEPT_DAYS ?? 12)
 const measuredDays = Number(process.env.MEASURED_DAYS ?? 10)
+const jobsOfDay = 24 * Math.floor(Math.ceil(count / 24) / 10)
 const day = Duration.days(1)
 /** The longest time of the removal of a day, and of a request beside it. */
 const [removalTime, requestMillis] = [Duration.minutes(1), 200]
@@ -27,8 +28,18 @@ const fillDay = Effect.fnUntraced(function* (start: DateTime.Utc) {
     const rows = sql`generate_series(1, ${Math.ceil(count / 24)}::int) AS n, lpad(n::text, 13, '0') AS id`
     const prefix = idAt(at.getTime())
     yield* sql`
-      INSERT INTO events (id, org_id, type, body, created_at)
-      SELECT ${prefix}::text || '000' || id, 'org' || n % 50, 'invoice.paid', repeat(md5(id), 10), ${at} FROM ${rows}`
+      INSERT INTO events (id, org_id, job_id, type, body, created_at)
+      SELECT ${prefix}::text || '000' || id, 'org' || n % 50, CASE WHEN n % 10 = 0 THEN ${prefix}::text || '000' || id END,
+        'invoice.paid', repeat(md5(id), 10), ${at} FROM ${rows}`
+    // A job has the id of its event here.
+    yield* sql`
+      INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, idempotency_key, priority, max_attempts,
+        retry_delay_seconds, status, attempt, retried_attempts, result, created_at, finished_at)
+      SELECT job_id, id, org_id, 'old', false, job_id, 0, 1, 0, 'completed', 1, 0, body, created_at, created_at
+      FROM events WHERE id BETWEEN ${prefix}::text || '000' AND ${prefix}::text || '001' AND job_id IS NOT NULL`
+    yield* sql`
+      INSERT INTO job_keys (org_id, key, job_id) SELECT org_id, idempotency_key, id FROM finished_jobs
+      WHERE end_id BETWEEN ${prefix}::text || '000' AND ${prefix}::text || '001'`
     yield* sql`
       INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, attempts, attempt_started_at, attempt_duration_ms,
         attempt_status, attempt_body, created_at, updated_at)
@@ -80,6 +91,11 @@ it.live(
           took.push(Duration.toMillis(result[0]))
           waits.push(max)
         }
+        const [kept] = yield* (yield* SqlClient.SqlClient)<{ jobs: number; keys: number }>`
+          SELECT (SELECT count(*) FROM finished_jobs WHERE workflow = 'old')::int AS jobs,
+            (SELECT count(*) FROM job_keys)::int AS keys`
+        assert.strictEqual(kept!.jobs, keptDays * jobsOfDay)
+        assert.strictEqual(kept!.keys, kept!.jobs)
         const mb = sizes.map((size) => Math.round(size / 1e6))
         yield* Effect.log(
           `A removal of ${count} events: ${Math.max(...took).toFixed(0)} ms at most; requests beside: ${Math.max(...waits).toFixed(0)} ms at most; MB after each day: ${mb.join(" ")}`,
