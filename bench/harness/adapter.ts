@@ -16,7 +16,10 @@ const { env } = process
 const number = (name: string, otherwise: number) => Number(env[name] ?? otherwise)
 const sampleMillis = number("SAMPLE_EVERY_S", 5) * 1000
 const rate = number("PRODUCER_RATE", 800)
+const batchSize = number("PRODUCER_BATCH_MAX", 128)
 const workers = number("WORKER_COUNT", 32)
+/** Jobs that are claimed and not yet completed. pg-boss has up to 16 for each worker here. */
+const prefetch = 8 * workers
 const workMillis = number("JOB_WORK_MS", 1)
 const instance = number("BENCH_INSTANCE_ID", 0)
 const padding = "x".repeat(Math.max(0, number("JOB_PAYLOAD_BYTES", 256) - 64))
@@ -139,25 +142,24 @@ let enqueued = 0
 let completed = 0
 let running = 0
 
-const create = async () => {
+const create = async (jobs: number) => {
   const since = performance.now()
-  await must("POST", "/v1/jobs/create", key, {
-    workflow,
-    skip_callbacks: true,
-    input: { enqueuedAt: Date.now(), padding },
-  })
-  enqueued++
-  latencies.producer.add(performance.now() - since)
+  const input = { enqueuedAt: Date.now(), padding }
+  const batch = Array.from({ length: jobs }, () => ({ workflow, skip_callbacks: true, input }))
+  await must("POST", "/v1/jobs/create-batch", key, { jobs: batch })
+  enqueued += jobs
+  latencies.producer.add((performance.now() - since) / jobs)
 }
 let creating = 0
-/** Creates jobs beside each other; what does not fit is still owed. */
+/** Creates jobs in batches beside each other; what does not fit is still owed. */
 let owed = 0
 const proceed = () => {
-  while (owed > 0 && creating < 64 && !signal.aborted) {
-    owed--
-    creating++
-    void create().finally(() => {
-      creating--
+  while (owed > 0 && creating < 4 * batchSize && !signal.aborted) {
+    const jobs = Math.min(owed, batchSize)
+    owed -= jobs
+    creating += jobs
+    void create(jobs).finally(() => {
+      creating -= jobs
       proceed()
     })
   }
@@ -169,15 +171,15 @@ const owe = (jobs: number) => {
 
 const depth = async () => {
   const { json } = await send("GET", orgPath, administrator)
-  const { unfinishedJobs } = json["usage"] as { unfinishedJobs: number }
+  const { unfinishedJobs } = json["used"] as { unfinishedJobs: number }
   return Math.max(0, unfinishedJobs - running)
 }
 if (env["PRODUCER_MODE"] === "depth-target") {
   const target = number("TARGET_DEPTH", 1000)
   void (async () => {
     while (!signal.aborted) {
-      const missing = target - (await depth().catch(() => target)) - owed - creating
-      if (missing > 0) owe(Math.min(missing, number("PRODUCER_BATCH_MAX", 128)))
+      const missing = target - (enqueued - completed - running) - owed - creating
+      if (missing > 0) owe(Math.min(missing, batchSize))
       await sleep(number("PRODUCER_BATCH_MS", 10))
     }
   })()
@@ -206,34 +208,66 @@ interface Claimed {
   readonly attempt: number
   readonly input: { readonly enqueuedAt: number }
 }
-const work = async ({ attempt, input, job_id }: Claimed) => {
-  latencies.claim.add(Date.now() - input.enqueuedAt)
-  if (workMillis > 0) await sleep(workMillis)
-  // A job whose lease has ended belongs to another worker: 409.
-  const { success } = await must("POST", "/v1/jobs/complete", key, { job_id, attempt, result: null }).catch(
-    (error: Error) => {
-      console.error(error.message)
-      return { success: false }
-    },
-  )
-  if (success !== true) return
-  completed++
-  latencies.end_to_end.add(Date.now() - input.enqueuedAt)
+/** Jobs that are done, and not yet completed: each request takes all of them along. */
+let done: Array<Claimed> = []
+let completing = 0
+const complete = async () => {
+  if (done.length === 0 || completing === 4) return
+  completing++
+  const batch = done
+  done = []
+  const results = batch.map(({ attempt, job_id }) => ({ job_id, attempt, result: null }))
+  const { jobs } = (await must("POST", "/v1/jobs/complete-batch", key, { jobs: results })) as unknown as {
+    readonly jobs: ReadonlyArray<{ readonly success: boolean; readonly message: string }>
+  }
+  for (const [n, { message, success }] of jobs.entries()) {
+    running--
+    // A job whose lease has ended belongs to another worker.
+    if (!success) console.error(message)
+    else {
+      completed++
+      latencies.end_to_end.add(Date.now() - batch[n]!.input.enqueuedAt)
+    }
+  }
+  completing--
+  void complete()
 }
-/** Claims for the workers that are free, when a quarter of them is. */
-const claimer = (async () => {
+/** Claimed jobs that no worker has begun. */
+const claimed: Array<Claimed> = []
+let working = 0
+/** Jobs that open claims ask for. */
+let asked = 0
+const work = () => {
+  while (working < workers && claimed.length > 0) {
+    const job = claimed.shift()!
+    working++
+    latencies.claim.add(Date.now() - job.input.enqueuedAt)
+    void sleep(workMillis).then(() => {
+      working--
+      done.push(job)
+      void complete()
+      work()
+    })
+  }
+}
+/** Claims ahead of the workers: they have the next jobs while these are completed. */
+const claimer = async () => {
   while (!signal.aborted) {
-    const free = workers - running
-    if (free < Math.max(1, workers / 4)) {
+    const free = prefetch - running - asked
+    if (free < prefetch / 4) {
       await sleep(1)
       continue
     }
-    const request = { workflows: [workflow], limit: Math.min(100, free), lease_seconds: 30, wait_seconds: 5 }
+    const limit = Math.min(100, free)
+    asked += limit
+    const request = { workflows: [workflow], limit, lease_seconds: 30, wait_seconds: 5 }
     const { jobs } = (await must("POST", "/v1/jobs/claim", key, request)) as unknown as { jobs: ReadonlyArray<Claimed> }
+    asked -= limit
     running += jobs.length
-    for (const job of jobs) void work(job).finally(() => running--)
+    claimed.push(...jobs)
+    work()
   }
-})()
+}
 
 const sampler = (async () => {
   await sleep(sampleMillis - (Date.now() % sampleMillis))
@@ -254,7 +288,9 @@ const sampler = (async () => {
     }
     // What all replicas see, one of them tells.
     if (instance === 0) {
-      metrics.push(["queue_depth", await depth().catch(() => 0), 0], ["producer_target_rate", rate, 0])
+      const found = await depth().catch((error: Error) => console.error(error.message))
+      if (found !== undefined) metrics.push(["queue_depth", found, 0])
+      metrics.push(["producer_target_rate", rate, 0])
     }
     before = { enqueued, completed, at: performance.now() }
     for (const [metric, value, window_s] of metrics) {
@@ -270,4 +306,4 @@ const stop = () => {
   service.once("exit", () => process.exit(0))
 }
 process.on("SIGTERM", stop).on("SIGINT", stop)
-await Promise.all([claimer, sampler])
+await Promise.all([claimer(), claimer(), sampler])
