@@ -1,9 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
-import { Clock, Deferred, Effect, Fiber, Layer, Random } from "effect"
-import { FetchHttpClient, HttpClient } from "effect/http"
+import { Effect, Fiber } from "effect"
 import { JobFailed, startWorker, type WorkerJob, type WorkerOptions } from "#src/sdk/worker.ts"
-import { loop } from "#src/sdk/workerLoop.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { until, within } from "../support/wait.ts"
 import { events, get, make } from "../http/jobs/jobCalls.ts"
@@ -182,22 +180,19 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
   const jobCount = Number(process.env["WORKER_JOBS"] ?? 100)
   const concurrency = Math.max(10, Math.min(100, jobCount / 100))
 
-  /** A client of a worker that stalls at random: for two seconds, only its claims are sent. */
-  const stalling = Layer.effect(
-    HttpClient.HttpClient,
-    Effect.map(HttpClient.HttpClient, (client) => {
-      let stalledUntil = 0
-      return HttpClient.tapRequest(
-        client,
-        Effect.fnUntraced(function* ({ url }) {
-          if (url.endsWith("/claim")) return
-          const now = yield* Clock.currentTimeMillis
-          if (now >= stalledUntil && (yield* Random.next) < 1 / concurrency) stalledUntil = now + 2_000
-          yield* Effect.sleep(Math.max(0, stalledUntil - now))
-        }),
-      )
-    }),
-  ).pipe(Layer.provide(FetchHttpClient.layer))
+  /** A `fetch` of a worker that stalls at random: for two seconds, only its claims are sent. */
+  const stalling = () => {
+    let stalledUntil = 0
+    const send: typeof globalThis.fetch = async (url, init) => {
+      if (!String(url).endsWith("/claim")) {
+        const now = performance.now()
+        if (now >= stalledUntil && Math.random() < 1 / concurrency) stalledUntil = now + 2_000
+        await new Promise((resolve) => setTimeout(resolve, Math.max(0, stalledUntil - now)))
+      }
+      return await globalThis.fetch(url, init)
+    }
+    return send
+  }
 
   // Seen failing without the attempt in complete: a late result was stored, and that of the last claim was lost.
   it.effect(
@@ -224,10 +219,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
           graceSeconds: 10,
           onError: () => {},
         }
-        const stop = Deferred.makeUnsafe<void>()
-        const both = yield* Effect.forkChild(
-          Effect.replicateEffect(Effect.provide(loop(options, stop), Layer.fresh(stalling)), 2, { concurrency: 2 }),
-        )
+        const both = [1, 2].map(() => startWorker({ ...options, signals: [], fetch: stalling() }))
         const unfinished = Effect.forEach(["queued", "running"], (status) =>
           Effect.map(
             tenant.call("jobs/list", { status, limit: 1 }),
@@ -240,8 +232,10 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
         )
         // Twice: a job whose lease ends between the two lists is in neither.
         while (!((yield* isDone) && (yield* isDone))) yield* Effect.sleep(200)
-        yield* Deferred.succeed(stop, undefined)
-        yield* within("the workers to stop", Fiber.join(both))
+        yield* within(
+          "the workers to stop",
+          Effect.promise(() => Promise.all(both.map(({ stop }) => stop()))),
+        )
         yield* Effect.forEach(
           ids,
           Effect.fnUntraced(function* (jobId) {

@@ -1,0 +1,93 @@
+/** A request that the service refused or did not answer. The message has the sentence of the service. */
+export class RequestFailed extends Error {
+  /** Status of the response; 0: there was none. */
+  readonly status: number
+  /** `not_found`, `conflict`, …; empty: the response is not the service's. */
+  readonly code: string
+  /** How long the service asks to wait, in milliseconds. */
+  readonly retryAfterMillis: number
+
+  constructor(message: string, { status = 0, code = "", retryAfter = 0, cause = undefined as unknown }) {
+    super(message, { cause })
+    this.status = status
+    this.code = code
+    this.retryAfterMillis = retryAfter * 1000
+  }
+
+  /** Whether the same request can succeed later. */
+  get isTransient() {
+    return this.status === 0 || this.status === 429 || this.status >= 500 || this.code === "limit_reached"
+  }
+}
+
+/** Longer than the longest wait of a claim, in milliseconds. */
+const requestTimeout = 45_000
+/** The longest wait between two tries, in milliseconds, and the longest `Retry-After` that is obeyed. */
+const maxWait = 10_000
+const maxRetryAfter = 60_000
+
+const parse = (text: string): Readonly<Record<string, unknown>> | undefined => {
+  try {
+    return JSON.parse(text) as Readonly<Record<string, unknown>>
+  } catch {
+    return undefined
+  }
+}
+
+/** What this code needs of Node's `process`, which Bun and Deno have, too. */
+export const { process } = globalThis as unknown as {
+  readonly process: {
+    readonly stderr: { readonly write: (text: string) => unknown }
+    readonly once: (event: string, listener: () => unknown) => unknown
+    readonly off: (event: string, listener: () => unknown) => unknown
+  }
+}
+
+export const toError = (fault: unknown): Error => (fault instanceof Error ? fault : new Error(String(fault)))
+
+/** Posts JSON to an operation under `/v1`. Rejects with `RequestFailed`. */
+export type Post = (operation: string, body: string, signal?: AbortSignal) => Promise<Readonly<Record<string, unknown>>>
+
+export const poster = (baseUrl: string | URL, key: string, send: typeof fetch = fetch): Post => {
+  const base = String(baseUrl).replace(/(?<!\/)\/+$/, "")
+  const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" }
+  return async (operation, body, signal) => {
+    const timeout = AbortSignal.timeout(requestTimeout)
+    const options = { method: "POST", headers, body, signal: signal ? AbortSignal.any([signal, timeout]) : timeout }
+    try {
+      // A redirect would take the key to an address that nobody chose.
+      const response = await send(`${base}/v1/${operation}`, { ...options, redirect: "manual" })
+      const { status } = response
+      const answer = parse(await response.text())
+      if (response.ok && answer !== undefined) return answer
+      const { code, error, message } = (answer ?? {}) as { code?: string; error?: string; message?: string }
+      const retryAfter = Number(response.headers.get("retry-after")) || 0
+      // A success without JSON comes from something in between: it may pass.
+      const said = error ?? message ?? `The service answered with status ${status}.`
+      throw new RequestFailed(said, { status: response.ok ? 0 : status, code: code ?? "", retryAfter })
+    } catch (cause) {
+      if (cause instanceof RequestFailed) throw cause
+      const { cause: inner, message } = cause as { cause?: { code?: string; message?: string }; message: string }
+      throw new RequestFailed(`${base} does not answer: ${inner?.code ?? inner?.message ?? message}`, { cause })
+    }
+  }
+}
+
+/** The wait after that many failures in a row, in milliseconds: it doubles up to ten seconds, ± 20 %. */
+export const backoff = (failures: number, error: unknown): number => {
+  const wait = Math.min(maxWait, 100 * 2 ** Math.min(failures, 10)) * (0.8 + 0.4 * Math.random())
+  return Math.max(wait, error instanceof RequestFailed ? Math.min(maxRetryAfter, error.retryAfterMillis) : 0)
+}
+
+/** Waits, or until the signal is aborted. */
+export const pause = (millis: number, signal?: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (signal?.aborted === true) return resolve()
+    const end = () => {
+      clearTimeout(timer)
+      signal?.removeEventListener("abort", end)
+      resolve()
+    }
+    const timer = setTimeout(end, millis)
+    signal?.addEventListener("abort", end)
+  })
