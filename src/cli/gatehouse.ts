@@ -13,6 +13,7 @@ import { login, logout, whoami } from "./login.ts"
 import { migrate } from "./migrate.ts"
 import { nodes } from "./nodes.ts"
 import { orgs } from "./orgs.ts"
+import { outbox } from "./outbox.ts"
 import { overview } from "./overview.ts"
 import { register } from "./register.ts"
 import { schedules } from "./schedules.ts"
@@ -42,6 +43,7 @@ const commands = [
   events,
   jobs,
   schedules,
+  outbox,
   listen,
   register,
   api,

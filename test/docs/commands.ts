@@ -21,6 +21,7 @@ export const variables: ReadonlyArray<string> = [
   "GATEHOUSE_TOKEN",
   "GATEHOUSE_PROFILE",
   "GATEHOUSE_WEBHOOK_SECRET",
+  "GATEHOUSE_OUTBOX_DATABASE_URL",
 ]
 
 /** Variables that Node reads. */
@@ -72,7 +73,7 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
 }
 
 /** The packages of this repository, with the names of their tarballs. */
-const tarball = /(?:^|\/)gatehouse-(?:server|webhooks|client|gateway)-0\.1\.0\.tgz$/
+const tarball = /(?:^|\/)gatehouse-(?:server|webhooks|client|gateway|worker)-0\.1\.0\.tgz$/
 
 const faultOfNpm = ([word, ...rest]: ReadonlyArray<string>) => {
   if (word === "ci" || (word === "pack" && rest.every((arg) => arg === "--workspaces"))) return undefined
@@ -116,6 +117,7 @@ const others: Readonly<Record<string, string>> = {
   jq: "reads the runner's answer",
   pg_dump: "test/faults/backup.test.ts backs up by it",
   pg_restore: "the same",
+  psql: "test/sdk/outbox.test.ts executes the SQL that it would",
   createdb: "the same, by its SQL",
   createuser: "PostgreSQL's, with its own prompt",
   node: "test/http/webhooks/webhooksReadme.test.ts runs the gateway",

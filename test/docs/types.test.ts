@@ -17,6 +17,8 @@ const entries = {
   "gatehouse-webhooks": ["src/sdk/webhooks.ts"],
   "gatehouse-gateway": ["packages/gateway/src/index.ts"],
   "gatehouse-server/worker": ["src/sdk/worker.ts"],
+  "gatehouse-worker": ["src/sdk/worker.ts"],
+  "gatehouse-worker/outbox": ["src/sdk/outbox.ts"],
 }
 
 /** What the pages import from elsewhere: values of the reader. */

@@ -54,13 +54,13 @@ export const restartablePostgres = makePostgres()
 
 /**
  * Crashes the server of a service with kill -9 of one of its backends: it ends all connections, loses what is not in
- * its log on the disk, and recovers. Waits until the service is connected first.
+ * its log on the disk, and recovers. Waits until the service, or another application, is connected first.
  */
-export const crash = (url: string) =>
+export const crash = (url: string, application = "gatehouse") =>
   Effect.gen(function* () {
     const sql = yield* adminClient(url)
     const [row] = yield* sql<{ pid: number }>`
-      SELECT pid FROM pg_stat_activity WHERE application_name = 'gatehouse' LIMIT 1`
+      SELECT pid FROM pg_stat_activity WHERE application_name = ${application} LIMIT 1`
     if (row === undefined) return yield* Effect.fail("The service has no connection")
     process.kill(row.pid, "SIGKILL")
   }).pipe(Effect.scoped, Effect.retry(Schedule.spaced("50 millis")), Effect.orDie)

@@ -3,10 +3,10 @@ import { atMost, Text } from "../Schemas.ts"
 
 const segment = "[a-z0-9_-]+"
 // With the flag u, the patterns are also in the OpenAPI document.
-const typeForm = new RegExp(`^${segment}(\\.${segment})+$`, "u")
+export const typeForm = new RegExp(`^${segment}(\\.${segment})+$`, "u")
 const patternForm = new RegExp(`^(\\*|${segment}(\\.${segment})*\\.(${segment}|\\*))$`, "u")
 /** The maximum length of an event type, in characters. It also limits the number of its topics to 65. */
-const maxTypeLength = 128
+export const maxTypeLength = 128
 /** The patterns that an endpoint may have. */
 const maxPatterns = 50
 
@@ -24,7 +24,7 @@ export const serviceEventTypes = [
 export type ServiceEventType = (typeof serviceEventTypes)[number]
 
 const firstWord = (type: string) => type.slice(0, type.indexOf("."))
-const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
+export const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
 const serviceTypeSet: ReadonlySet<string> = new Set(serviceEventTypes)
 /** The types of the events of finished jobs. */
 const jobEventTypes: ReadonlySet<string> = new Set(["job.completed", "job.failed"])

@@ -10,7 +10,7 @@ import { EventType } from "./EventPatterns.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /** The largest `data` of an event, in bytes of JSON. */
-const maxDataBytes = 256 * 1024
+export const maxDataBytes = 256 * 1024
 /** The events of one batch. */
 const maxBatch = 100
 

@@ -1,5 +1,6 @@
 import { PgClient, PgConnection } from "@effect/sql-pg"
 import { Context, Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Redacted, Result, Schedule, Scope } from "effect"
+import { Reactivity } from "effect/reactivity"
 import type { SqlClient } from "effect/sql"
 import { SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
@@ -72,6 +73,12 @@ const poolConfig = (url: Redacted.Redacted<string>) =>
 /** The client of migrations: one connection, without a limit on transactions. */
 export const migrationClient = (url: Redacted.Redacted<string>) =>
   Effect.flatMap(connection(url, "gatehouse migrations"), PgClient.makeClient)
+
+/** The pool of a relay of the outbox, in the database of somebody else. */
+export const outboxClient = (url: Redacted.Redacted<string>, maxConnections: number) =>
+  Effect.flatMap(connection(url, "gatehouse outbox"), (config) =>
+    PgClient.make({ ...config, minConnections: 0, maxConnections }),
+  ).pipe(Effect.provide(Reactivity.layer))
 
 /** What a pooler between this service and PostgreSQL breaks, in sentences for the operator. */
 const poolerFaults = {
