@@ -1,7 +1,6 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { spawnSync } from "node:child_process"
 import { cpSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -9,22 +8,9 @@ import { fileURLToPath } from "node:url"
 import { run } from "../support/cli.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { TestServer } from "../support/server.ts"
-import { type Command, type Language, languages } from "./languages.ts"
+import { env, isMissing, type Language, languages, prepared } from "./languages.ts"
 
 const here = fileURLToPath(new URL(".", import.meta.url))
-/** Other toolchains are not downloaded. */
-const env = { ...process.env, GOTOOLCHAIN: "local", PIP_DISABLE_PIP_VERSION_CHECK: "1" }
-
-const isMissing = ({ check: [program, ...args], name }: Language) => {
-  const isHere = spawnSync(program, args, { cwd: join(here, name), env }).status === 0
-  if (!isHere) process.stdout.write(`the client in ${name} is skipped: no toolchain (${program})\n`)
-  return !isHere
-}
-
-/** What package managers print when they do not reach their registry. */
-const noRegistry =
-  /network|connection|could not transfer|dial tcp|temporary failure|timed out|unknown host|from versions: none/i
-
 /** A copy of the language's folder with the service's document. */
 const folderOf = Effect.fnUntraced(function* ({ name }: Language) {
   const { send } = yield* TestServer
@@ -57,23 +43,21 @@ const story = {
 
 layer(TestServer.layer(), { excludeTestServices: true })("clients that are generated from the document", (it) => {
   for (const language of languages) {
-    it.effect.skipIf(isMissing(language))(`${language.name} compiles and tells the story`, (context) =>
-      Effect.gen(function* () {
-        const { url } = yield* TestServer
-        const receiver = yield* makeReceiver()
-        const cwd = yield* folderOf(language)
-        const act = ([program, ...args]: Command) =>
-          run(program, args, { cwd, env: { ...env, GATEHOUSE_URL: url, RECEIVER_URL: receiver.url } })
-        for (const command of language.prepare) {
-          const { code, err, out } = yield* act(command)
-          if (code !== 0 && noRegistry.test(out + err)) context.skip(`no registry: ${command.join(" ")}`)
-          expect(code, out + err).toBe(0)
-        }
-        const told = yield* act(language.story)
-        expect(told.code, told.out + told.err).toBe(0)
-        expect(JSON.parse(told.out)).toEqual(story)
-        expect(receiver.received.map(({ headers }) => headers["x-event-type"])).toEqual(["invoice.paid"])
-      }),
+    it.effect.skipIf(isMissing(`the client in ${language.name}`, join(here, language.name), language.check))(
+      `${language.name} compiles and tells the story`,
+      (context) =>
+        Effect.gen(function* () {
+          const { url } = yield* TestServer
+          const receiver = yield* makeReceiver()
+          const cwd = yield* folderOf(language)
+          const options = { cwd, env: { ...env, GATEHOUSE_URL: url, RECEIVER_URL: receiver.url } }
+          yield* prepared(context, language.prepare, options)
+          const [program, ...args] = language.story
+          const told = yield* run(program, args, options)
+          expect(told.code, told.out + told.err).toBe(0)
+          expect(JSON.parse(told.out)).toEqual(story)
+          expect(receiver.received.map(({ headers }) => headers["x-event-type"])).toEqual(["invoice.paid"])
+        }),
     )
   }
 })

@@ -1,3 +1,8 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- called by tests, and expect takes a message */
+import { expect, type TestContext } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawnSync } from "node:child_process"
+import { run } from "../support/cli.ts"
 import { toolPath } from "../support/tools.ts"
 
 /** A program with its arguments. */
@@ -16,7 +21,41 @@ export interface Language {
   readonly story: Command
 }
 
+/** Other toolchains are not downloaded. */
+export const env = { ...process.env, GOTOOLCHAIN: "local", PIP_DISABLE_PIP_VERSION_CHECK: "1" }
+
+/** Whether the toolchain of a program in a folder is missing, which is printed. */
+export const isMissing = (what: string, cwd: string, [program, ...args]: Command) => {
+  const isHere = spawnSync(program, args, { cwd, env }).status === 0
+  if (!isHere) process.stdout.write(`${what} is skipped: no toolchain (${program})\n`)
+  return !isHere
+}
+
+/** What package managers print when they do not reach their registry. */
+const noRegistry =
+  /network|connection|could not transfer|dial tcp|temporary failure|timed out|unknown host|from versions: none/i
+
+/** Runs commands that must succeed. Skips the test when a registry is not reached. */
+export const prepared = Effect.fnUntraced(function* (
+  { skip }: TestContext,
+  commands: ReadonlyArray<Command>,
+  options: { readonly cwd: string; readonly env: NodeJS.ProcessEnv },
+) {
+  for (const command of commands) {
+    const [program, ...args] = command
+    const { code, err, out } = yield* run(program, args, options)
+    if (code !== 0 && noRegistry.test(out + err)) skip(`no registry: ${command.join(" ")}`)
+    expect(code, out + err).toBe(0)
+  }
+})
+
+export const pythonCheck: Command = ["python3", "-c", "import ensurepip, sys; sys.exit(sys.version_info < (3, 10))"]
 const python = "venv/bin/python"
+/** Makes an environment of the packages in requirements.txt. */
+export const pythonPackages: ReadonlyArray<Command> = [
+  ["python3", "-m", "venv", "venv"],
+  [python, "-m", "pip", "install", "--requirement", "requirements.txt"],
+]
 const compilerOptions = [
   "--strict",
   "--noEmit",
@@ -48,10 +87,9 @@ export const languages: ReadonlyArray<Language> = [
   },
   {
     name: "python",
-    check: ["python3", "-c", "import ensurepip, sys; sys.exit(sys.version_info < (3, 10))"],
+    check: pythonCheck,
     prepare: [
-      ["python3", "-m", "venv", "venv"],
-      [python, "-m", "pip", "install", "--requirement", "requirements.txt"],
+      ...pythonPackages,
       // Warnings are of operations that the client would not have.
       [
         "venv/bin/openapi-python-client",
