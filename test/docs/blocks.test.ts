@@ -33,7 +33,7 @@ it("every block has a language whose blocks are checked, or a listed reason why 
   expect(blocks.filter(({ language }) => !(language in kinds))).toEqual([])
   // At most one block of each, so that the reason covers no other block.
   for (const language of ["py", "golang", "ini", "http", "go"]) expect(ofKind(language)).toHaveLength(1)
-  expect(ofKind("python").map(({ page }) => page)).toEqual(["docs/webhooks.md", "docs/workers.md"])
+  expect(ofKind("python").map(({ page }) => page)).toEqual(["docs/webhooks.md", "docs/workers.md", "docs/workers.md"])
 })
 
 /** Runs shell commands, and checks the arguments of each call. */

@@ -3,16 +3,21 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
+import { fileURLToPath } from "node:url"
 import { blocks } from "../docs/pages.ts"
 import { get, make } from "../http/jobs/jobCalls.ts"
 import { makeTenant } from "../http/tenants.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { until, within } from "../support/wait.ts"
 
-const program = blocks.find(({ language, page }) => language === "python" && page === "docs/workers.md")!.text
+const [withPackage, alone] = blocks.filter(({ language, page }) => language === "python" && page === "docs/workers.md")
+const PYTHONPATH = fileURLToPath(new URL("../../packages/worker-python", import.meta.url))
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("docs/workers.md", (it) => {
-  it.effect("has a Python worker that finishes jobs, retries errors, and stops at SIGTERM", ({ skip }) =>
+  it.effect.each([
+    { name: "with its package", program: withPackage!.text },
+    { name: "alone", program: alone!.text },
+  ])("has a Python worker, $name, that finishes jobs, retries errors, and stops at SIGTERM", ({ program }, { skip }) =>
     Effect.gen(function* () {
       skip(spawnSync("python3", ["--version"]).status !== 0, "there is no python3 here")
       const { url } = yield* TestServer
@@ -22,11 +27,18 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("docs/worke
         yield* make(tenant, { workflow: "nightly-report", input: "bad", max_attempts: 1 }),
       ]
       // The work fails for one input.
+      const input = program === alone!.text ? 'job["input"]' : "job.input"
       const text = program.replace(
         '    return {"rows"',
-        '    if job["input"] == "bad": raise ValueError("bad input")\n    return {"rows"',
+        `    if ${input} == "bad": raise ValueError("bad input")\n    return {"rows"`,
       )
-      const env = { ...process.env, GATEHOUSE_URL: url, GATEHOUSE_TOKEN: tenant.key }
+      const env = {
+        ...process.env,
+        GATEHOUSE_URL: url,
+        GATEHOUSE_TOKEN: tenant.key,
+        PYTHONPATH,
+        PYTHONDONTWRITEBYTECODE: "1",
+      }
       const worker = yield* Effect.acquireRelease(
         Effect.sync(() => spawn("python3", ["-c", text], { env, stdio: ["ignore", "ignore", "pipe"] })),
         (child) => Effect.sync(() => child.kill("SIGKILL")),

@@ -1,0 +1,508 @@
+"""Runs the jobs of Gatehouse, with threads or asyncio. It needs only the standard library.
+
+    from gatehouse_worker import Worker
+
+    def report(job):
+        return {"rows": 3, "input": job.input}
+
+    Worker("https://gatehouse.example.com", KEY, {"nightly-report": report}).run()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import datetime
+import http.client
+import inspect
+import json
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+import urllib.parse
+from collections import deque
+from typing import Any, Awaitable, Callable, Mapping
+
+__all__ = ["AsyncJob", "Job", "JobFailed", "JobLost", "RequestFailed", "Worker"]
+
+MAX_WORKFLOWS = 20
+MAX_CLAIMED = 100
+#: Requests of one report until it is given up.
+MAX_REPORTS = 12
+#: The longest wait between two tries, and the longest Retry-After that is obeyed, in seconds.
+MAX_WAIT = 10.0
+MAX_RETRY_AFTER = 60.0
+#: The completions of one request, and their bytes.
+MAX_COMPLETIONS = 1_000
+MAX_COMPLETIONS_BYTES = 6 * 1024 * 1024
+#: The longest error and stack of a report, in characters.
+MAX_ERROR_LENGTH = 10_000
+#: The lines of one request, those that wait to be sent, and the characters of one.
+MAX_SENT_LINES = 100
+MAX_WAITING_LINES = 1_000
+MAX_LINE_LENGTH = 2_000
+#: How long a line waits for others, the pause after a claim without a job, and the deadline of a request, in seconds.
+LINE_INTERVAL = 1.0
+EMPTY_PAUSE = 0.2
+TIMEOUT = 45.0
+
+
+class JobFailed(Exception):
+    """The job cannot succeed: it fails without a retry. Raise it in a handler."""
+
+
+class JobLost(Exception):
+    """The job is canceled, or another worker has it."""
+
+
+class RequestFailed(Exception):
+    """The service refused a request, or did not answer (status 0). The text has the sentence of the service."""
+
+    def __init__(self, message: str, status: int = 0, code: str = "", retry_after: float = 0) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after = status, code, retry_after
+
+    @property
+    def is_transient(self) -> bool:
+        return self.status in (0, 429) or self.status >= 500 or self.code == "limit_reached"
+
+
+def _backoff(failures: int, error: RequestFailed) -> float:
+    wait = min(MAX_WAIT, 0.1 * 2 ** min(failures, 10)) * random.uniform(0.8, 1.2)
+    return max(wait, min(MAX_RETRY_AFTER, error.retry_after))
+
+
+def _clean(text: str, length: int = MAX_ERROR_LENGTH) -> str:
+    """Text that the service accepts."""
+    cut = text[:length].replace("\0", "")
+    return cut.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _dumps(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JobFailed(f"The result is not JSON: {error}") from error
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+class _Service:
+    """Requests to the service, over one connection for each thread."""
+
+    def __init__(self, url: str, key: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url} is not an http or https URL.")
+        self._url, self._path = url, parts.path.rstrip("/")
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        self._connect = lambda: kind(parts.hostname, parts.port, timeout=TIMEOUT)
+        self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        self._local = threading.local()
+
+    def post(self, operation: str, body: str, opened: Callable[[http.client.HTTPConnection], None] = _ignore) -> Any:
+        """Posts JSON to an operation under /v1/jobs. A connection that was closed while idle is replaced once."""
+        connection = getattr(self._local, "connection", None)
+        for is_reused in (True, False) if connection is not None else (False,):
+            if not is_reused:
+                connection = self._local.connection = self._connect()
+            try:
+                opened(connection)
+                connection.request("POST", f"{self._path}/v1/jobs/{operation}", body.encode(), self._headers)
+                response = connection.getresponse()
+                text = response.read()
+                return self._read(response, text)
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                self._local.connection = None
+                if not (is_reused and isinstance(error, (ConnectionError, http.client.BadStatusLine))):
+                    raise RequestFailed(f"{self._url} does not answer: {error or type(error).__name__}") from error
+        raise AssertionError("unreachable")
+
+    @staticmethod
+    def _read(response: http.client.HTTPResponse, text: bytes) -> Any:
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        if response.status < 300 and isinstance(answer, dict):
+            return answer
+        fields = answer if isinstance(answer, dict) else {}
+        said = fields.get("error") or fields.get("message") or f"The service answered with status {response.status}."
+        after = response.headers.get("retry-after", "")
+        # A success without JSON comes from something in between: it may pass.
+        status = 0 if response.status < 300 else response.status
+        raise RequestFailed(said, status, fields.get("code", ""), float(after) if after.isdigit() else 0)
+
+
+class Job:
+    """A claimed job, for its handler."""
+
+    def __init__(self, worker: Worker, claimed: Mapping[str, Any]) -> None:
+        self._worker = worker
+        self.job_id: str = claimed["job_id"]
+        self.workflow: str = claimed["workflow"]
+        self.input: Any = claimed["input"]
+        self.deployment_id: str | None = claimed["deployment_id"]
+        #: How often the job was claimed, with this claim.
+        self.attempt: int = claimed["attempt"]
+        #: Set when the job is no longer this worker's: canceled, lost, or the worker stops.
+        self.lost = threading.Event()
+        self._future: concurrent.futures.Future[Any] | None = None
+        self._steps: dict[str, Any] | None = {} if self.attempt == 1 else None
+        self._lines: deque[dict[str, str]] = deque(maxlen=MAX_WAITING_LINES)
+        self._sending = threading.Lock()
+
+    def _post(self, operation: str, **fields: Any) -> Any:
+        body = _dumps({"job_id": self.job_id, "attempt": self.attempt, **fields})
+        return self._worker._service.post(operation, body)
+
+    def _patiently(self, request: Callable[[], Any]) -> Any:
+        """Repeats a request that may succeed later, while the job is this worker's."""
+        for failures in range(MAX_REPORTS + 1):
+            try:
+                return request()
+            except RequestFailed as error:
+                if not error.is_transient or failures == MAX_REPORTS:
+                    raise
+                if self.lost.wait(_backoff(failures, error)):
+                    raise JobLost("The job was lost.") from error
+
+    def _lose(self) -> None:
+        self.lost.set()
+        if self._future is not None:
+            self._future.cancel()
+
+    def log(self, text: str, level: str = "info") -> None:
+        """Keeps a line with the job: debug, info, warn or error. Sent about every second, and before the outcome."""
+        at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        self._lines.append({"at": at, "level": level, "text": _clean(text, MAX_LINE_LENGTH)})
+
+    def _send_lines(self) -> None:
+        with self._sending:
+            while self._lines:
+                lines = [self._lines.popleft() for _ in range(min(len(self._lines), MAX_SENT_LINES))]
+                try:
+                    self._post("log", lines=lines)
+                except RequestFailed:
+                    pass  # A lost line must not fail the job; the heartbeat finds out whether the job is lost.
+
+    def _heartbeat(self, progress: float, note: str | None) -> None:
+        noted = {} if note is None else {"note": note}
+        self._post("heartbeat", lease_seconds=self._worker._lease, progress=progress, **noted)
+
+    def _step(self, name: str) -> tuple[bool, Any]:
+        if self._steps is None:
+            found = self._patiently(lambda: self._worker._service.post("get", _dumps({"job_id": self.job_id})))
+            self._steps = {step["name"]: step["result"] for step in found["steps"]}
+        return name in self._steps, self._steps.get(name)
+
+    def _keep_step(self, name: str, result: Any) -> None:
+        _dumps(result)
+        self._patiently(lambda: self._post("step", name=name, result=result))
+
+    def progress(self, progress: float, note: str | None = None) -> None:
+        """Reports how much of the work is done, 0 to 1, and what the worker does now."""
+        self._heartbeat(progress, note)
+
+    def step(self, name: str, work: Callable[[], Any]) -> Any:
+        """Does a step once: its result, which must be JSON, is kept with the job, and another attempt gets that."""
+        is_done, result = self._step(name)
+        if not is_done:
+            result = work()
+            self._keep_step(name, result)
+        return result
+
+
+class AsyncJob(Job):
+    """A claimed job, for a handler that is a coroutine function. It is canceled when the job is lost."""
+
+    async def progress(self, progress: float, note: str | None = None) -> None:  # type: ignore[override]
+        await asyncio.to_thread(self._heartbeat, progress, note)
+
+    async def step(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:  # type: ignore[override]
+        is_done, result = await asyncio.to_thread(self._step, name)
+        if not is_done:
+            result = await work()
+            await asyncio.to_thread(self._keep_step, name, result)
+        return result
+
+
+class _Completions:
+    """Completes jobs. Those that end while a request is in flight share the next one."""
+
+    def __init__(self, service: _Service) -> None:
+        self._service = service
+        self._waiting: deque[tuple[str, concurrent.futures.Future[None]]] = deque()
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="gatehouse completions", daemon=True).start()
+
+    def complete(self, body: str) -> None:
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        with self._changed:
+            self._waiting.append((body, done))
+            self._changed.notify()
+        done.result()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                batch, size = [self._waiting.popleft()], 0
+                while self._waiting and len(batch) < MAX_COMPLETIONS:
+                    size += len(self._waiting[0][0])
+                    if size > MAX_COMPLETIONS_BYTES:
+                        break
+                    batch.append(self._waiting.popleft())
+            self._send(batch)
+
+    def _send(self, batch: list[tuple[str, concurrent.futures.Future[None]]]) -> None:
+        try:
+            if len(batch) == 1:
+                self._service.post("complete", batch[0][0])
+                batch[0][1].set_result(None)
+                return
+            bodies = ",".join(body for body, _ in batch)
+            outcomes = self._service.post("complete-batch", f'{{"jobs":[{bodies}]}}')["jobs"]
+            for (_, done), outcome in zip(batch, outcomes):
+                if outcome["success"]:
+                    done.set_result(None)
+                else:
+                    done.set_exception(RequestFailed(outcome["message"], 409, outcome.get("code", "")))
+        except RequestFailed as error:
+            # One result that is refused must not fail the others.
+            if len(batch) > 1 and error.status in (400, 413):
+                for one in batch:
+                    self._send([one])
+            else:
+                for _, done in batch:
+                    done.set_exception(error)
+
+
+def _log_error(error: Exception, job_id: str | None) -> None:
+    where = "" if job_id is None else f", job {job_id}"
+    print(f"gatehouse worker{where}: {error}", file=sys.stderr, flush=True)
+
+
+Handler = Callable[[Any], Any]
+
+
+class Worker:
+    """Claims jobs, extends their leases, reports results with the fence, and retries failed attempts.
+
+    A handler is a function of a `Job`, which runs in a thread, or a coroutine function of an `AsyncJob`; then call
+    `serve`. What it returns is the result. An exception fails the attempt, and the job is retried.
+
+    concurrency: the most jobs at the same time.
+    lease_seconds: how long a claim is valid without a heartbeat, 1 to 3600. The worker extends it in time.
+    wait_seconds: how long a claim waits for a job, 0 to 30.
+    grace_seconds: how long a stop waits for jobs in flight. Then their `lost` is set, and their leases expire.
+    on_error: receives what goes wrong, with the id of the job or None. Default: prints to standard error.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        handlers: Mapping[str, Handler],
+        *,
+        concurrency: int = 10,
+        lease_seconds: int = 60,
+        wait_seconds: int = 20,
+        grace_seconds: float = 30,
+        on_error: Callable[[Exception, str | None], None] = _log_error,
+    ) -> None:
+        if not 1 <= len(handlers) <= MAX_WORKFLOWS:
+            raise ValueError(f"handlers must have 1 to {MAX_WORKFLOWS} workflows. Start another worker for the others.")
+        if concurrency < 1:
+            raise ValueError("concurrency must be 1 or more.")
+        self._service = _Service(url, key)
+        self._completions = _Completions(self._service)
+        self._handlers = dict(handlers)
+        self._concurrency, self._grace = concurrency, grace_seconds
+        self._lease, self._wait = lease_seconds, wait_seconds
+        self._on_error = on_error
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._jobs: set[Job] = set()
+        self._changed = threading.Condition(threading.RLock())
+        self._stopping = threading.Event()
+        self._claiming: http.client.HTTPConnection | None = None
+
+    def run(self) -> None:
+        """Works until `stop`, SIGTERM or SIGINT. Raises RequestFailed when the service refuses the worker."""
+        if any(map(inspect.iscoroutinefunction, self._handlers.values())):
+            raise TypeError("A handler is a coroutine function: await serve() in place of run().")
+        if threading.current_thread() is not threading.main_thread():
+            return self._run()
+        before = {one: signal.signal(one, lambda *_: self.stop()) for one in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self._run()
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    async def serve(self) -> None:
+        """Works as `run` does, beside the other tasks of the event loop. Stops when it is canceled, too."""
+        self._loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        for one in signals:
+            self._loop.add_signal_handler(one, self.stop)
+        running = asyncio.ensure_future(asyncio.to_thread(self._run))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.stop()
+            await running
+            raise
+        finally:
+            for one in signals:
+                self._loop.remove_signal_handler(one)
+
+    def stop(self) -> None:
+        """Claims no more jobs. `run` and `serve` return when those in flight have ended."""
+        self._stopping.set()
+        claiming = self._claiming
+        if claiming is not None and claiming.sock is not None:
+            try:
+                claiming.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        with self._changed:
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        keeping = threading.Event()
+        for act, interval in ((self._keep_leases, self._lease / 3), (self._send_lines, LINE_INTERVAL)):
+            threading.Thread(target=self._repeat, args=(act, interval, keeping), daemon=True).start()
+        try:
+            while not self._stopping.is_set():
+                with self._changed:
+                    self._changed.wait_for(lambda: len(self._jobs) < self._concurrency or self._stopping.is_set())
+                    free = self._concurrency - len(self._jobs)
+                claimed = self._claim(free)
+                for one in claimed:
+                    self._begin(one)
+                if not claimed:
+                    self._stopping.wait(EMPTY_PAUSE)
+        finally:
+            self._stopping.set()
+            with self._changed:
+                self._changed.wait_for(lambda: not self._jobs, self._grace)
+                for job in list(self._jobs):
+                    job._lose()
+            keeping.set()
+
+    @staticmethod
+    def _repeat(act: Callable[[], None], interval: float, end: threading.Event) -> None:
+        while not end.wait(interval):
+            act()
+
+    def _claim(self, free: int) -> list[Mapping[str, Any]]:
+        fields = {"workflows": list(self._handlers), "lease_seconds": self._lease, "wait_seconds": self._wait}
+        body = _dumps({**fields, "limit": min(free, MAX_CLAIMED)})
+
+        def opened(connection: http.client.HTTPConnection) -> None:
+            self._claiming = connection
+            if self._stopping.is_set():
+                raise RequestFailed("The worker has stopped.")
+
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                return self._service.post("claim", body, opened)["jobs"]
+            except RequestFailed as error:
+                if self._stopping.is_set():
+                    break
+                self._on_error(error, None)
+                if not error.is_transient:
+                    raise
+                self._stopping.wait(_backoff(failures, error))
+                failures += 1
+            finally:
+                self._claiming = None
+        return []
+
+    def _keep_leases(self) -> None:
+        with self._changed:
+            jobs = list(self._jobs)
+        for job in jobs:
+            try:
+                job._post("heartbeat", lease_seconds=self._lease)
+            except RequestFailed as error:
+                # Other faults may pass: until then the fence protects the job.
+                if error.code in ("conflict", "not_found") and job in self._jobs:
+                    self._on_error(JobLost(f"The job was lost: {error}"), job.job_id)
+                    job._lose()
+
+    def _send_lines(self) -> None:
+        with self._changed:
+            jobs = [job for job in self._jobs if job._lines]
+        for job in jobs:
+            job._send_lines()
+
+    def _begin(self, claimed: Mapping[str, Any]) -> None:
+        is_async = inspect.iscoroutinefunction(self._handlers[claimed["workflow"]])
+        job = (AsyncJob if is_async else Job)(self, claimed)
+        with self._changed:
+            self._jobs.add(job)
+        threading.Thread(target=self._do, args=(job,), name=f"gatehouse {job.job_id}", daemon=True).start()
+
+    def _do(self, job: Job) -> None:
+        """Runs the handler of a job, and reports its outcome unless the job is lost."""
+        try:
+            report = self._handle(job)
+            job._send_lines()
+            if not job.lost.is_set():
+                job._patiently(report)
+        except (RequestFailed, JobLost) as error:
+            if not job.lost.is_set():
+                self._on_error(error, job.job_id)
+        finally:
+            with self._changed:
+                self._jobs.discard(job)
+                self._changed.notify_all()
+
+    def _handle(self, job: Job) -> Callable[[], Any]:
+        """Runs the handler; returns what reports the outcome."""
+
+        def fail(error: BaseException, retry: bool) -> Any:
+            message = _clean(str(error) or type(error).__name__)
+            stack = _clean("".join(traceback.format_exception(error))[-MAX_ERROR_LENGTH:])
+            return job._post("fail", error=message, mapped_stack=stack, retry=retry)
+
+        def complete() -> Any:
+            try:
+                return self._completions.complete(body)
+            except RequestFailed as error:
+                # A result that the service does not accept is a failure of the job.
+                if error.code == "limit_reached":
+                    return fail(JobFailed(f"The result is not stored: {error}"), True)
+                if error.status not in (400, 413):
+                    raise
+                return fail(JobFailed(f"The result is not accepted: {error}"), False)
+
+        try:
+            result = self._handlers[job.workflow](job)
+            if inspect.isawaitable(result):
+                assert self._loop is not None
+                job._future = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop)
+                result = job._future.result()
+            body = _dumps({"job_id": job.job_id, "attempt": job.attempt, "result": result})
+            return complete
+        except JobFailed as error:
+            failure: BaseException = error
+            return lambda: fail(failure, False)
+        except BaseException as error:
+            failure = error
+            return lambda: fail(failure, True)
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result

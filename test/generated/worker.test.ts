@@ -1,0 +1,117 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawn } from "node:child_process"
+import { once } from "node:events"
+import { fileURLToPath } from "node:url"
+import { get, make } from "../http/jobs/jobCalls.ts"
+import { makeTenant } from "../http/tenants.ts"
+import { onPostgres, TestServer } from "../support/server.ts"
+import { until, within } from "../support/wait.ts"
+import { type Command, env, isMissing } from "./languages.ts"
+
+const cwd = fileURLToPath(new URL("worker", import.meta.url))
+const PYTHONPATH = fileURLToPath(new URL("../../packages/worker-python", import.meta.url))
+const python = ["-c", "import sys; sys.exit(sys.version_info < (3, 10))"] as const
+
+/** The programs of one story, each with what tells that its runtime is missing. */
+const programs: Readonly<Record<string, { readonly check: Command; readonly program: Command }>> = {
+  node: { check: [process.execPath, "--version"], program: [process.execPath, "story.ts"] },
+  bun: { check: ["bun", "--version"], program: ["bun", "story.ts"] },
+  deno: { check: ["deno", "--version"], program: ["deno", "run", "--allow-all", "story.ts"] },
+  "python, with threads": { check: ["python3", ...python], program: ["python3", "story.py"] },
+  "python, with asyncio": { check: ["python3", ...python], program: ["python3", "story.py", "asyncio"] },
+}
+
+/** Starts a program; returns what it prints, and how it ends. */
+const started = ([program, ...args]: Command, variables: NodeJS.ProcessEnv) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const child = spawn(program, args, { cwd, env: { ...env, ...variables }, stdio: ["ignore", "pipe", "pipe"] })
+      let out = ""
+      for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (out += String(chunk)))
+      return { child, exit: once(child, "exit"), said: Effect.sync(() => out) }
+    }),
+    ({ child }) => Effect.sync(() => child.kill("SIGKILL")),
+  )
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", (it) => {
+  for (const [name, { check, program }] of Object.entries(programs)) {
+    it.effect.skipIf(isMissing(`the worker in ${name}`, cwd, check))(
+      `${name}: leases, fences, steps, lines and results, and a stop that finishes what is in flight`,
+      () =>
+        Effect.gen(function* () {
+          const { url } = yield* TestServer
+          const tenant = yield* makeTenant()
+          const job = (workflow: string, fields: object = {}) => make(tenant, { workflow, ...fields })
+          const [sum, slow, endless] = [yield* job("sum", { input: [1, 2] }), yield* job("slow"), yield* job("endless")]
+          const order = yield* job("order", { retry_delay_seconds: 1 })
+          const [hopeless, odd] = [yield* job("hopeless"), yield* job("odd")]
+          const variables = {
+            GATEHOUSE_URL: url,
+            GATEHOUSE_TOKEN: tenant.key,
+            PYTHONPATH,
+            PYTHONDONTWRITEBYTECODE: "1",
+          }
+          const { child, exit, said } = yield* started(program, variables)
+          const ended = (what: string, id: string, status: string) =>
+            until(what, get(tenant, id), (found) => found.status === status)
+          expect(yield* ended("the sum", sum, "completed")).toMatchObject({
+            result: { sum: 3, attempt: 1 },
+            progress: 0.5,
+            note: "half",
+          })
+          expect(yield* ended("the second attempt", order, "completed")).toMatchObject({
+            attempt: 2,
+            result: { number: 1 },
+            steps: [
+              { name: "charge", result: { number: 1 } },
+              { name: "nothing", result: null },
+            ],
+            attempt_log: [{ error: "no paper" }],
+          })
+          expect((yield* tenant.call("jobs/logs", { job_id: order }))["lines"]).toMatchObject([
+            { level: "debug", text: "attempt 1 " },
+            { level: "debug", text: "attempt 2 " },
+          ])
+          expect(yield* ended("the failure", hopeless, "failed")).toMatchObject({ attempt: 1, error: "no such report" })
+          const { error } = yield* ended("the other failure", odd, "failed")
+          expect(error).toMatch(/^The result is not JSON: /)
+          // Longer than its lease.
+          expect(yield* ended("the long job", slow, "completed")).toMatchObject({ attempt: 1, result: "done" })
+          yield* tenant.call("jobs/cancel", { job_id: endless })
+          yield* until("the abort", said, (text) => text.includes("aborted"))
+          yield* until("the fault", said, (text) => text.includes("fault: The job was lost: The job is canceled"))
+          const last = yield* job("slow")
+          yield* ended("the claim", last, "running")
+          child.kill("SIGTERM")
+          const left = yield* job("sum", { input: [1] })
+          const [code] = yield* within(
+            "the worker to stop",
+            Effect.promise(() => exit),
+          )
+          expect(code, yield* said).toBe(0)
+          expect(yield* get(tenant, last)).toMatchObject({ status: "completed", result: "done", attempt: 1 })
+          expect((yield* get(tenant, left)).status).toBe("queued")
+        }),
+    )
+  }
+
+  it.effect.skipIf(isMissing("the wrong key in Python", cwd, ["python3", ...python]))(
+    "a refused key ends the worker with the service's sentence",
+    () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const variables = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: `svc_${"x".repeat(42)}`, PYTHONPATH }
+        for (const args of [[], ["asyncio"]]) {
+          const { exit, said } = yield* started(["python3", "story.py", ...args], variables)
+          const [code] = yield* within(
+            "the worker to end",
+            Effect.promise(() => exit),
+          )
+          expect(code).toBe(1)
+          expect(yield* said).toContain("RequestFailed: The key is not valid.")
+        }
+      }),
+  )
+})

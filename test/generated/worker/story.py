@@ -1,0 +1,91 @@
+"""The same story with threads and, as `story.py asyncio`, with asyncio."""
+
+import asyncio
+import os
+import sys
+import time
+
+from gatehouse_worker import JobFailed, Worker
+
+charges = []
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def total(job):
+    job.progress(0.5, "half")
+    return {"sum": sum(job.input), "attempt": job.attempt}
+
+
+def order(job):
+    job.log(f"attempt {job.attempt} \0", "debug")
+    charge = job.step("charge", lambda: charges.append(1) or {"number": len(charges)})
+    job.step("nothing", lambda: None)
+    if job.attempt == 1:
+        raise ValueError("no paper")
+    return charge
+
+
+def hopeless(job):
+    raise JobFailed("no such report")
+
+
+def slow(job):
+    time.sleep(2.5)
+    return "done"
+
+
+def endless(job):
+    job.lost.wait()
+    say("aborted")
+
+
+async def async_total(job):
+    await job.progress(0.5, "half")
+    return {"sum": sum(job.input), "attempt": job.attempt}
+
+
+async def async_order(job):
+    async def charge():
+        charges.append(1)
+        return {"number": len(charges)}
+
+    async def nothing():
+        return None
+
+    job.log(f"attempt {job.attempt} \0", "debug")
+    result = await job.step("charge", charge)
+    await job.step("nothing", nothing)
+    if job.attempt == 1:
+        raise ValueError("no paper")
+    return result
+
+
+async def async_slow(job):
+    await asyncio.sleep(2.5)
+    return "done"
+
+
+async def async_endless(job):
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        say("aborted")
+        raise
+
+
+def worker(handlers):
+    faults = lambda error, job_id: say(f"fault: {error}")
+    url, key = os.environ["GATEHOUSE_URL"], os.environ["GATEHOUSE_TOKEN"]
+    return Worker(url, key, handlers, lease_seconds=1, grace_seconds=60, on_error=faults)
+
+
+# A handler that is no coroutine function runs in a thread, also beside those that are.
+common = {"hopeless": hopeless, "odd": lambda job: object()}
+if sys.argv[1:] == ["asyncio"]:
+    handlers = {"sum": async_total, "order": async_order, "slow": async_slow, "endless": async_endless}
+    asyncio.run(worker({**common, **handlers}).serve())
+else:
+    worker({**common, "sum": total, "order": order, "slow": slow, "endless": endless}).run()

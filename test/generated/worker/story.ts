@@ -1,0 +1,39 @@
+import { JobFailed, startWorker } from "../../../src/sdk/worker.ts"
+
+const { env } = process
+const say = (text: string) => process.stdout.write(`${text}\n`)
+let charges = 0
+
+const worker = startWorker({
+  baseUrl: env["GATEHOUSE_URL"]!,
+  key: env["GATEHOUSE_TOKEN"]!,
+  leaseSeconds: 1,
+  graceSeconds: 60,
+  onError: ({ message }) => say(`fault: ${message}`),
+  handlers: {
+    sum: async ({ attempt, input, progress }) => {
+      await progress(0.5, "half")
+      return { sum: (input as ReadonlyArray<number>).reduce((a, b) => a + b), attempt }
+    },
+    order: async ({ attempt, log, step }) => {
+      log(`attempt ${attempt} \0`, "debug")
+      const charge = await step("charge", async () => ({ number: ++charges }))
+      await step("nothing", async () => undefined)
+      if (attempt === 1) throw new Error("no paper")
+      return charge
+    },
+    hopeless: async () => {
+      throw new JobFailed("no such report")
+    },
+    odd: async () => 1n,
+    slow: async () => await new Promise((resolve) => setTimeout(resolve, 2_500, "done")),
+    endless: async ({ signal }) =>
+      await new Promise((_, reject) =>
+        signal.addEventListener("abort", () => {
+          say("aborted")
+          reject(new Error("aborted"))
+        }),
+      ),
+  },
+})
+await worker.done
