@@ -63,6 +63,9 @@ const maxBatchBytes = 7 * 1024 * 1024
 /** Longer than a request. After that, PostgreSQL ends the transaction of a relay that disappeared. In milliseconds. */
 const idleTimeout = 60_000
 
+/** How long the relay waits after a notification for the rows of others: it bounds claims that find nothing. */
+const gatherMillis = 10
+
 /** Locks the oldest rows that no other relay has locked; returns as many as fit into a batch, and at least one. */
 const claim = (kind: Kind) => `
   SELECT id::text, body
@@ -213,7 +216,9 @@ export const startOutbox = (options: OutboxOptions): Outbox => {
     repeat(async () => {
       // From before the claim: a wake-up during it is not lost.
       const awake = asleep.signal
-      if ((await sendBatch(kind)) === 0) await pause(pollSeconds * 1000, awake)
+      if ((await sendBatch(kind)) > 0) return
+      await pause(pollSeconds * 1000, awake)
+      await pause(gatherMillis, signal)
     })
 
   /** Wakes the relay when a transaction with rows commits, until the connection is lost. */

@@ -68,7 +68,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", 
               { name: "charge", result: { number: 1 } },
               { name: "nothing", result: null },
             ],
-            attempt_log: [{ error: "no paper" }],
+            attempt_log: [{ error: "no paper" }, { error: null }],
           })
           expect((yield* tenant.call("jobs/logs", { job_id: order }))["lines"]).toMatchObject([
             { level: "debug", text: "attempt 1 " },
