@@ -1,9 +1,12 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { ApiKeyRepository, type NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
 import type { UpdateProject } from "#src/domain/projects/Project.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
+import { SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import { assertOneWon, meet } from "./meet.ts"
 import {
   at,
@@ -12,6 +15,7 @@ import {
   findProject,
   insertTenant,
   newEntry,
+  newId,
   newKey,
   newRepository,
   push,
@@ -38,6 +42,17 @@ const countersOf = (orgId: string) =>
     Effect.map(sql`SELECT id FROM key_counters WHERE org_id = ${orgId}`, ({ length }) => length),
   )
 const removeKey = (orgId: string, id: string) => keys((all) => all.remove(orgId, id, newEntry()))
+
+/** Creates a key of an org as a request with an idempotency key does, in one transaction with its record. */
+const createOnce = Effect.fnUntraced(function* (orgId: string, idle = 0) {
+  const keyed = { orgId, caller: "caller", operation: "create", key: yield* newId }
+  return Effect.gen(function* () {
+    const key = yield* newKey()
+    const insert = keys((all) => all.insertForOrg(orgId, key, newEntry()))
+    const operation = Effect.as(Effect.tap(insert, Effect.sleep(idle)), { response: key.id, record: key.id })
+    return yield* IdempotencyRepository.use((all) => all.once(keyed, { now: at(0), expiresAt: at(3_600) }, operation))
+  })
+})
 
 /** Two projects that want the same repository. */
 const rivals = Effect.gen(function* () {
@@ -77,6 +92,41 @@ export const platformRaces = {
     const outcomes = yield* meet(removeKey(orgId, id), removeKey(orgId, next.id))
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     assert.strictEqual(yield* countersOf(orgId), 0)
+    return outcomes
+  }),
+
+  // Seen failing when the record was read before the lock: two keys.
+  "create a key with an idempotency key, create it again": Effect.gen(function* () {
+    const { orgId } = yield* insertTenant
+    const create = yield* createOnce(orgId)
+    const ends: Array<string> = []
+    const noted = Effect.tap(create, ({ _tag }) => Effect.sync(() => ends.push(_tag)))
+    assert.deepStrictEqual(yield* meet(noted, noted), ["ok", "ok"])
+    assert.strictEqual(ends.filter((end) => end === "Ran").length, 1)
+    assert.strictEqual((yield* keys((all) => all.list(orgId, { limit: 10 }))).items.length, 1)
+    return ends.toSorted()
+  }),
+
+  // Seen failing when an erasure ended with its first pass, or ten seconds after the deletion.
+  "create a key with an idempotency key, erase its org": Effect.gen(function* () {
+    const { orgId } = yield* insertTenant
+    // Now and then its replica stands still before it commits.
+    const create = yield* createOnce(orgId, Math.random() < 0.5 ? 100 : 0)
+    const entry = newEntry({ action: "org.delete", target: orgId })
+    const advance = (seconds: number) =>
+      Effect.repeat(
+        SweepRepository.use((sweeps) => sweeps.advance(entry.id, at(seconds), 1_000)),
+        { while: (swept) => swept !== null && !swept.isDone && swept.isWaiting !== true },
+      )
+    const erase = OrgRepository.use((orgs) => orgs.remove(orgId, at(0), entry)).pipe(
+      // A transaction from before may be idle for ten seconds, and commits then.
+      Effect.andThen(advance(10)),
+    )
+    const outcomes = yield* meet(create, erase)
+    assert.strictEqual(outcomes[1], "ok")
+    for (const seconds of [70, 140]) yield* advance(seconds)
+    const sql = yield* SqlClient.SqlClient
+    assert.deepStrictEqual(yield* sql`SELECT id FROM api_keys WHERE org_id = ${orgId}`, [])
     return outcomes
   }),
 

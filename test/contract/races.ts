@@ -4,6 +4,7 @@ import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
+import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
@@ -12,6 +13,7 @@ import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
+import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
@@ -31,6 +33,7 @@ export const layer = Layer.mergeAll(
   DeploymentsSql.layer,
   Events.sql,
   EventsSql.layer,
+  IdempotencySql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
   KeyCountersSql.layer,
@@ -38,6 +41,7 @@ export const layer = Layer.mergeAll(
   OrgsSql.layer,
   ProjectsSql.layer,
   RetentionSql.layer,
+  SweepsSql.layer.pipe(Layer.provide(JobsSql.layer)),
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provideMerge(crypto.layer), Layer.provideMerge(databases.postgres))
 

@@ -241,6 +241,22 @@ export const jobRaces = {
     return [...outcomes, `${ran} jobs`]
   }),
 
+  // Seen failing without the lock on the schedule: the change wrote back the time of the run.
+  "run a due schedule, change its priority": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    const id = yield* insertSchedule(orgId, now)
+    const outcomes = yield* meet(
+      JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null })),
+      JobScheduleRepository.use((schedules) => schedules.update(orgId, id, { priority: 5 }, now, newEntry())),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    // Each time has one job, also when a run has left the schedule to the change.
+    yield* JobScheduleRepository.use((schedules) => schedules.runDue({ now, limit: 100, after: null }))
+    assert.strictEqual((yield* jobsOf(orgId)).length, 1)
+    return outcomes
+  }),
+
   "run a due schedule that skips, run it": Effect.gen(function* () {
     const { orgId } = yield* insertOrg()
     const now = epoch()
