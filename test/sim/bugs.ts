@@ -30,6 +30,7 @@ const endpoints = "infrastructure/webhooks/WebhookEndpointRepository.ts"
 const slots = "domain/webhooks/Slots.ts"
 const retryDecision = "domain/webhooks/RetryDecision.ts"
 const idempotency = "infrastructure/idempotency/IdempotencyRepository.ts"
+const createJobs = "infrastructure/jobs/createJobs.ts"
 const eraseOrg = "infrastructure/orgs/eraseOrg.ts"
 
 export const bugs: ReadonlyArray<Bug> = [
@@ -338,6 +339,18 @@ export const bugs: ReadonlyArray<Bug> = [
     ],
   },
   {
+    name: "a lease is shorter than an attempt",
+    corner: "deliveries",
+    about: "Another replica sends what is being sent to a slow receiver.",
+    edits: [
+      [
+        "infrastructure/webhooks/DeliveryWorker.ts",
+        "Duration.sum(Duration.times(attemptTimeout, 3), Duration.seconds(5))",
+        "Duration.sum(Duration.times(attemptTimeout, 0), Duration.seconds(5))",
+      ],
+    ],
+  },
+  {
     name: "a record is not fenced",
     corner: "deliveries",
     about: "A worker whose lease ran out records over the one that has the delivery now.",
@@ -365,8 +378,8 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "an erasure makes one pass",
-    corner: "owners",
     about: "What requests wrote that began before the deletion stays.",
+    race: "create a key with an idempotency key, erase its org",
     edits: [
       [
         "domain/sweeps/Sweeps.ts",
@@ -425,6 +438,82 @@ export const bugs: ReadonlyArray<Bug> = [
     corner: "rates",
     about: "A claim does not write when the endpoint may send again.",
     edits: [[claim, "SET next_at = throttles.next_at FROM throttles", "SET next_at = now() FROM throttles"]],
+  },
+
+  // Retention
+  {
+    name: "an org's retention forgets its jobs",
+    corner: "retention",
+    about: "The events of an org with a shorter retention are removed, and their jobs are not.",
+    edits: [
+      [
+        "infrastructure/retention/RetentionRepository.ts",
+        'const isGone = table.name === "finished_jobs" ? isJobGone : rowsOf(sql, table, from, events)',
+        'const isGone = table.name === "finished_jobs" ? sql`false AND ${isJobGone}` : rowsOf(sql, table, from, events)',
+      ],
+    ],
+  },
+
+  // Many jobs at once
+  {
+    name: "a retry replaces a newer job of its key",
+    corner: "bulk",
+    about: "A failed job is queued again although another one has its unique key since.",
+    edits: [
+      [
+        sweepJobs,
+        "WHERE EXISTS (SELECT FROM jobs WHERE jobs.id = k.job_id AND ${isOfOrg(sql, orgId)})`",
+        "WHERE EXISTS (SELECT FROM jobs WHERE jobs.id = k.job_id AND ${isOfOrg(sql, orgId)} AND jobs.status = 'running')`",
+      ],
+    ],
+  },
+  {
+    name: "a cancellation by a filter ends early",
+    corner: "bulk",
+    about: "It cancels the jobs that wait, and not those that workers have.",
+    edits: [[sweepJobs, '["queued", "running"]\n  const heads', '["queued"]\n  const heads']],
+  },
+  {
+    name: "a debounced job keeps its input",
+    corner: "bulk",
+    about: "A later request of the same key delays the job, and does not replace its input.",
+    edits: [[createJobs, "UPDATE jobs SET input = ${input}, run_at", "UPDATE jobs SET run_at"]],
+  },
+  {
+    name: "a unique job is decided by what was seen",
+    corner: "bulk",
+    about: "The job of a key counts as ended, whatever has become of it.",
+    edits: [
+      [
+        createJobs,
+        "(status !== null && unique.states.includes(status)) ||",
+        '(status !== null && status !== "running" && unique.states.includes(status)) ||',
+      ],
+    ],
+  },
+  {
+    name: "an addition of credits sets them",
+    corner: "limits",
+    about: "Credits that are added replace what is left.",
+    edits: [
+      [
+        "domain/keys/KeySettings.ts",
+        "Math.max(0, (credits?.remaining ?? 0) + add))",
+        "Math.max(0, add === 0 ? (credits?.remaining ?? 0) : add))",
+      ],
+    ],
+  },
+  {
+    name: "a resend forgets what was skipped",
+    corner: "endpoints",
+    about: "A resend by a filter leaves out what came while the endpoint was inactive.",
+    edits: [
+      [
+        "infrastructure/webhooks/DeliveryLogRepository.ts",
+        "coalesce(w.active AND ${sql.and(wanted)}, false) AS wanted",
+        "coalesce(w.active AND d.attempts > 0 AND ${sql.and(wanted)}, false) AS wanted",
+      ],
+    ],
   },
 
   // Locks
@@ -499,7 +588,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "a record is read before the lock",
     about: "A request reads the record of its key, then takes the lock just after another one has committed.",
-    corner: "once",
+    race: "create a key with an idempotency key, create it again",
     edits: [
       [
         "infrastructure/idempotency/IdempotencyRepository.ts",
@@ -516,7 +605,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "a throttle is not locked",
     about: "Two claims at the same time read the same time of the next attempt.",
-    corner: "rates",
+    race: "with a limit per second: claim deliveries, claim others",
     edits: [
       [
         "infrastructure/webhooks/claimDeliveries.ts",
@@ -565,7 +654,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "a change of a schedule restores its time",
     about: "A change reads the next time without a lock, waits for a run, and writes the old time back.",
-    corner: "schedules",
+    race: "run a due schedule, change its priority",
     edits: [
       [
         "infrastructure/jobs/JobScheduleRepository.ts",
@@ -577,7 +666,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "retention checks for recoveries once",
     about: "What is resent between the check and the locks of a removal is dropped.",
-    corner: "deliveries",
+    corner: "retention",
     edits: [
       [
         "infrastructure/retention/RetentionRepository.ts",
@@ -594,7 +683,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "an erasure settles early",
     about: "An erasure ends five seconds after the deletion, before the last transaction of a paused replica.",
-    corner: "owners",
+    race: "create a key with an idempotency key, erase its org",
     edits: [
       ["domain/sweeps/Sweeps.ts", "const settleTime = Duration.minutes(1)", "const settleTime = Duration.seconds(5)"],
     ],

@@ -30,7 +30,19 @@ export interface Body {
   readonly deployments?: ReadonlyArray<{ readonly id: string; readonly runId: string }>
   readonly event_id: string
   readonly event_ids?: ReadonlyArray<string>
-  readonly jobs?: ReadonlyArray<{ readonly job_id: string; readonly attempt: number }>
+  readonly job_ids?: ReadonlyArray<string>
+  readonly created?: boolean
+  readonly sweep_id?: string | null
+  readonly resend_id?: string | null
+  readonly keyId?: string
+  readonly jobs?: ReadonlyArray<{
+    readonly job_id: string
+    readonly attempt: number
+    readonly input?: { readonly mark?: string }
+    readonly success?: boolean
+    readonly code?: string
+    readonly unique_key?: string | null
+  }>
   readonly deliveries?: ReadonlyArray<{ readonly delivery_id: string; readonly webhook_endpoint_id: string }>
   readonly error?: string
   readonly message?: string
@@ -81,6 +93,8 @@ export interface History {
   readonly received: ReadonlyArray<Received>
   readonly faults: ReadonlyArray<Fault>
   /** The rows of the database at the end, by the queries that the oracles have asked for. */
+  /** How long the service keeps records. */
+  readonly retentionDays: number
   readonly rows: Readonly<Record<string, ReadonlyArray<Readonly<Record<string, unknown>>>>>
   /** The rows that retention has removed, as they were seen last; those of `rows` include them. */
   readonly removed: ReadonlyArray<Removed>

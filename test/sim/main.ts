@@ -19,7 +19,8 @@ const usage = `Runs the whole service in simulation. Exit code 1: a seed fails, 
   --corner=NAME   only seeds that look at this corner: ${Object.keys(corners).join(", ")}
   --log           prints all that happens
   --page=FILE     writes a page that replays the last seed
-  --bugs=TEXT     plants the bugs with this text in their name, or "all", and hunts each with up to --runs seeds
+  --bugs=TEXT     plants the bugs with this text in their name, or "all", and hunts each with up to --runs seeds,
+                  for --hours at most; may be given several times
   --help          prints this
 `
 
@@ -30,7 +31,7 @@ const options = {
   corner: { type: "string" },
   log: { type: "boolean" },
   page: { type: "string" },
-  bugs: { type: "string" },
+  bugs: { type: "string", multiple: true },
   help: { type: "boolean" },
 } as const
 
@@ -69,11 +70,12 @@ const first = Number(given.seed ?? (given.bugs === undefined ? Date.now() : 1))
 const most =
   given.runs === undefined ? (given.seed === undefined || given.hours !== undefined ? Infinity : 1) : Number(given.runs)
 const until = now() + (given.hours === undefined ? minuteMillis : Number(given.hours) * 60 * minuteMillis)
-const hasTime = () => now() < until || given.runs !== undefined
+const hasTime = () => now() < until || (given.runs !== undefined && given.hours === undefined)
 
 if (given.bugs !== undefined) {
-  const missed = await huntAll(given.bugs, { first, seeds: Number(given.runs ?? maxSeeds) }, print)
-  if (missed === undefined) refuse(`No planted bug has "${given.bugs}" in its name`)
+  const hours = given.hours === undefined ? undefined : Number(given.hours)
+  const missed = await huntAll(given.bugs, { first, hours, seeds: Number(given.runs ?? maxSeeds) }, print)
+  if (missed === undefined) refuse(`No planted bug has "${given.bugs.join('" or "')}" in its name`)
   process.exit(missed!.length === 0 ? 0 : 1)
 }
 

@@ -38,6 +38,9 @@ export const moments = {
   jobs: /FROM jobs/,
   ended: /INSERT INTO finished_jobs/,
   schedules: /job_schedules/,
+  uniques: /job_keys/,
+  sweeps: /FROM sweeps/,
+  expired: /kind = 'recover' AND since|DETACH PARTITION|DROP TABLE/,
 }
 type Moment = keyof typeof moments
 
@@ -62,6 +65,8 @@ export interface Plan {
   readonly operations: ReadonlyArray<PlannedOperation>
   readonly faults: ReadonlyArray<PlannedFault>
   readonly habits: Habits
+  /** How many days the service keeps records. */
+  readonly retentionDays: 1 | 2
 }
 
 /** A part of the service at which a seed looks closely: few operations and faults, which then meet each other. */
@@ -75,8 +80,10 @@ interface Corner {
   readonly replicas?: ReadonlyArray<number>
   readonly habits?: Partial<Habits>
   readonly moments?: ReadonlyArray<Moment>
-  /** Whether its runs may have days without requests. */
-  readonly mayBeLong?: boolean
+  /** How many of its faults last longer than a lease of deliveries: a share of 1. */
+  readonly lasting?: number
+  /** How many of its runs have days without requests: a share of 1. */
+  readonly long?: number
 }
 
 /** The faults that keep a replica from news. */
@@ -96,30 +103,58 @@ export const corners = {
     moments: ["keys", "events", "jobs", "commit"],
     faultMillis: 8_000,
     replicas: [2, 2, 3],
-    habits: { ordered: 0.6, batches: 0.6 },
+    habits: { ordered: 0.6, limited: 0.3, batches: 0.6, slow: 0.4 },
   },
   limits: {
-    operations: { createKey: 2, validateKey: 4, changeLimits: 3, rotateKey: 2, deleteKey: 1, exhaust: 6 },
+    operations: {
+      createKey: 2,
+      validateKey: 4,
+      changeLimits: 3,
+      rotateKey: 2,
+      deleteKey: 1,
+      exhaust: 6,
+      addCredits: 3,
+    },
     faults: { pause: 2, crash: 1, "slow database": 2, "cut at commit": 2, "at a statement": 2 },
     moments: ["counters", "commit"],
     faultMillis: 15_000,
   },
   once: {
-    operations: { createKey: 3, createProject: 2, createEndpoint: 2, publish: 4, createJob: 4, repeat: 3 },
+    operations: {
+      ...{ createKey: 3, createProject: 2, createEndpoint: 2, publish: 4, createJob: 4, createJobs: 2, repeat: 3 },
+    },
     faults: { crash: 1, pause: 1, "cut at commit": 4, "slow database": 2, "at a statement": 6 },
     moments: ["records", "commit", "events"],
     faultMillis: 5_000,
     replicas: [2, 2, 3],
     habits: { twins: 0.5 },
-    mayBeLong: true,
+    long: 0.25,
   },
   jobs: {
-    operations: { createEndpoint: 1, createJob: 4, work: 6, lateWorker: 4, duel: 8, cancelJob: 1, lists: 0.5 },
+    operations: {
+      ...{ createEndpoint: 1, createJob: 4, work: 6, lateWorker: 4, lastLease: 4, duel: 8, cancelJob: 1, lists: 0.5 },
+    },
     faults: { pause: 2, crash: 1, "slow database": 4, "cut at commit": 2, "clock step": 1, "at a statement": 4 },
     moments: ["jobs", "ended", "commit"],
     faultMillis: 7_000,
     replicas: [2, 2, 3],
-    mayBeLong: true,
+    long: 0.25,
+  },
+  bulk: {
+    operations: {
+      createJobs: 2,
+      sweepJobs: 6,
+      uniqueJobs: 6,
+      retryJob: 2,
+      work: 3,
+      cancelJob: 0.5,
+      createEndpoint: 0.5,
+    },
+    faults: { pause: 2, crash: 1, "slow database": 3, "cut at commit": 2, "clock step": 0.5, "at a statement": 4 },
+    moments: ["jobs", "ended", "uniques", "sweeps", "commit"],
+    faultMillis: 7_000,
+    replicas: [2, 2, 3],
+    long: 0.25,
   },
   schedules: {
     operations: { createSchedule: 6, deleteSchedule: 1, work: 6, createJob: 1 },
@@ -133,6 +168,7 @@ export const corners = {
     moments: ["queue", "attempts"],
     faultMillis: 10_000,
     habits: { ordered: 1, batches: 0.5, failing: 0.1 },
+    lasting: 0.2,
   },
   deliveries: {
     operations: { createEndpoint: 2, publish: 12, createJob: 2, work: 2, retryDelivery: 1, recover: 0.5 },
@@ -140,14 +176,24 @@ export const corners = {
     moments: ["queue", "attempts", "events"],
     faultMillis: 4_000,
     habits: { batches: 0.5, failing: 0.15 },
-    mayBeLong: true,
+    lasting: 0.3,
   },
   endpoints: {
-    operations: { createEndpoint: 3, updateEndpoint: 3, deleteEndpoint: 1, publish: 9, retryDelivery: 1, recover: 1 },
+    operations: { createEndpoint: 3, updateEndpoint: 3, deleteEndpoint: 1, publish: 9, recover: 1, resend: 2 },
     faults: { receiver: 10, "slow database": 2, pause: 1, crash: 1, "at a statement": 1 },
     moments: ["queue", "attempts"],
     faultMillis: 4_000,
     habits: { batches: 0.5, failing: 0.1 },
+  },
+  retention: {
+    operations: {
+      ...{ createEndpoint: 2, updateEndpoint: 1, publish: 6, createJob: 2, createJobs: 1, work: 3, sweepJobs: 1 },
+      ...{ cancelJob: 1, retryJob: 1, retryDelivery: 2, recover: 4, resend: 3, repeat: 2 },
+    },
+    faults: { receiver: 6, pause: 2, crash: 1, "slow database": 2, "cut at commit": 1, "at a statement": 4 },
+    moments: ["expired", "queue", "sweeps", "commit"],
+    faultMillis: 6_000,
+    long: 1,
   },
   rates: {
     operations: { createEndpoint: 1, publish: 12 },
@@ -208,7 +254,7 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
   const replicas = dice.pick(corner?.replicas ?? [1, 2, 2, 3])
   const tenants = dice.pick([1, 2, 3])
   const busyMillis = dice.pick(minutes) * 60_000 * (corner === undefined ? 1 : 0.6)
-  const isLong = (corner?.mayBeLong ?? corner === undefined) && dice.chance(0.25)
+  const isLong = dice.chance(corner === undefined ? 0.25 : (corner.long ?? 0))
   const times = dice.pick(isLong ? [2, 3] : [1, 1, 2, 3])
   const longestQuiet = dice.pick(longestQuiets)
   const quiet = () => (isLong ? dice.int(...dailyQuiets) : dice.next() ** 2 * longestQuiet)
@@ -218,7 +264,11 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
     millis += Math.ceil(busyMillis / times + quiet())
     return begin
   })
-  const anyTime = () => Math.floor(dice.pick(begins) + (dice.next() * busyMillis) / times)
+  // After a day the replicas have much to do at once.
+  const anyTime = () =>
+    Math.floor(
+      dice.pick(begins) + (isLong && dice.chance(0.3) ? dice.next() * 3_000 : (dice.next() * busyMillis) / times),
+    )
   const used = usedOperations(dice, corner, isLong)
   // A corner has what it needs in less time.
   const perMinute = dice.pick(corner === undefined ? [40, 100, 200] : [60, 120, 200])
@@ -235,8 +285,7 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
       ? []
       : Array.from({ length: dice.int(1, Math.ceil(busyMillis / faultMillis)) }, () => {
           const kind = dice.weighted(kinds) as FaultKind
-          // Now and then longer than a lease.
-          const times = dice.chance(0.1) ? 2.5 : 1
+          const times = dice.chance(corner?.lasting ?? 0.1) ? 2.5 : 1
           return {
             at: anyTime(),
             kind,
@@ -246,7 +295,9 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
             moment: dice.pick(corner?.moments ?? (Object.keys(moments) as Array<Moment>)),
           }
         }).toSorted((one, other) => one.at - other.at)
-  return { seed, replicas, tenants, millis, operations, faults, habits: { ...usualHabits, ...corner?.habits } }
+  const habits = { ...usualHabits, ...corner?.habits }
+  const retentionDays = isLong ? dice.pick([1, 2] as const) : 1
+  return { seed, replicas, tenants, millis, operations, faults, habits, retentionDays }
 }
 
 /** How often each operation comes in a run. */

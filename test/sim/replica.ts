@@ -6,6 +6,7 @@ import { IncomingMessage, ServerResponse } from "node:http"
 import { Socket } from "node:net"
 import { app } from "#src/boot/app.ts"
 import * as Config from "#src/boot/config.ts"
+import { asRouted } from "#src/http/authorize.ts"
 import * as HotPath from "#src/http/server/hotPath.ts"
 import { Known } from "#src/infrastructure/database/Migrations.ts"
 import { Admission, makeAdmission } from "#src/infrastructure/database/orUnavailable.ts"
@@ -28,13 +29,19 @@ const environment = {
   OIDC_ALLOWED_OWNERS: "acme",
   // So that a run sees the end of them.
   WEBHOOK_RETRY_DELAYS: "2s,5s,10s,20s,40s,60s,90s,120s",
-  RETENTION_DAYS: "1",
   AUDIT_RETENTION_DAYS: "1",
 }
 
-const settings = Effect.runSync(
-  Config.load.pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(environment)))),
-)
+const load = (retentionDays: number) =>
+  Effect.runSync(
+    Config.load.pipe(
+      Effect.provide(
+        ConfigProvider.layer(ConfigProvider.fromEnvRecord({ ...environment, RETENTION_DAYS: `${retentionDays}` })),
+      ),
+    ),
+  )
+/** The settings of replicas, by how many days they keep records. */
+const settings = { 1: load(1), 2: load(2) }
 
 /** The migrations, loaded before the world begins: it has no files. */
 const migrations = await Effect.runPromise(
@@ -73,6 +80,7 @@ export interface Surroundings {
   readonly issuers: Issuers
   /** How long each way to the database takes at most, in milliseconds, while nothing is wrong. */
   readonly linkMillis: number
+  readonly retentionDays: 1 | 2
 }
 
 /** One process of the service: the production layers over a simulated network, database, clock and chance. */
@@ -107,7 +115,7 @@ export class Replica {
 
   /** Starts a process. It answers requests as soon as all its layers are built. */
   start() {
-    const { database, issuers, receivers, world } = this.#around
+    const { database, issuers, receivers, retentionDays, world } = this.#around
     const life = ++this.#lives
     const actor = new Actor(world, this.name, this.clock)
     this.#actor = actor
@@ -133,7 +141,7 @@ export class Replica {
     const run = Effect.gen(function* () {
       const scope = yield* Scope.make()
       return yield* Layer.buildWithMemoMap(
-        Layer.provide(app(settings, parts), observed),
+        Layer.provide(app(settings[retentionDays], parts), observed),
         yield* Layer.makeMemoMap,
         scope,
       )
@@ -237,7 +245,11 @@ export class Replica {
                 scope: Scope.forkUnsafe(yield* Effect.scope, "parallel"),
               })
               if (actor.state === "dead") return
-              this.#handle = (request, response) => hot(request, response, () => handle(request, response))
+              this.#handle = (request, response) =>
+                hot(request, response, () => {
+                  asRouted(request)
+                  handle(request, response)
+                })
             }),
           }),
         ),
@@ -280,6 +292,8 @@ const requestOf = (
 class MemoryResponse extends ServerResponse {
   readonly #done: (status: number, text: string, cookie: string | undefined) => void
   #cookie: string | undefined
+  /** An authorization of a proxy has headers and no body: they count as its body. */
+  #authorized: string | undefined
   readonly #parts: Array<Buffer> = []
   #isOver = false
   constructor(request: IncomingMessage, done: (status: number, text: string, cookie: string | undefined) => void) {
@@ -291,6 +305,9 @@ class MemoryResponse extends ServerResponse {
     const headers = rest.find((one) => typeof one === "object") as Readonly<Record<string, unknown>> | undefined
     const cookie = headers?.["set-cookie"] ?? this.getHeader("set-cookie")
     if (cookie !== undefined) this.#cookie = String(cookie).split(";", 1)[0]
+    const keyId = headers?.["x-gatehouse-key"] ?? this.getHeader("x-gatehouse-key")
+    const orgId = headers?.["x-gatehouse-org"] ?? this.getHeader("x-gatehouse-org")
+    if (keyId !== undefined) this.#authorized = JSON.stringify({ keyId, orgId })
     return this
   }
   override write(part: string | Uint8Array): boolean {
@@ -304,7 +321,7 @@ class MemoryResponse extends ServerResponse {
     this.finished = true
     this.emit("finish")
     this.emit("close")
-    this.#done(this.statusCode, Buffer.concat(this.#parts).toString(), this.#cookie)
+    this.#done(this.statusCode, this.#authorized ?? Buffer.concat(this.#parts).toString(), this.#cookie)
     return this
   }
   /** The client goes away. */

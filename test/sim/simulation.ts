@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { readFile } from "node:fs/promises"
 import { fileURLToPath } from "node:url"
+import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { SimulatedDatabase } from "./database.ts"
 import type { Fault, History, Removed, Violation } from "./history.ts"
 import { Issuers, type Manner, Receivers } from "./network.ts"
@@ -22,6 +23,8 @@ const tidyMillis = 60 * 60_000
 
 /** How often the world is looked at to see whether it can sleep, or has settled. */
 const lookMillis = 2_000
+/** How long the replicas are awake for a pass of retention, which is many statements. */
+const passMillis = 20_000
 /** How long before something is due the replicas are awake again. */
 const awakeMillis = 300
 
@@ -75,11 +78,12 @@ const migrated = () =>
 
 const rightClock = () => ({ skewMillis: 0, rate: 1 })
 
-const surroundingsOf = (world: World, database: SimulatedDatabase) => ({
+const surroundingsOf = (world: World, database: SimulatedDatabase, retentionDays: 1 | 2 = 1) => ({
   world,
   database,
   receivers: new Receivers(world),
   issuers: new Issuers(),
+  retentionDays,
   // One data centre, or several.
   linkMillis: world.dice.pick([1, 1, 5, 20]),
 })
@@ -117,7 +121,7 @@ const coreMillisSince = (start: NodeJS.CpuUsage) => {
 
 /** Lives through a plan: starts everything, lets operations and faults happen, stops the faults, and waits. */
 const live = async (plan: Plan, world: World, database: SimulatedDatabase): Promise<History> => {
-  const around = surroundingsOf(world, database)
+  const around = surroundingsOf(world, database, plan.retentionDays)
   const { issuers, receivers } = around
   receivers.failing = plan.habits.failing
   const client = new Actor(world, "clients", rightClock())
@@ -129,7 +133,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
   for (const replica of replicas) replica.start()
   await world.run(() => replicas.every(({ isUp }) => isUp))
 
-  const clients = new Clients(world, client, replicas, issuers, plan.habits)
+  const clients = new Clients(around, client, replicas, plan)
   let running = 0
   const begin = (operation: Effect.Effect<unknown>) => {
     running++
@@ -171,7 +175,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     return true
   }
   /** If nothing happens, lets all replicas stand still until something is due, as a machine that is suspended. */
-  const sleepTo = (end: number) => {
+  const sleepTo = (end: number, awake = lookMillis) => {
     const isQuiet =
       running === 0 &&
       receivers.isQuiet &&
@@ -180,10 +184,12 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     if (!isQuiet) return
     const next = Math.min(end, planned.find((at) => at > world.now) ?? Infinity, nextDue(database))
     if (next < world.now + 2 * lookMillis) return
+    // A machine that is suspended for a day has prepared the range of the next events before.
+    if (next - world.now > seenMillis && !hasNextRange(database)) return
     if (next - world.now > seenMillis) seen.look()
     world.note("world", `sleeps for ${((next - world.now) / 1000).toFixed(0)} s: nothing is due`)
     for (const replica of replicas) replica.pause()
-    nextLook = next + lookMillis
+    nextLook = next + awake
     world.after(next - awakeMillis - world.now, () => replicas.forEach((replica) => replica.resume()))
   }
   const calmAt = beganAt + plan.millis
@@ -204,11 +210,12 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
   let rows: History["rows"] | undefined
   await world.run(() => {
     if (!isTimeToLook()) return false
-    const isOver = running === 0 && world.now > earliest && hasSettled(database) && isTidy(database)
-    const latest = calmAt + settleMillis + (isTidy(database) ? 0 : tidyMillis)
+    const isOver = running === 0 && world.now > earliest && hasSettled(database) && isTidy(database, plan)
+    const latest = calmAt + settleMillis + (isTidy(database, plan) ? 0 : tidyMillis)
     if (!isOver && world.now < latest) {
       // A pass of retention is nothing that is due: the replicas wake for it now and then.
-      sleepTo(world.now < earliest ? earliest : isTidy(database) ? latest : Math.min(latest, world.now + 300_000))
+      if (isTidy(database, plan)) sleepTo(world.now < earliest ? earliest : latest)
+      else sleepTo(world.now < earliest ? earliest : Math.min(latest, world.now + 300_000), passMillis)
       return false
     }
     rows = seen.look()
@@ -221,6 +228,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     faults,
     rows: rows!,
     removed: seen.removed,
+    retentionDays: plan.retentionDays,
     calmAt,
     endAt: world.now,
   }
@@ -274,10 +282,21 @@ const nextDue = (database: SimulatedDatabase) => {
   return due === null || due === undefined ? Infinity : Number(due) - database.wallMillis() + database.world.now
 }
 
-/** Whether nothing is left that retention has to remove: a pass may come an hour after one that gave way. */
-const isTidy = (database: SimulatedDatabase) =>
-  database.rows(`SELECT 1 FROM events WHERE created_at < now() - interval '26 hours' UNION ALL
-    SELECT 1 FROM finished_jobs WHERE finished_at < now() - interval '26 hours' LIMIT 1`).length === 0
+/** Whether a range of events begins later than now, so that what is made today does not expire with what is made then. */
+const hasNextRange = (database: SimulatedDatabase) =>
+  database.rows(`SELECT 1 FROM pg_class WHERE relkind = 'r' AND relname LIKE 'events\\_0%'
+    AND upper(substr(relname, 8)) > '${idAt(database.wallMillis())}' LIMIT 1`).length > 0
+
+/** Whether nothing is left that retention has to remove: a range is an hour for twelve, a pass of orgs takes longer. */
+const isTidy = (database: SimulatedDatabase, { retentionDays: days }: Plan) => {
+  const isOld = (table: string, time: string) => `SELECT 1 FROM ${table} t WHERE ${time} < now() - CASE
+    WHEN EXISTS (SELECT FROM orgs WHERE id = t.org_id AND retention_days < ${days}) THEN interval '24.5 hours'
+    ELSE interval '${26 * days} hours' END`
+  return (
+    database.rows(`${isOld("events", "created_at")} UNION ALL ${isOld("finished_jobs", "finished_at")} LIMIT 1`)
+      .length === 0
+  )
+}
 
 /** Whether nothing is left to do: no delivery is pending, no job runs, no sweep is under way. */
 const hasSettled = (database: SimulatedDatabase) =>

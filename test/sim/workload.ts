@@ -1,7 +1,8 @@
 import { Effect, Fiber } from "effect"
-import type { Done, KeyedTry, Try } from "./history.ts"
-import { baseUrl, type Issuers } from "./network.ts"
-import { adminToken, type Answer, type Call, noAnswer, type Replica } from "./replica.ts"
+import type { Body, Done, KeyedTry, Try } from "./history.ts"
+import { baseUrl, type Issuers, type Receivers } from "./network.ts"
+import type { Plan } from "./plan.ts"
+import { adminToken, type Answer, type Call, noAnswer, type Replica, type Surroundings } from "./replica.ts"
 import { type Actor, type Dice, epochMillis, type World } from "./world.ts"
 
 /** How often each operation comes, compared with the others. */
@@ -15,19 +16,26 @@ export const weights = {
   deleteKey: 2,
   revokeKey: 2,
   exhaust: 0.5,
+  addCredits: 0.5,
   createEndpoint: 2,
   updateEndpoint: 1,
   deleteEndpoint: 0.5,
   publish: 10,
   createJob: 5,
+  createJobs: 1,
   work: 8,
   lateWorker: 2,
+  lastLease: 1,
   duel: 2,
   cancelJob: 0.5,
+  retryJob: 0.7,
+  sweepJobs: 1,
+  uniqueJobs: 1,
   createSchedule: 0.7,
   deleteSchedule: 0.2,
   retryDelivery: 0.7,
   recover: 0.5,
+  resend: 0.5,
   createOrgs: 0.3,
   deleteOrg: 0.5,
   createProject: 1,
@@ -52,9 +60,11 @@ export interface Habits {
   readonly twins: number
   /** Attempts that fail at a receiver that behaves well. */
   readonly failing: number
+  /** Endpoints whose receiver takes seconds to answer. */
+  readonly slow: number
 }
 
-export const usualHabits: Habits = { ordered: 0.3, limited: 0.2, batches: 0.2, twins: 0.15, failing: 0.03 }
+export const usualHabits: Habits = { ordered: 0.3, limited: 0.2, batches: 0.2, twins: 0.15, failing: 0.03, slow: 0.05 }
 
 /** An API key that a client knows. */
 interface KnownKey {
@@ -126,16 +136,26 @@ export class Clients {
   readonly actor: Actor
   readonly replicas: ReadonlyArray<Replica>
   readonly issuers: Issuers
+  readonly receivers: Receivers
   readonly done: Array<Done> = []
   /** The requests with idempotency keys that were answered with success. */
   readonly keyed: Array<Keyed> = []
   readonly tenants: Array<Tenant> = []
   readonly habits: Habits
+  /** How long the service keeps records. */
+  readonly retentionDays: number
   #made = 0
 
-  constructor(world: World, actor: Actor, replicas: ReadonlyArray<Replica>, issuers: Issuers, habits: Habits) {
+  constructor(
+    { issuers, receivers, world }: Pick<Surroundings, "issuers" | "receivers" | "world">,
+    actor: Actor,
+    replicas: ReadonlyArray<Replica>,
+    plan: Plan,
+  ) {
     this.world = world
-    this.habits = habits
+    this.receivers = receivers
+    this.habits = plan.habits
+    this.retentionDays = plan.retentionDays
     this.issuers = issuers
     this.actor = actor
     this.replicas = replicas
@@ -269,6 +289,10 @@ export class Clients {
     const org = yield* this.admin(dice, "createOrg", tenant, "POST", "/api/v0/orgs", { name: tenant.name }, {}, true)
     if (org.status !== 200) return
     tenant.orgId = org.body.orgId
+    if (this.retentionDays > 1 && dice.chance(0.6)) {
+      const path = `/api/v0/orgs/${tenant.orgId}`
+      yield* this.admin(dice, "setRetention", tenant, "PATCH", path, { retentionDays: 1 }, { orgId: tenant.orgId })
+    }
     const name = this.name(tenant, "root")
     const key = yield* this.admin(
       dice,
@@ -347,11 +371,13 @@ const createKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice,
   if (done.status === 200) tenant.keys.push({ id, key, isLimited: limit !== undefined, projectId })
 })
 
-/** Validates a key, as a gateway does. */
+/** Validates a key, as a gateway does, or lets a proxy ask. */
 const validate = (clients: Clients, tenant: Tenant, dice: Dice, { id, key }: KnownKey) => {
   const headers = { authorization: `Bearer ${adminToken}` }
-  const call = { method: "POST", path: "/api/v0/keys/validate", headers, body: { key } }
-  return clients.send(dice, "validateKey", tenant, call, { keyId: id }, { tries: 3 })
+  const call = dice.chance(0.2)
+    ? { method: dice.pick(["GET", "POST"]), path: "/api/v0/keys/authorize", headers: { "x-api-key": key } }
+    : { method: "POST", path: "/api/v0/keys/validate", headers, body: { key } }
+  return clients.send(dice, "validateKey", tenant, call, { keyId: id, orgId: tenant.orgId }, { tries: 3 })
 }
 
 const validateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -429,6 +455,30 @@ const exhaust: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   yield* use(60)
 })
 
+/** Several add credits to a key that is used up, at once. It gets all of them. */
+const addCredits: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const name = clients.name(tenant, "key")
+  const credits = { remaining: dice.int(1, 20) }
+  const path = `/api/v0/orgs/${tenant.orgId}/keys`
+  const made = yield* clients.admin(dice, "createKey", tenant, "POST", path, { name, credits }, { name, credits }, true)
+  if (made.status !== 200) return
+  const { id, key } = made.body
+  const uses = (times: number) =>
+    Effect.all(
+      Array.from({ length: times }, () => validate(clients, tenant, dice, { id, key, isLimited: true, projectId: "" })),
+      { concurrency: 4 },
+    )
+  yield* uses(dice.int(1, 25))
+  const adds = Array.from({ length: dice.int(1, 4) }, () => {
+    const change = { credits: { add: dice.int(1, 15) } }
+    const add = clients.admin(dice, "updateKey", tenant, "PATCH", `${path}/${id}`, change, { keyId: id, ...change })
+    return Effect.delay(add, dice.int(0, 30))
+  })
+  yield* Effect.all([...adds, uses(dice.int(0, 10))], { concurrency: "unbounded" })
+  yield* Effect.sleep(dice.pick([0, 3_000, 12_000]))
+  yield* uses(60)
+})
+
 const updateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const known = oneOf(dice, tenant.keys)
   if (known === undefined) return
@@ -497,7 +547,17 @@ const useSession: Operation = Effect.fnUntraced(function* (clients, tenant, dice
   if (known === undefined) return
   const signIn = { method: "POST", path: "/api/v0/sessions", headers: { "x-api-key": known.key } }
   const { cookie } = yield* clients.send(dice, "signIn", tenant, signIn, { keyId: known.id }, { tries: 3 })
-  if (cookie === undefined) return
+  if (cookie !== undefined) yield* useCookie(clients, tenant, dice, known, cookie)
+})
+
+/** Uses a session, which ends with the key that it stands for. */
+const useCookie = Effect.fnUntraced(function* (
+  clients: Clients,
+  tenant: Tenant,
+  dice: Dice,
+  known: KnownKey,
+  cookie: string,
+) {
   const call = { method: "GET", path: "/api/v0/sessions/current", headers: { cookie } }
   const use = clients.send(dice, "useSession", tenant, call, { keyId: known.id }, { tries: 3 })
   const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
@@ -541,7 +601,9 @@ const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, 
     { url, ...settings },
     true,
   )
-  if (done.status === 200) tenant.endpoints.push({ id: done.body.webhook_endpoint_id, url })
+  if (done.status !== 200) return
+  if (dice.chance(clients.habits.slow)) clients.receivers.behave(url, "slow")
+  tenant.endpoints.push({ id: done.body.webhook_endpoint_id, url })
 })
 
 const updateEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -618,214 +680,272 @@ const createJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
   if (callback !== undefined) tenant.callbacks.push(callback)
 })
 
+/** Claims jobs, as a worker does. */
+const claimJobs = (
+  clients: Clients,
+  tenant: Tenant,
+  dice: Dice,
+  body: { readonly lease_seconds: number; readonly [field: string]: unknown },
+) => {
+  const call = { method: "POST", path: "/v1/jobs/claim", headers: { "x-api-key": tenant.key }, body }
+  return clients.send(dice, "claim", tenant, call, { leaseSeconds: body.lease_seconds }, { tries: 3 })
+}
+
+/** How often a worker reports what. */
+type Reports = Partial<
+  Readonly<Record<"complete" | "completeBatch" | "fail" | "heartbeat" | "log" | "step" | "cancelJob", number>>
+>
+
+/** A report about a job. Without an attempt it counts for any. A heartbeat extends the lease to `leaseSeconds`. */
+const report = (
+  clients: Clients,
+  tenant: Tenant,
+  dice: Dice,
+  {
+    attempt,
+    jobId,
+    leaseSeconds,
+  }: { readonly jobId: string; readonly attempt?: number; readonly leaseSeconds: number },
+  reports: Reports,
+): Effect.Effect<Done> => {
+  const kind = dice.weighted(reports as Required<Reports>)
+  const mark = clients.name(tenant, kind)
+  const own = (path: string, fields: object, args: object = fields) =>
+    clients.own(dice, kind, tenant, `jobs/${path}`, { job_id: jobId, attempt, ...fields }, { jobId, attempt, ...args })
+  switch (kind) {
+    case "complete":
+      return own("complete", { result: { mark } })
+    case "completeBatch":
+      return completeAll(clients, tenant, dice, [{ jobId, attempt }])
+    case "fail":
+      return own("fail", { error: mark, retry: dice.chance(0.5) })
+    case "heartbeat":
+      return own("heartbeat", { lease_seconds: leaseSeconds }, { leaseSeconds })
+    case "log":
+      return own("log", { attempt: attempt ?? 1, lines: [{ text: mark }] }, { attempt: attempt ?? 1, mark })
+    case "step": {
+      const step = { attempt: attempt ?? 1, name: dice.pick(["read", "write"]), result: { mark } }
+      return own("step", step, { attempt: step.attempt, step: step.name, mark })
+    }
+    case "cancelJob":
+      return clients.own(dice, kind, tenant, "jobs/cancel", { job_id: jobId }, { jobId })
+  }
+}
+
+/** Completes jobs with one request. Each has an answer of its own, which counts as one of `jobs/complete`. */
+const completeAll = Effect.fnUntraced(function* (
+  clients: Clients,
+  tenant: Tenant,
+  dice: Dice,
+  all: ReadonlyArray<{ readonly jobId: string; readonly attempt?: number | undefined }>,
+) {
+  const jobs = all.map((one) => ({ ...one, result: { mark: clients.name(tenant, "result") } }))
+  const asked = jobs.map(({ attempt, jobId, result }) => ({ job_id: jobId, attempt, result }))
+  const done = yield* clients.own(dice, "completeJobs", tenant, "jobs/complete-batch", { jobs: asked }, {})
+  for (const [n, args] of jobs.entries()) {
+    const outcome = done.body?.jobs?.[n]
+    const refused = outcome?.code === "not_found" ? 404 : 409
+    const status = done.status === 200 ? (outcome?.success === true ? 200 : refused) : done.status
+    const tries = [...done.tries.slice(0, -1), ...done.tries.slice(-1).map((each) => ({ ...each, status }))]
+    // Another job in this place is none of an answer.
+    const body = outcome?.job_id === args.jobId || done.status !== 200 ? done.body : ({ job_id: "another" } as Body)
+    clients.done.push({ ...done, kind: "complete", args, status, body, tries })
+  }
+  return done
+})
+
 /** A worker claims jobs, works on each, stalls now and then, and reports. */
 const work: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
-  const claimed = yield* clients.send(
-    dice,
-    "claim",
-    tenant,
-    {
-      method: "POST",
-      path: "/v1/jobs/claim",
-      headers: { "x-api-key": tenant.key },
-      body: { limit: dice.int(1, 3), lease_seconds: 10, wait_seconds: dice.pick([0, 0, 20]) },
-    },
-    { leaseSeconds: 10 },
-    { tries: 3 },
-  )
-  for (const { attempt, job_id } of claimed.body?.jobs ?? []) {
-    const jobId = job_id
+  const leaseSeconds = 10
+  const claimed = yield* claimJobs(clients, tenant, dice, {
+    limit: dice.int(1, 3),
+    lease_seconds: leaseSeconds,
+    wait_seconds: dice.pick([0, 0, 20]),
+  })
+  for (const { attempt, job_id: jobId } of claimed.body?.jobs ?? []) {
+    const fence = { jobId, attempt, leaseSeconds }
     // A worker that stalls reports after its lease has expired.
     yield* Effect.sleep(dice.chance(0.25) ? dice.int(8_000, 40_000) : dice.int(10, 3_000))
-    if (dice.chance(0.3)) {
-      yield* clients.own(
-        dice,
-        "heartbeat",
-        tenant,
-        "jobs/heartbeat",
-        { job_id, attempt, lease_seconds: 10 },
-        { jobId, attempt },
-      )
+    if (dice.chance(0.4)) {
+      yield* report(clients, tenant, dice, fence, { heartbeat: 3, log: 1, step: 1 })
       yield* Effect.sleep(dice.int(10, 5_000))
     }
     if (dice.chance(0.1)) continue
-    if (dice.chance(0.7)) {
-      const result = { mark: clients.name(tenant, "result") }
-      const report = { job_id, attempt, result }
-      const complete = clients.own(dice, "complete", tenant, "jobs/complete", report, { jobId, attempt, result })
-      yield* complete
-      if (dice.chance(0.15)) yield* complete
-    } else {
-      const retry = dice.chance(0.5)
-      const error = clients.name(tenant, "error")
-      yield* clients.own(
-        dice,
-        "fail",
-        tenant,
-        "jobs/fail",
-        { job_id, attempt, error, retry },
-        { jobId, attempt, retry, error },
-      )
-    }
+    const end = report(clients, tenant, dice, fence, { complete: 6, completeBatch: 1, fail: 3 })
+    yield* end
+    if (dice.chance(0.15)) yield* end
   }
 })
 
 /** A worker reports after its lease, while another one has the job. */
 const lateWorker: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const workflow = `${clients.name(tenant, "late")}-work`
-  const headers = { "x-api-key": tenant.key }
   const claim = (seconds: number, wait: number) =>
-    clients.send(
-      dice,
-      "claim",
-      tenant,
-      {
-        method: "POST",
-        path: "/v1/jobs/claim",
-        headers,
-        body: { workflow, limit: 1, lease_seconds: seconds, wait_seconds: wait },
-      },
-      { leaseSeconds: seconds },
-      { tries: 3 },
-    )
-  const made = yield* clients.own(
-    dice,
-    "createJob",
-    tenant,
-    "jobs/create",
-    { workflow, input: { mark: clients.name(tenant, "job") } },
-    { workflow },
-    true,
-  )
+    claimJobs(clients, tenant, dice, { workflow, limit: 1, lease_seconds: seconds, wait_seconds: wait })
+  const input = { mark: clients.name(tenant, "job") }
+  const made = yield* clients.own(dice, "createJob", tenant, "jobs/create", { workflow, input }, { workflow }, true)
   if (made.status !== 200) return
   const jobId = made.body.job_id
   const first = yield* claim(dice.pick([1, 3]), 0)
   if (first.body?.jobs?.length !== 1) return
   const second = yield* claim(30, 20)
   if (second.body?.jobs?.length !== 1) return
-  const report = (attempt: number) => {
-    const result = { mark: clients.name(tenant, "result") }
-    const error = clients.name(tenant, "error")
-    const retry = dice.chance(0.5)
-    return dice.weighted({ complete: 3, fail: 1, heartbeat: 1 }) === "complete"
-      ? clients.own(
-          dice,
-          "complete",
-          tenant,
-          "jobs/complete",
-          { job_id: jobId, attempt, result },
-          { jobId, attempt, result },
-        )
-      : dice.chance(0.5)
-        ? clients.own(
-            dice,
-            "fail",
-            tenant,
-            "jobs/fail",
-            { job_id: jobId, attempt, error, retry },
-            { jobId, attempt, retry, error },
-          )
-        : clients.own(
-            dice,
-            "heartbeat",
-            tenant,
-            "jobs/heartbeat",
-            { job_id: jobId, attempt, lease_seconds: 5 },
-            { jobId, attempt },
-          )
-  }
+  const of = (attempt: number) =>
+    report(
+      clients,
+      tenant,
+      dice,
+      { jobId, attempt, leaseSeconds: 30 },
+      { complete: 4, completeBatch: 1, fail: 1, heartbeat: 1, log: 0.5, step: 0.5 },
+    )
   const [late, current] = [first.body.jobs[0]!.attempt, second.body.jobs[0]!.attempt]
-  yield* Effect.all([report(late), Effect.delay(report(current), dice.int(0, 3_000))], { concurrency: 2 })
+  yield* Effect.all([of(late), Effect.delay(of(current), dice.int(0, 3_000))], { concurrency: 2 })
+})
+
+/** The last attempt of a job: its worker extends the lease just as it expires, and reports within the new one. */
+const lastLease: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "last")}-work`
+  const job = { workflow, input: { mark: clients.name(tenant, "job") }, max_attempts: 1 }
+  const made = yield* clients.own(dice, "createJob", tenant, "jobs/create", job, { workflow }, true)
+  if (made.status !== 200) return
+  const jobId = made.body.job_id
+  const lease = dice.int(1, 2)
+  const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: 1, lease_seconds: lease })
+  const attempt = body?.jobs?.[0]?.attempt
+  if (attempt === undefined) return
+  const fence = { jobId, attempt, leaseSeconds: 30 }
+  yield* Effect.sleep(lease * 1_000 + dice.int(-200, 1_200))
+  yield* report(clients, tenant, dice, fence, { heartbeat: 1 })
+  yield* Effect.sleep(dice.pick([0, 1_000, 4_000]))
+  yield* report(clients, tenant, dice, fence, { complete: 1 })
 })
 
 /** Several reports about one job at the same time: by its worker, by an old version of it, and by an administrator. */
 const duel: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const workflow = `${clients.name(tenant, "duel")}-work`
-  const made = yield* clients.own(
-    dice,
-    "createJob",
-    tenant,
-    "jobs/create",
-    {
-      workflow,
-      input: { mark: clients.name(tenant, "job") },
-      max_attempts: dice.pick([1, 3, 3]),
-      retry_delay_seconds: dice.int(1, 2),
-    },
-    { workflow },
-    true,
-  )
+  const input = { mark: clients.name(tenant, "job") }
+  const job = { workflow, input, max_attempts: dice.pick([1, 3, 3]), retry_delay_seconds: dice.int(1, 2) }
+  const made = yield* clients.own(dice, "createJob", tenant, "jobs/create", job, { workflow }, true)
   if (made.status !== 200) return
   const jobId = made.body.job_id
   const leaseSeconds = dice.pick([1, 10])
-  const claim = clients.send(
-    dice,
-    "claim",
-    tenant,
-    {
-      method: "POST",
-      path: "/v1/jobs/claim",
-      headers: { "x-api-key": tenant.key },
-      body: { workflow, limit: 1, lease_seconds: leaseSeconds },
-    },
-    { leaseSeconds },
-    { tries: 3 },
-  )
+  const claim = claimJobs(clients, tenant, dice, { workflow, limit: 1, lease_seconds: leaseSeconds })
   const { body } = yield* claim
   const number = body?.jobs?.[0]?.attempt
   if (number === undefined) return
-  const report = () => {
+  const one = () => {
     // A worker may report without its attempt: then any attempt's report counts.
-    const attempt = dice.chance(0.3) ? undefined : number
-    const result = { mark: clients.name(tenant, "result") }
-    const error = clients.name(tenant, "error")
-    const retry = dice.chance(0.6)
-    switch (dice.weighted({ complete: 4, fail: 4, heartbeat: 1, cancel: 0.5 })) {
-      case "complete":
-        return clients.own(
-          dice,
-          "complete",
-          tenant,
-          "jobs/complete",
-          { job_id: jobId, attempt, result },
-          {
-            ...{ jobId, attempt, result },
-          },
-        )
-      case "fail":
-        return clients.own(
-          dice,
-          "fail",
-          tenant,
-          "jobs/fail",
-          { job_id: jobId, attempt, error, retry },
-          {
-            ...{ jobId, attempt, retry, error },
-          },
-        )
-      case "heartbeat":
-        return clients.own(
-          dice,
-          "heartbeat",
-          tenant,
-          "jobs/heartbeat",
-          { job_id: jobId, attempt: number, lease_seconds: 5 },
-          {
-            ...{ jobId, attempt: number },
-          },
-        )
-      default:
-        return clients.own(dice, "cancelJob", tenant, "jobs/cancel", { job_id: jobId }, { jobId })
-    }
+    const fence = { jobId, ...(dice.chance(0.3) ? {} : { attempt: number }), leaseSeconds: 10 }
+    return report(clients, tenant, dice, fence, {
+      complete: 3,
+      completeBatch: 1,
+      fail: 4,
+      heartbeat: 1,
+      log: 0.5,
+      step: 0.5,
+      cancelJob: 0.5,
+    })
   }
   if (leaseSeconds === 1) yield* Effect.sleep(dice.int(0, 1_500))
   const spread = dice.pick([3, 60, 500])
-  const all = [...Array.from({ length: dice.int(2, 4) }, report), ...(dice.chance(0.6) ? [claim] : [])]
+  const all = [...Array.from({ length: dice.int(2, 4) }, one), ...(dice.chance(0.6) ? [claim] : [])]
   yield* Effect.all(
     all.map((one) => Effect.delay(one, dice.next() * spread)),
     { concurrency: "unbounded" },
   )
-  if (dice.chance(0.5)) yield* report()
+  if (dice.chance(0.5)) yield* one()
+})
+
+/** A batch of jobs, and another one with some of their idempotency keys. */
+const createJobs: Operation = Effect.fnUntraced(function* (clients, tenant, dice, workflow) {
+  const own = workflow ?? `${tenant.name}-work`
+  const one = () => {
+    const mark = clients.name(tenant, "job")
+    const attempts = dice.chance(0.5) ? { max_attempts: 1 } : {}
+    return { workflow: own, input: { mark }, ...attempts, ...(dice.chance(0.3) ? { idempotency_key: mark } : {}) }
+  }
+  const send = (jobs: ReadonlyArray<ReturnType<typeof one>>) => {
+    const marks = jobs.map(({ input }) => input.mark)
+    const keys = jobs.map(({ idempotency_key }) => idempotency_key ?? null)
+    const args = { workflow: own, marks, keys }
+    return clients.own(dice, "createJobs", tenant, "jobs/create-batch", { jobs }, args, true)
+  }
+  const jobs = Array.from({ length: dice.int(2, 8) }, one)
+  const done = yield* send(jobs)
+  if (done.status === 200) tenant.jobs.push(...done.body.job_ids!)
+  const keyed = jobs.filter(({ idempotency_key }) => idempotency_key !== undefined)
+  if (keyed.length > 0 && dice.chance(0.5)) yield* send(dice.chance(0.5) ? [one(), ...keyed] : keyed)
+  return done
+})
+
+const retryJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const list = yield* clients.own(dice, "listJobs", tenant, "jobs/list", { status: "failed", limit: 20 })
+  const job = oneOf(dice, list.body?.jobs ?? [])
+  if (job === undefined) return
+  const { input: old, job_id, unique_key } = job
+  const input = dice.chance(0.4) ? { ...old, again: clients.name(tenant, "input") } : undefined
+  const args = { jobId: job_id, isUnique: unique_key != null }
+  yield* clients.own(dice, "retryJob", tenant, "jobs/retry", { job_id, input }, args)
+})
+
+/** A time after all runs: what a filter with it selects does not depend on clocks. */
+const afterAll = "2031-01-01T00:00:00.000Z"
+
+/** Workers fail the jobs of a workflow, and somebody retries or cancels all of them meanwhile. */
+const sweepJobs: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "sweep")}-work`
+  yield* createJobs(clients, tenant, dice, workflow)
+  const work = Effect.gen(function* () {
+    const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: dice.int(1, 8), lease_seconds: 10 })
+    const claimed = (body?.jobs ?? []).map(({ attempt, job_id }) => ({ jobId: job_id, attempt, leaseSeconds: 10 }))
+    if (claimed.length > 0 && dice.chance(0.2)) return yield* completeAll(clients, tenant, dice, claimed)
+    const reports = claimed.map((fence) =>
+      Effect.delay(report(clients, tenant, dice, fence, { complete: 1, fail: 4, log: 0.5 }), dice.int(0, 300)),
+    )
+    return yield* Effect.all(reports, { concurrency: 4 })
+  })
+  yield* work
+  for (let n = dice.int(1, 3); n > 0; n--) {
+    const [kind, path] = dice.chance(0.7) ? (["retryJobs", "retry"] as const) : (["cancelJobs", "cancel"] as const)
+    const until = dice.chance(0.7) ? { until: afterAll } : {}
+    const args = { workflow, ...until }
+    const sweep = clients.own(dice, kind, tenant, `jobs/${path}`, { filter: args }, args)
+    yield* Effect.all([sweep, Effect.delay(work, dice.int(0, 60))], { concurrency: 2 })
+    yield* Effect.sleep(dice.pick([0, 500, 3_000]))
+  }
+  yield* work
+})
+
+/** Several ask for a job with one key at once, while a worker has it or when it has ended. */
+const uniqueJobs: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "unique")}-work`
+  const debounce = dice.chance(0.4) ? { debounce_seconds: dice.pick([2, 10]) } : {}
+  const create = () => {
+    const mark = clients.name(tenant, "job")
+    const job = { workflow, input: { mark }, unique: { key: `${tenant.name}-key` }, ...debounce }
+    return clients.own(
+      dice,
+      "createUnique",
+      tenant,
+      "jobs/create",
+      job,
+      { workflow, mark, ...debounce },
+      dice.chance(0.5),
+    )
+  }
+  const several = (spread: number) =>
+    Array.from({ length: dice.int(1, 3) }, () => Effect.delay(create(), dice.int(0, spread)))
+  yield* Effect.all(several(debounce.debounce_seconds === undefined ? 30 : 4_000), { concurrency: "unbounded" })
+  for (let n = dice.int(1, 2); n > 0; n--) {
+    const claim = { workflow, limit: 1, lease_seconds: 10, wait_seconds: 20 }
+    const { body } = yield* claimJobs(clients, tenant, dice, claim)
+    const ends = (body?.jobs ?? []).map(({ attempt, job_id }) =>
+      report(clients, tenant, dice, { jobId: job_id, attempt, leaseSeconds: 10 }, { complete: 2, fail: 1 }),
+    )
+    yield* Effect.all([...ends.map((end) => Effect.delay(end, dice.int(0, 40))), ...several(60)], {
+      concurrency: "unbounded",
+    })
+  }
 })
 
 const cancelJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -868,6 +988,25 @@ const retryDelivery: Operation = Effect.fnUntraced(function* (clients, tenant, d
     { delivery_id: deliveryId },
     { deliveryId, endpointId: delivery.webhook_endpoint_id },
   )
+})
+
+/** Sends by a filter what an endpoint, or all, did not get: also what came while one was inactive. */
+const resend: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const endpoint = oneOf(dice, tenant.endpoints)
+  if (endpoint === undefined) return
+  const { id, url } = endpoint
+  const activate = (active: boolean) =>
+    clients.own(dice, "updateEndpoint", tenant, "webhooks/update", { id, active }, { endpointId: id, url, active })
+  if (dice.chance(0.7)) {
+    yield* activate(false)
+    for (let n = dice.int(1, 3); n > 0; n--) yield* publish(clients, tenant, dice)
+    yield* activate(true)
+    yield* Effect.sleep(dice.pick([0, 0, 6_000]))
+  }
+  const ofOne = dice.chance(0.6)
+  const filter = { ...(ofOne ? { webhook_endpoint_id: id } : {}), ...(dice.chance(0.7) ? { until: afterAll } : {}) }
+  const args = { ...(ofOne ? { endpointId: id, url } : {}), until: filter.until }
+  yield* clients.own(dice, "resend", tenant, "webhooks/deliveries/resend", { filter }, args)
 })
 
 const recover: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -992,15 +1131,24 @@ const promote: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   })
 })
 
-/** A portal link is opened by two at once, and later again. */
+/** A portal link is opened by two at once, and later again. Its session ends with the key that made the link. */
 const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
-  const made = yield* clients.own(dice, "portalLink", tenant, "portal/link", {})
+  const known = oneOf(
+    dice,
+    tenant.keys.filter(({ isLimited, projectId }) => !isLimited && projectId === undefined),
+  )
+  const headers = { "x-api-key": known?.key ?? tenant.key }
+  const asked = { method: "POST", path: "/v1/portal/link", headers, body: {} }
+  const made = yield* clients.send(dice, "portalLink", tenant, asked, { keyId: known?.id })
   if (made.status !== 200) return
   const token = made.body.url.slice(`${baseUrl}/console/portal#`.length)
   const link = token.slice(-8)
   const call = { method: "POST", path: "/api/v0/sessions/portal", headers: {}, body: { token } }
   const open = clients.send(dice, "openPortal", tenant, call, { link }, { tries: 3 })
-  yield* Effect.all([open, Effect.delay(open, dice.pick([0, 0, 50]))], { concurrency: 2 })
+  const opened = yield* Effect.all([open, Effect.delay(open, dice.pick([0, 0, 50]))], { concurrency: 2 })
+  const cookie = opened.find((one) => one.status === 200)?.cookie
+  if (known !== undefined && cookie !== undefined && dice.chance(0.6))
+    yield* useCookie(clients, tenant, dice, known, cookie)
   yield* Effect.delay(open, dice.int(10, 3_000))
 })
 
@@ -1033,19 +1181,26 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   deleteKey,
   revokeKey,
   exhaust,
+  addCredits,
   createEndpoint,
   updateEndpoint,
   deleteEndpoint,
   publish,
   createJob,
+  createJobs,
   work,
   lateWorker,
+  lastLease,
   duel,
   cancelJob,
+  retryJob,
+  sweepJobs,
+  uniqueJobs,
   createSchedule,
   deleteSchedule,
   retryDelivery,
   recover,
+  resend,
   createOrgs,
   deleteOrg,
   createProject,

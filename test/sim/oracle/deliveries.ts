@@ -15,8 +15,8 @@ import {
 const maxAttempts = 9
 /** How long an attempt that began before a deletion may take to arrive. */
 const inFlightMillis = 20_000
-/** How long a replica may begin an attempt after a deletion of the org: until it hears of it, as of that of a key. */
-const newsMillis = 3_200
+/** How long after a deletion of its org an endpoint may get something: until a replica hears of it, as of that of a key. */
+const newsMillis = 1_500
 /** How long before a receipt its delivery was claimed at most, and after it recorded, while nothing is wrong. */
 const recordMillis = 20_000
 
@@ -60,7 +60,8 @@ const endpointsOf = ({ done, received }: History): ReadonlyArray<Endpoint> =>
             tenant === made.tenant &&
             (args["url"] === url ||
               kind === "deleteOrg" ||
-              (kind === "retryDelivery" && (args["endpointId"] ?? undefined) === id)) &&
+              (kind === "retryDelivery" && (args["endpointId"] ?? undefined) === id) ||
+              (kind === "resend" && args["url"] === undefined)) &&
             kind !== "createEndpoint",
         ),
         isGone: own.some(({ status }) => status === 410),
@@ -94,14 +95,13 @@ const completedOf = ({ done, rows }: History): ReadonlyArray<Published> => {
       kind === "createJob" && (args["skip_callbacks"] === true || "callback_url" in args) ? [body?.job_id] : [],
     ),
   )
-  const events = new Map(rows["events"]!.map((row) => [row["job_id"], row]))
+  const events = Map.groupBy(rows["events"]!, (row) => row["job_id"])
   return done.flatMap((by): ReadonlyArray<Published> => {
-    const event = events.get(by.args["jobId"])
-    if (by.kind !== "complete" || !succeeded(by) || event === undefined || silent.has(by.args["jobId"] as string))
-      return []
+    if (by.kind !== "complete" || !succeeded(by) || silent.has(by.args["jobId"] as string)) return []
     const { mark } = by.args["result"] as { readonly mark: string }
     // A report that was repeated says nothing new: the event has the first one's result.
-    if (!String(event["body"]).includes(`"${mark}"`)) return []
+    const event = events.get(by.args["jobId"])?.find(({ body }) => String(body).includes(`"${mark}"`))
+    if (event === undefined) return []
     return [{ id: String(event["id"]), mark, tenant: by.tenant, by, place: 0 }]
   })
 }
@@ -143,13 +143,16 @@ const calledBack = ({ endAt, rows }: History, endpoint: Endpoint): ReadonlyArray
   if (endpoint.id !== undefined || endpoint.isGone || endpoint.changes.some(endsDeliveries)) return []
   const id = endpoint.made.body.job_id
   const job = rows["jobs"]!.find((row) => row["id"] === id)
-  const event = rows["events"]!.find((row) => row["job_id"] === id)
+  // A job that was retried has several.
+  const events = rows["events"]!.filter((row) => row["job_id"] === id)
+  const event = events.at(-1)
   const isFinished = job?.["status"] === "completed" || job?.["status"] === "failed"
   const says = (what: string) => [{ oracle: "callbacks", at: endAt, what: `${endpoint.url} ${what}` }]
-  if (!isFinished || endpoint.made.args["skip_callbacks"] === true) {
+  if ((!isFinished && events.length === 0) || endpoint.made.args["skip_callbacks"] === true) {
     return endpoint.received.length === 0 ? [] : says(`was called, and job ${id} calls nobody`)
   }
-  if (endpoint.received.some(({ body }) => body !== event?.["body"])) return says("got another event")
+  if (endpoint.received.some(({ body }) => !events.some((one) => one["body"] === body)))
+    return says("got another event")
   if (endpoint.received.some(isOk)) return []
   const row = rows["deliveries"]!.find((one) => one["event_id"] === event?.["id"])
   const isGivenUp = row?.["state"] === "failed" && Number(row["attempts"]) >= maxAttempts
@@ -185,7 +188,8 @@ const twice = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> =
     }
     const isAsked = endpoint.changes.some(
       ({ args, kind, start }) =>
-        (kind === "recover" || (kind === "retryDelivery" && args["deliveryId"] === id)) && start < one.at,
+        (kind === "recover" || kind === "resend" || (kind === "retryDelivery" && args["deliveryId"] === id)) &&
+        start < one.at,
     )
     // Whoever sent it first could not record it; or a clock ended its lease.
     const isExplained =
@@ -227,6 +231,36 @@ const resent = (endpoint: Endpoint): ReadonlyArray<Violation> => {
   })
 }
 
+/** What a filter or a recovery selects is sent again: at the end nothing of before is left as it was. */
+const swept = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
+  if (endpoint.id === undefined || endpoint.isGone || hasStepped(history, Infinity)) return []
+  const { changes, id, received, url } = endpoint
+  const activity = changes.filter(({ args }) => "active" in args)
+  const last = activity.at(-1)
+  const isActive = last === undefined || (last.args["active"] === true && succeeded(last))
+  if (!isActive || changes.some(({ kind }) => kind === "deleteEndpoint" || kind === "deleteOrg")) return []
+  const [madeAt, rows] = [new Map<unknown, number>(), history.rows["deliveries"]!]
+  for (const { by, id } of publishedOf(history.done)) madeAt.set(id, by.end)
+  return changes.flatMap((one): ReadonlyArray<Violation> => {
+    const isAfterAll = activity.every(({ end }) => end < one.start)
+    const isAll = one.kind === "recover" || (one.kind === "resend" && one.args["until"] !== undefined)
+    if (!isAll || !isAfterAll || !succeeded(one) || isLamed(history, one.start)) return []
+    const isLeft = rows.find((row) => {
+      if (row["endpoint_id"] !== id || !((madeAt.get(row["event_id"]) ?? Infinity) < one.start)) return false
+      if (row["state"] === "skipped" || row["state"] === "canceled") return true
+      const sent = received.filter(({ headers }) => headers["webhook-id"] === row["id"])
+      return row["state"] === "failed" && sent.every(({ at }) => at < one.start - inFlightMillis)
+    })
+    if (isLeft === undefined) return []
+    const what = `${url} did not get ${String(isLeft["id"])} again by ${one.kind}: it is ${String(isLeft["state"])}`
+    return [{ oracle: "resent", at: one.end, what }]
+  })
+}
+
+/** Whether anything kept a replica from its work shortly before a time: an attempt may be recorded after it. */
+const isLamed = ({ faults }: History, at: number) =>
+  faults.some(({ end, kind, start }) => lamingKinds.has(kind) && start <= at && end >= at - 60_000)
+
 /** A deleted endpoint, and one of a deleted org, gets nothing but what was in flight. */
 const afterEnd = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
   const ended = endpoint.changes.find(
@@ -235,7 +269,7 @@ const afterEnd = (history: History, endpoint: Endpoint): ReadonlyArray<Violation
   if (ended === undefined) return []
   return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
     const isLate = one.at > ended.end + (ended.kind === "deleteOrg" ? newsMillis : inFlightMillis)
-    if (!isLate || isTouched(history, lamingKinds, one.from, ended.start, one.at)) return []
+    if (!isLate || isTouched(history, lamingKinds, one.from, ended.start - 10_000, one.at)) return []
     return [
       {
         oracle: "after its end",
@@ -292,6 +326,7 @@ export const deliveries = (history: History): ReadonlyArray<Violation> => {
       ...honest(history, endpoint),
       ...twice(history, endpoint),
       ...resent(endpoint),
+      ...swept(history, endpoint),
       ...order(published, endpoint),
       ...afterEnd(history, endpoint),
       ...throttle(history, endpoint),

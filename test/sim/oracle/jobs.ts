@@ -1,4 +1,5 @@
 import { type Done, hasStepped, type History, isUncertain, succeeded, type Try, type Violation } from "../history.ts"
+import { batches, inputs, kept, uniques } from "./jobContents.ts"
 import { isLinearizable, type Step } from "./linearizable.ts"
 
 type Row = Readonly<Record<string, unknown>>
@@ -52,9 +53,16 @@ const taken = ({ args, kind }: Done) => {
     // It ends a job that waits, too, as one of no attempt; a lease may have run out unseen.
     const by = asked === undefined ? [n, 0] : [n]
     const failed = by.map((one): State => `failed ${one} ${released} ${String(args["error"])}`)
+    // The last lease may have run out unseen; without an attempt, a failure again changes nothing.
+    if (asked === undefined) failed.push(`failed ${n} ${released} -`)
     switch (kind) {
       case "heartbeat":
+      case "log":
+      case "step":
         return isOwn ? [state] : []
+      case "retryJob":
+        // A lease may have run out unseen, and was the last.
+        return isOpen || status === "failed" ? [`queued ${attempt} ${released} -`] : []
       case "complete": {
         const { mark } = args["result"] as { readonly mark: string }
         if (isOwn) return by.map((one): State => `completed ${one} ${released} ${mark}`)
@@ -65,7 +73,7 @@ const taken = ({ args, kind }: Done) => {
         if (args["retry"] !== true) return isOwn ? failed : []
         if (asked === undefined && status === "queued") return n > 0 ? [state] : failed
         if (isOwn) return [`queued ${n} ${released | (1 << n)} -`, ...failed]
-        return (released & (1 << n)) > 0 ? [state] : []
+        return asked !== undefined && (released & (1 << n)) > 0 ? [state] : []
       case "cancelJob":
         return isOpen ? [`canceled ${attempt} ${released} -`] : status === "canceled" ? [state] : []
       default:
@@ -79,6 +87,8 @@ const refused =
   (one: Done) =>
   (state: State): ReadonlyArray<State> => {
     const { attempt, released, status } = parts(state)
+    // A retry is refused, too, while another job has the unique key.
+    if (one.kind === "retryJob") return status === "failed" && one.args["isUnique"] !== true ? [] : [state]
     // A lease may have run out unseen.
     const expired: ReadonlyArray<State> = [`queued ${attempt} ${released} -`, `failed ${attempt} ${released} -`]
     if (status === "running") return attempt === (one.args["attempt"] ?? attempt) ? expired : [state]
@@ -95,6 +105,34 @@ const claimed =
     const isOpen = status === "queued" || status === "running"
     return isOpen && attempt < n ? [`running ${n} ${released} -`] : []
   }
+
+/** The states after a retry or a cancellation by a filter has reached the job. */
+const swept =
+  (kind: string) =>
+  (state: State): ReadonlyArray<State> => {
+    const { attempt, released, status } = parts(state)
+    const isOpen = status === "queued" || status === "running"
+    if (kind === "retryJobs") return status === "failed" ? [`queued ${attempt} ${released} -`] : [state]
+    // A lease may have run out unseen, and was the last.
+    return isOpen ? [`canceled ${attempt} ${released} -`, `failed ${attempt} ${released} -`] : [state]
+  }
+
+/**
+ * A sweep over the jobs of a workflow, for a job that was made at a time. It reaches what it selects after its answer;
+ * what it selects without `until` depends on clocks.
+ */
+const stepsOfSweep = ({ args, body, kind, start, tries }: Done, madeAt: number, endAt: number): Array<Step<State>> => {
+  const after = swept(kind)
+  const steps = tries.filter(isUncertain).map((each): Step<State> => ({ from: each.start, to: Infinity, after }))
+  const last = tries.at(-1)
+  if (last?.status !== 200) return steps
+  const isSure = args["until"] !== undefined && madeAt < start
+  if (!isSure) return [...steps, { from: last.start, to: Infinity, after }]
+  // Without a sweep there was nothing to change.
+  const unchanged = (state: State) => after(state).filter((next) => next === state)
+  if (body.sweep_id === null) return [...steps, { from: last.start, to: last.end, after: unchanged }]
+  return [...steps, { from: last.start, to: endAt, after }]
+}
 
 /** Whether a job may end in a state with this row. A lease may have run out unseen. */
 const fits =
@@ -122,6 +160,7 @@ const order = (
   row: Row | undefined,
   reports: ReadonlyArray<Done>,
   claims: ReadonlyArray<Claimed>,
+  sweeps: ReadonlyArray<Step<State>>,
   endAt: number,
 ): ReadonlyArray<string> => {
   const steps: Array<Step<State>> = claims.map(({ attempt, each: { end, start } }) => ({
@@ -129,6 +168,7 @@ const order = (
     to: end,
     after: claimed(attempt),
   }))
+  steps.push(...sweeps)
   for (const one of reports) {
     for (const each of one.tries) {
       const { end, start, status } = each
@@ -141,6 +181,9 @@ const order = (
   return isLinearizable(steps, ["queued 0 0 -"]) ? [] : [`no order explains what was answered about job ${id}`]
 }
 
+/** What a worker reports that keeps the job. */
+const keeps: ReadonlySet<string> = new Set(["heartbeat", "log", "step"])
+
 /** How much the clocks of replicas differ at most that have not stepped, with what an answer takes. */
 const maxSkewMillis = 4_000
 
@@ -151,12 +194,13 @@ const early = (
   claims: ReadonlyArray<Claimed>,
   history: History,
 ): ReadonlyArray<string> => {
-  if (hasStepped(history, Infinity) || reports.some(({ kind }) => kind === "cancelJob")) return []
+  if (hasStepped(history, Infinity) || reports.some(({ kind }) => kind === "cancelJob" || kind === "cancelJobs"))
+    return []
   return reports.flatMap((one) => {
     const { attempt } = one.args
     const claim = claims.find((other) => other.attempt === attempt)
     const others = reports.filter((other) => other !== one && (other.args["attempt"] ?? attempt) === attempt)
-    const isFirst = one.tries.length === 1 && others.every(({ kind }) => kind === "heartbeat")
+    const isFirst = one.tries.length === 1 && others.every(({ kind }) => keeps.has(kind))
     if (one.status !== 409 || claim === undefined || !isFirst) return []
     // A heartbeat that was answered before extends the lease.
     const leases = others
@@ -167,16 +211,18 @@ const early = (
   })
 }
 
-/** A job has one event when it has ended, which says the same; else it has none. */
-const events = (row: Row, own: ReadonlyArray<Row>): ReadonlyArray<string> => {
+/** A job has one event when it has ended, which says the same; else it has none. Each retry keeps the one before. */
+const events = (row: Row, own: ReadonlyArray<Row>, retries: number): ReadonlyArray<string> => {
   const { id, status } = row
   const isEnded = status === "completed" || status === "failed"
-  if (own.length > 1) return [`job ${String(id)} has ${own.length} events`]
+  if (own.length > 1 + retries) return [`job ${String(id)} has ${own.length} events`]
+  if (!isEnded && retries > 0) return []
   if (!isEnded) return own.length === 0 ? [] : [`job ${String(id)} is ${String(status)} and has an event`]
   if (own.length === 0) return [`job ${String(id)} is ${String(status)} and has no event`]
-  const { body, type } = own[0]!
-  return type === `job.${String(status)}` &&
-    mark(JSON.stringify(JSON.parse(String(body)).result)) === mark(row["result"])
+  // The end of a job has the id of its event.
+  const last = own.find((event) => event["id"] === row["end_id"])
+  return last?.["type"] === `job.${String(status)}` &&
+    mark(JSON.stringify(JSON.parse(String(last["body"])).result)) === mark(row["result"])
     ? []
     : [`job ${String(id)} is ${String(status)}, and its event says otherwise`]
 }
@@ -223,24 +269,45 @@ export const jobs = (history: History): ReadonlyArray<Violation> => {
     (row) => row["job_id"] as string,
   )
   const lost = done.flatMap((one) => {
-    const isLost =
-      one.kind === "createJob" && succeeded(one) && !deleted.has(one.tenant) && !stored.has(one.body.job_id)
-    return isLost ? [`job ${String(one.body.job_id)} was created and is not stored`] : []
+    if (!one.kind.startsWith("create") || !succeeded(one) || deleted.has(one.tenant)) return []
+    return (one.body.job_ids ?? [one.body.job_id])
+      .filter((id) => id !== undefined && !stored.has(id))
+      .map((id) => `job ${id} was created and is not stored`)
   })
+  const madeAt = new Map(
+    done
+      .filter((one) => one.kind.startsWith("createJob") && succeeded(one))
+      .flatMap(({ body, end }) => (body.job_ids ?? [body.job_id]).map((id) => [id, end] as const)),
+  )
+  const filtered = done.filter(({ kind }) => kind === "retryJobs" || kind === "cancelJobs")
+  const sweepsOf = ({ workflow }: Row) => filtered.filter(({ args }) => args["workflow"] === workflow)
+  const mayRetry = (one: Done) =>
+    (one.kind === "retryJob" || one.kind === "retryJobs") && (succeeded(one) || one.tries.some(isUncertain))
+  const retriesOf = (id: string, row: Row | undefined) =>
+    [...(reports.get(id) ?? []), ...(row === undefined ? [] : sweepsOf(row))]
+      .filter(mayRetry)
+      .reduce((sum, { tries }) => sum + tries.length, 0)
   const wrong = [
     ...lost,
     ...[...reports].flatMap(([id, own]) => {
       if (deleted.has(own[0]!.tenant)) return []
       const row = stored.get(id)
       const claims = claimsOf.get(id) ?? []
-      return [...ends(id, row, own), ...order(id, row, own, claims, endAt), ...early(id, own, claims, history)]
+      const sweeps = row === undefined ? [] : sweepsOf(row)
+      const steps = sweeps.flatMap((one) => stepsOfSweep(one, madeAt.get(id) ?? Infinity, endAt))
+      return [
+        ...(retriesOf(id, row) > 0 ? [] : ends(id, row, own)),
+        ...order(id, row, own, claims, steps, endAt),
+        ...early(id, [...own, ...sweeps], claims, history),
+      ]
     }),
     ...[...stored].flatMap(([id, row]) => [
-      ...events(row, eventsOf.get(id) ?? []),
+      ...events(row, eventsOf.get(id) ?? [], retriesOf(id, row)),
       ...(Number(row["attempt"]) > Number(row["max_attempts"])
         ? [`job ${id} has had ${String(row["attempt"])} attempts`]
         : []),
     ]),
   ]
-  return [...claims(done), ...wrong.map((what) => ({ oracle: "jobs", at: endAt, what }))]
+  const all = [...wrong, ...batches(history, deleted), ...inputs(done), ...kept(done, stored), ...uniques(history)]
+  return [...claims(done), ...all.map((what) => ({ oracle: "jobs", at: endAt, what }))]
 }

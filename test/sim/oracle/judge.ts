@@ -62,8 +62,9 @@ export const queries: Readonly<Record<string, string>> = {
       WHERE d.org_id <> e.org_id
     UNION ALL SELECT 'two deliveries of an event to an endpoint', min(id) FROM deliveries
       GROUP BY event_id, endpoint_id HAVING count(*) > 1
-    UNION ALL SELECT 'attempts that nobody counts', d.id FROM deliveries d
-      WHERE (SELECT count(*) FROM delivery_attempts WHERE delivery_id = d.id) > d.attempts
+    UNION ALL SELECT 'attempts that are miscounted', d.id FROM deliveries d
+      WHERE (SELECT count(*) FROM delivery_attempts WHERE delivery_id = d.id) + (attempt_started_at IS NOT NULL)::int
+        <> d.attempts
     UNION ALL SELECT 'a current deployment that is missing', p.id FROM projects p WHERE current_deployment_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM deployments WHERE id = p.current_deployment_id AND project_id = p.id)
     UNION ALL SELECT 'a finished job that is still queued', id FROM jobs
@@ -78,10 +79,10 @@ export const queries: Readonly<Record<string, string>> = {
   events: "SELECT id, org_id, job_id, type, body FROM events",
   deliveries: "SELECT id, org_id, event_id, endpoint_id, state, attempts FROM deliveries",
   jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, NULL AS finished_attempt, NULL AS end_id,
-      NULL AS result, error, input,
+      NULL AS result, error, input, lines, steps,
       extract(epoch FROM created_at) * 1000 AS created FROM jobs
     UNION ALL SELECT id, org_id, workflow, status, attempt, max_attempts, finished_attempt, end_id, result, error, input,
-      extract(epoch FROM created_at) * 1000 FROM finished_jobs`,
+      lines, steps, extract(epoch FROM created_at) * 1000 FROM finished_jobs`,
   names: `SELECT 'key' AS kind, id, name FROM api_keys UNION ALL SELECT 'project', id, name FROM projects
     UNION ALL SELECT 'org', id, name FROM orgs UNION ALL SELECT 'endpoint', id, url FROM webhook_endpoints
     UNION ALL SELECT 'schedule', id, workflow FROM job_schedules

@@ -62,7 +62,7 @@ const answered = (from: ReadonlyArray<State>, next: (state: State) => State) => 
   from.includes(state) ? [next(state)] : []
 
 /** What is answered as long as the key is valid. */
-const reads: ReadonlySet<string> = new Set(["validateKey", "signIn", "useSession"])
+const reads: ReadonlySet<string> = new Set(["validateKey", "signIn", "useSession", "portalLink"])
 
 const changeTo = (next: State) => (state: State) => (state === "ending" || state === "orphan" ? state : next)
 
@@ -73,6 +73,7 @@ const effectOf = (one: Done, { status }: Try): Step<State>["after"] | undefined 
     case "validateKey":
     case "signIn":
     case "useSession":
+    case "portalLink":
       if (status === 401) return answered(["off", "gone", "orphan", "ending"], same)
       return status === 200 || status === 429 ? answered(["on", "ending"], same) : undefined
     case "updateKey": {
@@ -149,8 +150,19 @@ const grace = (key: Key, history: History): ReadonlyArray<Violation> => {
   return [{ oracle: "keys", at: late.end, what }]
 }
 
+/** Whoever validates a key gets its id and its org. */
+const owner = (key: Key, { done }: History): ReadonlyArray<Violation> =>
+  done
+    .filter((one) => one.kind === "validateKey" && one.args["keyId"] === key.id && one.status === 200)
+    .filter(({ args, body }) => body.keyId !== key.id || body.orgId !== args["orgId"])
+    .map(({ body, end }) => ({
+      oracle: "keys",
+      at: end,
+      what: `${key.id} counts as the key ${String(body.keyId)} of ${String(body.orgId)}`,
+    }))
+
 interface Limits {
-  readonly credits?: { readonly remaining: number } | null
+  readonly credits?: { readonly remaining?: number; readonly add?: number } | null
   readonly rateLimit?: { readonly limit: number; readonly window: number } | null
 }
 
@@ -161,11 +173,18 @@ const usesOf = (root: Key, keys: ReadonlyMap<string, Key>, { done }: History) =>
     .flatMap(({ tries }) => tries)
     .toSorted((one, other) => one.end - other.end)
 
+/** The credits that a change may have given: an addition once for each try that may have run. */
+const givenBy = ({ args, tries }: Done) => {
+  const { credits } = args as Limits
+  const times = tries.filter((each) => each.status === 200 || isUncertain(each)).length
+  return credits?.add === undefined ? (credits?.remaining ?? 0) : credits.add * times
+}
+
 /** No key uses more credits than it has, all keys of a chain together; and none is left without what it has. */
-const credits = (root: Key, uses: ReadonlyArray<Try>, changes: ReadonlyArray<Done>) => {
-  const given = [root.made, ...changes].map(({ args }) => Number((args as Limits).credits?.remaining ?? 0))
-  if (given.every((units) => units === 0)) return []
-  const most = given.reduce((sum, units) => sum + units, 0)
+const credits = (root: Key, uses: ReadonlyArray<Try>, history: History, changes: ReadonlyArray<Done>) => {
+  const initial = (root.made.args as Limits).credits?.remaining ?? 0
+  const most = changes.reduce((sum, one) => sum + givenBy(one), initial)
+  if (most === 0) return []
   const used = uses.filter(({ status }) => status === 200)
   const last = changes.at(-1)
   // What was leased before the last change counts for nothing when its news is everywhere.
@@ -182,12 +201,17 @@ const credits = (root: Key, uses: ReadonlyArray<Try>, changes: ReadonlyArray<Don
     const what = `${root.id} was used ${used.length} times with ${most} credits`
     return [{ oracle: "limits", at: used[most]!.end, what }]
   }
-  if (changes.length > 0 || most >= minLeasedLimit) return []
+  const isAdded = changes.every(({ args }) => (args as Limits).credits?.add !== undefined)
+  if (!isAdded || most >= minLeasedLimit) return []
   const may = uses.filter((one) => one.status === 200 || isUncertain(one))
   return uses.flatMap((one) => {
     const before = may.filter(({ start }) => start < one.end).length
-    if (one.status !== 429 || before >= most) return []
-    const what = `${one.replica} refuses ${root.id}, which has used ${before} of ${most} credits`
+    // A replica may refuse from memory for a second, and hear of an addition late.
+    const known = changes.filter((change) => succeeded(change) && change.end + 2_000 < one.start)
+    const sure = known.reduce((sum, { args }) => sum + (args as Limits).credits!.add!, initial)
+    const isLate = known.length > 0 && isTouched(history, lamingKinds, one.replica, known[0]!.start, one.end)
+    if (one.status !== 429 || before >= sure || isLate) return []
+    const what = `${one.replica} refuses ${root.id}, which has used ${before} of ${sure} credits`
     return [{ oracle: "limits", at: one.end, what }]
   }) satisfies ReadonlyArray<Violation>
 }
@@ -239,7 +263,7 @@ const limits = (root: Key, keys: ReadonlyMap<string, Key>, history: History): Re
       ("credits" in one.args || "rateLimit" in one.args),
   )
   const uses = usesOf(root, keys, history)
-  return [...credits(root, uses, changes), ...rates(root, uses, history, changes)]
+  return [...credits(root, uses, history, changes), ...rates(root, uses, history, changes)]
 }
 
 /** No key is accepted later than the stated bound after its deletion, and no key uses more than its limit. */
@@ -248,6 +272,7 @@ export const keys = (history: History): ReadonlyArray<Violation> => {
   return [...known.values()].flatMap((key) => [
     ...register(key, history),
     ...grace(key, history),
+    ...owner(key, history),
     ...(key.root === key.id ? limits(key, known, history) : []),
   ])
 }
