@@ -1,7 +1,7 @@
 import { Config, Effect, Option, Redacted, Schema } from "effect"
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
-import { keyPrefix } from "../domain/keys/ApiKey.ts"
+import { isMeantAsKey } from "../domain/keys/ApiKey.ts"
 import { CommandFailed, plain, usage } from "./output.ts"
 import { ProfileName, Url } from "./flags.ts"
 
@@ -66,7 +66,7 @@ export const connection: Effect.Effect<Connection, CommandFailed, Effect.Service
 )
 
 export const kindOf = (token: Redacted.Redacted<string> | undefined) =>
-  token && (Redacted.value(token).startsWith(keyPrefix) ? "key" : "token")
+  token && (isMeantAsKey(Redacted.value(token)) ? "key" : "token")
 
 /** A server and the credential for it, as `login` stores them. */
 const Profile = Schema.Struct({ url: Schema.String, token: Schema.optionalKey(Schema.String) })

@@ -66,7 +66,7 @@ const list = Command.make("list", page, (page) =>
   ),
 ).pipe(Command.withDescription("List orgs, oldest first"))
 
-const orgOutput = ({ limits, name, orgId, owners, retentionDays, used }: OrgDetail, note: string) => ({
+const orgOutput = ({ keyPrefix, limits, name, orgId, owners, retentionDays, used }: OrgDetail, note: string) => ({
   out: table(
     ["LIMIT", "USED", "OF"],
     orgLimitNames.map((limit) => [limit, used[limit], limits[limit]]),
@@ -74,6 +74,7 @@ const orgOutput = ({ limits, name, orgId, owners, retentionDays, used }: OrgDeta
   note: [
     `${plain(name)} (${orgId})${note}`,
     ...(owners.length === 0 ? [] : [`Owners: ${plain(owners.join(", "))}`]),
+    ...(keyPrefix === null ? [] : [`New keys begin with ${keyPrefix}_.`]),
     ...(retentionDays === null ? [] : [`Events and finished jobs are kept for ${retentionDays} days at most.`]),
   ].join("\n"),
 })
@@ -119,6 +120,10 @@ const update = Command.make(
       ),
       Flag.optional,
     ),
+    keyPrefix: Flag.String("key-prefix").pipe(
+      Flag.withDescription("The prefix of new keys, such as acme_live; default: svc"),
+      Flag.optional,
+    ),
     retentionDays: Flag.String("retention-days").pipe(
       Flag.withDescription(
         "How many days events and finished jobs are kept, if that is less than RETENTION_DAYS; default: RETENTION_DAYS",
@@ -132,10 +137,10 @@ const update = Command.make(
       Flag.optional,
     ),
   },
-  Effect.fnUntraced(function* ({ id, limit, name, org, owners, retentionDays: days }) {
-    if (Option.isNone(limit) && [name, owners, days].every(Option.isNone)) {
+  Effect.fnUntraced(function* ({ id, keyPrefix: prefix, limit, name, org, owners, retentionDays: days }) {
+    if (Option.isNone(limit) && [name, owners, days, prefix].every(Option.isNone)) {
       return yield* usage(
-        "Nothing to change: set --name <name>, --owners <owners>, --retention-days <days> or --limit <limit>=<number>",
+        "Nothing to change: set --name, --owners, --key-prefix, --retention-days or --limit <limit>=<number>",
       )
     }
     const list = Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim())))
@@ -143,16 +148,22 @@ const update = Command.make(
       return yield* usage(`--retention-days ${plain(days.value)} must be a whole number or default`)
     }
     const retentionDays = Option.map(days, (text) => (text === "default" ? null : Number(text)))
+    const keyPrefix = Option.map(prefix, (text) => (text === "default" ? null : text))
     const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
     const params = { orgId: yield* resolveOrg(yield* namedOrg(id, org)) }
     yield* call(
       (gatehouse) =>
-        gatehouse.orgs.update({ params, payload: { ...given({ name, owners: list, retentionDays }), ...limits } }),
+        gatehouse.orgs.update({
+          params,
+          payload: { ...given({ name, owners: list, keyPrefix, retentionDays }), ...limits },
+        }),
       (detail) => orgOutput(detail, " is changed."),
     )
   }),
 ).pipe(
-  Command.withDescription("Change the name, owners, retention or limits of an org; needs the administrator's token"),
+  Command.withDescription(
+    "Change the name, owners, key prefix, retention or limits of an org; needs the administrator's token",
+  ),
   Command.withExamples([
     { command: "gatehouse orgs update --limit keys=20000 --limit projects=default" },
     { command: "gatehouse orgs update --owners octo-org,gitlab:acme" },

@@ -256,11 +256,16 @@ const update = Command.make(
       Flag.optional,
     ),
     subdomain: Flag.String("subdomain").pipe(Flag.withDescription("A DNS label; none clears it"), Flag.optional),
+    keyPrefix: Flag.String("key-prefix").pipe(
+      Flag.withDescription("The prefix of new keys, such as acme_live; none: that of the org"),
+      Flag.optional,
+    ),
   },
-  Effect.fnUntraced(function* ({ defaultBranch, name, project, subdomain }) {
-    const payload = given({ name, defaultBranch: orNone(defaultBranch), subdomain: orNone(subdomain) })
+  Effect.fnUntraced(function* ({ defaultBranch, keyPrefix, name, project, subdomain }) {
+    const cleared = { defaultBranch: orNone(defaultBranch), subdomain: orNone(subdomain), keyPrefix: orNone(keyPrefix) }
+    const payload = given({ name, ...cleared })
     if (Object.keys(payload).length === 0) {
-      return yield* usage("Nothing to change: set --name, --default-branch or --subdomain")
+      return yield* usage("Nothing to change: set --name, --default-branch, --subdomain or --key-prefix")
     }
     yield* call(
       (gatehouse) => gatehouse.projects.update({ params: { projectId: project }, payload }),

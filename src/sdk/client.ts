@@ -1,7 +1,7 @@
 import { Context, Effect, Redacted } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
-import { keyPrefix } from "../domain/keys/ApiKey.ts"
+import { isMeantAsKey } from "../domain/keys/ApiKey.ts"
 import { Api } from "../http/api/Api.ts"
 import { withoutRedirects } from "./withoutRedirects.ts"
 
@@ -109,7 +109,7 @@ const withCredential = (
   credential: string | Redacted.Redacted<string>,
 ) => {
   const secret = Redacted.isRedacted(credential) ? Redacted.value(credential) : credential
-  return secret.startsWith(keyPrefix)
+  return isMeantAsKey(secret)
     ? HttpClientRequest.setHeader(request, "x-api-key", secret)
     : HttpClientRequest.bearerToken(request, secret)
 }

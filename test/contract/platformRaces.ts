@@ -35,7 +35,9 @@ const insertKey = Effect.fnUntraced(function* (settings: Partial<NewApiKey> = {}
 })
 const rotateKey = (orgId: string, keyId: string, { hash, id }: NewApiKey) => {
   const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
-  return keys((all) => all.rotate(orgId, keyId, { id, hash, prefix: "svc_new", ...times, settings: {} }, newEntry()))
+  return keys((all) =>
+    all.rotate(orgId, keyId, { id, hash, prefix: "svc_new", keyPrefix: "svc", ...times, settings: {} }, newEntry()),
+  )
 }
 const countersOf = (orgId: string) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>

@@ -95,6 +95,7 @@ export const newKey = (overrides: Partial<NewApiKey> = {}) =>
       id,
       name: "ci",
       prefix: "svc_abcdefgh",
+      keyPrefix: "svc",
       hash,
       createdAt: at(0),
       expiresAt: null,

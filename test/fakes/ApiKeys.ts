@@ -53,7 +53,7 @@ export const layer = Layer.effect(
     }
 
     const insert = (
-      { hash, credits, ...key }: NewApiKey,
+      { hash, credits, keyPrefix: _, ...key }: NewApiKey,
       orgId: string,
       projectId: string | null,
       entry: AuditEntry,
@@ -70,6 +70,13 @@ export const layer = Layer.effect(
           counters.set(counterId, { orgId, counter: newCounter({ rateLimit: key.rateLimit, credits }, now) })
         }
       })
+
+    /** The prefix of new keys, when they have another one. */
+    const otherPrefix = (orgId: string, projectId: string | null, keyPrefix: string) => {
+      const ofProject = projectId === null ? undefined : projects.get(projectId)?.row.keyPrefix
+      const prefix = ofProject ?? world.keyPrefixes.get(orgId) ?? "svc"
+      return prefix === keyPrefix ? undefined : prefix
+    }
 
     const hasOwner = ({ orgId, row: { projectId } }: StoredKey) =>
       orgs.has(orgId) && (projectId === null || projects.has(projectId))
@@ -109,13 +116,17 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const orgId = projects.get(projectId)?.row.orgId
           if (orgId === undefined || !orgs.has(orgId) || !inScope(scope, orgId)) return yield* projectNotFound()
-          yield* insert(key, orgId, projectId, entry)
+          const other = otherPrefix(orgId, projectId, key.keyPrefix)
+          if (other === undefined) yield* insert(key, orgId, projectId, entry)
+          return other
         }),
 
       insertForOrg: (orgId, key, entry) =>
         Effect.gen(function* () {
           if (!orgs.has(orgId)) return yield* orgNotFound()
-          yield* insert(key, orgId, null, entry)
+          const other = otherPrefix(orgId, null, key.keyPrefix)
+          if (other === undefined) yield* insert(key, orgId, null, entry)
+          return other
         }),
 
       remove: (orgId, keyId, entry) =>
@@ -158,13 +169,15 @@ export const layer = Layer.effect(
       }),
 
       rotate: Effect.fnUntraced(function* (orgId, keyId, replacement, entry) {
-        const { id, prefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
+        const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
         const millis = yield* clock
         const old = find(orgId, keyId)
         if (old === undefined) return yield* keyNotFound()
         const { name, projectId, expiresAt: oldExpiry } = old.row
         if (old.row.replacedBy !== null) return yield* keyReplaced()
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
+        const other = otherPrefix(orgId, projectId, keyPrefix)
+        if (other !== undefined) return { name, otherPrefix: other }
         const { allowedIps, enabled, externalId, metadata, permissions, rateLimit } = rowOf(old, millis)
         const inherited = { allowedIps, externalId, metadata, permissions, rateLimit, credits: null }
         yield* needCredits(old, settings)
@@ -174,10 +187,10 @@ export const layer = Layer.effect(
         const counterId = counters.has(old.counterId) ? old.counterId : id
         const times = { createdAt: now, expiresAt: expiresAt === undefined ? oldExpiry : expiresAt }
         const detailed = { ...entry, details: { name, ...entry.details } }
-        yield* insert({ ...key, ...times, id, name, prefix, hash }, orgId, projectId, detailed, counterId)
+        yield* insert({ ...key, ...times, id, name, prefix, keyPrefix, hash }, orgId, projectId, detailed, counterId)
         const ends = oldExpiry === null ? oldKeyUntil : DateTime.min(oldExpiry, oldKeyUntil)
         keys.set(keyId, { ...old, row: { ...old.row, expiresAt: ends, replacedBy: id } })
-        return { name }
+        return { name, otherPrefix: undefined }
       }),
 
       list: (orgId, page, { state, ...columns } = {}) =>

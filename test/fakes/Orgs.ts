@@ -33,13 +33,15 @@ export const layer = Layer.effect(
             overrides: overrides.get(orgId) ?? {},
             used: amountsOf({ used }, orgId),
             owners: ownersOf(orgId),
+            keyPrefix: world.keyPrefixes.get(orgId) ?? null,
             retentionDays: world.retentionDays.get(orgId) ?? null,
           }),
         ),
 
       owners: (orgId) => Effect.sync(() => ownersOf(orgId)),
 
-      update: Effect.fnUntraced(function* (orgId, { name, limits, owners: asked, retentionDays }, entry) {
+      update: Effect.fnUntraced(function* (orgId, changes, entry) {
+        const { keyPrefix, name, limits, owners: asked, retentionDays } = changes
         const org = yield* findOr(orgs.get(orgId), orgNotFound)
         const taken = asked
           ?.map((owner) => owners.get(ownerKey(owner)))
@@ -51,6 +53,7 @@ export const layer = Layer.effect(
         }
         keepEntry({ audit }, orgId, entry)
         if (name !== undefined) orgs.set(orgId, { ...org, name })
+        if (keyPrefix !== undefined) world.keyPrefixes.set(orgId, keyPrefix)
         if (retentionDays !== undefined) world.retentionDays.set(orgId, retentionDays)
         const changed = Object.entries({ ...overrides.get(orgId), ...limits })
         overrides.set(orgId, Object.fromEntries(changed.filter(([, value]) => value !== null)))

@@ -103,7 +103,12 @@ export const layer = Layer.effect(
               ? unlinked
               : {}
         keepEntry(world, stored.row.orgId, entry)
-        const row: Project = { ...stored.row, ...changes, updatedAt: now }
+        const { keyPrefix: old, ...unchanged } = stored.row
+        const { keyPrefix = old ?? null, ...changed } = changes
+        const row: Project = {
+          ...{ ...unchanged, ...changed, updatedAt: now },
+          ...(keyPrefix === null ? {} : { keyPrefix }),
+        }
         projects.set(projectId, { ...stored, ...link, row })
         return row
       }),

@@ -71,6 +71,7 @@ export class World extends Context.Service<
     /** The limits that were set for an org. */
     readonly overrides: Map<string, OrgLimitOverrides>
     readonly retentionDays: Map<string, number | null>
+    readonly keyPrefixes: Map<string, string | null>
     /** The usage of each limit. */
     readonly used: Map<OrgLimitName, (orgId: string) => number>
     readonly projects: Map<string, StoredProject>
@@ -98,6 +99,7 @@ export class World extends Context.Service<
       orgs: new Map(),
       overrides: new Map(),
       retentionDays: new Map(),
+      keyPrefixes: new Map(),
       used,
       projects,
       keys,

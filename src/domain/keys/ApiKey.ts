@@ -1,18 +1,28 @@
 import { Schema } from "effect"
-import { Id, Name, Timestamp, whole } from "../Schemas.ts"
+import { Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
 import { changedSettings, Credits, ExternalId, Metadata, newSettings, RateLimit } from "./KeySettings.ts"
 import { ClientIp } from "./AllowedIps.ts"
 import { NeededPermissions } from "./Permission.ts"
 
-/** The prefix of every key. People and secret scanners recognize a key by it. */
-export const keyPrefix = "svc_"
+/** The prefix of keys whose owner has none. People and secret scanners recognize a key by its prefix. */
+export const defaultKeyPrefix = "svc"
+
+// With the flag u, the pattern is also in the OpenAPI document.
+const prefixShape = /^[a-z][a-z0-9_]{1,22}[a-z0-9]$/u
+/** The prefix of new keys, for an org or a project. */
+export const KeyPrefix = Text.check(
+  Schema.isPattern(prefixShape, {
+    expected: "3 to 24 lower-case letters, digits or underscores; the first a letter, the last no underscore",
+  }),
+).annotate({ examples: ["acme_live"] })
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 const randomLength = 36
 const checksumLength = 6
-/** The length of an API key, in characters. */
-export const apiKeyLength = keyPrefix.length + randomLength + checksumLength
-const shape = new RegExp(`^${keyPrefix}[0-9A-Za-z]{${randomLength + checksumLength}}$`)
+const secretLength = randomLength + checksumLength
+/** The lengths of API keys, in characters: a prefix of 3 to 24, an underscore, and what nobody can guess. */
+export const apiKeyLengths = { min: 3 + 1 + secretLength, max: 24 + 1 + secretLength }
+const shape = new RegExp(`^[a-z][a-z0-9_]{1,22}[a-z0-9]_[0-9A-Za-z]{${secretLength}}$`)
 
 const crcTable = Uint32Array.from({ length: 256 }, (_, n) => {
   let c = n
@@ -37,27 +47,31 @@ const checksum = (random: string) => {
 }
 
 /**
- * Makes a key from random bytes: `svc_`, 36 base62 characters and a checksum of 6. Skips bytes of 248 or more, so that
- * every character is equally likely. Returns `undefined` when too few bytes remain.
+ * Makes a key from random bytes: its prefix, `_`, 36 base62 characters and a checksum of 6. Skips bytes of 248 or more,
+ * so that every character is equally likely. Returns `undefined` when too few bytes remain.
  */
-export const fromRandomBytes = (bytes: Uint8Array): string | undefined => {
+export const fromRandomBytes = (bytes: Uint8Array, prefix = defaultKeyPrefix): string | undefined => {
   let random = ""
   for (const byte of bytes) {
     if (byte < 248 && random.length < randomLength) random += alphabet[byte % 62]!
   }
-  return random.length === randomLength ? keyPrefix + random + checksum(random) : undefined
+  return random.length === randomLength ? `${prefix}_${random}${checksum(random)}` : undefined
 }
 
-/** Whether a text has the form and the checksum of a key. A mistyped key needs no query. */
+/** Whether a text has the form and the checksum of a key, of any prefix. A mistyped key needs no query. */
 export const isWellFormed = (key: string): boolean =>
-  shape.test(key) && checksum(key.slice(keyPrefix.length, -checksumLength)) === key.slice(-checksumLength)
+  shape.test(key) && checksum(key.slice(-secretLength, -checksumLength)) === key.slice(-checksumLength)
 
-/** The visible part of a key: `svc_` and eight characters. */
-export const displayPrefix = (key: string) => key.slice(0, keyPrefix.length + 8)
+/** Whether a credential is meant as a key; one with a prefix of its owner's is known by its checksum. */
+export const isMeantAsKey = (credential: string) =>
+  credential.startsWith(`${defaultKeyPrefix}_`) || isWellFormed(credential)
+
+/** The visible part of a key: its prefix, `_` and eight characters. */
+export const displayPrefix = (key: string) => key.slice(0, 8 - secretLength)
 
 const KeyName = Schema.String.annotate({ examples: ["ci"] })
 const Prefix = Schema.String.annotate({
-  description: "The first 12 characters of the key.",
+  description: "The start of the key: its prefix and eight more characters.",
   examples: ["svc_hE4kPz9Q"],
 })
 const exampleKey = "svc_hE4kPz9QmT2vX7cRw1LsNd8YbUa5JgFo6iKe2eUdYl"

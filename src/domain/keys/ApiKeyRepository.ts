@@ -12,11 +12,17 @@ import type { PermissionSet } from "./Permission.ts"
 export interface NewApiKey extends KeySettings {
   readonly id: string
   readonly name: string
+  /** Its visible part. */
   readonly prefix: string
+  /** The prefix that it was made with. */
+  readonly keyPrefix: string
   readonly hash: string
   readonly createdAt: DateTime.Utc
   readonly expiresAt: DateTime.Utc | null
 }
+
+/** The prefix that a new key must have, when it was made with another one. */
+export type OtherPrefix = string | undefined
 
 /** A change of a key; an absent field does not change. */
 export interface KeyChange extends SettingsChange {
@@ -25,7 +31,7 @@ export interface KeyChange extends SettingsChange {
 }
 
 /** The new key of a rotation. */
-export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "hash"> {
+export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "keyPrefix" | "hash"> {
   readonly now: DateTime.Utc
   /** When the new key expires; `null`: never, `undefined`: when the old key expires. */
   readonly expiresAt: DateTime.Utc | null | undefined
@@ -85,19 +91,22 @@ export interface LeakedKey {
 export class ApiKeyRepository extends Context.Service<
   ApiKeyRepository,
   {
-    /** Inserts a project key. Fails when the scope has no such project, or its org has reached its limit of keys. */
+    /**
+     * Inserts a project key. Fails when the scope has no such project, or its org has reached its limit of keys. When
+     * keys of the project have another prefix, returns it and inserts nothing.
+     */
     readonly insertForProject: (
       scope: OrgScope,
       projectId: string,
       key: NewApiKey,
       entry: AuditEntry,
-    ) => Effect.Effect<void, NotFound | LimitReached | Unavailable>
-    /** Inserts an org key. Fails when there is no such org, or it has reached its limit of keys. */
+    ) => Effect.Effect<OtherPrefix, NotFound | LimitReached | Unavailable>
+    /** `insertForProject` of an org key. Fails when there is no such org, or it has reached its limit of keys. */
     readonly insertForOrg: (
       orgId: string,
       key: NewApiKey,
       entry: AuditEntry,
-    ) => Effect.Effect<void, NotFound | LimitReached | Unavailable>
+    ) => Effect.Effect<OtherPrefix, NotFound | LimitReached | Unavailable>
     /** Deletes a key of the org, and notifies every replica. Fails when the org has no such key. */
     readonly remove: (orgId: string, keyId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
     /**
@@ -124,14 +133,18 @@ export class ApiKeyRepository extends Context.Service<
     /**
      * Replaces a key of the org by a new one with the same name, project and settings. Sets the expiry of the old key,
      * and notifies every replica. Fails with a `Conflict` when the old key has expired or was rotated before. Adds the
-     * name to the details of the entry. Both keys count towards the limit until the old one is deleted.
+     * name to the details of the entry. Both keys count towards the limit until the old one is deleted. When the new
+     * key must have another prefix, returns it and replaces nothing.
      */
     readonly rotate: (
       orgId: string,
       keyId: string,
       replacement: KeyReplacement,
       entry: AuditEntry,
-    ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | LimitReached | Unavailable>
+    ) => Effect.Effect<
+      { readonly name: string; readonly otherPrefix: OtherPrefix },
+      NotFound | Conflict | LimitReached | Unavailable
+    >
     /**
      * Keys of the org, oldest first. `seenTo` is the id of the last key that the page has looked at, when it looked at
      * as many as it may (`maxFilteredKeys`).

@@ -11,7 +11,7 @@ import {
   type NotFound,
   type TooManyRequests,
   type Unauthorized,
-  type Unavailable,
+  Unavailable,
 } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
 import { type CurrentPrincipal, managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
@@ -24,13 +24,21 @@ import {
   type CreateOrgKey,
   type CreateProjectKey,
   defaultGraceSeconds,
+  defaultKeyPrefix,
   displayPrefix,
   fromRandomBytes,
   type RotateKey,
   type UpdateKey,
   type ValidatedKey,
 } from "./ApiKey.ts"
-import { ApiKeyRepository, type KeyChange, type KeyFilter, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
+import {
+  ApiKeyRepository,
+  type KeyChange,
+  type KeyFilter,
+  type KeyGrant,
+  type NewApiKey,
+  type OtherPrefix,
+} from "./ApiKeyRepository.ts"
 import * as KeyChecks from "./KeyChecks.ts"
 import { KeyHash, KeyLookup } from "./KeyLookup.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
@@ -45,29 +53,34 @@ const isoOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTim
 const auditedSettings = ({ metadata, ...settings }: SettingsChange) =>
   metadata === undefined ? settings : { ...settings, metadata: metadata === null ? null : "set" }
 
-const makeCreate = (mint: ReturnType<typeof mintKey>, audit: AuditLog["Service"]) =>
+const makeCreate = (mint: ReturnType<typeof mintKeys>, audit: AuditLog["Service"]) =>
   Effect.fnUntraced(function* <E>(
     input: typeof CreateOrgKey.Type,
-    projectId: string | null,
-    insert: (key: NewApiKey, entry: AuditEntry) => Effect.Effect<void, E>,
+    owner: { readonly orgId: string } | { readonly projectId: string },
+    insert: (key: NewApiKey, entry: AuditEntry) => Effect.Effect<OtherPrefix, E>,
   ) {
     const now = yield* DateTime.now
     yield* checkExpiry(input.expiresAt, now)
-    const { key, stored } = yield* mint
     const { name, expiresAt = null, rateLimit = null } = input
-    const { id, prefix } = stored
+    const projectId = "projectId" in owner ? owner.projectId : null
     const settings = settingsChange(input)
-    const owner = { name, prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit }
-    const data = { key_id: id, project_id: projectId, name, prefix, expires_at: isoOrNull(expiresAt) }
-    const entry = yield* audit.entry({
-      action: "key.create",
-      target: id,
-      details: { ...owner, ...auditedSettings(settings) },
-      event: { type: "key.created", data },
-    })
     const credits = input.credits ?? null
-    yield* insert({ ...stored, name, createdAt: now, expiresAt, ...defaultSettings, ...settings, credits }, entry)
-    return { id, name, prefix, key }
+    const { key, stored } = yield* mint("orgId" in owner ? owner.orgId : owner.projectId, (stored) =>
+      Effect.gen(function* () {
+        const { id, prefix } = stored
+        const details = { name, prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit }
+        const data = { key_id: id, project_id: projectId, name, prefix, expires_at: isoOrNull(expiresAt) }
+        const entry = yield* audit.entry({
+          action: "key.create",
+          target: id,
+          details: { ...details, ...auditedSettings(settings) },
+          event: { type: "key.created", data },
+        })
+        const fields = { ...defaultSettings, ...settings, credits }
+        return yield* insert({ ...stored, name, createdAt: now, expiresAt, ...fields }, entry)
+      }),
+    )
+    return { id: stored.id, name, prefix: stored.prefix, key }
   })
 
 /** API keys: created once, stored as a hash, validated for every request of a gateway. */
@@ -173,7 +186,7 @@ export class ApiKeys extends Context.Service<
       const audit = yield* AuditLog
       const checks = yield* KeyChecks.make
       const { forget } = yield* KeyLookup
-      const mint = mintKey(random, yield* KeyHash)
+      const mint = mintKeys(random, yield* KeyHash)
 
       const create = makeCreate(mint, audit)
 
@@ -181,14 +194,14 @@ export class ApiKeys extends Context.Service<
       const createForProject = Effect.fnUntraced(function* (input: typeof CreateProjectKey.Type) {
         const scope = yield* managedScope
         const { projectId } = input
-        return yield* create(input, projectId, (key, entry) =>
+        return yield* create(input, { projectId }, (key, entry) =>
           repository.insertForProject(scope, projectId, key, entry),
         )
       }, Effect.withSpan("ApiKeys.createForProject"))
 
       const createForOrg = Effect.fnUntraced(function* (orgId: string, input: typeof CreateOrgKey.Type) {
         yield* requireAdministrator
-        return yield* create(input, null, (key, entry) => repository.insertForOrg(orgId, key, entry))
+        return yield* create(input, { orgId }, (key, entry) => repository.insertForOrg(orgId, key, entry))
       }, Effect.withSpan("ApiKeys.createForOrg"))
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
@@ -228,23 +241,29 @@ export class ApiKeys extends Context.Service<
         yield* requireOrg(orgId)
         const now = yield* DateTime.now
         yield* checkExpiry(expiresAt, now)
-        const { key, stored } = yield* mint
         const oldKeyUntil = DateTime.add(now, { seconds: overlapSeconds })
-        const { id, prefix } = stored
         const settings = settingsChange(asked)
-        const details = { replacedBy: id, prefix, overlapSeconds, ...auditedSettings(settings) }
-        const data = {
-          key_id: id,
-          prefix,
-          replaced_key_id: keyId,
-          replaced_key_valid_until: DateTime.formatIso(oldKeyUntil),
-        }
-        const event = { type: "key.rotated", data } as const
-        const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details, event })
-        const replacement = { ...stored, now, expiresAt, oldKeyUntil, settings }
-        const { name } = yield* repository.rotate(orgId, keyId, replacement, entry)
+        let name = ""
+        const { key, stored } = yield* mint(orgId, (stored) =>
+          Effect.gen(function* () {
+            const { id, prefix } = stored
+            const details = { replacedBy: id, prefix, overlapSeconds, ...auditedSettings(settings) }
+            const data = {
+              key_id: id,
+              prefix,
+              replaced_key_id: keyId,
+              replaced_key_valid_until: DateTime.formatIso(oldKeyUntil),
+            }
+            const event = { type: "key.rotated", data } as const
+            const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details, event })
+            const replacement = { ...stored, now, expiresAt, oldKeyUntil, settings }
+            const rotated = yield* repository.rotate(orgId, keyId, replacement, entry)
+            name = rotated.name
+            return rotated.otherPrefix
+          }),
+        )
         yield* forget(keyId)
-        return { id, name, prefix, key }
+        return { id: stored.id, name, prefix: stored.prefix, key }
       })
 
       const get = Effect.fn("ApiKeys.get")(function* (orgId: string, keyId: string) {
@@ -264,16 +283,37 @@ export class ApiKeys extends Context.Service<
   )
 }
 
-/** Makes new keys: `key` is the full key, `stored` the part that is stored. */
-const mintKey = (random: SecureRandom.SecureRandom["Service"], hashOf: (key: string) => string) => {
-  const generate: Effect.Effect<string> = Effect.flatMap(random.randomBytes(48), (bytes) => {
-    const key = fromRandomBytes(bytes)
-    return key === undefined ? generate : Effect.succeed(key)
+/** The owners whose prefix a process remembers. */
+const maxKnownPrefixes = 1_000
+/** How often a key is made until the prefix of its owner does not change meanwhile. */
+const maxMints = 3
+
+/**
+ * Makes new keys: `key` is the full key, `stored` the part that is stored. `store` compares the prefix with that of the
+ * owner. A process begins with the one that it remembers, so that a creation needs no look-up.
+ */
+const mintKeys = (random: SecureRandom.SecureRandom["Service"], hashOf: (key: string) => string) => {
+  const known = new Map<string, string>()
+  const generate = (prefix: string | undefined): Effect.Effect<string> =>
+    Effect.flatMap(random.randomBytes(48), (bytes) => {
+      const key = fromRandomBytes(bytes, prefix)
+      return key === undefined ? generate(prefix) : Effect.succeed(key)
+    })
+  return Effect.fnUntraced(function* <E, R>(
+    owner: string,
+    store: (stored: Pick<NewApiKey, "id" | "prefix" | "keyPrefix" | "hash">) => Effect.Effect<OtherPrefix, E, R>,
+  ) {
+    for (let made = 0; made < maxMints; made++) {
+      const keyPrefix = known.get(owner) ?? defaultKeyPrefix
+      const key = yield* generate(keyPrefix)
+      const stored = { id: yield* random.ulid, prefix: displayPrefix(key), keyPrefix, hash: hashOf(key) }
+      const other = yield* store(stored)
+      if (other === undefined) return { key, stored }
+      if (known.size >= maxKnownPrefixes) known.clear()
+      known.set(owner, other)
+    }
+    return yield* new Unavailable({ error: "The prefix of the keys changes at this moment; try again." })
   })
-  return Effect.zipWith(generate, random.ulid, (key, id) => ({
-    key,
-    stored: { id, prefix: displayPrefix(key), hash: hashOf(key) },
-  }))
 }
 
 /** Refuses an expiry that is not in the future. No expiry is valid. */

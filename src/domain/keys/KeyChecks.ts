@@ -2,7 +2,7 @@ import { Clock, Effect, Exit, Redacted } from "effect"
 import { Forbidden, IpNotAllowed, Unauthorized, type Unavailable } from "../Errors.ts"
 import { CurrentPrincipal } from "../Principal.ts"
 import { failureLimit } from "../networks.ts"
-import { apiKeyLength, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
+import { apiKeyLengths, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
 import { KeyHash, KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
 import type { RateLimit } from "./KeySettings.ts"
@@ -97,7 +97,7 @@ export const make = Effect.gen(function* () {
     key: string,
     done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>, source: ValidationSource) => void,
   ) => {
-    if (key.length !== apiKeyLength) return done(Exit.succeed(undefined), "memory")
+    if (key.length < apiKeyLengths.min || key.length > apiKeyLengths.max) return done(Exit.succeed(undefined), "memory")
     const hash = hashOf(key)
     const cached = lookup.cached(hash)
     if (cached !== undefined) return done(Exit.succeed(cached), "memory")

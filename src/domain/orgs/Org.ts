@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { Unavailable } from "../Errors.ts"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
 import { ownerFormat, parseOwner } from "../deployments/CiRun.ts"
+import { KeyPrefix } from "../keys/ApiKey.ts"
 import { atMost, Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */
@@ -44,6 +45,10 @@ export const Owners = Schema.Array(
 export const OrgDetail = Schema.Struct({
   ...Org.fields,
   owners: Owners,
+  keyPrefix: Schema.NullOr(Schema.String).annotate({
+    description: "The prefix of new keys of the org, and of its projects without one of their own. null: svc.",
+    examples: ["acme_live"],
+  }),
   retentionDays: Schema.NullOr(Schema.Int).annotate({
     description:
       "How many days events and finished jobs are kept, if that is less than RETENTION_DAYS. null: RETENTION_DAYS.",
@@ -75,6 +80,9 @@ const isNotEmpty = Schema.makeFilter((change: object) => Object.keys(change).len
 export const UpdateOrg = Schema.Struct({
   name: Schema.optionalKey(Name.annotate({ examples: ["Acme"] })),
   owners: Schema.optionalKey(Owners),
+  keyPrefix: Schema.optionalKey(Schema.NullOr(KeyPrefix)).annotate({
+    description: "The prefix of new keys of the org, and of its projects without one of their own. null: svc.",
+  }),
   retentionDays: Schema.optionalKey(
     Schema.NullOr(whole(1, maxRetentionDays)).annotate({
       description:

@@ -16,6 +16,7 @@ export interface OrgWithUsage {
   readonly overrides: OrgLimitOverrides
   readonly used: OrgAmounts
   readonly owners: ReadonlyArray<RepositoryOwner>
+  readonly keyPrefix: string | null
   readonly retentionDays: number | null
 }
 
@@ -23,6 +24,7 @@ export interface OrgWithUsage {
 export interface OrgChanges {
   readonly name?: string | undefined
   readonly limits?: UpdateOrg["limits"] | undefined
+  readonly keyPrefix?: string | null | undefined
   readonly retentionDays?: number | null | undefined
   /** Replaces the owners. An owner that stays keeps the id that its runs have proved. */
   readonly owners?: ReadonlyArray<RepositoryOwner> | undefined
@@ -38,7 +40,7 @@ export class OrgRepository extends Context.Service<
     /** The owners of repositories that belong to the org; none for an unknown org. */
     readonly owners: (orgId: string) => Effect.Effect<ReadonlyArray<RepositoryOwner>, Unavailable>
     /**
-     * Changes an org's name, limits, retention and owners. Fails with a `Conflict` when another org has one of the
+     * Changes an org's name, limits, key prefix, retention and owners. Fails with a `Conflict` when another org has one of the
      * owners.
      */
     readonly update: (
@@ -74,7 +76,7 @@ export class Orgs extends Context.Service<
     ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** The name of the tenant's own org, for whoever acts for it; undefined for an org that is gone. */
     readonly nameOf: (tenant: string) => Effect.Effect<string | undefined, Unavailable>
-    /** Changes an org's name, limits, retention and owners. Only the administrator may do this. */
+    /** Changes an org's name, limits, key prefix, retention and owners. Only the administrator may do this. */
     readonly update: (
       orgId: string,
       changes: UpdateOrg,
@@ -116,9 +118,10 @@ export class Orgs extends Context.Service<
       })
 
       const detail = (orgId: string) =>
-        Effect.map(repository.findWithUsage(orgId), ({ org, overrides, owners, retentionDays, used }) => ({
+        Effect.map(repository.findWithUsage(orgId), ({ keyPrefix, org, overrides, owners, retentionDays, used }) => ({
           ...org,
           owners: owners.map(formatOwner),
+          keyPrefix,
           retentionDays,
           limits: limitsOf(defaults, overrides),
           used,
@@ -136,10 +139,10 @@ export class Orgs extends Context.Service<
 
       const update = Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
         yield* requireAdministrator
-        const { limits, name, owners, retentionDays } = changes
+        const { keyPrefix, limits, name, owners, retentionDays } = changes
         const parsed = owners?.map((owner) => parseOwner(owner)!)
         const entry = yield* audit.entry({ action: "org.update", target: orgId, details: { ...changes } })
-        yield* repository.update(orgId, { name, limits, retentionDays, owners: parsed }, entry)
+        yield* repository.update(orgId, { name, limits, keyPrefix, retentionDays, owners: parsed }, entry)
         return yield* detail(orgId)
       })
 

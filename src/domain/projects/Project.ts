@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { KeyPrefix } from "../keys/ApiKey.ts"
 import { atMost, Id, Name, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
 
 /** A project. */
@@ -16,6 +17,10 @@ export const Project = Schema.Struct({
   hostRepo: Schema.NullOr(Schema.String).annotate({
     description: "The name of the linked repository. null: no repository is linked.",
     examples: ["docs"],
+  }),
+  keyPrefix: Schema.optionalKey(Schema.String).annotate({
+    description: "The prefix of new keys of the project. Absent: that of its org.",
+    examples: ["acme_live"],
   }),
   createdAt: Timestamp,
   updatedAt: Timestamp,
@@ -53,6 +58,9 @@ export const UpdateProject = Schema.Struct({
   ),
   hostOwner: Schema.optionalKey(Schema.NullOr(RepositoryPart).annotate({ examples: ["octo-org"] })),
   hostRepo: Schema.optionalKey(Schema.NullOr(RepositoryPart).annotate({ examples: ["docs"] })),
+  keyPrefix: Schema.optionalKey(Schema.NullOr(KeyPrefix)).annotate({
+    description: "The prefix of new keys of the project. null: that of its org.",
+  }),
 })
   .check(
     Schema.makeFilter(
@@ -65,7 +73,7 @@ export const UpdateProject = Schema.Struct({
       },
     ),
     Schema.makeFilter((update: object) => Object.keys(update).length > 0, {
-      expected: "at least one of name, defaultBranch, subdomain, hostOwner with hostRepo",
+      expected: "at least one of name, defaultBranch, subdomain, keyPrefix, hostOwner with hostRepo",
       toJsonSchema: () => ({ minProperties: 1 }),
     }),
   )

@@ -16,7 +16,7 @@ const orNull = (description: string, example: string | null) =>
 const number = (description: string, example: number) => [{ type: "integer", description }, example] as const
 
 const reasons = ["gone", "failing", "by_request"]
-const prefix = serviceText("The first 12 characters of the new key.", "svc_4fJq2Lxz")
+const prefix = serviceText("The visible start of the new key.", "svc_4fJq2Lxz")
 
 /** The events of the service's own. Endpoints receive those that their `event_types` name. */
 export const serviceEvents: Readonly<Record<ServiceEventType, ServiceEvent>> = {
@@ -77,7 +77,7 @@ export const serviceEvents: Readonly<Record<ServiceEventType, ServiceEvent>> = {
       key_id: id("The key."),
       project_id: orNull("The project of a project key. null: an org key.", null),
       name: serviceText("The name of the key.", "ci"),
-      prefix: serviceText("The first 12 characters of the key.", "svc_4fJq2Lxz"),
+      prefix: serviceText("The visible start of the key.", "svc_4fJq2Lxz"),
       expires_at: [
         { type: ["string", "null"], format: "date-time", description: "When the key expires. null: never." },
         null,

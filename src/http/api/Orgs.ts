@@ -35,7 +35,7 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     }).annotateMerge(
       access.administrator(
         "Change an org",
-        "Changes the name, the limits, the retention and the owners. owners replaces the list; an owner of another org is a 409. Absent fields stay. null sets a limit or the retention to the default again. A limit below the " +
+        "Changes the name, the limits, the retention, the prefix of new keys and the owners. owners replaces the list; an owner of another org is a 409. Absent fields stay. null sets a limit, the retention or the prefix to the default again. A limit below the " +
           "current use removes nothing; it refuses anything new.",
       ),
     ),

@@ -5,7 +5,7 @@ import type { Found, Page } from "../../domain/Page.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { AllowedNetworks } from "../../domain/keys/AllowedIps.ts"
-import { ApiKey, type ValidKey } from "../../domain/keys/ApiKey.ts"
+import { ApiKey, defaultKeyPrefix, type ValidKey } from "../../domain/keys/ApiKey.ts"
 import {
   ApiKeyRepository,
   type KeyChange,
@@ -76,11 +76,17 @@ const insertCounters = (sql: SqlClient.SqlClient) => {
  *
  * @param owner the rest of a SELECT from its columns org_id and project_id to its FROM, which reads `asked` and finds
  * `org`
+ * @param prefix the prefix of the owner's keys
  */
-const makeInsert = (sql: SqlClient.SqlClient, limit: Limited.Limited, owner: Statement.Fragment) =>
+const makeInsert = (
+  sql: SqlClient.SqlClient,
+  limit: Limited.Limited,
+  owner: Statement.Fragment,
+  prefix: Statement.Fragment,
+) =>
   auditedTogether<WantedKey>(
     sql,
-    `id text, name text, prefix text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
+    `id text, name text, prefix text, "keyPrefix" text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
       enabled boolean, permissions json, "externalId" text, metadata text, "allowedIps" json,
       credits json, "orgId" text, "projectId" text,
       "rowsAtMost" bigint`,
@@ -92,7 +98,7 @@ const makeInsert = (sql: SqlClient.SqlClient, limit: Limited.Limited, owner: Sta
       SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
         ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions, "externalId",
         metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, ${owner}
-      WHERE ${limit.guard(sql`"rowsAtMost"`)}
+      WHERE ${limit.guard(sql`"rowsAtMost"`)} AND "keyPrefix" = ${prefix}
       RETURNING id, org_id AS "orgId"`,
     insertCounters(sql),
   )
@@ -107,14 +113,19 @@ const makeInserts = Effect.gen(function* () {
     limit,
     sql`
       owner.org_id, owner.id FROM asked CROSS JOIN LATERAL (
-        SELECT id, org_id FROM projects WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") LIMIT 1
-      ) AS owner CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = owner.org_id LIMIT 1) AS org`,
+        SELECT id, org_id, key_prefix FROM projects
+        WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") LIMIT 1
+      ) AS owner CROSS JOIN LATERAL (SELECT id, limits, key_prefix FROM orgs WHERE id = owner.org_id LIMIT 1) AS org`,
+    prefixOf(sql, "owner"),
   )
   const insertForOrg = yield* makeInsert(
     sql,
     limit,
     sql`
-      org.id, NULL FROM asked CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = "orgId" LIMIT 1) AS org`,
+      org.id, NULL FROM asked CROSS JOIN LATERAL (
+        SELECT id, limits, key_prefix FROM orgs WHERE id = "orgId" LIMIT 1
+      ) AS org`,
+    prefixOf(sql),
   )
   const projectOwner = (orgId: string | null, projectId: string): Limited.Owner => ({
     key: projectId,
@@ -123,16 +134,35 @@ const makeInserts = Effect.gen(function* () {
       WHERE p.id = ${projectId} AND (${orgId}::text IS NULL OR p.org_id = ${orgId})`,
   })
 
+  /** What an insert without a row is due to: another prefix, or no such owner. */
+  const orOther = (owner: Limited.Owner, prefix: Statement.Fragment, missing: () => NotFound) =>
+    Effect.flatMap((row: unknown) =>
+      row === undefined
+        ? sql<{ readonly prefix: string }>`SELECT ${prefix} AS prefix FROM ${owner.from()}`.pipe(
+            orUnavailable,
+            Effect.flatMap(([found]) => (found === undefined ? Effect.fail(missing()) : Effect.succeed(found.prefix))),
+          )
+        : Effect.succeed(undefined),
+    )
+
   return {
     limit,
-    forProject: (orgId: string | null, projectId: string, key: NewApiKey, entry: AuditEntry) =>
-      limit.admit(projectOwner(orgId, projectId), (rowsAtMost) =>
-        insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, rowsAtMost }, entry),
-      ),
-    forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry) =>
-      limit.admit(Limited.orgOwner(sql, orgId), (rowsAtMost) =>
-        insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, rowsAtMost }, entry),
-      ),
+    forProject: (orgId: string | null, projectId: string, key: NewApiKey, entry: AuditEntry) => {
+      const owner = projectOwner(orgId, projectId)
+      return limit
+        .admit(owner, (rowsAtMost) =>
+          insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, rowsAtMost }, entry),
+        )
+        .pipe(orOther(owner, prefixOf(sql, "p"), projectNotFound))
+    },
+    forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry) => {
+      const owner = Limited.orgOwner(sql, orgId)
+      return limit
+        .admit(owner, (rowsAtMost) =>
+          insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, rowsAtMost }, entry),
+        )
+        .pipe(orOther(owner, prefixOf(sql), orgNotFound))
+    },
   }
 })
 
@@ -163,8 +193,11 @@ const removeKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, entry
         AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND id = ${counterId})`
   }).pipe(sql.withTransaction, orUnavailable)
 
-const orMissing = (missing: () => NotFound) =>
-  Effect.flatMap((row: unknown) => (row === undefined ? Effect.fail(missing()) : Effect.void))
+/** SQL: the prefix of new keys of a project, or of `org` alone. */
+const prefixOf = (sql: SqlClient.SqlClient, project?: string) =>
+  sql.literal(
+    `coalesce(${project === undefined ? "" : `${project}.key_prefix, `}org.key_prefix, '${defaultKeyPrefix}')`,
+  )
 
 /** API keys in PostgreSQL. */
 export const layer = Layer.effect(
@@ -174,10 +207,9 @@ export const layer = Layer.effect(
     const inserts = yield* makeInserts
 
     return ApiKeyRepository.of({
-      insertForProject: (scope, projectId, key, entry) =>
-        inserts.forProject(orgOf(scope), projectId, key, entry).pipe(orMissing(projectNotFound)),
+      insertForProject: (scope, projectId, key, entry) => inserts.forProject(orgOf(scope), projectId, key, entry),
 
-      insertForOrg: (orgId, key, entry) => inserts.forOrg(orgId, key, entry).pipe(orMissing(orgNotFound)),
+      insertForOrg: (orgId, key, entry) => inserts.forOrg(orgId, key, entry),
 
       remove: (orgId, keyId, entry) => removeKey(sql, orgId, keyId, entry),
 
@@ -369,6 +401,7 @@ const newSettings = (sql: SqlClient.SqlClient, settings: SettingsChange) => {
 
 interface RotatedKey {
   readonly name: string
+  readonly keyPrefix: string
   readonly counterId: string
   readonly rateLimit: RateLimit | null
   readonly expiresAt: Date | null
@@ -387,16 +420,18 @@ const rotateKey = (
   entry: AuditEntry,
 ) =>
   Effect.gen(function* () {
-    const { id, prefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
+    const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
     const [old] = yield* sql<RotatedKey>`
-      SELECT key.name, expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
+      SELECT key.name, ${prefixOf(sql, "p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
         CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit",
         ${limit.guard(sql.literal("NULL"))} AS room
       FROM api_keys key JOIN orgs org ON org.id = key.org_id
+      LEFT JOIN projects p ON p.id = key.project_id AND p.org_id = key.org_id
       WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${hasOwner(sql, "key")} FOR UPDATE OF key`
     if (old === undefined) return yield* keyNotFound()
     if (old.replacedBy !== null) return yield* keyReplaced()
     if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()
+    if (old.keyPrefix !== keyPrefix) return { name: old.name, otherPrefix: old.keyPrefix }
     if (!old.room) yield* limit.take(orgOwner(sql, orgId))
     const isCounted = yield* changeCounter(sql, { ...old, orgId }, settings)
     yield* sql`
@@ -416,7 +451,7 @@ const rotateKey = (
         WHERE id = ${keyId} AND org_id = ${orgId}
         RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
     )
-    return { name: old.name }
+    return { name: old.name, otherPrefix: undefined }
   }).pipe(sql.withTransaction, orUnavailable)
 
 /** A key whose limits change. */

@@ -104,14 +104,16 @@ export const layer = Layer.effect(
           const there = node && (yield* sample(node.sql, orgId, columns))
           const stored = there === undefined ? here : sumOf(here, yield* used(node!.sql, there))
           const storedBytes = Math.max(0, stored.storedBytes + usage.unwrittenBytes(orgId))
-          const { overrides, retentionDays } = sampled
-          return { org: org!, overrides: overrides ?? {}, used: { ...stored, storedBytes }, owners, retentionDays }
+          const { keyPrefix, overrides, retentionDays } = sampled
+          const settings = { overrides: overrides ?? {}, keyPrefix, retentionDays }
+          return { org: org!, ...settings, used: { ...stored, storedBytes }, owners }
         }).pipe(orUnavailable),
 
       owners: (orgId) => readOwners(sql, orgId).pipe(orUnavailable),
 
-      update: (orgId, { name, limits, owners, retentionDays }, entry) => {
+      update: (orgId, { keyPrefix, name, limits, owners, retentionDays }, entry) => {
         const sets = [sql`name = coalesce(${name ?? null}, name)`]
+        if (keyPrefix !== undefined) sets.push(sql`key_prefix = ${keyPrefix}`)
         if (retentionDays !== undefined) sets.push(sql`retention_days = ${retentionDays}`)
         if (limits !== undefined) {
           const changed = sql`coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb`
@@ -192,6 +194,7 @@ const maxShownCount = 10_000_000
 interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>> {
   readonly orgId: string
   readonly overrides: OrgLimitOverrides | null
+  readonly keyPrefix: string | null
   readonly retentionDays: number | null
 }
 
@@ -208,7 +211,8 @@ const makeAmounts = Effect.gen(function* () {
 
   /** The columns of a SELECT … FROM orgs org that `used` needs. */
   const columns = (sql: SqlClient.SqlClient) => sql`
-    org.limits AS overrides, org.retention_days AS "retentionDays", ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
+    org.limits AS overrides, org.key_prefix AS "keyPrefix", org.retention_days AS "retentionDays",
+    ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
     ${sql.literal(usedBytes)}::float8 AS "storedBytes"`
 
   const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)

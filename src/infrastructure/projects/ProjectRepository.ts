@@ -1,4 +1,4 @@
-import { type DateTime, Effect, Layer, Schema } from "effect"
+import { type DateTime, Effect, Layer, Schema, SchemaGetter } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
 import { orgNotFound, type OrgScope } from "../../domain/Principal.ts"
@@ -81,12 +81,13 @@ const makeInsert = Effect.gen(function* () {
 /** The assignments of an UPDATE for a request's changes. */
 const assignments = (
   sql: SqlClient.SqlClient,
-  { name, defaultBranch, subdomain, hostOwner, hostRepo }: ProjectChanges,
+  { name, defaultBranch, subdomain, hostOwner, hostRepo, keyPrefix }: ProjectChanges,
   now: DateTime.Utc,
 ) => {
   const sets = [sql`updated_at = ${date(now)}`]
   if (name !== undefined) sets.push(sql`name = ${name}`)
   if (defaultBranch !== undefined) sets.push(sql`default_branch = ${defaultBranch}`)
+  if (keyPrefix !== undefined) sets.push(sql`key_prefix = ${keyPrefix}`)
   if (subdomain !== undefined) sets.push(sql`subdomain = ${subdomain}`)
   if (hostOwner != null && hostRepo != null) {
     sets.push(...linkAssignments(sql, { provider: "github", owner: hostOwner, repo: hostRepo }))
@@ -181,11 +182,18 @@ export const layer = Layer.effect(
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
-const ProjectRow = Schema.Struct({
+const Row = Schema.Struct({
   ...Project.fields,
+  keyPrefix: Schema.NullOr(Schema.String),
   createdAt: Time,
   updatedAt: Time,
 })
+const ProjectRow = Row.pipe(
+  Schema.decodeTo(Schema.toType(Project), {
+    decode: SchemaGetter.transform(({ keyPrefix, ...row }) => (keyPrefix === null ? row : { ...row, keyPrefix })),
+    encode: SchemaGetter.transform(({ keyPrefix = null, ...row }) => ({ ...row, keyPrefix })),
+  }),
+)
 export const decodeProjects = decodeRows(ProjectRow)
 const decodeProjectPage = decodePage(ProjectRow)
 
@@ -193,5 +201,5 @@ const decodeProjectPage = decodePage(ProjectRow)
 export const projectColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
     id AS "projectId", org_id AS "orgId", name, subdomain, current_deployment_id AS "currentDeploymentId",
-    default_branch AS "defaultBranch", host_owner AS "hostOwner", host_repo AS "hostRepo",
+    default_branch AS "defaultBranch", host_owner AS "hostOwner", host_repo AS "hostRepo", key_prefix AS "keyPrefix",
     created_at AS "createdAt", updated_at AS "updatedAt"`)

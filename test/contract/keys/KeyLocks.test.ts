@@ -26,7 +26,9 @@ const insertKey = Effect.fnUntraced(function* (limits: Parameters<typeof newKey>
 const rotate = Effect.fnUntraced(function* (orgId: string, keyId: string) {
   const { hash, id } = yield* newKey()
   const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
-  yield* keys((all) => all.rotate(orgId, keyId, { id, hash, prefix: "svc_new", ...times, settings: {} }, newEntry()))
+  yield* keys((all) =>
+    all.rotate(orgId, keyId, { id, hash, prefix: "svc_new", keyPrefix: "svc", ...times, settings: {} }, newEntry()),
+  )
   return { id, hash }
 })
 

@@ -223,7 +223,7 @@ export const keyChanges = (it: It) => {
           yield* repository.rotate(
             orgId,
             keyId,
-            { id, hash, prefix: "svc_new", ...times, settings: change },
+            { id, hash, prefix: "svc_new", keyPrefix: "svc", ...times, settings: change },
             newEntry(),
           )
           return { id, hash }
@@ -312,7 +312,12 @@ export const keyChanges = (it: It) => {
       // The replacement is enabled.
       const { hash, id } = yield* newKey()
       const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
-      yield* repository.rotate(orgId, key.id, { id, hash, prefix: "svc_new", ...times, settings: {} }, newEntry())
+      yield* repository.rotate(
+        orgId,
+        key.id,
+        { id, hash, prefix: "svc_new", keyPrefix: "svc", ...times, settings: {} },
+        newEntry(),
+      )
       assert.strictEqual((yield* fullGrant(hash)).enabled, true)
       assert.strictEqual((yield* grantOf(key.hash))!.keyId, key.id)
     }),

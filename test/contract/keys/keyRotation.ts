@@ -2,9 +2,22 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import type { KeyReplacement } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { grantOf, listOf, unset } from "./apiKeys.ts"
 import type { It } from "../support.ts"
-import { at, everyOrg, failureOf, insertOrg, insertTenant, newEntry, newId, newKey, noSuchKey } from "../support.ts"
+import {
+  at,
+  everyOrg,
+  failureOf,
+  insertOrg,
+  insertTenant,
+  newEntry,
+  newId,
+  newKey,
+  noSuchKey,
+  oneOrg,
+} from "../support.ts"
 
 const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
 const expired = conflict("The key has expired: create a new one.")
@@ -15,11 +28,49 @@ const iso = (time: DateTime.Utc) => DateTime.formatIso(time)
 const replacement = (overrides: Partial<KeyReplacement> = {}) =>
   Effect.map(newKey(), ({ id, hash }): KeyReplacement => {
     const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
-    return { id, prefix: "svc_replaces", hash, ...times, settings: {}, ...overrides }
+    return { id, prefix: "svc_replaces", keyPrefix: "svc", hash, ...times, settings: {}, ...overrides }
   })
 
 /** The contract of rotations in every ApiKeyRepository. */
 export const keyRotation = (it: It) => {
+  it.effect("prefixes: a key with another prefix than its owner's is neither inserted nor a replacement", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const { orgId, project } = yield* insertTenant
+      const { projectId } = project
+      const entry = newEntry({ target: orgId })
+      const setOrg = (keyPrefix: string | null) => OrgRepository.use((orgs) => orgs.update(orgId, { keyPrefix }, entry))
+      const setProject = (keyPrefix: string | null) =>
+        ProjectRepository.use((projects) => projects.update(everyOrg, projectId, { keyPrefix }, at(1), newEntry()))
+      const ofOrg = Effect.fnUntraced(function* (keyPrefix: string) {
+        return yield* repository.insertForOrg(orgId, yield* newKey({ keyPrefix }), newEntry())
+      })
+      const ofProject = Effect.fnUntraced(function* (keyPrefix: string) {
+        return yield* repository.insertForProject(oneOrg(orgId), projectId, yield* newKey({ keyPrefix }), newEntry())
+      })
+      yield* setOrg("acme_live")
+      assert.deepStrictEqual([yield* ofOrg("svc"), yield* ofProject("svc")], ["acme_live", "acme_live"])
+      assert.deepStrictEqual(yield* listOf(orgId), [])
+      assert.deepStrictEqual([yield* ofOrg("acme_live"), yield* ofProject("acme_live")], [undefined, undefined])
+      yield* setProject("docs")
+      assert.deepStrictEqual([yield* ofOrg("docs"), yield* ofProject("acme_live")], ["acme_live", "docs"])
+      assert.strictEqual(yield* ofProject("docs"), undefined)
+      assert.lengthOf(yield* listOf(orgId), 3)
+      const keys = yield* listOf(orgId)
+      for (const { id, projectId: owner } of keys.slice(0, 2)) {
+        const right = owner === null ? "acme_live" : "docs"
+        const wrong = yield* replacement()
+        assert.strictEqual((yield* repository.rotate(orgId, id, wrong, newEntry())).otherPrefix, right)
+        assert.deepStrictEqual(yield* listOf(orgId), keys)
+      }
+      const next = yield* replacement({ keyPrefix: "acme_live" })
+      assert.strictEqual((yield* repository.rotate(orgId, keys[0]!.id, next, newEntry())).otherPrefix, undefined)
+      yield* setProject(null)
+      yield* setOrg(null)
+      assert.deepStrictEqual([yield* ofOrg("acme_live"), yield* ofProject("docs")], ["svc", "svc"])
+    }),
+  )
+
   it.effect("rotation: the new key has the fields of the old one, which ends with the overlap", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
@@ -32,7 +83,10 @@ export const keyRotation = (it: It) => {
       for (const old of [ofProject, ofOrg]) {
         const projectId = old === ofProject ? project.projectId : null
         const next = yield* replacement()
-        assert.deepStrictEqual(yield* repository.rotate(orgId, old.id, next, newEntry()), { name: old.name })
+        assert.deepStrictEqual(yield* repository.rotate(orgId, old.id, next, newEntry()), {
+          name: old.name,
+          otherPrefix: undefined,
+        })
         const grant = { orgId, projectId: projectId ?? "", rateLimit: old.rateLimit }
         assert.deepStrictEqual(yield* grantOf(next.hash), { ...grant, keyId: next.id, expiresAt: null })
         assert.deepStrictEqual(yield* grantOf(old.hash), { ...grant, keyId: old.id, expiresAt: iso(at(20)) })

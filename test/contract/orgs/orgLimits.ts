@@ -151,8 +151,9 @@ export const orgLimits = (it: It) => {
       const { orgId } = yield* insertOrg()
       const old = yield* insertOrgKey(orgId)
       const rotate = Effect.fnUntraced(function* () {
-        const { id, prefix, hash } = yield* newKey()
-        const replacement = { id, prefix, hash, now: at(1), expiresAt: undefined, oldKeyUntil: at(2), settings: {} }
+        const { id, prefix, keyPrefix, hash } = yield* newKey()
+        const times = { now: at(1), expiresAt: undefined, oldKeyUntil: at(2) }
+        const replacement = { id, prefix, keyPrefix, hash, ...times, settings: {} }
         yield* ApiKeyRepository.use((keys) => keys.rotate(orgId, old, replacement, newEntry()))
       })
       yield* updateOrg(orgId, { limits: { keys: 1 } })

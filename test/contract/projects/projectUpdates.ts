@@ -56,12 +56,23 @@ export const projectUpdates = (it: It) => {
         all,
         { defaultBranch: null, subdomain: null, hostOwner: null, hostRepo: null },
       ]
-      for (const changes of steps) {
+      for (const { keyPrefix: _, ...changes } of steps) {
         expected = { ...expected, ...changes }
         assert.deepStrictEqual(shown(yield* update(project.projectId, changes)), expected)
         assert.deepStrictEqual(shown(yield* findProject(project.projectId)), expected)
       }
       assert.deepStrictEqual(shown(yield* findProject(other.projectId)), shown(other))
+    }),
+  )
+
+  it.effect("update: a project has the field keyPrefix only while it has a prefix of its own", () =>
+    Effect.gen(function* () {
+      const { project } = yield* insertTenant
+      assert.isFalse("keyPrefix" in project)
+      assert.strictEqual((yield* update(project.projectId, { keyPrefix: "acme_live" })).keyPrefix, "acme_live")
+      assert.strictEqual((yield* update(project.projectId, { name: "other" })).keyPrefix, "acme_live")
+      assert.strictEqual((yield* findProject(project.projectId)).keyPrefix, "acme_live")
+      assert.isFalse("keyPrefix" in (yield* update(project.projectId, { keyPrefix: null })))
     }),
   )
 

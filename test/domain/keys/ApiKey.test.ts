@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Schema } from "effect"
 import { crc32 } from "node:zlib"
-import { displayPrefix, fromRandomBytes, isWellFormed } from "#src/domain/keys/ApiKey.ts"
+import { apiKeyLengths, displayPrefix, fromRandomBytes, isWellFormed } from "#src/domain/keys/ApiKey.ts"
 import { seededBytes } from "../../fakes/crypto.ts"
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -28,6 +28,15 @@ describe("fromRandomBytes", () => {
     assert.isTrue(isWellFormed(key))
     assert.match(key, /^svc_[0-9A-Za-z]{42}$/)
     assert.strictEqual(displayPrefix(key), key.slice(0, 12))
+  })
+
+  it.each(["abc", "acme_live", "a__9", "z".repeat(24)])("creates keys with the prefix %s", (prefix) => {
+    const key = fromRandomBytes(new Uint8Array(36).fill(7), prefix)!
+    const secret = "7".repeat(36)
+    assert.strictEqual(key, `${prefix}_${secret}${checksumOf(secret)}`)
+    assert.isTrue(isWellFormed(key))
+    assert.isTrue(key.length >= apiKeyLengths.min && key.length <= apiKeyLengths.max)
+    assert.strictEqual(displayPrefix(key), `${prefix}_77777777`)
   })
 
   it("gives every character the same number of bytes", () => {

@@ -51,6 +51,47 @@ for (const [name, environment] of [
       }),
     )
 
+    it.effect("prefixes: new keys have the prefix of their project, else of their org; old keys stay valid", () =>
+      Effect.gen(function* () {
+        const { create, orgId, path, send, validate } = yield* makeOrg
+        const { id, key } = yield* create({})
+        const { projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "p", orgId }, as })
+        const change = (what: string, keyPrefix: string | null) =>
+          must(send, "PATCH", `/api/v0/${what}`, { json: { keyPrefix }, as })
+        const ofProject = Effect.map(
+          must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as }),
+          (made) => made["key"]!,
+        )
+        const rotate = must(send, "POST", `${path}/${id}/rotate`, { json: {}, as })
+        expect(yield* change(`orgs/${orgId}`, "acme_live")).toMatchObject({ keyPrefix: "acme_live" })
+        const keys = [(yield* create({}))["key"]!, yield* ofProject]
+        expect(yield* change(`projects/${projectId}`, "acme_docs")).toMatchObject({ keyPrefix: "acme_docs" })
+        keys.push(yield* ofProject)
+        const rotated = yield* rotate
+        expect(rotated["prefix"]).toBe(rotated["key"]!.slice(0, 18))
+        keys.push(rotated["key"]!, (yield* create({}))["key"]!)
+        const live = /^acme_live_[0-9A-Za-z]{42}$/
+        const shapes = [live, live, /^acme_docs_[0-9A-Za-z]{42}$/, live, live]
+        for (const [n, shape] of shapes.entries()) expect(keys[n]).toMatch(shape)
+        // Valid, from the database and from memory; and as credentials, also in x-api-key.
+        for (const made of [...keys, ...keys, key!]) expect((yield* validate(made)).status).toBe(200)
+        expect((yield* send("GET", path, { as: keys[0]! })).status).toBe(200)
+        expect((yield* send("GET", path, { headers: { "x-api-key": keys[0]! } })).status).toBe(200)
+        const mistyped = keys[0]!.replace("acme", "acne")
+        for (const other of [mistyped, `${keys[0]}0`, keys[0]!.slice(0, -1)]) {
+          expect((yield* validate(other)).status).toBe(401)
+        }
+        yield* change(`projects/${projectId}`, null)
+        expect(yield* change(`orgs/${orgId}`, null)).toMatchObject({ keyPrefix: null })
+        expect(yield* ofProject).toMatch(/^svc_/)
+        const refused = yield* send("PATCH", `/api/v0/projects/${projectId}`, { json: { keyPrefix: "A" }, as })
+        expect([refused.status, (refused.json as { error: string }).error]).toEqual([
+          400,
+          expect.stringMatching(/^keyPrefix .*3 to 24 lower-case letters/),
+        ])
+      }),
+    )
+
     it.effect("allowed addresses: outside of them, and without an address, is a 403, from memory too", () =>
       Effect.gen(function* () {
         const { create, get, path, update, validate } = yield* makeOrg

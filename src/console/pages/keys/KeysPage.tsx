@@ -26,7 +26,10 @@ import {
 const none = <span class="quiet">none</span>
 
 /** What is looked for, without secrets, because it is in the address: of a key, its prefix. */
-const withoutKey = (text: string) => /svc_[A-Za-z0-9]{9,}/.exec(text)?.[0].slice(0, 12) ?? text
+const withoutKey = (text: string) =>
+  /svc_[A-Za-z0-9]{9,}|[a-z][a-z0-9_]{1,22}[a-z0-9]_[A-Za-z0-9]{42}/
+    .exec(text)?.[0]
+    .replace(/_([A-Za-z0-9]{8})[A-Za-z0-9]+$/, "_$1") ?? text
 
 const useProjectNames = (orgId: string) => {
   const { rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects)

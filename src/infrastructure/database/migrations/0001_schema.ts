@@ -37,6 +37,8 @@ const orgs = Effect.gen(function* () {
       name text NOT NULL,
       is_default boolean NOT NULL DEFAULT false,
       limits jsonb,
+      -- The prefix of new keys; NULL the default.
+      key_prefix text,
       -- How many days the org's events and finished jobs are kept; NULL as long as those of others.
       retention_days integer,
       node text COLLATE "C",
@@ -223,6 +225,7 @@ const projects = Effect.gen(function* () {
       host_provider text,
       host_owner text,
       host_repo text,
+      key_prefix text,
       issuer text,
       repository_id text,
       repository_owner_id text,
