@@ -28,6 +28,7 @@ import { JobSchedules } from "../domain/jobs/JobSchedules.ts"
 import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
 import { Jobs } from "../domain/jobs/Jobs.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
+import { Roles } from "../domain/keys/Roles.ts"
 import { KeyUsageReport } from "../domain/keys/KeyUsage.ts"
 import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
 import { DefaultLimits } from "../domain/orgs/OrgLimits.ts"
@@ -79,6 +80,7 @@ import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
 import * as KeyCountersSql from "../infrastructure/keys/KeyCounterRepository.ts"
 import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
+import * as RolesSql from "../infrastructure/keys/RoleRepository.ts"
 import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
 import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
 import * as Oidc from "../infrastructure/oidc/CiTokenVerifier.ts"
@@ -197,6 +199,7 @@ export const platform = (settings: Settings) => {
   const deployments = Observed.deployments.pipe(Layer.provide(DeploymentsSql.layer))
   const repositories = Layer.mergeAll(
     ApiKeysSql.layer,
+    RolesSql.layer,
     deployments,
     KeyCountersSql.layer,
     KeyUsageSql.layer,
@@ -220,6 +223,7 @@ export const platform = (settings: Settings) => {
     LeakedKeys.layer,
     Orgs.layer,
     Projects.layer,
+    Roles.layer,
   ).pipe(
     Layer.provideMerge(ServiceStates.layer),
     Layer.provideMerge(Layer.mergeAll(Readiness.layer, Readiness.databaseSize)),

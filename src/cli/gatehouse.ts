@@ -7,7 +7,7 @@ import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
 import { events, webhooks } from "./webhooks.ts"
 import { jobs } from "./jobs.ts"
-import { keys } from "./keys.ts"
+import { keys, roles } from "./keys.ts"
 import { listen } from "./listen.ts"
 import { login, logout, whoami } from "./login.ts"
 import { migrate } from "./migrate.ts"
@@ -37,6 +37,7 @@ const commands = [
   projects,
   deployments,
   keys,
+  roles,
   audit,
   overview,
   webhooks,

@@ -2,6 +2,7 @@ import { Effect, Option, Redacted, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Timestamp } from "../domain/Schemas.ts"
 import { type ApiKey, CreateOrgKey, keyFilters, RotateKey, UpdateKey, ValidateKey } from "../domain/keys/ApiKey.ts"
+import { PutRole, type Role } from "../domain/keys/Roles.ts"
 import { table, usage } from "./output.ts"
 import { call, callPages } from "./call.ts"
 import { clearFlag, given, page, payloadFlags } from "./flags.ts"
@@ -307,6 +308,61 @@ const validate = Command.make(
 ).pipe(
   Command.withDescription("Validate a key from standard input, and print its owner"),
   Command.withExamples([{ command: 'printf %s "$KEY" | gatehouse keys validate' }]),
+)
+
+const role = Argument.String("role").pipe(Argument.withDescription("The name of the role"))
+
+const roleTable = (roles: ReadonlyArray<Role>) =>
+  table(
+    ["ROLE", "PERMISSIONS"],
+    roles.map(({ name, permissions }) => [name, permissions.join(" ")]),
+  )
+
+const listRoles = Command.make(
+  "list",
+  { org: orgFlag, ...page },
+  Effect.fnUntraced(function* ({ all, cursor, limit, org }) {
+    const orgId = yield* resolveOrg(org)
+    yield* callPages(
+      { all, cursor, limit },
+      (gatehouse, query) => gatehouse.roles.list({ params: { orgId }, query }),
+      ({ nextCursor, roles }) => ({ table: roleTable(roles), next: nextCursor }),
+    )
+  }),
+).pipe(Command.withDescription("List the roles of an org"))
+
+const putRole = Command.make(
+  "put",
+  { role, org: orgFlag, ...payloadFlags(PutRole.fields) },
+  Effect.fnUntraced(function* ({ org, permissions, role: name }) {
+    const params = { orgId: yield* resolveOrg(org), name }
+    const payload = { permissions: Option.getOrElse(permissions, () => []) }
+    yield* call(
+      (gatehouse) => gatehouse.roles.put({ params, payload }),
+      (put) => ({ out: roleTable([put]), note: "Every replica knows it within seconds." }),
+    )
+  }),
+).pipe(
+  Command.withDescription("Create a role, or replace its permissions"),
+  Command.withExamples([{ command: "gatehouse roles put reader --permission files.read --permission models.*" }]),
+)
+
+const removeRole = Command.make(
+  "delete",
+  { role, org: orgFlag },
+  Effect.fnUntraced(function* ({ org, role: name }) {
+    const params = { orgId: yield* resolveOrg(org), name }
+    yield* call(
+      (gatehouse) => gatehouse.roles.remove({ params }),
+      () => ({ out: "", note: `The role ${name} is deleted: it grants nothing.` }),
+    )
+  }),
+).pipe(Command.withDescription("Delete a role; keys with it lose its permissions"))
+
+/** Lists, sets and deletes the roles of an org. */
+export const roles = Command.make("roles").pipe(
+  Command.withDescription("Roles: named sets of permissions for API keys"),
+  Command.withSubcommands([listRoles, putRole, removeRole]),
 )
 
 /** Creates, lists, changes, rotates, deletes and validates API keys, and shows their usage. */

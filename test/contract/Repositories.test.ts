@@ -9,6 +9,7 @@ import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as DocsQuestionsSql from "#src/infrastructure/docs/DocsQuestionRepository.ts"
 import * as ProjectDocsSql from "#src/infrastructure/docs/ProjectDocsRepository.ts"
+import * as RolesSql from "#src/infrastructure/keys/RoleRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
 import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
@@ -23,6 +24,7 @@ import { production } from "./deployments/production.ts"
 import { deployments } from "./deployments/deployments.ts"
 import { idempotency } from "./idempotency.ts"
 import { keyChanges } from "./keys/keyChanges.ts"
+import { roles } from "./keys/roles.ts"
 import { keyCounters } from "./keys/keyCounters.ts"
 import { keyUsage } from "./keys/keyUsage.ts"
 import { keyRotation } from "./keys/keyRotation.ts"
@@ -47,6 +49,7 @@ const sql = Layer.mergeAll(
   OrgsSql.layer,
   ProjectDocsSql.layer,
   ProjectsSql.layer,
+  RolesSql.layer,
   SessionsSql.layer,
   ActivitySql.layer,
 )
@@ -69,6 +72,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     apiKeys(it)
     keyRotation(it)
     keyChanges(it)
+    roles(it)
     keyCounters(it)
     keyUsage(it)
     auditLog(it)

@@ -11,6 +11,7 @@ import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository
 import * as KeyCountersSql from "#src/infrastructure/keys/KeyCounterRepository.ts"
 import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as RolesSql from "#src/infrastructure/keys/RoleRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
 import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
@@ -40,6 +41,7 @@ export const layer = Layer.mergeAll(
   KeyUsageSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
+  RolesSql.layer,
   RetentionSql.layer,
   SweepsSql.layer.pipe(Layer.provide(JobsSql.layer)),
   WebhookEndpointsSql.layer,

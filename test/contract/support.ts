@@ -17,6 +17,7 @@ import type { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
 import type { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
+import type { RoleRepository } from "#src/domain/keys/Roles.ts"
 import type { SessionRepository } from "#src/domain/sessions/SessionRepository.ts"
 import type { DocsQuestionRepository } from "#src/domain/docs/DocsQuestionRepository.ts"
 import type { ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
@@ -34,6 +35,7 @@ export type Repositories =
   | DocsQuestionRepository
   | ProjectDocsRepository
   | ProjectRepository
+  | RoleRepository
   | SessionRepository
   | ActivityRepository
 

@@ -53,7 +53,7 @@ export const layer = Layer.effect(
     }
 
     const insert = (
-      { hash, credits, keyPrefix: _, ...key }: NewApiKey,
+      { hash, credits, keyPrefix, ...key }: NewApiKey,
       orgId: string,
       projectId: string | null,
       entry: AuditEntry,
@@ -63,6 +63,7 @@ export const layer = Layer.effect(
         if (keys.has(key.id) || [...keys.values()].some((stored) => stored.hash === hash)) {
           throw new Error("The id or the hash is taken")
         }
+        if (otherPrefix(orgId, projectId, keyPrefix) !== undefined) throw new Error("The key has another prefix")
         keepEntry(world, orgId, entry)
         const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null }
         keys.set(key.id, { row: { ...key, ...unset }, orgId, hash, counterId })
@@ -101,10 +102,11 @@ export const layer = Layer.effect(
       const { counterId, orgId, row } = stored
       const counter = counters.get(counterId)?.counter
       const hasCredits = counter !== undefined && counter.credits !== null
+      const ofRoles = row.roles.flatMap((name) => world.roles.get(orgId)?.get(name) ?? [])
       const isLimited = hasCredits || (counter !== undefined && counter.rateLimit !== null)
       return {
         ...{ keyId: row.id, orgId, projectId: row.projectId ?? "", name: row.name, enabled: row.enabled },
-        ...{ expiresAt: row.expiresAt, permissions: new PermissionSet(row.permissions) },
+        ...{ expiresAt: row.expiresAt, permissions: new PermissionSet([...new Set([...row.permissions, ...ofRoles])]) },
         ...{ externalId: row.externalId, metadata: row.metadata },
         allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
         limits: isLimited ? { counterId, version: counter!.version, rateLimit: counter!.rateLimit, hasCredits } : null,
@@ -178,8 +180,8 @@ export const layer = Layer.effect(
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
         const other = otherPrefix(orgId, projectId, keyPrefix)
         if (other !== undefined) return { name, otherPrefix: other }
-        const { allowedIps, enabled, externalId, metadata, permissions, rateLimit } = rowOf(old, millis)
-        const inherited = { allowedIps, externalId, metadata, permissions, rateLimit, credits: null }
+        const { allowedIps, enabled, externalId, metadata, permissions, rateLimit, roles } = rowOf(old, millis)
+        const inherited = { allowedIps, externalId, metadata, permissions, rateLimit, roles, credits: null }
         yield* needCredits(old, settings)
         const key = { ...inherited, enabled: enabled || old.row.leakedAt !== null, ...settings, credits: null }
         yield* needRoom(world, "keys", orgId)

@@ -76,6 +76,8 @@ export class World extends Context.Service<
     readonly used: Map<OrgLimitName, (orgId: string) => number>
     readonly projects: Map<string, StoredProject>
     readonly keys: Map<string, StoredKey>
+    /** The permissions of each role, by org and name. */
+    readonly roles: Map<string, Map<string, ReadonlyArray<string>>>
     readonly deployments: Map<string, StoredDeployment>
     /** The owners of orgs, by their name in lower case. */
     readonly owners: Map<string, StoredOwner>
@@ -103,6 +105,7 @@ export class World extends Context.Service<
       used,
       projects,
       keys,
+      roles: new Map(),
       counters: new Map(),
       usage: new Map(),
       deployments: new Map(),

@@ -10,6 +10,7 @@ import * as DocsQuestions from "./DocsQuestions.ts"
 import * as Orgs from "./Orgs.ts"
 import * as ProjectDocs from "./ProjectDocs.ts"
 import * as Projects from "./Projects.ts"
+import * as Roles from "./Roles.ts"
 import * as Sessions from "./Sessions.ts"
 import { World } from "./World.ts"
 
@@ -26,5 +27,6 @@ export const layer = Layer.mergeAll(
   Orgs.layer,
   ProjectDocs.layer,
   Projects.layer,
+  Roles.layer,
   Sessions.layer,
 ).pipe(Layer.provideMerge(World.layer))

@@ -20,6 +20,8 @@ const AuditAction = Schema.Literals([
   "key.update",
   "key.leaked",
   "key.delete",
+  "role.put",
+  "role.delete",
   "webhook_endpoint.create",
   "webhook_endpoint.update",
   "webhook_endpoint.delete",

@@ -101,6 +101,10 @@ export const ApiKey = Schema.Struct({
     description: "What the key may do.",
     examples: [["models.gpt-5.use", "files.*"]],
   }),
+  roles: Schema.Array(Schema.String).annotate({
+    description: "The roles of the key. A role that was deleted grants nothing.",
+    examples: [["reader"]],
+  }),
   externalId: Schema.NullOr(Schema.String).annotate({
     description: "Your own id of whoever holds the key.",
     examples: ["customer_42"],
@@ -254,7 +258,9 @@ export const ValidatedKey = Schema.Struct({
   name: Schema.optionalKey(KeyName),
   externalId: Schema.optionalKey(ApiKey.fields.externalId),
   metadata: Schema.optionalKey(ApiKey.fields.metadata),
-  permissions: Schema.optionalKey(ApiKey.fields.permissions),
+  permissions: Schema.optionalKey(
+    ApiKey.fields.permissions.annotate({ description: "What the key may do, with the permissions of its roles." }),
+  ),
   expiresAt: Schema.optionalKey(ApiKey.fields.expiresAt),
   credits: Schema.optionalKey(
     Schema.NullOr(Schema.Int).annotate({

@@ -70,6 +70,7 @@ export interface KeyGrant extends ValidKey {
   readonly name: string
   readonly enabled: boolean
   readonly expiresAt: DateTime.Utc | null
+  /** Its own, and those of its roles. */
   readonly permissions: PermissionSet
   readonly externalId: string | null
   readonly metadata: Metadata | null

@@ -41,6 +41,7 @@ import {
 } from "./ApiKeyRepository.ts"
 import * as KeyChecks from "./KeyChecks.ts"
 import { KeyHash, KeyLookup } from "./KeyLookup.ts"
+import { makeRoleCheck } from "./Roles.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
@@ -189,11 +190,13 @@ export class ApiKeys extends Context.Service<
       const mint = mintKeys(random, yield* KeyHash)
 
       const create = makeCreate(mint, audit)
+      const checkRoles = yield* makeRoleCheck
 
       // `Effect.fn` would take a stack trace at each call, which costs a tenth of a creation.
       const createForProject = Effect.fnUntraced(function* (input: typeof CreateProjectKey.Type) {
         const scope = yield* managedScope
         const { projectId } = input
+        yield* checkRoles({ scope, projectId }, input.roles)
         return yield* create(input, { projectId }, (key, entry) =>
           repository.insertForProject(scope, projectId, key, entry),
         )
@@ -201,6 +204,7 @@ export class ApiKeys extends Context.Service<
 
       const createForOrg = Effect.fnUntraced(function* (orgId: string, input: typeof CreateOrgKey.Type) {
         yield* requireAdministrator
+        yield* checkRoles({ orgId }, input.roles)
         return yield* create(input, { orgId }, (key, entry) => repository.insertForOrg(orgId, key, entry))
       }, Effect.withSpan("ApiKeys.createForOrg"))
 
@@ -216,6 +220,7 @@ export class ApiKeys extends Context.Service<
         yield* requireOrg(orgId)
         const { expiresAt, name, ...asked } = input
         yield* checkExpiry(expiresAt, yield* DateTime.now)
+        yield* checkRoles({ orgId }, asked.roles)
         const settings = settingsChange(asked)
         const change: KeyChange = {
           ...settings,
@@ -241,6 +246,7 @@ export class ApiKeys extends Context.Service<
         yield* requireOrg(orgId)
         const now = yield* DateTime.now
         yield* checkExpiry(expiresAt, now)
+        yield* checkRoles({ orgId }, asked.roles)
         const oldKeyUntil = DateTime.add(now, { seconds: overlapSeconds })
         const settings = settingsChange(asked)
         let name = ""

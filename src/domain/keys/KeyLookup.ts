@@ -17,6 +17,8 @@ export class KeyLookup extends Context.Service<
     readonly forget: (keyId: string) => Effect.Effect<void>
     /** Removes the keys of an org, or of one of its projects, from memory, after the transaction that deletes it. */
     readonly forgetOwner: (orgId: string, projectId?: string) => Effect.Effect<void>
+    /** Removes the keys of an org from memory, after a role of it was changed. */
+    readonly forgetRoles: (orgId: string) => Effect.Effect<void>
   }
 >()("gatehouse/domain/KeyLookup") {}
 

@@ -104,6 +104,21 @@ export const Metadata = Schema.Record(Schema.String, Schema.Unknown)
   .annotate({ description: "A JSON object of your own, at most 4 KiB.", examples: [{ plan: "pro" }] })
 export type Metadata = typeof Metadata.Type
 
+/** The name of a role. With the flag u, the pattern is also in the OpenAPI document. */
+export const RoleName = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/u, {
+    expected: "1 to 64 letters, digits, underscores, full stops or hyphens; the first a letter or a digit",
+  }),
+).annotate({ description: "The name of a role of the org.", examples: ["reader"] })
+
+const maxRolesOfKey = 20
+const roles = Schema.Array(RoleName)
+  .check(Schema.isMaxLength(maxRolesOfKey, { expected: `a list of at most ${maxRolesOfKey} roles` }))
+  .annotate({
+    description: "Roles of the org, at most 20: the key also has their permissions.",
+    examples: [["reader"]],
+  })
+
 const enabled = Schema.Boolean.annotate({
   description: "false: the key is refused until it is enabled again.",
   examples: [true],
@@ -123,6 +138,7 @@ const limits = {
 export const newSettings = {
   enabled: Schema.optionalKey(enabled),
   permissions: Schema.optionalKey(permissions),
+  roles: Schema.optionalKey(roles),
   externalId: Schema.optionalKey(ExternalId),
   metadata: Schema.optionalKey(Metadata),
   allowedIps: Schema.optionalKey(Schema.NullOr(AllowedIps)),
@@ -134,6 +150,7 @@ export const newSettings = {
 export const changedSettings = {
   enabled: Schema.optionalKey(enabled),
   permissions: Schema.optionalKey(Schema.NullOr(permissions)),
+  roles: Schema.optionalKey(Schema.NullOr(roles)),
   externalId: Schema.optionalKey(Schema.NullOr(ExternalId)),
   metadata: Schema.optionalKey(Schema.NullOr(Metadata)),
   allowedIps: Schema.optionalKey(Schema.NullOr(AllowedIps)),
@@ -149,6 +166,7 @@ export const changedSettings = {
 export interface KeySettings {
   readonly enabled: boolean
   readonly permissions: ReadonlyArray<string>
+  readonly roles: ReadonlyArray<string>
   readonly externalId: string | null
   readonly metadata: Metadata | null
   readonly allowedIps: ReadonlyArray<string> | null
@@ -161,13 +179,14 @@ export interface SettingsChange extends Partial<Omit<KeySettings, "credits">> {
   readonly credits?: CreditsChange | null
 }
 
-/** The settings of a request, as a change: `null` permissions are none. */
+/** The settings of a request, as a change: `null` permissions and roles are none. */
 export const settingsChange = (asked: {
   readonly [Name in keyof SettingsChange]: SettingsChange[Name] | null | undefined
 }): SettingsChange => {
   const change: { -readonly [Name in keyof SettingsChange]: SettingsChange[Name] } = {}
   if (asked.enabled != null) change.enabled = asked.enabled
   if (asked.permissions !== undefined) change.permissions = [...new Set(asked.permissions)]
+  if (asked.roles !== undefined) change.roles = [...new Set(asked.roles)]
   if (asked.externalId !== undefined) change.externalId = asked.externalId
   if (asked.metadata !== undefined) change.metadata = asked.metadata
   if (asked.allowedIps !== undefined) change.allowedIps = asked.allowedIps
@@ -180,6 +199,7 @@ export const settingsChange = (asked: {
 export const defaultSettings: KeySettings = {
   enabled: true,
   permissions: [],
+  roles: [],
   externalId: null,
   metadata: null,
   allowedIps: null,

@@ -1,6 +1,6 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ActivityGroup, LiveGroup } from "./Activity.ts"
-import { ApiKeysGroup, SecretScanningGroup } from "./ApiKeys.ts"
+import { ApiKeysGroup, RolesGroup, SecretScanningGroup } from "./ApiKeys.ts"
 import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
 import { DeploymentsGroup } from "./Deployments.ts"
@@ -19,6 +19,7 @@ import { knownFieldsOnly } from "./responses.ts"
 /** The definition of all operations. The server, the client and the OpenAPI document come from it. */
 export class Api extends HttpApi.make("gatehouse")
   .add(ApiKeysGroup)
+  .add(RolesGroup)
   .add(SecretScanningGroup)
   .add(OrgsGroup)
   .add(AuditGroup)

@@ -25,6 +25,8 @@ import {
   ValidateKey,
 } from "../../domain/keys/ApiKey.ts"
 import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsage.ts"
+import { RoleName } from "../../domain/keys/KeySettings.ts"
+import { PutRole, Role, RolePage, rolesQuery } from "../../domain/keys/Roles.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
 import { Deleted, furtherFieldsIgnored, idempotencyKey, KeyLimitedWithRetryAfter } from "./responses.ts"
 import { access, Authorization, GithubSignature, Idempotent } from "./security.ts"
@@ -206,6 +208,43 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
   .annotateMerge(
     OpenApi.annotations({ title: "API keys", description: "Create, validate, rotate and delete API keys." }),
   ) {}
+
+const role = { orgId: Id, name: RoleName }
+
+export class RolesGroup extends HttpApiGroup.make("roles")
+  .add(
+    HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/roles", {
+      params: { orgId: Id },
+      query: rolesQuery,
+      success: RolePage,
+      error: [Forbidden, NotFound],
+    }).annotateMerge(access.management("List the roles of an org", "In the order of their names.")),
+    HttpApiEndpoint.put("put", "/api/v0/orgs/:orgId/roles/:name", {
+      params: role,
+      payload: PutRole,
+      success: Role,
+      error: [Forbidden, NotFound, LimitReached],
+    }).annotateMerge(
+      access.management(
+        "Set a role",
+        "Creates the role, or replaces its permissions. Every replica applies the change to all keys with the role within three " +
+          "seconds, usually within milliseconds. An org has at most 100 roles.",
+      ),
+    ),
+    HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/roles/:name", {
+      params: role,
+      success: Deleted,
+      error: [Forbidden, NotFound],
+    }).annotateMerge(
+      access.management(
+        "Delete a role",
+        "Its permissions are taken from all keys with the role. They keep its name, which grants nothing until the role is " +
+          "set again.",
+      ),
+    ),
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Roles", description: "Named sets of permissions for API keys." })) {}
 
 export class SecretScanningGroup extends HttpApiGroup.make("secretScanning")
   .add(

@@ -4,6 +4,7 @@ import { group } from "./group.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyUsageReport } from "../../domain/keys/KeyUsage.ts"
 import { LeakedKeys } from "../../domain/keys/LeakedKeys.ts"
+import { Roles } from "../../domain/keys/Roles.ts"
 import { Api } from "../api/Api.ts"
 import { annotateOriginal, keyIn, upstreamHeaders } from "../authorize.ts"
 import { clientAddress } from "../clientAddress.ts"
@@ -35,6 +36,16 @@ export const layer = group(Api, "keys", (handlers) =>
         ),
       validate: ({ payload: { key, ...use } }) =>
         Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(key), address, use)),
+    }),
+  ),
+)
+
+export const roles = group(Api, "roles", (handlers) =>
+  Effect.map(Roles, (roles) =>
+    handlers.handleAll({
+      list: ({ params, query }) => roles.list(params.orgId, query),
+      put: ({ params, payload }) => roles.put(params.orgId, params.name, payload),
+      remove: ({ params }) => Effect.as(roles.remove(params.orgId, params.name), { deleted: true }),
     }),
   ),
 )

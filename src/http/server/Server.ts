@@ -30,7 +30,7 @@ import * as SpanNames from "./requests.ts"
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Activity.layer, Activity.live, Webhooks.layer, Events.layer, Jobs.layer, Chat.layer]),
-  Layer.provide([ProjectDocs.layer, ApiKeys.secretScanning, Sessions.layer]),
+  Layer.provide([ProjectDocs.layer, ApiKeys.secretScanning, ApiKeys.roles, Sessions.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
 )
 

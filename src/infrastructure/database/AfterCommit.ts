@@ -11,6 +11,7 @@ export const keys = Layer.effect(
       ...lookup,
       forget: (keyId) => afterCommit(lookup.forget(keyId)),
       forgetOwner: (...owner) => afterCommit(lookup.forgetOwner(...owner)),
+      forgetRoles: (orgId) => afterCommit(lookup.forgetRoles(orgId)),
     }),
   ),
 )

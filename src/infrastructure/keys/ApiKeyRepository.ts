@@ -87,16 +87,17 @@ const makeInsert = (
   auditedTogether<WantedKey>(
     sql,
     `id text, name text, prefix text, "keyPrefix" text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
-      enabled boolean, permissions json, "externalId" text, metadata text, "allowedIps" json,
+      enabled boolean, permissions json, roles json, "externalId" text, metadata text, "allowedIps" json,
       credits json, "orgId" text, "projectId" text,
       "rowsAtMost" bigint`,
     sql`
       INSERT INTO api_keys (
-        id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, external_id, metadata,
-        allowed_ips, org_id, project_id
+        id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, roles, external_id,
+        metadata, allowed_ips, org_id, project_id
       )
       SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
-        ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions, "externalId",
+        ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions,
+        CASE WHEN json_array_length(roles) > 0 THEN roles END, "externalId",
         metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, ${owner}
       WHERE ${limit.guard(sql`"rowsAtMost"`)} AND "keyPrefix" = ${prefix}
       RETURNING id, org_id AS "orgId"`,
@@ -303,17 +304,20 @@ interface OldKey {
 const maxNotified = 1_000
 
 const json = (value: unknown) => (value === null ? null : JSON.stringify(value))
+/** Without roles, a look-up of a key reads no roles. */
+const orNull = (roles: ReadonlyArray<string>) => (roles.length === 0 ? null : JSON.stringify(roles))
 
 /** The columns to set. */
 const setsOf = (sql: SqlClient.SqlClient, change: KeyChange) => {
   const sets = []
-  const { allowedIps, enabled, expiresAt, externalId, metadata, name, permissions, rateLimit } = change
+  const { allowedIps, enabled, expiresAt, externalId, metadata, name, permissions, rateLimit, roles } = change
   if (name !== undefined) sets.push(sql`name = ${name}`)
   if (enabled !== undefined) sets.push(sql`enabled = ${enabled}`)
   if (expiresAt !== undefined) sets.push(sql`expires_at = ${dateOrNull(expiresAt)}::timestamptz`)
   if (externalId !== undefined) sets.push(sql`external_id = ${externalId}::text`)
   if (metadata !== undefined) sets.push(sql`metadata = ${json(metadata)}::text::json`)
   if (permissions !== undefined) sets.push(sql`permissions = ${json(permissions)}::text::json`)
+  if (roles !== undefined) sets.push(sql`roles = ${orNull(roles)}::text::json`)
   if (allowedIps !== undefined) sets.push(sql`allowed_ips = ${json(allowedIps)}::text::json`)
   if (rateLimit !== undefined) {
     sets.push(sql`rate_limit = ${rateLimit?.limit ?? null}::int, rate_window = ${rateLimit?.window ?? null}::int`)
@@ -385,11 +389,12 @@ const disableLeakedKey = (
 /** The settings of the new key as SQL: those that are given, else those of the old key. */
 const newSettings = (sql: SqlClient.SqlClient, settings: SettingsChange) => {
   const json = (value: unknown) => sql`${value === null ? null : JSON.stringify(value)}::text::json`
-  const { allowedIps, enabled, externalId, metadata, permissions, rateLimit } = settings
+  const { allowedIps, enabled, externalId, metadata, permissions, rateLimit, roles } = settings
   return sql.csv([
     // A leaked key is replaced by one that is enabled.
     enabled === undefined ? sql`enabled OR leaked_at IS NOT NULL` : sql`${enabled}::boolean`,
     permissions === undefined ? sql`permissions` : json(permissions),
+    roles === undefined ? sql`roles` : sql`${orNull(roles)}::text::json`,
     externalId === undefined ? sql`external_id` : sql`${externalId}::text`,
     metadata === undefined ? sql`metadata` : json(metadata),
     allowedIps === undefined ? sql`allowed_ips` : json(allowedIps),
@@ -437,7 +442,7 @@ const rotateKey = (
     yield* sql`
       INSERT INTO api_keys (
         id, org_id, project_id, name, prefix, hash, created_at, expires_at, counter_id,
-        enabled, permissions, external_id, metadata, allowed_ips, rate_limit, rate_window
+        enabled, permissions, roles, external_id, metadata, allowed_ips, rate_limit, rate_window
       )
       SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
         ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
@@ -530,7 +535,7 @@ const keyColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
     id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
     last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", replaced_by AS "replacedBy",
-    coalesce(permissions, '[]') AS permissions,
+    coalesce(permissions, '[]') AS permissions, coalesce(roles, '[]') AS roles,
     external_id AS "externalId", metadata, allowed_ips AS "allowedIps", ${limitColumns}`)
 
 const toKey = ({ counter, ...row }: typeof Row.Type): ApiKey => {
@@ -557,6 +562,10 @@ const grantColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
     encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name, enabled,
     expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata, allowed_ips AS "allowedIps",
+    CASE WHEN roles IS NOT NULL THEN (
+      SELECT json_agg(role.permissions) FROM roles role
+      WHERE role.org_id = api_keys.org_id AND role.name IN (SELECT json_array_elements_text(api_keys.roles))
+    ) END AS "ofRoles",
     coalesce(counter_id, id) AS "counterId", ${limitColumns}`)
 
 /** A row of a look-up. Not decoded with a schema: it is on the path of each look-up. */
@@ -566,6 +575,8 @@ interface GrantRow extends ValidKey {
   readonly enabled: boolean
   readonly expiresAt: Date | null
   readonly permissions: ReadonlyArray<string> | null
+  /** The permissions of each of its roles. */
+  readonly ofRoles: ReadonlyArray<ReadonlyArray<string>> | null
   readonly externalId: string | null
   readonly metadata: Metadata | null
   readonly allowedIps: ReadonlyArray<string> | null
@@ -581,6 +592,11 @@ const limitsOf = ({ counter, counterId, rateLimit }: GrantRow): KeyGrant["limits
   return { counterId, version: counter?.version ?? 0, rateLimit: limit, hasCredits }
 }
 
+const permissionsOf = ({ ofRoles, permissions }: GrantRow) => {
+  const all = ofRoles === null ? (permissions ?? []) : [...new Set([...(permissions ?? []), ...ofRoles.flat()])]
+  return all.length === 0 ? noPermissions : new PermissionSet(all)
+}
+
 const toGrant = (row: GrantRow): KeyGrant => ({
   keyId: row.keyId,
   orgId: row.orgId,
@@ -588,8 +604,7 @@ const toGrant = (row: GrantRow): KeyGrant => ({
   name: row.name,
   enabled: row.enabled,
   expiresAt: row.expiresAt === null ? null : DateTime.fromDateUnsafe(row.expiresAt),
-  permissions:
-    row.permissions === null || row.permissions.length === 0 ? noPermissions : new PermissionSet(row.permissions),
+  permissions: permissionsOf(row),
   externalId: row.externalId,
   metadata: row.metadata,
   allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),

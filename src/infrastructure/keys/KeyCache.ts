@@ -27,6 +27,8 @@ export type Revocation = Data.TaggedEnum<{
   Revoked: { readonly keyId: string }
   /** An org was deleted, or one of its projects: all its keys are revoked. */
   OwnerDeleted: { readonly orgId: string; readonly projectId: string | undefined }
+  /** A role of an org was changed: its keys are read again. */
+  RolesChanged: { readonly orgId: string }
 }>
 export const Revocation = Data.taggedEnum<Revocation>()
 
@@ -156,9 +158,12 @@ export const make = Effect.gen(function* () {
     memory.removeKey(keyId)
   }
   const deletedOrgs = yield* DeletedOrgs
-  const revokeOwner = (orgId: string, projectId: string | undefined) => {
+  const revokeKeysOf = (orgId: string, projectId?: string) => {
     epoch++
     memory.removeOwner(orgId, projectId)
+  }
+  const revokeOwner = (orgId: string, projectId: string | undefined) => {
+    revokeKeysOf(orgId, projectId)
     if (projectId === undefined) deletedOrgs.add(orgId)
   }
   const setConnected = (connected: boolean) => {
@@ -188,6 +193,8 @@ export const make = Effect.gen(function* () {
               return revoke(revocation.keyId)
             case "OwnerDeleted":
               return revokeOwner(revocation.orgId, revocation.projectId)
+            case "RolesChanged":
+              return revokeKeysOf(revocation.orgId)
             case "Proven":
               return proven(revocation.sentAt)
             default:
@@ -250,6 +257,11 @@ export const make = Effect.gen(function* () {
         revokeOwner(orgId, projectId)
         return tellNodes(nodes, ownerDeleted(orgId, projectId))
       }),
+    forgetRoles: (orgId) =>
+      Effect.suspend(() => {
+        revokeKeysOf(orgId)
+        return tellNodes(nodes, rolesChanged(orgId))
+      }),
     cached: (hash) => {
       const grant = memory.get(hash)
       return grant !== undefined && nowMillis() - provenAt < maxProofAgeMillis ? grant : undefined
@@ -266,7 +278,7 @@ export const layer = Layer.effect(KeyLookup, make)
 
 /**
  * The channel of revocations. The payload is the key's id; or `org:<id>` or `project:<id of the org>:<id>`, when all
- * keys of one are revoked.
+ * keys of one are revoked; or `roles:<id of the org>`, when a role was changed.
  */
 export const revocationChannel = "gatehouse_key_deleted"
 
@@ -274,8 +286,12 @@ export const revocationChannel = "gatehouse_key_deleted"
 export const ownerDeleted = (orgId: string, projectId?: string) =>
   projectId === undefined ? `org:${orgId}` : `project:${orgId}:${projectId}`
 
+/** The payload when a role of an org was changed. */
+export const rolesChanged = (orgId: string) => `roles:${orgId}`
+
 const toRevocation = (payload: string) => {
   const [kind, orgId, projectId] = payload.split(":")
+  if (orgId !== undefined && kind === "roles") return Revocation.RolesChanged({ orgId })
   return orgId === undefined || (kind !== "org" && kind !== "project")
     ? Revocation.Revoked({ keyId: payload })
     : Revocation.OwnerDeleted({ orgId, projectId })

@@ -184,6 +184,7 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["docsPages", unordered("docs_pages")],
   ["docsQuestions", unordered("docs_questions")],
   ["keys", table("api_keys", eraseOfKeys)],
+  ["roles", unordered("roles")],
   ["keyUsage", unordered("key_usage")],
   ["schedules", table("job_schedules")],
   ["endpoints", table("webhook_endpoints")],

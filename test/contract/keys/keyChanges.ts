@@ -31,6 +31,7 @@ const leaked = JSON.stringify({
 const settings: KeySettings = {
   enabled: false,
   permissions: ["a.b", "c.*"],
+  roles: ["no-such", "Role_1"],
   externalId: awkwardTexts[1]!.slice(0, 255),
   metadata: { text: awkwardTexts[0], zero: "\u0000", half: "\ud800", nested: [{ a: null }, 1.5] },
   allowedIps: ["203.0.113.7", "2001:db8::/32"],
@@ -89,8 +90,8 @@ export const keyChanges = (it: It) => {
           { expiresAt: null, externalId: null },
         ],
         [
-          { metadata: null, permissions: [], allowedIps: null },
-          { metadata: null, permissions: [], allowedIps: null },
+          { metadata: null, permissions: [], roles: [], allowedIps: null },
+          { metadata: null, permissions: [], roles: [], allowedIps: null },
         ],
         [{ rateLimit: null }, { rateLimit: null }],
         // Seen failing: the refill was gone.

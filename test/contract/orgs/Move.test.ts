@@ -32,6 +32,7 @@ const platformTables = [
   "org_usage",
   "project_docs",
   "projects",
+  "roles",
   "sessions",
 ]
 

@@ -92,6 +92,60 @@ for (const [name, environment] of [
       }),
     )
 
+    it.effect("roles: a change counts for every key with the role at once, from memory too", () =>
+      Effect.gen(function* () {
+        const { create, get, orgId, path, send, update, validate } = yield* makeOrg
+        const roles = `/api/v0/orgs/${orgId}/roles`
+        const put = (name: string, ...permissions: ReadonlyArray<string>) =>
+          must(send, "PUT", `${roles}/${name}`, { json: { permissions }, as })
+        expect(yield* put("reader", "files.read", "files.read")).toEqual({
+          name: "reader",
+          permissions: ["files.read"],
+        })
+        const keys = [yield* create({ roles: ["reader"] }), yield* create({ roles: ["reader"], permissions: ["a"] })]
+        const rotated = yield* must(send, "POST", `${path}/${keys[1]!["id"]}/rotate`, { json: {}, as })
+        const statuses = (permission: string) =>
+          Effect.forEach([...keys, rotated, ...keys], ({ key }) =>
+            Effect.map(validate(key!, { permissions: [permission] }), ({ status }) => status),
+          )
+        const all = (status: number) => Array.from({ length: 5 }, () => status)
+        expect(yield* statuses("files.read")).toEqual(all(200))
+        yield* put("reader", "files.list")
+        expect(yield* statuses("files.read")).toEqual(all(403))
+        expect(yield* statuses("files.list")).toEqual(all(200))
+        expect(yield* validate(keys[1]!["key"]!, { details: true })).toMatchObject({ permissions: ["a", "files.list"] })
+        expect(yield* get(`${path}/${keys[1]!["id"]}`)).toMatchObject({ permissions: ["a"], roles: ["reader"] })
+        expect(yield* get(`${roles}?limit=1`)).toEqual({
+          roles: [{ name: "reader", permissions: ["files.list"] }],
+          nextCursor: null,
+        })
+        // A role that does not exist is named, wherever a key gets it.
+        const { projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "p", orgId }, as })
+        const asked = { name: "k", roles: ["reader", "none"] }
+        for (const answer of [
+          yield* send("POST", path, { json: asked, as }),
+          yield* send("POST", "/api/v0/keys", { json: { ...asked, projectId }, as }),
+          yield* update(rotated["id"]!, { roles: ["none"] }),
+          yield* send("POST", `${path}/${rotated["id"]}/rotate`, { json: { roles: ["none"] }, as }),
+        ]) {
+          const { error } = answer.json as { readonly error: string }
+          expect([answer.status, error]).toEqual([400, "roles: the org has no role none. Put it first."])
+        }
+        const twenty = Array.from({ length: 21 }, (_, n) => `r${n}`)
+        for (const bad of [twenty, ["a b"], [""], "reader"]) {
+          expect((yield* update(rotated["id"]!, { roles: bad })).status).toBe(400)
+        }
+        // What is deleted grants nothing, and again what it grants when it is back.
+        yield* must(send, "DELETE", `${roles}/reader`, { as })
+        expect((yield* send("DELETE", `${roles}/reader`, { as })).status).toBe(404)
+        expect(yield* statuses("files.list")).toEqual(all(403))
+        yield* put("reader", "files.list")
+        expect(yield* statuses("files.list")).toEqual(all(200))
+        yield* update(rotated["id"]!, { roles: null })
+        expect((yield* validate(rotated["key"]!, { permissions: ["files.list"] })).status).toBe(403)
+      }),
+    )
+
     it.effect("allowed addresses: outside of them, and without an address, is a 403, from memory too", () =>
       Effect.gen(function* () {
         const { create, get, path, update, validate } = yield* makeOrg

@@ -93,6 +93,7 @@ for (const [name, database] of Object.entries(databases)) {
               lookUp: () => {},
               forget: (keyId) => Effect.sync(() => void forgotten.push(keyId)),
               forgetOwner: (orgId) => Effect.sync(() => void forgotten.push(orgId)),
+              forgetRoles: (orgId) => Effect.sync(() => void forgotten.push(orgId)),
             }),
           )
           const tell = (what: string) => Effect.andThen(wakeups.jobs(what), forget(what))

@@ -278,6 +278,8 @@ const sentences: Record<Entry["action"], Tell> = {
   "key.leaked": ({ details }, target) =>
     `disabled the key ${target}, because ${text(details, "reporter") ?? "a scanner"} found it in public`,
   "key.delete": (_, target) => `deleted the key ${target}`,
+  "role.put": ({ details }) => `set the permissions of the role ${text(details, "name")}`,
+  "role.delete": ({ details }) => `deleted the role ${text(details, "name")}`,
   "webhook_endpoint.create": ({ details }) => `created a webhook endpoint at ${text(details, "host") ?? "a host"}`,
   "webhook_endpoint.update": ({ details }, target) =>
     isActivation(details)

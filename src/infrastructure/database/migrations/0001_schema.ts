@@ -125,6 +125,7 @@ const keys = Effect.gen(function* () {
       enabled boolean NOT NULL DEFAULT true,
       leaked_at timestamptz,
       permissions json,
+      roles json,
       external_id text COLLATE "C",
       metadata json,
       allowed_ips json,
@@ -146,6 +147,15 @@ const keys = Effect.gen(function* () {
     CREATE INDEX api_keys_by_project ON api_keys ((org_id || ''), project_id, (id || ''))
     WHERE project_id IS NOT NULL`
   yield* sql`CREATE INDEX api_keys_by_counter ON api_keys (org_id, counter_id) WHERE counter_id IS NOT NULL`
+
+  // Named sets of permissions; api_keys.roles has names.
+  yield* sql`
+    CREATE TABLE roles (
+      org_id text COLLATE "C" NOT NULL,
+      name text COLLATE "C" NOT NULL,
+      permissions json NOT NULL,
+      PRIMARY KEY (org_id, name)
+    )`
 
   // Limits, and what is taken of them. Created with the first limit of a key; then rate_limit and rate_window count
   // here. Times are milliseconds since 1970, as the arithmetic has them. By id first: a list of ids is a list of index
