@@ -38,8 +38,8 @@ export const keyRotation = (it: It) => {
       const repository = yield* ApiKeyRepository
       const { orgId, project } = yield* insertTenant
       const { projectId } = project
-      const entry = newEntry({ target: orgId })
-      const setOrg = (keyPrefix: string | null) => OrgRepository.use((orgs) => orgs.update(orgId, { keyPrefix }, entry))
+      const setOrg = (keyPrefix: string | null) =>
+        OrgRepository.use((orgs) => orgs.update(orgId, { keyPrefix }, newEntry({ target: orgId })))
       const setProject = (keyPrefix: string | null) =>
         ProjectRepository.use((projects) => projects.update(everyOrg, projectId, { keyPrefix }, at(1), newEntry()))
       const ofOrg = Effect.fnUntraced(function* (keyPrefix: string) {

@@ -71,9 +71,10 @@ describe("isWellFormed", () => {
     "svc_zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz1ej79G",
   ])("accepts %s", (key) => assert.isTrue(isWellFormed(key)))
 
-  it("refuses a key with any one character changed, left out, doubled, or swapped with its neighbour", () => {
+  it("refuses a key with any one character after its prefix changed, left out, doubled, or swapped", () => {
     for (const key of [generate(), generate(), generate(), "svc_0000000000000000000000000000000000000etOEM"]) {
-      for (let i = 0; i < key.length; i++) {
+      // Another prefix could be that of another org.
+      for (let i = key.indexOf("_"); i < key.length; i++) {
         const [before, after] = [key.slice(0, i), key.slice(i + 1)]
         for (const other of `${alphabet}-_ \n\0é😀`) {
           if (other !== key[i]) assert.isFalse(isWellFormed(before + other + after), `${key} ${i} ${other}`)
