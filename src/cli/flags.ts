@@ -64,7 +64,7 @@ const helpOf = (ast: SchemaAST.AST) => {
 /**
  * A text as it is, or with `@` the text of a file; `@-` is standard input. Keeps secrets out of the list of processes.
  */
-const textOrFile = (text: string) =>
+export const textOrFile = (text: string) =>
   text.startsWith("@") ? readFileSync(text === "@-" ? 0 : text.slice(1), "utf8") : text
 
 /** The flag of a field: a number, a word, a text, a repeated text, or else any JSON. */

@@ -1,11 +1,12 @@
-import { Effect, Option, Redacted, Struct } from "effect"
+import { Effect, Option, Redacted, Schema, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Timestamp } from "../domain/Schemas.ts"
 import { type ApiKey, CreateOrgKey, keyFilters, RotateKey, UpdateKey, ValidateKey } from "../domain/keys/ApiKey.ts"
 import { PutRole, type Role } from "../domain/keys/Roles.ts"
-import { table, usage } from "./output.ts"
-import { call, callPages } from "./call.ts"
-import { clearFlag, given, page, payloadFlags } from "./flags.ts"
+import { KeyToImport } from "../domain/keys/ImportKeys.ts"
+import { plain, print, table, usage } from "./output.ts"
+import { ask, call, callPages } from "./call.ts"
+import { clearFlag, given, Json, page, payloadFlags, textOrFile } from "./flags.ts"
 import { orgFlag, resolveOrg } from "./orgs.ts"
 import { readSecret } from "./secretInput.ts"
 
@@ -172,6 +173,65 @@ const create = Command.make(
   ]),
 )
 
+const decodeImport = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Array(KeyToImport)), {
+  onExcessProperty: "error",
+})
+/** What one request imports: at most 1,000 keys, and fewer with long settings. A body has at most 1 MiB. */
+const maxImportChars = 500_000
+
+/** The positions at which the requests of an import begin. */
+const batchStarts = (keys: ReadonlyArray<unknown>) => {
+  const starts = [0]
+  let chars = 0
+  for (const [n, key] of keys.entries()) {
+    const length = JSON.stringify(key).length
+    if (n === (starts.at(-1) ?? 0) + 1_000 || chars + length > maxImportChars) {
+      starts.push(n)
+      chars = 0
+    }
+    chars += length
+  }
+  return starts
+}
+
+const importKeys = Command.make(
+  "import",
+  {
+    file: Argument.String("file").pipe(
+      Argument.withDescription("A JSON list of keys: hash, algorithm, name and settings; - is standard input"),
+    ),
+    org: orgFlag,
+    dryRun: Flag.Boolean("dry-run").pipe(
+      Flag.withDescription("Check everything and import nothing"),
+      Flag.withDefault(false),
+    ),
+  },
+  Effect.fnUntraced(function* ({ dryRun, file, org }) {
+    const text = yield* Effect.try({
+      try: () => textOrFile(`@${file}`),
+      catch: () => usage(`The file ${plain(file)} cannot be read`),
+    })
+    const keys = yield* Effect.mapError(decodeImport(text), (fault) => usage(`${plain(file)}: ${plain(String(fault))}`))
+    const params = { orgId: yield* resolveOrg(org) }
+    let [imported, existing] = [0, 0]
+    const starts = batchStarts(keys)
+    for (const [n, start] of starts.entries()) {
+      const payload = { keys: keys.slice(start, starts[n + 1]), dryRun }
+      const { body, document } = yield* ask((gatehouse) => gatehouse.keys.importKeys({ params, payload })).pipe(
+        Effect.mapError(({ message }) => usage(`${message} The index is counted from key ${start} of the file`)),
+      )
+      imported += body.imported.length
+      existing += body.existing.length
+      if (yield* Json) yield* print(document, { out: "" })
+    }
+    const outcome = dryRun ? "can be imported" : "are imported"
+    if (!(yield* Json)) yield* print("", { out: `${imported} keys ${outcome}, ${existing} exist already.` })
+  }),
+).pipe(
+  Command.withDescription("Import keys that were made elsewhere, by their hashes; safe to repeat"),
+  Command.withExamples([{ command: "gatehouse keys import keys.json --dry-run" }]),
+)
+
 const stateOf = ({ enabled, leakedAt }: Pick<ApiKey, "enabled" | "leakedAt">) => {
   if (leakedAt !== null) return "leaked"
   return enabled ? "enabled" : "disabled"
@@ -320,13 +380,12 @@ const roleTable = (roles: ReadonlyArray<Role>) =>
 
 const listRoles = Command.make(
   "list",
-  { org: orgFlag, ...page },
-  Effect.fnUntraced(function* ({ all, cursor, limit, org }) {
+  { org: orgFlag },
+  Effect.fnUntraced(function* ({ org }) {
     const orgId = yield* resolveOrg(org)
-    yield* callPages(
-      { all, cursor, limit },
-      (gatehouse, query) => gatehouse.roles.list({ params: { orgId }, query }),
-      ({ nextCursor, roles }) => ({ table: roleTable(roles), next: nextCursor }),
+    yield* call(
+      (gatehouse) => gatehouse.roles.list({ params: { orgId } }),
+      ({ roles }) => ({ out: roleTable(roles), note: "" }),
     )
   }),
 ).pipe(Command.withDescription("List the roles of an org"))
@@ -368,5 +427,5 @@ export const roles = Command.make("roles").pipe(
 /** Creates, lists, changes, rotates, deletes and validates API keys, and shows their usage. */
 export const keys = Command.make("keys").pipe(
   Command.withDescription("API keys of projects and orgs"),
-  Command.withSubcommands([create, list, show, update, rotate, remove, validate, keyUsage]),
+  Command.withSubcommands([create, importKeys, list, show, update, rotate, remove, validate, keyUsage]),
 )

@@ -13,6 +13,7 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "keys.createForProject": ["keys create", ["name", "projectId"]],
   "keys.createForOrg": ["keys create", ["name"]],
   "keys.list": ["keys list", ["projectId"]],
+  "keys.importKeys": ["keys import", ["keys"]],
   "keys.get": ["keys show"],
   "keys.update": ["keys update"],
   "keys.remove": ["keys delete"],

@@ -1,6 +1,10 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { createHash } from "node:crypto"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { runCli } from "../support/cli.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
 
@@ -202,6 +206,52 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       const [, cursor] = /^There are more: continue with --cursor (\w+)$/m.exec(audit.err)!
       expect((yield* cli(["audit", "list", "--limit", "1", "--cursor", cursor!])).out).toContain("project.create")
     }),
+  )
+
+  it.effect("keys are imported from a file of any length, and roles are set", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { orgId } = (yield* send("POST", "/api/v0/orgs", { json: { name: "import" }, as: adminToken })).json as {
+        readonly orgId: string
+      }
+      const org = ["--org", orgId]
+      const folder = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "import-"))),
+        (made) => Effect.sync(() => rmSync(made, { recursive: true })),
+      )
+      const file = join(folder, "keys.json")
+      const hashOf = (key: string) => createHash("sha256").update(key).digest("hex")
+      const keys = Array.from({ length: 2_300 }, (_, n) => ({
+        ...{
+          algorithm: "sha256",
+          hash: hashOf(`sk_live_${orgId}${n}`),
+          name: `${n}`,
+          metadata: { text: "x".repeat(300) },
+        },
+      }))
+      const write = (content: unknown) => Effect.sync(() => writeFileSync(file, JSON.stringify(content)))
+      yield* write(keys)
+      const run = cli(["keys", "import", file, ...org])
+      expect((yield* cli(["keys", "import", file, "--dry-run", ...org])).out).toBe(
+        "2300 keys can be imported, 0 exist already.\n",
+      )
+      expect((yield* run).out).toBe("2300 keys are imported, 0 exist already.\n")
+      expect((yield* run).out).toBe("0 keys are imported, 2300 exist already.\n")
+      expect((yield* cli(["keys", "validate"], `sk_live_${orgId}2299`)).code).toBe(0)
+      yield* write([...keys.slice(0, 1_500), { ...keys[0], hash: "00" }])
+      expect((yield* run).err).toMatch(/keys\[\d+\]\.hash must be .* counted from key \d+ of the file/)
+      yield* write([{ ...keys[0], rights: [] }])
+      expect((yield* run).err).toContain("rights")
+      expect((yield* cli(["keys", "import", join(folder, "none"), ...org])).err).toContain("cannot be read")
+
+      const put = yield* cli(["roles", "put", "reader", "--permission", "files.read", "--permission", "a.*", ...org])
+      expect(put).toMatchObject({ out: expect.stringMatching(/reader +files.read a.\*/), code: 0 })
+      expect((yield* cli(["roles", "list", ...org])).out).toContain("reader")
+      const made = yield* cli(["keys", "create", "k", ...org, "--role", "reader", "--json"])
+      expect((yield* cli(["keys", "validate", "--permission", "a.b"], JSON.parse(made.out).key)).code).toBe(0)
+      expect((yield* cli(["roles", "delete", "reader", ...org])).code).toBe(0)
+      expect((yield* cli(["keys", "create", "k", ...org, "--role", "none"])).err).toContain("no role none")
+    }).pipe(Effect.scoped),
   )
 
   it.effect("--json prints the answer unchanged, errors too", () =>

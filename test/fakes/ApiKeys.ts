@@ -10,6 +10,8 @@ import {
   keyReplaced,
   noCredits,
 } from "#src/domain/keys/ApiKeyRepository.ts"
+import { Conflict, InvalidRequest } from "#src/domain/Errors.ts"
+import { maxKeysPerStart } from "#src/domain/keys/ImportKeys.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { changeLimits, newCounter, refilled } from "#src/domain/keys/KeyCounter.ts"
 import type { SettingsChange } from "#src/domain/keys/KeySettings.ts"
@@ -109,6 +111,7 @@ export const layer = Layer.effect(
         ...{ expiresAt: row.expiresAt, permissions: new PermissionSet([...new Set([...row.permissions, ...ofRoles])]) },
         ...{ externalId: row.externalId, metadata: row.metadata },
         allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
+        isImported: stored.importHash !== undefined,
         limits: isLimited ? { counterId, version: counter!.version, rateLimit: counter!.rateLimit, hasCredits } : null,
       }
     }
@@ -129,6 +132,69 @@ export const layer = Layer.effect(
           const other = otherPrefix(orgId, null, key.keyPrefix)
           if (other === undefined) yield* insert(key, orgId, null, entry)
           return other
+        }),
+
+      importKeys: Effect.fnUntraced(function* (orgId, wanted, dryRun, entry) {
+        const now = yield* clock
+        if (!orgs.has(orgId)) return yield* orgNotFound()
+        const fault = (index: number, text: string) => new InvalidRequest({ error: `keys[${index}].${text}` })
+        const isForeign = ({ projectId }: { readonly projectId: string | null }) =>
+          projectId !== null && projects.get(projectId)?.row.orgId !== orgId
+        const foreign = wanted.findIndex(isForeign)
+        if (foreign !== -1) return yield* fault(foreign, "projectId: the org has no such project.")
+        const hashOf = ({ hash, importHash = hash }: StoredKey) => importHash
+        const others = new Set([...keys.values()].filter((key) => key.orgId !== orgId).map(hashOf))
+        const taken = wanted.findIndex(({ hash }) => others.has(hash))
+        if (taken !== -1) return yield* new Conflict({ error: `keys[${taken}].hash: a key of another org has it.` })
+        const idOf = new Map([...keys.values()].map((key) => [hashOf(key), key.row.id]))
+        const added = wanted.filter(({ hash, id }) => !idOf.has(hash) && idOf.set(hash, id) !== undefined)
+        const starts = [...keys.values()].map(({ importStart }) => importStart)
+        for (const { id, importStart } of added) {
+          if (importStart === null) continue
+          if (starts.filter((start) => start === importStart).length === maxKeysPerStart) {
+            const text = `start: ${maxKeysPerStart} other keys with a slow hash begin with it. Take more characters.`
+            return yield* fault(
+              wanted.findIndex((key) => key.id === id),
+              text,
+            )
+          }
+          starts.push(importStart)
+        }
+        if (!dryRun && added.length > 0) {
+          yield* needRoom(world, "keys", orgId, added.length)
+          keepEntry(world, orgId, { ...entry, details: { ...entry.details, keys: added.length } })
+          for (const { credits, hash, importStart, keyPrefix: _, projectId, ...key } of added) {
+            const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null }
+            const stored = { orgId, hash, counterId: key.id, importHash: hash, importStart }
+            keys.set(key.id, { ...stored, row: { ...key, ...unset } })
+            if (hasLimits({ credits, rateLimit: key.rateLimit })) {
+              counters.set(key.id, { orgId, counter: newCounter({ rateLimit: key.rateLimit, credits }, now) })
+            }
+          }
+        }
+        return wanted.map(({ hash, id }) => ({ id: idOf.get(hash)!, isNew: idOf.get(hash) === id }))
+      }),
+
+      findImported: (digests, starts) =>
+        Effect.sync(() => {
+          const imported = [...keys.values()].filter(({ importHash }) => importHash !== undefined)
+          const found = imported.filter(
+            (key) =>
+              hasOwner(key) &&
+              (digests.includes(key.hash) || (key.importStart != null && starts.includes(key.importStart))),
+          )
+          return {
+            exist: imported.length > 0,
+            found: found.map((key) => ({ hash: key.hash, isSlow: key.importStart != null, grant: grantOf(key) })),
+          }
+        }),
+
+      settleImported: (orgId, keyId, sha256) =>
+        Effect.sync(() => {
+          const stored = keys.get(keyId)
+          if (stored?.orgId === orgId && stored.importHash !== undefined) {
+            keys.set(keyId, { ...stored, hash: sha256, importStart: null })
+          }
         }),
 
       remove: (orgId, keyId, entry) =>

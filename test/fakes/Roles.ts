@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { orgNotFound } from "#src/domain/Principal.ts"
 import { maxRoles, roleNotFound, RoleRepository, tooManyRoles } from "#src/domain/keys/Roles.ts"
-import { inScope, keepEntry, pageOf, World } from "./World.ts"
+import { inScope, keepEntry, World } from "./World.ts"
 
 /** Roles in memory. */
 export const layer = Layer.effect(
@@ -11,11 +11,11 @@ export const layer = Layer.effect(
     const rolesOf = (orgId: string) => (orgs.has(orgId) ? (roles.get(orgId) ?? new Map<string, never>()) : new Map())
 
     return RoleRepository.of({
-      list: (orgId, page) =>
+      list: (orgId) =>
         Effect.sync(() => {
           const sorted = [...rolesOf(orgId)].map(([name, permissions]) => ({ name, permissions }))
           sorted.sort((a, b) => (a.name < b.name ? -1 : 1))
-          return pageOf(sorted, ({ name }) => name, page)
+          return sorted
         }),
 
       put: Effect.fnUntraced(function* (orgId, { name, permissions }, entry) {

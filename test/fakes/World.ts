@@ -60,6 +60,9 @@ export interface StoredKey {
   readonly hash: string
   /** The counter of its limits, if it has any. */
   readonly counterId: string
+  /** The hash as it was imported. */
+  readonly importHash?: string
+  readonly importStart?: string | null
 }
 
 /** The rows that the fake repositories share, so that a key needs its project and a project its org. */

@@ -16,6 +16,7 @@ const AuditAction = Schema.Literals([
   "docs.update",
   "docs.delete",
   "key.create",
+  "key.import",
   "key.rotate",
   "key.update",
   "key.leaked",

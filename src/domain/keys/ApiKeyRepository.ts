@@ -2,7 +2,7 @@ import { Context, type DateTime, type Effect } from "effect"
 import type { ApiKey, KeyState, ValidKey } from "./ApiKey.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { OrgScope } from "../Principal.ts"
-import { Conflict, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
+import { Conflict, type InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
 import type { AllowedNetworks } from "./AllowedIps.ts"
 import type { KeySettings, Metadata, RateLimit, SettingsChange } from "./KeySettings.ts"
@@ -78,6 +78,23 @@ export interface KeyGrant extends ValidKey {
   readonly allowedIps: AllowedNetworks | null
   /** `null`: the key has neither a rate limit nor credits. */
   readonly limits: KeyLimits | null
+  /** Whether it was made elsewhere, and may have any form. */
+  readonly isImported: boolean
+}
+
+/** A key that was made elsewhere. `hash` is its stored hash: SHA-256, SHA-512 or a slow one. */
+export interface KeyImport extends NewApiKey {
+  readonly projectId: string | null
+  /** What a key with a slow hash begins with; `null` for a digest. */
+  readonly importStart: string | null
+}
+
+/** A hash that a presented key may have. */
+export interface ImportedHash {
+  /** In hex: a digest, or the bytes of a slow hash. */
+  readonly hash: string
+  readonly isSlow: boolean
+  readonly grant: KeyGrant
 }
 
 /** A key that was reported as leaked. */
@@ -108,6 +125,29 @@ export class ApiKeyRepository extends Context.Service<
       key: NewApiKey,
       entry: AuditEntry,
     ) => Effect.Effect<OtherPrefix, NotFound | LimitReached | Unavailable>
+    /**
+     * Imports keys of the org, all or none, and notifies every replica. Returns for each the id of its key, and whether
+     * it is new; a dry run stops before it inserts. Errors name the key. Adds the number of new keys to the entry.
+     */
+    readonly importKeys: (
+      orgId: string,
+      keys: ReadonlyArray<KeyImport>,
+      dryRun: boolean,
+      entry: AuditEntry,
+    ) => Effect.Effect<
+      ReadonlyArray<{ readonly id: string; readonly isNew: boolean }>,
+      InvalidRequest | NotFound | Conflict | LimitReached | Unavailable
+    >
+    /**
+     * The keys with one of these digests, or with a slow hash and one of these starts; and whether any key was
+     * imported.
+     */
+    readonly findImported: (
+      digests: ReadonlyArray<string>,
+      starts: ReadonlyArray<string>,
+    ) => Effect.Effect<{ readonly found: ReadonlyArray<ImportedHash>; readonly exist: boolean }, Unavailable>
+    /** Replaces the hash of an imported key by its SHA-256, by which it is found from now on. */
+    readonly settleImported: (orgId: string, keyId: string, sha256: string) => Effect.Effect<void, Unavailable>
     /** Deletes a key of the org, and notifies every replica. Fails when the org has no such key. */
     readonly remove: (orgId: string, keyId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
     /**

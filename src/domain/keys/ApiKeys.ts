@@ -40,6 +40,7 @@ import {
   type OtherPrefix,
 } from "./ApiKeyRepository.ts"
 import * as KeyChecks from "./KeyChecks.ts"
+import { bytesOf, type ImportedKeys, type ImportKeys, type KeyToImport } from "./ImportKeys.ts"
 import { KeyHash, KeyLookup } from "./KeyLookup.ts"
 import { makeRoleCheck } from "./Roles.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
@@ -95,6 +96,18 @@ export class ApiKeys extends Context.Service<
       orgId: string,
       input: typeof CreateOrgKey.Type,
     ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
+    /**
+     * Imports keys that were made elsewhere, by their hashes: all or none. A hash that the org has imported before
+     * changes nothing. Only the administrator may do this: such keys may be weak, and a slow hash costs CPU time.
+     */
+    readonly importKeys: (
+      orgId: string,
+      input: ImportKeys,
+    ) => Effect.Effect<
+      ImportedKeys,
+      InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused,
+      CurrentPrincipal
+    >
     /** Changes a key of the org. Other replicas hear of it, or stop answering from memory. */
     readonly update: (
       orgId: string,
@@ -186,7 +199,7 @@ export class ApiKeys extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
       const checks = yield* KeyChecks.make
-      const { forget } = yield* KeyLookup
+      const { forget, imported: noteImport } = yield* KeyLookup
       const mint = mintKeys(random, yield* KeyHash)
 
       const create = makeCreate(mint, audit)
@@ -207,6 +220,26 @@ export class ApiKeys extends Context.Service<
         yield* checkRoles({ orgId }, input.roles)
         return yield* create(input, { orgId }, (key, entry) => repository.insertForOrg(orgId, key, entry))
       }, Effect.withSpan("ApiKeys.createForOrg"))
+
+      const importKeys = Effect.fn("ApiKeys.importKeys")(function* (
+        orgId: string,
+        { dryRun = false, keys }: ImportKeys,
+      ) {
+        yield* requireAdministrator
+        const now = yield* DateTime.now
+        yield* checkRoles({ orgId }, [...new Set(keys.flatMap(({ roles }) => roles ?? []))])
+        const wanted = yield* Effect.forEach(keys, (key, n) =>
+          Effect.flatMap(random.ulid, (id) => importOf(key, id, n, now)),
+        )
+        const entry = yield* audit.entry({ action: "key.import", target: orgId, details: {} })
+        const found = yield* repository.importKeys(orgId, wanted, dryRun, entry)
+        if (!dryRun) yield* noteImport
+        const outcomes = found.map(({ id, isNew }, index) => ({ index, id, isNew }))
+        return {
+          imported: outcomes.flatMap(({ id, index, isNew }) => (isNew ? [{ index, id: dryRun ? null : id }] : [])),
+          existing: outcomes.flatMap(({ id, index, isNew }) => (isNew ? [] : [{ index, id }])),
+        }
+      })
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)
@@ -284,7 +317,7 @@ export class ApiKeys extends Context.Service<
         return { keys: found.items, nextCursor: nextCursor(found, (key) => key.id) ?? found.seenTo ?? null }
       })
 
-      return ApiKeys.of({ createForProject, createForOrg, update, remove, rotate, get, list, ...checks })
+      return ApiKeys.of({ createForProject, createForOrg, importKeys, update, remove, rotate, get, list, ...checks })
     }),
   )
 }
@@ -321,6 +354,24 @@ const mintKeys = (random: SecureRandom.SecureRandom["Service"], hashOf: (key: st
     return yield* new Unavailable({ error: "The prefix of the keys changes at this moment; try again." })
   })
 }
+
+/** An imported key as it is stored, or the fault of the key at an index. */
+const importOf = (key: KeyToImport, id: string, index: number, now: DateTime.Utc) =>
+  Effect.gen(function* () {
+    const fault = (text: string) => new InvalidRequest({ error: `keys[${index}].${text}` })
+    const { credits = null, expiresAt = null, name, projectId = null, start = "" } = key
+    const bytes = bytesOf(key)
+    if ("expected" in bytes) return yield* fault(`hash must be ${bytes.expected}.`)
+    if (bytes.isSlow && start === "") {
+      return yield* fault(`start is needed for ${key.algorithm}: the first 4 to 16 characters of the key.`)
+    }
+    if (expiresAt !== null && !DateTime.isGreaterThan(expiresAt, now)) {
+      return yield* fault("expiresAt must be a time in the future.")
+    }
+    const stored = { hash: bytes.hex, importStart: bytes.isSlow ? start : null, keyPrefix: "" }
+    const settings = { ...defaultSettings, ...settingsChange(key), credits }
+    return { id, name, prefix: start, projectId, createdAt: now, expiresAt, ...stored, ...settings }
+  })
 
 /** Refuses an expiry that is not in the future. No expiry is valid. */
 const checkExpiry = (expiresAt: DateTime.Utc | null | undefined, now: DateTime.Utc) =>

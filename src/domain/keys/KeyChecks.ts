@@ -4,6 +4,7 @@ import { CurrentPrincipal } from "../Principal.ts"
 import { failureLimit } from "../networks.ts"
 import { apiKeyLengths, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
+import { importedKeyLengths } from "./ImportKeys.ts"
 import { KeyHash, KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
 import type { RateLimit } from "./KeySettings.ts"
 import * as LeasedQuotas from "./LeasedQuotas.ts"
@@ -93,21 +94,36 @@ export const make = Effect.gen(function* () {
     return valid
   }
 
-  const lookUp = (
-    key: string,
-    done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>, source: ValidationSource) => void,
-  ) => {
-    if (key.length < apiKeyLengths.min || key.length > apiKeyLengths.max) return done(Exit.succeed(undefined), "memory")
+  type Done = (found: Exit.Exit<KeyGrant | undefined, Unavailable>, source: ValidationSource) => void
+  const unknown = Exit.succeed(undefined)
+
+  const lookUp = (key: string, done: Done) => {
+    if (key.length < importedKeyLengths.min || key.length > importedKeyLengths.max) return done(unknown, "memory")
     const hash = hashOf(key)
     const cached = lookup.cached(hash)
     if (cached !== undefined) return done(Exit.succeed(cached), "memory")
+    const lookUpImported = () =>
+      lookup.mayBeImported() ? lookup.lookUpImported(key, (found) => done(found, "database")) : done(unknown, "memory")
     // Only on a miss: cached keys have passed the checksum, which costs as much as the hash.
-    if (!isWellFormed(key)) return done(Exit.succeed(undefined), "memory")
-    lookup.lookUp(hash, (found) => done(found, "database"))
+    if (!isWellFormed(key)) return lookUpImported()
+    lookup.lookUp(hash, (found) =>
+      Exit.isSuccess(found) && found.value === undefined && lookup.mayBeImported()
+        ? lookUpImported()
+        : done(found, "database"),
+    )
+  }
+
+  /** `lookUp` of a credential of Gatehouse itself, which has the form of a key: others could be guessed. */
+  const lookUpCredential = (key: string, done: Done) => {
+    if (key.length < apiKeyLengths.min || key.length > apiKeyLengths.max) return done(unknown, "memory")
+    lookUp(key, (found, source) => {
+      const isForeign = Exit.isSuccess(found) && found.value?.isImported === true && !isWellFormed(key)
+      done(isForeign ? unknown : found, source)
+    })
   }
 
   const recognize = (key: string, done: (grant: KeyGrant | undefined) => void) =>
-    lookUp(key, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined))
+    lookUpCredential(key, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined))
 
   /** Takes the cost of a use from memory; `undefined` when the operation has to decide. */
   const takeFromMemory = ({ limits, orgId }: KeyGrant, cost: number, use: KeyUse) =>
@@ -152,9 +168,9 @@ export const make = Effect.gen(function* () {
       done(grant === undefined ? undefined : authorized(grant, credits ?? null)),
     )
 
-  const find = (key: string) =>
+  const find = (key: string, by = lookUp) =>
     Effect.callback<Lookup, Unavailable>((resume) =>
-      lookUp(key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
+      by(key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
     )
 
   const orInvalid = (found: KeyGrant | undefined) => {
@@ -162,7 +178,7 @@ export const make = Effect.gen(function* () {
     return grant === undefined ? Effect.fail(notValid) : Effect.succeed(grant)
   }
   const authenticate = (key: Redacted.Redacted<string>) =>
-    Effect.flatMap(find(Redacted.value(key)), ({ grant }) => orInvalid(grant))
+    Effect.flatMap(find(Redacted.value(key), lookUpCredential), ({ grant }) => orInvalid(grant))
 
   const authenticateHash = (hash: string) =>
     Effect.callback<KeyGrant | undefined, Unavailable>((resume) => {

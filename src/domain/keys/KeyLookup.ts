@@ -13,6 +13,12 @@ export class KeyLookup extends Context.Service<
     readonly cached: (hash: string) => KeyGrant | undefined
     /** Reads the key from the database, and calls `done` later. */
     readonly lookUp: (hash: string, done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void) => void
+    /** Whether keys may have been imported. Else a text without the form of a key needs no query. */
+    readonly mayBeImported: () => boolean
+    /** Reads a key that may be imported from the database, by all hashes that it may have, and calls `done` later. */
+    readonly lookUpImported: (key: string, done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void) => void
+    /** After the transaction that imports keys has committed. */
+    readonly imported: Effect.Effect<void>
     /** Removes a key from memory, after the transaction that changes it has committed. */
     readonly forget: (keyId: string) => Effect.Effect<void>
     /** Removes the keys of an org, or of one of its projects, from memory, after the transaction that deletes it. */

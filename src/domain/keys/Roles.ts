@@ -10,8 +10,8 @@ import {
   type Unauthorized,
   type Unavailable,
 } from "../Errors.ts"
-import { type Found, NextCursor, nextCursor, type Page, pageQuery } from "../Page.ts"
 import { type CurrentPrincipal, type OrgScope, requireOrg } from "../Principal.ts"
+import { OrgRepository } from "../orgs/Orgs.ts"
 import { KeyLookup } from "./KeyLookup.ts"
 import { RoleName } from "./KeySettings.ts"
 import { Permissions } from "./Permission.ts"
@@ -19,19 +19,18 @@ import { Permissions } from "./Permission.ts"
 /** A named set of permissions of an org. */
 export const Role = Schema.Struct({
   name: RoleName,
-  permissions: Permissions.annotate({ examples: [["models.gpt-5.use", "files.*"]] }),
+  permissions: Permissions.annotate({
+    description: "What keys with the role may do: at most 100 permissions.",
+    examples: [["models.gpt-5.use", "files.*"]],
+  }),
 }).annotate({ identifier: "Role" })
 export interface Role extends Schema.Schema.Type<typeof Role> {}
 
 export const PutRole = Schema.Struct({ permissions: Role.fields.permissions }).annotate({ identifier: "PutRole" })
 
-export const rolesQuery = {
-  limit: pageQuery.limit,
-  cursor: Schema.optionalKey(RoleName.annotate({ description: "The next cursor of the previous page." })),
-}
-export const RolePage = Schema.Struct({ roles: Schema.Array(Role), nextCursor: NextCursor }).annotate({
-  identifier: "RolePage",
-})
+export const RoleList = Schema.Struct({
+  roles: Schema.Array(Role).annotate({ description: "The roles of the org, at most 100." }),
+}).annotate({ identifier: "RoleList" })
 
 /** The roles of an org. */
 export const maxRoles = 100
@@ -47,8 +46,8 @@ export type RoleOwner = { readonly orgId: string } | { readonly scope: OrgScope;
 export class RoleRepository extends Context.Service<
   RoleRepository,
   {
-    /** Roles of the org, in the order of their names. */
-    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<Role>, Unavailable>
+    /** All roles of the org, in the order of their names. */
+    readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<Role>, Unavailable>
     /** Creates or replaces a role, and notifies every replica. */
     readonly put: (
       orgId: string,
@@ -85,7 +84,7 @@ type Refused = Unauthorized | Forbidden | NotFound | Unavailable
 export class Roles extends Context.Service<
   Roles,
   {
-    readonly list: (orgId: string, page: Page) => Effect.Effect<typeof RolePage.Type, Refused, CurrentPrincipal>
+    readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<Role>, Refused, CurrentPrincipal>
     readonly put: (
       orgId: string,
       name: string,
@@ -98,13 +97,15 @@ export class Roles extends Context.Service<
     Roles,
     Effect.gen(function* () {
       const repository = yield* RoleRepository
+      const orgs = yield* OrgRepository
       const audit = yield* AuditLog
       const { forgetRoles } = yield* KeyLookup
 
-      const list = Effect.fn("Roles.list")(function* (orgId: string, page: Page) {
+      const list = Effect.fn("Roles.list")(function* (orgId: string) {
         yield* requireOrg(orgId)
-        const found = yield* repository.list(orgId, page)
-        return { roles: found.items, nextCursor: nextCursor(found, ({ name }) => name) }
+        const found = yield* repository.list(orgId)
+        if (found.length === 0) yield* orgs.find(orgId)
+        return found
       })
 
       const put = Effect.fn("Roles.put")(function* (orgId: string, name: string, input: typeof PutRole.Type) {

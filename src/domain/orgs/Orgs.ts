@@ -40,8 +40,8 @@ export class OrgRepository extends Context.Service<
     /** The owners of repositories that belong to the org; none for an unknown org. */
     readonly owners: (orgId: string) => Effect.Effect<ReadonlyArray<RepositoryOwner>, Unavailable>
     /**
-     * Changes an org's name, limits, key prefix, retention and owners. Fails with a `Conflict` when another org has one of the
-     * owners.
+     * Changes an org's name, limits, key prefix, retention and owners. Fails with a `Conflict` when another org has one
+     * of the owners.
      */
     readonly update: (
       orgId: string,

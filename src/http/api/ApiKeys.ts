@@ -25,8 +25,9 @@ import {
   ValidateKey,
 } from "../../domain/keys/ApiKey.ts"
 import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsage.ts"
+import { ImportedKeys, ImportKeys } from "../../domain/keys/ImportKeys.ts"
 import { RoleName } from "../../domain/keys/KeySettings.ts"
-import { PutRole, Role, RolePage, rolesQuery } from "../../domain/keys/Roles.ts"
+import { PutRole, Role, RoleList } from "../../domain/keys/Roles.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
 import { Deleted, furtherFieldsIgnored, idempotencyKey, KeyLimitedWithRetryAfter } from "./responses.ts"
 import { access, Authorization, GithubSignature, Idempotent } from "./security.ts"
@@ -91,6 +92,21 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         access.administrator(
           "Create an API key of an org",
           "Only this response contains the full key. Gatehouse stores its hash.",
+        ),
+      ),
+    HttpApiEndpoint.post("importKeys", "/api/v0/orgs/:orgId/keys/import", {
+      params: { orgId: Id },
+      payload: ImportKeys,
+      success: ImportedKeys,
+      error: [Forbidden, NotFound, Conflict, LimitReached],
+    })
+      .middleware(Authorization)
+      .annotateMerge(
+        access.administrator(
+          "Import API keys",
+          "Keys that were made elsewhere, by their hashes: up to 1,000, all or none. They are validated like others, and have any " +
+            "form of 8 to 255 characters. A hash that the org has imported before is in `existing` and changes nothing, so that " +
+            "a request is safe to repeat. A hash that is not SHA-256 is replaced by it at the first validation.",
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
@@ -215,10 +231,9 @@ export class RolesGroup extends HttpApiGroup.make("roles")
   .add(
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/roles", {
       params: { orgId: Id },
-      query: rolesQuery,
-      success: RolePage,
+      success: RoleList,
       error: [Forbidden, NotFound],
-    }).annotateMerge(access.management("List the roles of an org", "In the order of their names.")),
+    }).annotateMerge(access.management("List the roles of an org", "All of them, in the order of their names.")),
     HttpApiEndpoint.put("put", "/api/v0/orgs/:orgId/roles/:name", {
       params: role,
       payload: PutRole,

@@ -14,6 +14,7 @@ export const layer = group(Api, "keys", (handlers) =>
     handlers.handleAll({
       createForProject: ({ payload }) => keys.createForProject(payload),
       createForOrg: ({ params, payload }) => keys.createForOrg(params.orgId, payload),
+      importKeys: ({ params, payload }) => keys.importKeys(params.orgId, payload),
       get: ({ params }) => keys.get(params.orgId, params.id),
       list: ({ params, query }) => keys.list(params.orgId, query),
       remove: ({ params }) => Effect.as(keys.remove(params.orgId, params.id), { deleted: true }),
@@ -43,7 +44,7 @@ export const layer = group(Api, "keys", (handlers) =>
 export const roles = group(Api, "roles", (handlers) =>
   Effect.map(Roles, (roles) =>
     handlers.handleAll({
-      list: ({ params, query }) => roles.list(params.orgId, query),
+      list: ({ params }) => Effect.map(roles.list(params.orgId), (all) => ({ roles: all })),
       put: ({ params, payload }) => roles.put(params.orgId, params.name, payload),
       remove: ({ params }) => Effect.as(roles.remove(params.orgId, params.name), { deleted: true }),
     }),

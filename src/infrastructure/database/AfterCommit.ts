@@ -9,6 +9,7 @@ export const keys = Layer.effect(
   Effect.zipWith(KeyLookup, SqlClient.SqlClient, (lookup, { afterCommit }) =>
     KeyLookup.of({
       ...lookup,
+      imported: afterCommit(lookup.imported),
       forget: (keyId) => afterCommit(lookup.forget(keyId)),
       forgetOwner: (...owner) => afterCommit(lookup.forgetOwner(...owner)),
       forgetRoles: (orgId) => afterCommit(lookup.forgetRoles(orgId)),

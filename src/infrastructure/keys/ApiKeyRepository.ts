@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import type { NotFound } from "../../domain/Errors.ts"
+import { Conflict, InvalidRequest, type NotFound } from "../../domain/Errors.ts"
 import type { Found, Page } from "../../domain/Page.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
@@ -12,6 +12,7 @@ import {
   keyExpired,
   type KeyFilter,
   type KeyGrant,
+  type KeyImport,
   keyLeaked,
   noCredits,
   keyNotFound,
@@ -20,6 +21,7 @@ import {
   type KeyReplacement,
   type NewApiKey,
 } from "../../domain/keys/ApiKeyRepository.ts"
+import { maxKeysPerStart } from "../../domain/keys/ImportKeys.ts"
 import { changeLimits, newCounter, refilled } from "../../domain/keys/KeyCounter.ts"
 import { type Metadata, RateLimit, Refill, type SettingsChange } from "../../domain/keys/KeySettings.ts"
 import { noPermissions, PermissionSet } from "../../domain/keys/Permission.ts"
@@ -44,7 +46,7 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
 import { type Limited as LimitedResult, orgOwner } from "../orgs/limited.ts"
-import { revocationChannel } from "./KeyCache.ts"
+import { keysImported, revocationChannel } from "./KeyCache.ts"
 import { lockCounters, nowMillis, writeCounters } from "./KeyCounterRepository.ts"
 
 /** What `makeInsert` asks for: a key, its owner, and how many keys the org has. */
@@ -71,11 +73,32 @@ const insertCounters = (sql: SqlClient.SqlClient) => {
     WHERE json_typeof("rateLimit") = 'object' OR json_typeof(credits) = 'object'`
 }
 
+/** The fields of a new key, as column definitions of `json_to_recordset`. */
+const newKeyFields = `
+  id text, name text, prefix text, "keyPrefix" text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz,
+  "rateLimit" json, enabled boolean, permissions json, roles json, "externalId" text, metadata text, "allowedIps" json,
+  credits json, "orgId" text, "projectId" text, "rowsAtMost" bigint, "importStart" text`
+
+/**
+ * The INSERT of the keys in `asked`.
+ *
+ * @param rest of a SELECT, from its columns org_id, project_id, import_hash and import_start to its WHERE
+ */
+const insertKeys = (sql: SqlClient.SqlClient, rest: Statement.Fragment) => sql`
+  INSERT INTO api_keys (
+    id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, roles, external_id,
+    metadata, allowed_ips, org_id, project_id, import_hash, import_start
+  )
+  SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
+    ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions,
+    CASE WHEN json_array_length(roles) > 0 THEN roles END, "externalId",
+    metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, ${rest}
+  RETURNING id, org_id AS "orgId"`
+
 /**
  * Inserts keys in batches.
  *
- * @param owner the rest of a SELECT from its columns org_id and project_id to its FROM, which reads `asked` and finds
- * `org`
+ * @param owner the rest of that SELECT to its FROM, which reads `asked` and finds `org`
  * @param prefix the prefix of the owner's keys
  */
 const makeInsert = (
@@ -86,21 +109,8 @@ const makeInsert = (
 ) =>
   auditedTogether<WantedKey>(
     sql,
-    `id text, name text, prefix text, "keyPrefix" text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
-      enabled boolean, permissions json, roles json, "externalId" text, metadata text, "allowedIps" json,
-      credits json, "orgId" text, "projectId" text,
-      "rowsAtMost" bigint`,
-    sql`
-      INSERT INTO api_keys (
-        id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, roles, external_id,
-        metadata, allowed_ips, org_id, project_id
-      )
-      SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
-        ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions,
-        CASE WHEN json_array_length(roles) > 0 THEN roles END, "externalId",
-        metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, ${owner}
-      WHERE ${limit.guard(sql`"rowsAtMost"`)} AND "keyPrefix" = ${prefix}
-      RETURNING id, org_id AS "orgId"`,
+    newKeyFields,
+    insertKeys(sql, sql`${owner} WHERE ${limit.guard(sql`"rowsAtMost"`)} AND "keyPrefix" = ${prefix}`),
     insertCounters(sql),
   )
 
@@ -113,7 +123,7 @@ const makeInserts = Effect.gen(function* () {
     sql,
     limit,
     sql`
-      owner.org_id, owner.id FROM asked CROSS JOIN LATERAL (
+      owner.org_id, owner.id, NULL, NULL FROM asked CROSS JOIN LATERAL (
         SELECT id, org_id, key_prefix FROM projects
         WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") LIMIT 1
       ) AS owner CROSS JOIN LATERAL (SELECT id, limits, key_prefix FROM orgs WHERE id = owner.org_id LIMIT 1) AS org`,
@@ -123,7 +133,7 @@ const makeInserts = Effect.gen(function* () {
     sql,
     limit,
     sql`
-      org.id, NULL FROM asked CROSS JOIN LATERAL (
+      org.id, NULL, NULL, NULL FROM asked CROSS JOIN LATERAL (
         SELECT id, limits, key_prefix FROM orgs WHERE id = "orgId" LIMIT 1
       ) AS org`,
     prefixOf(sql),
@@ -166,6 +176,71 @@ const makeInserts = Effect.gen(function* () {
     },
   }
 })
+
+/** Imports keys of an org, all or none. Commits them, one entry and one notification together. */
+const importKeys = (
+  sql: SqlClient.SqlClient,
+  limit: LimitedResult,
+  orgId: string,
+  keys: ReadonlyArray<KeyImport>,
+  dryRun: boolean,
+  entry: AuditEntry,
+) =>
+  Effect.gen(function* () {
+    // One import after the other, of all orgs: they share the bounds of starts, and hashes belong to one key.
+    yield* sql`SELECT pg_advisory_xact_lock(hashtextextended('gatehouse:import', 0))`
+    const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${orgId} FOR NO KEY UPDATE`
+    if (org === undefined) return yield* orgNotFound()
+    const projectIds = new Set(keys.flatMap(({ projectId }) => projectId ?? []))
+    const projects = yield* sql<{ readonly id: string }>`
+      SELECT id FROM projects WHERE org_id = ${orgId} AND id = ANY(${texts(projectIds)})`
+    const ownIds = new Set(projects.map(({ id }) => id))
+    const foreign = keys.findIndex(({ projectId }) => projectId !== null && !ownIds.has(projectId))
+    if (foreign !== -1) return yield* faultOf(foreign, "projectId: the org has no such project.")
+
+    const hashes = new Set(keys.map(({ hash }) => hash))
+    const stored = yield* sql<{ readonly id: string; readonly orgId: string; readonly hash: string }>`
+      SELECT id, org_id AS "orgId", encode(coalesce(import_hash, hash), 'hex') AS hash FROM api_keys
+      WHERE import_hash = ANY(${bytes(hashes)}) OR hash = ANY(${bytes(hashes)})`
+    const others = new Set(stored.filter((one) => one.orgId !== orgId).map(({ hash }) => hash))
+    const taken = keys.findIndex(({ hash }) => others.has(hash))
+    if (taken !== -1) return yield* new Conflict({ error: `keys[${taken}].hash: a key of another org has it.` })
+
+    const idOf = new Map(stored.map(({ hash, id }) => [hash, id]))
+    const wanted = keys.filter(({ hash, id }) => !idOf.has(hash) && idOf.set(hash, id) !== undefined)
+    const starts = wanted.flatMap(({ importStart }) => importStart ?? [])
+    const counts = yield* sql<{ readonly start: string; readonly n: number }>`
+      SELECT import_start AS start, count(*)::int AS n FROM api_keys
+      WHERE import_start = ANY(${texts(new Set(starts))}) GROUP BY 1`
+    const countOf = new Map(counts.map(({ n, start }) => [start, n]))
+    for (const { id, importStart } of wanted) {
+      if (importStart === null) continue
+      const count = (countOf.get(importStart) ?? 0) + 1
+      countOf.set(importStart, count)
+      if (count > maxKeysPerStart)
+        return yield* faultOf(
+          keys.findIndex((key) => key.id === id),
+          startTaken,
+        )
+    }
+    if (!dryRun && wanted.length > 0) {
+      yield* limit.take(orgOwner(sql, orgId), wanted.length)
+      const rows = wanted.map((key) => ({ ...key, metadata: toJsonText(key.metadata) }))
+      yield* sql`
+        WITH asked AS (
+          SELECT * FROM json_to_recordset(${JSON.stringify(rows)}) AS asked (${sql.literal(newKeyFields)})
+        ),
+        changed AS (${insertKeys(sql, sql`${orgId}, "projectId", decode(hash, 'hex'), "importStart" FROM asked`)})
+        ${insertCounters(sql)}`
+      const details = { ...entry.details, keys: wanted.length }
+      yield* audited(sql, { ...entry, details }, sql`SELECT id AS "orgId" FROM orgs WHERE id = ${orgId}`)
+      yield* sql`SELECT pg_notify(${revocationChannel}, ${keysImported})`
+    }
+    return keys.map(({ hash, id }) => ({ id: idOf.get(hash)!, isNew: idOf.get(hash) === id }))
+  }).pipe(sql.withTransaction, orUnavailable)
+
+const faultOf = (index: number, fault: string) => new InvalidRequest({ error: `keys[${index}].${fault}` })
+const startTaken = `start: ${maxKeysPerStart} other keys with a slow hash begin with it. Take more characters.`
 
 /**
  * Deletes a key of an org, and its counter with the last key that has it. Commits the deletion, its entry and its
@@ -211,6 +286,31 @@ export const layer = Layer.effect(
       insertForProject: (scope, projectId, key, entry) => inserts.forProject(orgOf(scope), projectId, key, entry),
 
       insertForOrg: (orgId, key, entry) => inserts.forOrg(orgId, key, entry),
+
+      importKeys: (orgId, keys, dryRun, entry) => importKeys(sql, inserts.limit, orgId, keys, dryRun, entry),
+
+      // In one statement: another replica may replace a hash between two.
+      findImported: (digests, starts) =>
+        Effect.gen(function* () {
+          const columns = sql`${grantColumns(sql)}, import_start AS "importStart"`
+          const found = yield* sql<GrantRow & { readonly importStart: string | null }>`
+            SELECT ${columns} FROM api_keys WHERE hash = ANY(${bytes(digests)}) AND ${hasOwner(sql)}
+            UNION ALL
+            SELECT ${columns} FROM api_keys WHERE import_start = ANY(${texts(starts)}) AND ${hasOwner(sql)}`
+          const exist = found.length > 0 || (yield* anyImported(sql))
+          return {
+            exist,
+            found: found.map((row) => ({ hash: row.hash, isSlow: row.importStart !== null, grant: toGrant(row) })),
+          }
+        }).pipe(orUnavailable),
+
+      settleImported: (orgId, keyId, sha256) =>
+        sql`
+          UPDATE api_keys SET hash = decode(${sha256}, 'hex'), import_start = NULL
+          WHERE id = ${keyId} AND org_id = ${orgId} AND import_hash IS NOT NULL`.pipe(
+          Effect.asVoid,
+          orUnavailableWithin("sweep"),
+        ),
 
       remove: (orgId, keyId, entry) => removeKey(sql, orgId, keyId, entry),
 
@@ -557,6 +657,13 @@ const decodeKeys = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
 const decodeKeyPage = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
   Effect.map(decodeMany(rows), ({ hasMore, items }): Found<ApiKey> => ({ hasMore, items: items.map(toKey) }))
 
+/** Whether a key was imported, of any org. */
+const anyImported = (sql: SqlClient.SqlClient) =>
+  Effect.map(
+    sql<{ readonly exist: boolean }>`SELECT EXISTS (SELECT FROM api_keys WHERE import_hash IS NOT NULL) AS exist`,
+    ([row]) => row!.exist,
+  )
+
 /** The columns of a `GrantRow` in a SELECT from api_keys. */
 const grantColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
@@ -565,7 +672,7 @@ const grantColumns = (sql: SqlClient.SqlClient) =>
     CASE WHEN roles IS NOT NULL THEN (
       SELECT json_agg(role.permissions) FROM roles role
       WHERE role.org_id = api_keys.org_id AND role.name IN (SELECT json_array_elements_text(api_keys.roles))
-    ) END AS "ofRoles",
+    ) END AS "ofRoles", import_hash IS NOT NULL AS "isImported",
     coalesce(counter_id, id) AS "counterId", ${limitColumns}`)
 
 /** A row of a look-up. Not decoded with a schema: it is on the path of each look-up. */
@@ -583,6 +690,7 @@ interface GrantRow extends ValidKey {
   readonly counterId: string
   readonly rateLimit: RateLimit | null
   readonly counter: typeof Counter.Type | null
+  readonly isImported: boolean
 }
 
 const limitsOf = ({ counter, counterId, rateLimit }: GrantRow): KeyGrant["limits"] => {
@@ -609,6 +717,7 @@ const toGrant = (row: GrantRow): KeyGrant => ({
   metadata: row.metadata,
   allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
   limits: limitsOf(row),
+  isImported: row.isImported,
 })
 
 /**

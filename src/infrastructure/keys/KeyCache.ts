@@ -1,3 +1,4 @@
+import { hash } from "node:crypto"
 import { Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Schedule, Stream } from "effect"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"
 import { ApiKeyRepository, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
@@ -11,6 +12,10 @@ import * as Batches from "../database/Batches.ts"
 import { Nodes, type NodesService } from "../database/Nodes.ts"
 import { Notification, Notifications } from "../database/Notifications.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
+import { Unavailable } from "../../domain/Errors.ts"
+import { startLengths } from "../../domain/keys/ImportKeys.ts"
+import * as WorkerThread from "../docs/workerThread.ts"
+import type { SlowHashTask } from "./SlowHashThread.ts"
 import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 
 /**
@@ -27,6 +32,8 @@ export type Revocation = Data.TaggedEnum<{
   Revoked: { readonly keyId: string }
   /** An org was deleted, or one of its projects: all its keys are revoked. */
   OwnerDeleted: { readonly orgId: string; readonly projectId: string | undefined }
+  /** Keys were imported. */
+  Imported: {}
   /** A role of an org was changed: its keys are read again. */
   RolesChanged: { readonly orgId: string }
 }>
@@ -56,6 +63,11 @@ const maxProofAgeMillis = 3_000
 
 /** Keys that one statement looks up. */
 const lookUpBatchSize = 256
+
+/** Keys that may be imported and that one statement looks up; those that are not known by SHA-256 follow one by one. */
+const importedBatchSize = 16
+/** How long such a batch may take, with the slow hashes of its keys. */
+const slowHashDeadline = "10 seconds"
 
 /** The text of a key that counts as another key, in characters: half a kilobyte is the memory of a key. */
 const textPerKey = 512
@@ -139,7 +151,7 @@ const makeMemory = (capacity: number) => {
  */
 export const make = Effect.gen(function* () {
   const memory = makeMemory(yield* KeyCacheSize)
-  const { findByHashes } = yield* ApiKeyRepository
+  const { findByHashes, findImported, settleImported } = yield* ApiKeyRepository
   const clock = yield* Clock.Clock
   const nowMillis = () => monotonicMillisOf(clock)
   const nodes = yield* Nodes
@@ -166,8 +178,15 @@ export const make = Effect.gen(function* () {
     revokeKeysOf(orgId, projectId)
     if (projectId === undefined) deletedOrgs.add(orgId)
   }
+  /** `undefined`: not known. */
+  let areImported: boolean | undefined
+  const setImported = () => {
+    epoch++
+    areImported = true
+  }
   const setConnected = (connected: boolean) => {
     epoch++
+    areImported = undefined
     isConnected = connected
     if (!connected && nodes.all.length > 0) {
       // Nodes vouch for their keys until this replica hears the platform's database again.
@@ -193,6 +212,8 @@ export const make = Effect.gen(function* () {
               return revoke(revocation.keyId)
             case "OwnerDeleted":
               return revokeOwner(revocation.orgId, revocation.projectId)
+            case "Imported":
+              return setImported()
             case "RolesChanged":
               return revokeKeysOf(revocation.orgId)
             case "Proven":
@@ -246,7 +267,52 @@ export const make = Effect.gen(function* () {
     })
   const lookUp = yield* Batches.make(findBatch, lookUpBatchSize)
 
+  const thread = yield* WorkerThread.make<SlowHashTask>({
+    module: "../keys/SlowHashThread",
+    resourceLimits: { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 8 },
+    lost: "The key could not be checked; try again.",
+  })
+
+  /** Finds an imported key by a hash that is not its SHA-256, which it then gets. */
+  const findByOther = Effect.fnUntraced(function* (key: string) {
+    const startEpoch = epoch
+    const starts = Array.from({ length: startLengths.max - startLengths.min + 1 }, (_, n) => key.slice(0, 4 + n))
+    const sha256 = hash("sha256", key, "hex")
+    const { exist, found } = yield* findImported([sha256, hash("sha512", key, "hex")], [...new Set(starts)])
+    if (!exist && isConnected && epoch === startEpoch) areImported = false
+    for (const { grant, hash: stored, isSlow } of found) {
+      const asked = { key, hash: Buffer.from(stored, "hex").toString() }
+      if (isSlow && !(yield* thread.ask<boolean>(0, asked))) continue
+      // Answered without waiting: on a standby, nothing is written.
+      if (stored !== sha256) yield* Effect.forkDetach(Effect.ignore(settleImported(grant.orgId, grant.keyId, sha256)))
+      return grant
+    }
+    return undefined
+  })
+
+  const findImportedBatch = (keys: ReadonlyArray<string>) =>
+    Effect.gen(function* () {
+      const hashes = new Map(keys.map((key) => [key, hash("sha256", key, "hex")]))
+      const byHash = yield* findBatch([...hashes.values()])
+      const grants = new Map<string, KeyGrant>()
+      for (const [key, sha256] of hashes) {
+        const grant = byHash.get(sha256) ?? (yield* findByOther(key))
+        if (grant !== undefined) grants.set(key, grant)
+      }
+      return grants
+    }).pipe(
+      Effect.provideService(RequestOrg, noOrg),
+      Effect.timeoutOrElse({
+        duration: slowHashDeadline,
+        orElse: () => Effect.fail(new Unavailable({ error: "Too many keys with slow hashes are checked; try again." })),
+      }),
+    )
+  const lookUpImported = yield* Batches.make(findImportedBatch, importedBatchSize)
+
   return KeyLookup.of({
+    mayBeImported: () => areImported !== false || nowMillis() - provenAt >= maxProofAgeMillis,
+    lookUpImported,
+    imported: Effect.sync(setImported),
     forget: (keyId) =>
       Effect.suspend(() => {
         revoke(keyId)
@@ -278,7 +344,7 @@ export const layer = Layer.effect(KeyLookup, make)
 
 /**
  * The channel of revocations. The payload is the key's id; or `org:<id>` or `project:<id of the org>:<id>`, when all
- * keys of one are revoked; or `roles:<id of the org>`, when a role was changed.
+ * keys of one are revoked; or `roles:<id of the org>`, when a role was changed; or `imported`.
  */
 export const revocationChannel = "gatehouse_key_deleted"
 
@@ -286,11 +352,15 @@ export const revocationChannel = "gatehouse_key_deleted"
 export const ownerDeleted = (orgId: string, projectId?: string) =>
   projectId === undefined ? `org:${orgId}` : `project:${orgId}:${projectId}`
 
+/** The payload when keys were imported. */
+export const keysImported = "imported"
+
 /** The payload when a role of an org was changed. */
 export const rolesChanged = (orgId: string) => `roles:${orgId}`
 
 const toRevocation = (payload: string) => {
   const [kind, orgId, projectId] = payload.split(":")
+  if (payload === keysImported) return Revocation.Imported()
   if (orgId !== undefined && kind === "roles") return Revocation.RolesChanged({ orgId })
   return orgId === undefined || (kind !== "org" && kind !== "project")
     ? Revocation.Revoked({ keyId: payload })

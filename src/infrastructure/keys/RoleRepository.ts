@@ -1,6 +1,5 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { cutRows } from "../../domain/Page.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import { maxRoles, type Role, roleNotFound, RoleRepository, tooManyRoles } from "../../domain/keys/Roles.ts"
 import { audited } from "../audit/audited.ts"
@@ -16,14 +15,10 @@ export const layer = Layer.effect(
     const notify = (orgId: string) => sql`SELECT pg_notify(${revocationChannel}, ${rolesChanged(orgId)})`
 
     return RoleRepository.of({
-      list: (orgId, { cursor = "", limit }) =>
+      list: (orgId) =>
         sql<Role>`
           SELECT name, permissions FROM roles
-          WHERE org_id = ${orgId} AND name > ${cursor} AND EXISTS (SELECT FROM orgs WHERE id = ${orgId})
-          ORDER BY name LIMIT ${limit + 1}`.pipe(
-          Effect.map((rows) => cutRows(rows, limit)),
-          orUnavailable,
-        ),
+          WHERE org_id = ${orgId} AND EXISTS (SELECT FROM orgs WHERE id = ${orgId}) ORDER BY name`.pipe(orUnavailable),
 
       put: (orgId, { name, permissions }, entry) =>
         Effect.gen(function* () {

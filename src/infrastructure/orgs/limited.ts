@@ -96,11 +96,11 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     if (org !== undefined) yield* takeRows(org, rows)
   })
 
-  /** In a transaction that creates a row: fails at the limit. Does nothing when there is no such owner. */
-  const take = Effect.fnUntraced(function* (owner: Owner) {
+  /** In a transaction that creates rows: fails at the limit. Does nothing when there is no such owner. */
+  const take = Effect.fnUntraced(function* (owner: Owner, rows = 1) {
     const [org] = yield* find(owner)
     if (org === undefined) return
-    yield* org.count === null ? takeRows(org, 1) : takeLocked(owner, org.orgId, 1)
+    yield* org.count === null ? takeRows(org, rows) : takeLocked(owner, org.orgId, rows)
   })
 
   /**

@@ -115,10 +115,7 @@ for (const [name, environment] of [
         expect(yield* statuses("files.list")).toEqual(all(200))
         expect(yield* validate(keys[1]!["key"]!, { details: true })).toMatchObject({ permissions: ["a", "files.list"] })
         expect(yield* get(`${path}/${keys[1]!["id"]}`)).toMatchObject({ permissions: ["a"], roles: ["reader"] })
-        expect(yield* get(`${roles}?limit=1`)).toEqual({
-          roles: [{ name: "reader", permissions: ["files.list"] }],
-          nextCursor: null,
-        })
+        expect(yield* get(roles)).toEqual({ roles: [{ name: "reader", permissions: ["files.list"] }] })
         // A role that does not exist is named, wherever a key gets it.
         const { projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "p", orgId }, as })
         const asked = { name: "k", roles: ["reader", "none"] }

@@ -212,13 +212,16 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
       const { send } = yield* TestServer
       const api = yield* document
       const { projectId, orgId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" } })
+      const permissions = { json: { permissions: [] } }
+      yield* must(send, "PUT", `/api/v0/orgs/${orgId}/roles/reader`, permissions)
       for (const { path, method, operation } of all(api)) {
         if (operation.requestBody === undefined || !path.startsWith("/api/v0/")) continue
         // A portal link can be opened once, so no example token works.
         if (path === "/api/v0/sessions/portal") continue
         const { example, schema } = operation.requestBody.content["application/json"]!
         const { id } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "ci", projectId } })
-        const url = path.replace("{orgId}", orgId!).replace("{projectId}", projectId!).replace("{id}", id!)
+        const names = { orgId: orgId!, projectId: projectId!, id: id!, name: "reader" }
+        const url = path.replace(/\{(\w+)\}/g, (_, field: keyof typeof names) => names[field])
         const ids = "projectId" in (example as object) ? { projectId } : {}
         const answer = yield* send(method, url, { json: { ...(example as object), ...ids } })
         const needsSecret = /\/(validate|register-deployment|secret-scanning\/github)$/.test(path)

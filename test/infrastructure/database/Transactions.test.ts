@@ -91,6 +91,9 @@ for (const [name, database] of Object.entries(databases)) {
             Effect.provideService(KeyLookup, {
               cached: () => undefined,
               lookUp: () => {},
+              mayBeImported: () => false,
+              lookUpImported: () => {},
+              imported: Effect.void,
               forget: (keyId) => Effect.sync(() => void forgotten.push(keyId)),
               forgetOwner: (orgId) => Effect.sync(() => void forgotten.push(orgId)),
               forgetRoles: (orgId) => Effect.sync(() => void forgotten.push(orgId)),

@@ -8,7 +8,14 @@ import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 
 const grant: KeyGrant = {
   ...{ keyId: "key", orgId: "org", projectId: "", name: "k", enabled: true, expiresAt: null },
-  ...{ permissions: noPermissions, externalId: null, metadata: null, allowedIps: null, limits: null },
+  ...{
+    permissions: noPermissions,
+    externalId: null,
+    metadata: null,
+    allowedIps: null,
+    limits: null,
+    isImported: false,
+  },
 }
 
 /** A cache with a stream of notifications, and a database that counts its queries. */

@@ -272,6 +272,8 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       const others = [
         ...["key_counters", "key_usage", "endpoint_throttles", "endpoint_attempts", "failing_callbacks"],
         ...["event_keys", "job_keys", "idempotency_keys", "pending_deliveries", "sweeps", "activity_counts"],
+        // At most 100 of them.
+        "roles",
         // While the org moves.
         ...["org_moves", "moved_rows"],
         ...["org_owners", "org_usage", "org_signing_keys", "sessions", "project_docs", "docs_questions"],

@@ -268,6 +268,7 @@ const sentences: Record<Entry["action"], Tell> = {
   "deployment.promote": ({ details }, target, nameOf) =>
     `made the deployment ${target} current in the project ${nameOf(text(details, "projectId") ?? "")}`,
   "key.create": (_, target) => `created the key ${target}`,
+  "key.import": ({ details }) => `imported ${String(details["keys"])} keys`,
   "key.rotate": ({ details }, target) => `rotated the key ${target}${overlapText(details)}`,
   "key.update": (entry, target) => {
     const state = enabledOf(entry)

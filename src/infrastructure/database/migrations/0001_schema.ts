@@ -135,8 +135,14 @@ const keys = Effect.gen(function* () {
       replaced_by text COLLATE "C",
       created_at timestamptz NOT NULL,
       expires_at timestamptz,
-      last_used_at timestamptz
+      last_used_at timestamptz,
+      -- Of a key that was made elsewhere: its hash as it was imported, and, while that is a slow one, what the key
+      -- begins with.
+      import_hash bytea,
+      import_start text COLLATE "C"
     )`
+  yield* sql`CREATE UNIQUE INDEX api_keys_imported ON api_keys (import_hash) WHERE import_hash IS NOT NULL`
+  yield* sql`CREATE INDEX api_keys_by_start ON api_keys (import_start) WHERE import_start IS NOT NULL`
   yield* sql`CREATE UNIQUE INDEX api_keys_hash ON api_keys (hash)`
   yield* sql`CREATE INDEX api_keys_by_org ON api_keys (org_id, id)`
   yield* sql`
