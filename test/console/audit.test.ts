@@ -47,6 +47,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
               "The administrator created the key gateway.",
               "The administrator created the org Acme.",
             ])
+            await page.getByText("state: from false to true").waitFor()
+            await page.getByText("description: to new").waitFor()
+            expect(await page.content()).not.toContain("t0k3n")
             await page.getByText("Details").first().click()
             await page.getByText("project.delete").waitFor()
             await page.getByRole("link", { name: endpoint }).first().click()
@@ -80,6 +83,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
           await expectFits(page)
           await page.getByLabel("Name, id or request").fill(requestId)
           await rows.getByText("changed the name of the project").waitFor()
+          await rows.getByText("name: from docs 99 to docs 100").waitFor()
           await expect.poll(() => rows.count()).toBe(1)
           await page.getByLabel("Name, id or request").fill("")
           await page.getByLabel("About").selectOption("API keys")

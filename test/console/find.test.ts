@@ -78,9 +78,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
             await page.keyboard.press("Escape")
           }
           await page.setViewportSize({ width: 1280, height: 800 })
-          const dialog = await search(page, job)
-          await page.waitForURL(at(world.path(`/jobs/${job}`)))
-          await dialog.waitFor({ state: "detached" })
+          const dialog = page.getByRole("dialog", { name: "Find" })
           await page.keyboard.press("Control+k")
           await dialog.getByLabel("Name, id or line of a log").waitFor()
           await page.keyboard.press("Control+k")

@@ -6,7 +6,7 @@ import { makeTenant } from "../http/tenants.ts"
 import { adminToken } from "../support/server.ts"
 import { until } from "../support/wait.ts"
 import { consoles, expectAccessible, expectFits, hasBrowser, inTab, signedInTab } from "./support.ts"
-import { webhookWorld } from "./webhookWorld.ts"
+import { expectShownAsText, hostile, webhookWorld } from "./webhookWorld.ts"
 
 describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules, over %s", (_, console) => {
   layer(console, { excludeTestServices: true })((it) => {
@@ -61,6 +61,130 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           await page.getByText("Waits for a worker").waitFor()
         })
         expect(yield* call("jobs/get", { job_id })).toMatchObject({ status: "canceled" })
+      }),
+    )
+
+    it.effect("a job that runs shows its failed attempts, its lines, its steps and its progress as they come", () =>
+      Effect.gen(function* () {
+        const { call, orgId } = yield* makeTenant(adminToken)
+        const { job_id } = yield* call("jobs/create", { workflow: "import", retry_delay_seconds: 1 })
+        const claim = until(
+          "the claim",
+          call("jobs/claim", { workflow: "import" }),
+          ({ jobs }) => (jobs as unknown as ReadonlyArray<unknown>).length === 1,
+        )
+        yield* claim
+        yield* call("jobs/heartbeat", { job_id, note: "Row 7" })
+        yield* call("jobs/fail", { job_id, attempt: 1, error: "row 8 has no date", retry: true })
+        yield* claim
+        const log = (text: string, level = "info") => call("jobs/log", { job_id, attempt: 2, lines: [{ text, level }] })
+        yield* log("begins again")
+        const { page } = yield* signedInTab(`/orgs/${orgId}/jobs/${job_id}`)
+        yield* Effect.promise(async () => {
+          const life = page.getByRole("list", { name: "Life of the job" })
+          await life.getByText("Attempt 1 failed").waitFor()
+          await life.getByText("row 8 has no date").waitFor()
+          await life.getByText("Its last note: Row 7").waitFor()
+          await life.getByText("Runs: attempt 2 of 3").waitFor()
+          await page.getByRole("log").getByText("begins again").waitFor()
+        })
+        yield* log(hostile, "warn")
+        yield* call("jobs/step", { job_id, attempt: 2, name: "charge-card", result: { amount: 12 } })
+        yield* call("jobs/heartbeat", { job_id, attempt: 2, progress: 0.4, note: "Row 400" })
+        yield* Effect.promise(async () => {
+          await page.getByRole("log").getByText(`warn ${hostile}`).waitFor()
+          await page.getByText("charge-card").click()
+          await page.getByText('"amount": 12').waitFor()
+          await page.getByText("Row 400").waitFor()
+          await expect.poll(() => page.getByLabel("Progress").getAttribute("value")).toBe("0.4")
+          await expectShownAsText(page, hostile)
+          await expectAccessible(page)
+          await expectFits(page)
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect(
+      "failed jobs are grouped by workflow and message, and retried after a count, one with another input",
+      () =>
+        Effect.gen(function* () {
+          const { call, orgId } = yield* makeTenant(adminToken)
+          const fail = Effect.fnUntraced(function* (workflow: string, error: string) {
+            const { job_id } = yield* call("jobs/create", { workflow, input: { shop: "northwind" } })
+            yield* call("jobs/fail", { job_id, error })
+            return String(job_id)
+          })
+          for (let n = 0; n < 3; n++) yield* fail("scan", "connect ECONNREFUSED")
+          yield* fail("scan", "out of memory")
+          const mail = yield* fail("mail", "connect ECONNREFUSED")
+          const { page, at } = yield* signedInTab(`/orgs/${orgId}/jobs`)
+          yield* Effect.promise(async () => {
+            const causes = page.getByRole("region", { name: "Which jobs fail, and why" }).getByRole("listitem")
+            await expect.poll(() => causes.count()).toBe(3)
+            await expect.poll(() => causes.first().innerText()).toMatch(/connect ECONNREFUSED\s+× 3\s+scan/)
+            await expectAccessible(page)
+            await expectFits(page)
+            await causes.first().getByRole("link", { name: "connect ECONNREFUSED" }).click()
+            const address = `/orgs/${orgId}/jobs?status=failed&workflow=scan&error=connect+ECONNREFUSED`
+            await page.waitForURL(at(address))
+            const rows = page.getByRole("table", { name: "Jobs" }).locator("tbody tr a.main")
+            await expect.poll(() => rows.count()).toBe(3)
+            await page.getByRole("button", { name: "Retry all that failed…" }).click()
+            await page.getByText("3 jobs will be queued again.").waitFor()
+            await expectAccessible(page)
+            await page.getByRole("dialog").getByRole("button", { name: "Retry" }).click()
+            await page.getByText("3 jobs are queued again.").waitFor()
+            await page.getByRole("heading", { name: "No job matches" }).waitFor()
+            await page.getByRole("button", { name: "Clear filters" }).click()
+            await page.getByLabel("Status").selectOption("Queued")
+            await expect.poll(() => rows.count()).toBe(3)
+            await page.getByRole("button", { name: "Cancel all that match…" }).click()
+            await page.getByText("3 jobs will be canceled.").waitFor()
+            await page.getByRole("dialog").getByRole("button", { name: "Cancel jobs" }).click()
+            await page.getByText("3 jobs are canceled.").waitFor()
+            await page.getByRole("heading", { name: "No job matches" }).waitFor()
+            await page.goto(at(`/orgs/${orgId}/jobs/${mail}`))
+            await page.getByRole("button", { name: "Retry with another input…" }).click()
+            await page.getByRole("dialog").getByLabel("Input").fill('{"shop":"southwind"')
+            await page.getByText("This is no JSON.").waitFor()
+            await page.getByRole("dialog").getByLabel("Input").fill('{"shop":"southwind"}')
+            await expectAccessible(page)
+            await page.getByRole("dialog").getByRole("button", { name: "Retry" }).click()
+            await page.getByText("Waits for a worker").waitFor()
+            await page.getByText('"shop": "southwind"').waitFor()
+          })
+          expect(yield* call("jobs/get", { job_id: mail })).toMatchObject({
+            status: "queued",
+            input: { shop: "southwind" },
+          })
+        }).pipe(Effect.scoped),
+    )
+
+    it.effect("running retries and cancellations show how far they are, and their rest can be canceled", () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* makeTenant(adminToken)
+        const sweep = { filter: {}, created_at: new Date().toISOString() }
+        const sweeps = [
+          { ...sweep, sweep_id: orgId, kind: "retry", count: 511, done: 120 },
+          { ...sweep, sweep_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", kind: "cancel", count: 10_000, done: 2_000 },
+        ]
+        yield* inTab("/orgs", async (page, at) => {
+          const asked: Array<string> = []
+          await page.route("**/jobs/sweeps", (route) => route.fulfill({ json: { sweeps } }))
+          await page.route("**/jobs/sweeps/cancel", (route) => {
+            asked.push(route.request().postData() ?? "")
+            return route.fulfill({ json: { success: true, message: "The rest stays as it is." } })
+          })
+          await page.goto(at(`/orgs/${orgId}/jobs`))
+          await page.getByText("Retrying jobs: 120 of 511").waitFor()
+          const canceling = page.getByRole("group", { name: "Canceling jobs" })
+          await canceling.getByText("Canceling jobs: 2,000 of at least 10,000").waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await canceling.getByRole("button", { name: "Cancel the rest" }).click()
+          await page.getByRole("status").getByText("The rest stays as it is.").waitFor()
+          expect(asked).toEqual([JSON.stringify({ sweep_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" })])
+        })
       }),
     )
 

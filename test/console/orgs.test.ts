@@ -77,13 +77,16 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
         const [first, second] = [yield* createOrg("Nordlicht"), yield* createOrg("Kestrel Payments")]
         yield* inTab(`/orgs/${first}`, async (page, at) => {
           await page.getByRole("button", { name: "Nordlicht" }).click()
-          await page.getByLabel("Name or id").fill("kestrel")
-          await page.getByRole("dialog").getByRole("link", { name: "Kestrel Payments" }).click()
+          const text = page.getByLabel("Name, id or line of a log")
+          // The switcher shows orgs alone; one types on.
+          await page.getByRole("option", { name: "Nordlicht" }).waitFor()
+          await text.pressSequentially("kestrel")
+          await page.getByRole("option", { name: "Kestrel Payments" }).click()
           await page.waitForURL(at(`/orgs/${second}`))
           await page.getByRole("heading", { name: "Kestrel Payments" }).waitFor()
           await page.getByRole("button", { name: "Kestrel Payments" }).click()
-          await page.getByLabel("Name or id").fill(first)
-          await page.getByRole("dialog").getByRole("link", { name: "Nordlicht" }).click()
+          await text.fill(first)
+          await text.press("Enter")
           await page.waitForURL(at(`/orgs/${first}`))
         })
       }),
@@ -99,8 +102,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
         ] as const) {
           yield* inTab(`/orgs/${ids[50]}`, async (page, at) => {
             await page.getByRole("button", { name: "Org 49" }).click()
-            await page.getByLabel("Name or id").fill(name.slice(0, 6).toLowerCase())
-            await page.getByRole("dialog").getByRole("link", { name }).click()
+            await page.getByLabel("Name, id or line of a log").fill(name.slice(0, 6).toLowerCase())
+            await page.getByRole("option", { name }).click()
             await page.waitForURL(at(`/orgs/${ids[i]}`))
           })
         }

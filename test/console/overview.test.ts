@@ -2,7 +2,6 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { describe } from "vitest"
-import { TestServer } from "../support/server.ts"
 import { until } from "../support/wait.ts"
 import { consoles, hasBrowser, inTab, signedInTab } from "./support.ts"
 import { call, callFor, createOrg } from "./world.ts"
@@ -92,49 +91,6 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
           await row.getByText(/^\d+ of \d+$/).waitFor()
           await expect.poll(() => page.getByRole("region", { name: "Replicas" }).getByRole("row").count()).toBe(2)
         })
-      }),
-    )
-
-    it.effect("counts by day are of the reader's days, in Auckland and in New York", () =>
-      Effect.gen(function* () {
-        const { sql } = yield* TestServer
-        for (const timeZone of ["Pacific/Auckland", "America/New_York"]) {
-          const orgId = yield* createOrg(timeZone)
-          const hourOf = (at: number) =>
-            Number(new Intl.DateTimeFormat("en", { timeZone, hour: "numeric", hourCycle: "h23" }).format(at))
-          const hours = Array.from({ length: 24 }, (_, n) => (Math.floor(Date.now() / 3_600_000) - 24 - n) * 3_600_000)
-          const midnight = hours.find((at) => hourOf(at) === 0)!
-          for (const [at, count] of [
-            [midnight - 3_600_000, 3],
-            [midnight, 5],
-            [midnight + 23 * 3_600_000, 20],
-          ] as const) {
-            yield* sql`
-              INSERT INTO activity_counts (org_id, every, at, kind, outcome, count)
-              VALUES (${orgId}, 'hour', ${new Date(at)}, 'deliveries', 'delivered', ${count})`
-          }
-          yield* inTab("/", async (tab, at) => {
-            const storageState = await tab.context().storageState()
-            const context = await tab.context().browser()!.newContext({ timezoneId: timeZone, storageState })
-            const page = await context.newPage()
-            await page.goto(at(`/orgs/${orgId}?every=day`))
-            const card = page.getByRole("region", { name: `Attempts of deliveries by day in ${timeZone}` })
-            await card.getByText("Show as a table").click()
-            const day = (time: number) =>
-              new Intl.DateTimeFormat("en-US", { dateStyle: "medium", timeZone }).format(time)
-            const row = (time: number) =>
-              card
-                .getByRole("row")
-                .filter({ hasText: day(time) })
-                .getByRole("cell")
-            await expect.poll(() => row(midnight).nth(1).textContent()).toBe("25")
-            expect(
-              await row(midnight - 3_600_000)
-                .nth(1)
-                .textContent(),
-            ).toBe("3")
-          })
-        }
       }),
     )
 

@@ -8,7 +8,7 @@ import { call, consolesWithCi, createOrg, pullRequest, repositoryOf } from "./wo
 
 describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("projects, over %s", (_, console) => {
   layer(console, { excludeTestServices: true })((it) => {
-    it.effect("deployments are a timeline that grows as CI registers; a roll back asks first", () =>
+    it.effect("deployments are a timeline that grows as CI registers, and changes as others make one current", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Acme")
         const run = yield* repositoryOf(orgId)
@@ -28,28 +28,17 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("projects, ove
           await expect.poll(() => preview.textContent()).toContain("pull request #7")
 
           await page.getByRole("button", { name: "Make current: main at aaaaaaa" }).click()
-          const dialog = page.getByRole("dialog", { name: "Roll back to this deployment?" })
-          await expect
-            .poll(() => dialog.textContent())
-            .toContain("main at aaaaaaa becomes current in the place of main at bbbbbbb")
-          await dialog.getByRole("button", { name: "Cancel" }).click()
-          await page.getByRole("button", { name: "Make current: main at aaaaaaa" }).click()
-          await dialog.getByRole("button", { name: "Roll back" }).click()
-          await page.getByRole("status").getByText("The project is rolled back.").waitFor()
-          await current.filter({ hasText: "aaaaaaa" }).waitFor()
+          await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click()
+          await page.getByRole("dialog").waitFor({ state: "detached" })
         })
-        const back = yield* call("GET", `/api/v0/projects/${projectId}`)
         const { deployments: all } = yield* call("GET", `/api/v0/projects/${projectId}/deployments`)
-        const later = (all as unknown as ReadonlyArray<{ readonly id: string; readonly sha: string }>).find(
-          ({ sha }) => sha === "b".repeat(40),
+        const first = (all as unknown as ReadonlyArray<{ readonly id: string; readonly sha: string }>).find(
+          ({ sha }) => sha === "a".repeat(40),
         )!
-        // Somebody else makes the later one current: the open timeline shows it by a live event.
-        yield* call("POST", `/api/v0/projects/${projectId}/deployments/${later.id}/promote`)
-        yield* Effect.promise(() => current.filter({ hasText: "bbbbbbb" }).waitFor())
-        yield* call("POST", `/api/v0/projects/${projectId}/deployments/${back["currentDeploymentId"]}/promote`)
+        // Somebody else goes back: the open timeline shows it by a live event.
+        yield* call("POST", `/api/v0/projects/${projectId}/deployments/${first.id}/promote`)
         yield* Effect.promise(async () => {
           await current.filter({ hasText: "aaaaaaa" }).waitFor()
-
           await page.getByLabel("Kind").selectOption("Previews")
           await page.waitForURL((url) => url.search === "?kind=preview")
           await page.getByText("aaaaaaa").waitFor({ state: "detached" })
@@ -58,9 +47,6 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("projects, ove
           await page.getByLabel("Branch or tag").fill("nothing")
           await page.getByText("No deployment is like that").waitFor()
         })
-        const { currentDeploymentId } = yield* call("GET", `/api/v0/projects/${projectId}`)
-        const { deployments } = yield* call("GET", `/api/v0/projects/${projectId}/deployments`)
-        expect(deployments).toContainEqual(expect.objectContaining({ id: currentDeploymentId, sha: "a".repeat(40) }))
       }).pipe(Effect.scoped),
     )
 

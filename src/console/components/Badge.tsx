@@ -37,7 +37,7 @@ export const Badge = ({ children, isPlain = false, tone = "calm" }: BadgeProps) 
   <span class={`badge ${tone} ${isPlain ? "plain" : ""}`}>{children}</span>
 )
 
-const capitalized = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1)
+export const capitalized = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1)
 
 /** A state of a delivery, job, key, endpoint or deployment, in the colour of its meaning. */
 export const State = ({ of }: { readonly of: string }) => <Badge tone={tones[of] ?? "calm"}>{capitalized(of)}</Badge>

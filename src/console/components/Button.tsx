@@ -1,7 +1,7 @@
 import type { ButtonHTMLAttributes, ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
 
-interface Look {
+export interface Look {
   readonly icon?: IconName
   /** primary: the main action, once on a page. danger: removes something. plain: any other action. */
   readonly look?: "primary" | "danger" | "plain" | "primary danger"

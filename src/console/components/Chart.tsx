@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks"
+import { useMemo, useState } from "preact/hooks"
 import { numberText, shortNumber } from "./numbers.ts"
 import { Link, navigate } from "../navigation/router.tsx"
 import { Table } from "./Table.tsx"
@@ -20,12 +20,6 @@ interface ChartProps<Name extends string> {
   readonly linkTo?: ((since: string, until: string) => string) | undefined
 }
 
-/** The midnight of the reader's zone that is so many days before today. */
-export const midnight = (daysAgo: number) => {
-  const now = new Date()
-  return new Date(now.getFullYear(), now.getMonth(), now.getDate() - daysAgo)
-}
-
 /** The zone of the reader, as charts by day name it. */
 export const readersZone = Intl.DateTimeFormat().resolvedOptions().timeZone
 
@@ -44,7 +38,18 @@ export const byDay = <I extends { readonly at: string }>(hours: ReadonlyArray<I>
   return [...days.values()] as unknown as ReadonlyArray<I>
 }
 
-const millisOf = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
+/** Where a chart by minute, hour or day of the reader begins: a day ago, or at the midnight of 30 days. */
+export const useBeginning = (every: "minute" | "hour" | "day") =>
+  useMemo(() => {
+    const now = new Date()
+    const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate() - 29)
+    return (every === "day" ? midnight : new Date(Date.now() - 23 * millisOf.hour)).toISOString()
+  }, [every])
+
+/** "day in Europe/Berlin": what a chart counts by. */
+export const unitText = (every: string) => (every === "day" ? `day in ${readersZone}` : every)
+
+export const millisOf = { minute: 60_000, hour: 3_600_000, day: 86_400_000 } as const
 const formats = {
   minute: new Intl.DateTimeFormat(undefined, { timeStyle: "short" }),
   hour: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),

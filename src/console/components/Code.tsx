@@ -21,7 +21,7 @@ interface CodeProps {
 export const Code = ({ copied, text, title }: CodeProps) => {
   const id = useId()
   return (
-    <div class="code">
+    <div class="code stack tight">
       <div class="row between">
         <h3 id={id}>{title}</h3>
         <CopyButton text={copied ?? text} label={`Copy: ${title}`} />
@@ -44,7 +44,7 @@ export const Json = ({
   readonly none: string
 }) =>
   value === null || value === undefined ? (
-    <div class="code">
+    <div class="code stack tight">
       <h3>{title}</h3>
       <p class="quiet">{none}</p>
     </div>

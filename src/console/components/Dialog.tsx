@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact"
 import { useEffect, useId, useRef, useState } from "preact/hooks"
 import { Button } from "./Button.tsx"
 import { Field, Form, Input } from "./Form.tsx"
+import { Card } from "./Page.tsx"
 
 interface DialogProps {
   readonly title: string
@@ -43,36 +44,46 @@ export const Dialog = ({ children, isEasyToClose = true, isWide = false, onClose
   )
 }
 
-interface ConfirmProps {
+interface FormDialogProps {
   readonly title: string
-  /** What happens, in sentences. */
-  readonly children: ComponentChildren
+  readonly isWide?: boolean
+  /** Sentences that say what happens, and fields. */
+  readonly children?: ComponentChildren
   /** The verb of the button. */
-  readonly action: string
+  readonly submit: string
   readonly isDangerous?: boolean
+  /** false: the button cannot be pressed yet. */
+  readonly isReady?: boolean
   /** The reader has to type this text. */
   readonly typed?: string
-  readonly onConfirm: () => Promise<unknown>
+  readonly onSubmit: () => Promise<unknown>
   readonly onClose: () => void
 }
 
-/** Asks before something is done. Closes when it is done. */
-export const Confirm = ({ action, children, isDangerous, onClose, onConfirm, title, typed }: ConfirmProps) => {
+/** Asks before something is done, and for what it needs. Closes when it is done. */
+export const FormDialog = ({
+  children,
+  isReady = true,
+  isWide = false,
+  onClose,
+  onSubmit,
+  title,
+  typed,
+  ...form
+}: FormDialogProps) => {
   const [text, setText] = useState("")
-  const confirm = async () => {
-    await onConfirm()
-    onClose()
-  }
   return (
-    <Dialog title={title} onClose={onClose}>
-      <div class="stack">{children}</div>
+    <Dialog title={title} isWide={isWide} onClose={onClose}>
       <Form
-        submit={action}
-        isDangerous={isDangerous ?? false}
-        isReady={typed === undefined || text === typed}
-        onSubmit={confirm}
+        {...form}
+        isReady={isReady && (typed === undefined || text === typed)}
+        onSubmit={async () => {
+          await onSubmit()
+          onClose()
+        }}
         onCancel={onClose}
       >
+        {children}
         {typed !== undefined && (
           <Field label={`Type ${typed} to confirm`}>
             <Input name="typed" value={text} onInput={setText} autocomplete="off" />
@@ -80,5 +91,44 @@ export const Confirm = ({ action, children, isDangerous, onClose, onConfirm, tit
         )}
       </Form>
     </Dialog>
+  )
+}
+
+interface DangerCardProps {
+  readonly title: string
+  /** The verb of the button. */
+  readonly action: string
+  /** What the reader has to type. */
+  readonly name: string
+  /** What happens, in sentences: on the card, and when the reader is asked. */
+  readonly children: ComponentChildren
+  readonly warning: string
+  readonly onConfirm: () => Promise<unknown>
+}
+
+/** The part of a page that deletes for good. */
+export const DangerCard = ({ action, children, name, onConfirm, title, warning }: DangerCardProps) => {
+  const [isAsking, setAsking] = useState(false)
+  return (
+    <Card title={title} isDangerous>
+      <p>{children}</p>
+      <div>
+        <Button look="danger" icon="trash" onClick={() => setAsking(true)}>
+          {action}
+        </Button>
+      </div>
+      {isAsking && (
+        <FormDialog
+          title={`${action} ${name}`}
+          submit={action}
+          isDangerous
+          typed={name}
+          onSubmit={onConfirm}
+          onClose={() => setAsking(false)}
+        >
+          <p>{warning}</p>
+        </FormDialog>
+      )}
+    </Card>
   )
 }

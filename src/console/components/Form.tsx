@@ -1,7 +1,8 @@
 import { type AllHTMLAttributes, cloneElement, type ComponentChildren, type VNode } from "preact"
 import { useId, useRef, useState } from "preact/hooks"
-import { Button } from "./Button.tsx"
+import { Button, type Look } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
+import { useSearch } from "../navigation/router.tsx"
 
 interface FieldProps {
   readonly label: string
@@ -85,6 +86,29 @@ export const Check = ({
   </label>
 )
 
+interface FilterProps {
+  readonly label: string
+  /** The name in the address of the page. */
+  readonly name: string
+  /** Absent: a text. */
+  readonly options?: ReadonlyArray<Option>
+  readonly placeholder?: string
+}
+
+/** What a list is filtered by: it is in the address of the page. */
+export const Filter = ({ label, name, options, placeholder }: FilterProps) => {
+  const [value = "", set] = useSearch(name)
+  return (
+    <Field label={label}>
+      {options === undefined ? (
+        <Input value={value} onInput={set} placeholder={placeholder} autocomplete="off" spellcheck={false} />
+      ) : (
+        <Select value={value} onInput={set} options={[{ value: "", label: "All" }, ...options]} />
+      )}
+    </Field>
+  )
+}
+
 /** Runs a change: whether it runs, and why it failed. A change that fails can be tried again with the same key. */
 export const useAction = () => {
   const [isRunning, setRunning] = useState(false)
@@ -101,6 +125,24 @@ export const useAction = () => {
     }
   }
   return { run, isRunning, error }
+}
+
+interface ActionProps extends Look {
+  readonly onPress: () => Promise<unknown>
+  readonly children: ComponentChildren
+}
+
+/** A button that changes something at once. Shows why it failed. */
+export const ActionButton = ({ onPress, ...button }: ActionProps) => {
+  const { error, isRunning, run } = useAction()
+  return (
+    <div class="stack tight">
+      <div>
+        <Button {...button} onClick={() => run(onPress)} disabled={isRunning} />
+      </div>
+      <ErrorBox error={error} />
+    </div>
+  )
 }
 
 interface FormProps {

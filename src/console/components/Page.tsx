@@ -1,8 +1,10 @@
 import { type ComponentChildren, createContext } from "preact"
-import { useContext, useEffect } from "preact/hooks"
+import { useContext, useEffect, useState } from "preact/hooks"
+import type { OperationId } from "../client/Operations.ts"
+import { useMay } from "../client/session.tsx"
 import { platformName } from "../navigation/Brand.tsx"
-import { Link } from "../navigation/router.tsx"
-import { Icon, type IconName } from "./Button.tsx"
+import { Link, useLocation } from "../navigation/router.tsx"
+import { Button, Icon, type IconName } from "./Button.tsx"
 
 interface Crumb {
   readonly to: string
@@ -128,3 +130,15 @@ export const Facts = ({ of }: { readonly of: Readonly<Record<string, ComponentCh
     )}
   </dl>
 )
+
+/** What creates one of a list, for readers who may: its button, and whether it is open. `?new` opens it. */
+export const useCreate = (label: string, needs: OperationId, icon: IconName = "plus") => {
+  const may = useMay()
+  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
+  const create = may(needs) && (
+    <Button look="primary" icon={icon} onClick={() => setCreating(true)}>
+      {label}
+    </Button>
+  )
+  return { create, isCreating, close: () => setCreating(false) }
+}

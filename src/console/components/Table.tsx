@@ -3,10 +3,15 @@ import { useEffect, useRef, useState } from "preact/hooks"
 import { Button } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
 import { Empty } from "./Page.tsx"
+import { Link } from "../navigation/router.tsx"
+
+type LinkOfRow = readonly [to: string, text: string, more?: ComponentChildren]
 
 export interface Column<Row> {
   readonly title: string
-  readonly cell: (row: Row) => ComponentChildren
+  readonly cell?: (row: Row) => ComponentChildren
+  /** In place of `cell`: the page of the row, its name, and what stands below it. */
+  readonly link?: (row: Row) => LinkOfRow
   /** end: numbers, at the right. fit: as narrow as its content. words: a line ends between words alone. */
   readonly align?: "end" | "fit" | "words"
   /** Left out in a middle width: the page of the row has it. */
@@ -34,6 +39,16 @@ export interface TableProps<Row> {
   /** Opens a row beside the list. */
   readonly onOpen?: (key: string) => void
 }
+
+/** A text that leads to the page of a row. One that is too long is cut, and whole on hover. */
+const LinkCell = ({ of: [to, text, more] }: { readonly of: LinkOfRow }) => (
+  <div class="stack tight">
+    <Link class="main clip wide" title={text} to={to}>
+      {text}
+    </Link>
+    {more != null && <span class="quiet small">{more}</span>}
+  </div>
+)
 
 const waitingRows = 5
 
@@ -109,7 +124,9 @@ export const Table = <Row,>(props: TableProps<Row>) => {
           aria-current={key === openKey ? "true" : undefined}
           onClick={onOpen && (({ target }) => isBare(target as Element) && onOpen(key))}
         >
-          {columns.map((column) => cell(column, column.cell(row)))}
+          {columns.map((column) =>
+            cell(column, column.link === undefined ? column.cell?.(row) : <LinkCell of={column.link(row)} />),
+          )}
         </tr>
       )
     })
@@ -197,3 +214,16 @@ export const Skeleton = ({ lines = 1 }: { readonly lines?: number }) => (
     ))}
   </div>
 )
+
+interface LoadedProps<Data> {
+  readonly of: { readonly data: Data | undefined; readonly error: Error | null; readonly refetch: () => void }
+  /** Lines in its place while it is on its way. */
+  readonly lines?: number
+  readonly children: (data: Data) => ComponentChildren
+}
+
+/** A response once it is there; until then lines, or why there is none. */
+export const Loaded = <Data,>({ children, lines = 3, of: { data, error, refetch } }: LoadedProps<Data>) => {
+  if (data !== undefined) return <>{children(data)}</>
+  return error === null ? <Skeleton lines={lines} /> : <ErrorBox error={error} onRetry={refetch} />
+}

@@ -1,4 +1,5 @@
 import { useEffect, useState } from "preact/hooks"
+import { useSearch } from "../navigation/router.tsx"
 import { Button } from "./Button.tsx"
 import { Field } from "./Form.tsx"
 
@@ -75,7 +76,7 @@ export const durationText = (millis: number): string => {
 const pad = (value: number) => String(value).padStart(2, "0")
 
 /** A time as the control for dates has it: in the reader's zone, to the minute. */
-const toLocal = (iso: string) => {
+export const toLocal = (iso: string) => {
   const at = new Date(iso)
   if (Number.isNaN(at.getTime())) return ""
   const date = [at.getFullYear(), at.getMonth() + 1, at.getDate()].map(pad).join("-")
@@ -127,3 +128,23 @@ export const LastTimes = ({ onChoose }: { readonly onChoose: (since: string) => 
     ))}
   </div>
 )
+
+export const isTime = (text: string | undefined): text is string => !Number.isNaN(Date.parse(text ?? ""))
+
+/** Filters by a time: `since` and `until` in the address of the page. */
+export const TimeRange = () => {
+  const [since, setSince] = useSearch("since")
+  const [until, setUntil] = useSearch("until")
+  return (
+    <>
+      <DateTime label="From" value={since} onChange={setSince} />
+      <DateTime label="To" value={until} onChange={setUntil} />
+      <LastTimes
+        onChoose={(since) => {
+          setSince(since)
+          setUntil(undefined)
+        }}
+      />
+    </>
+  )
+}

@@ -52,11 +52,11 @@ interface BesideProps<Row> {
 }
 
 /** Where a letter is text, or belongs to a dialog. */
-const typing = "input, textarea, select, [contenteditable], dialog, [role=dialog]"
+const typing = "input, textarea, select, dialog"
 
 /**
- * A list with the page of one of its rows beside it. The keys j and k open the next and the previous row, Escape closes
- * it; so does a click on a row, beside its links.
+ * A list with the page of one of its rows beside it: a click on a row opens it, beside its links. While the list or the
+ * page has the focus, j and k open the next and the previous row, and Escape closes it.
  */
 export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesideProps<Row>) => {
   const [openKey, setOpenKey] = useSearch("beside")
@@ -73,17 +73,13 @@ export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesidePro
     document.querySelector<HTMLElement>(".table tr[aria-current] a")?.focus()
     setOpenKey(undefined)
   }
-  useEffect(() => {
-    const press = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return
-      if ((event.target as Element).closest(typing) !== null || document.querySelector("dialog[open]") !== null) return
-      if (event.key === "Escape" && openKey !== undefined) close()
-      else if (event.key === "j") go(1)
-      else if (event.key === "k") go(-1)
-    }
-    document.addEventListener("keydown", press)
-    return () => document.removeEventListener("keydown", press)
-  })
+  const press = (event: KeyboardEvent) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return
+    if ((event.target as Element).closest(typing) !== null) return
+    if (event.key === "Escape" && openKey !== undefined) close()
+    else if (event.key === "j") go(1)
+    else if (event.key === "k") go(-1)
+  }
   useEffect(() => {
     if (openKey === undefined) return
     document.querySelector(".table tr[aria-current]")?.scrollIntoView({ block: "nearest" })
@@ -91,7 +87,7 @@ export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesidePro
     panel.current?.focus({ preventScroll: matchMedia("(width > 70rem)").matches })
   }, [openKey])
   return (
-    <div class={found === undefined ? "contents" : "beside"}>
+    <div class={found === undefined ? "stack" : "beside"} tabIndex={-1} onKeyDown={press}>
       {children({ openKey, onOpen: setOpenKey })}
       {found !== undefined && (
         <aside class="card panel" ref={panel} tabIndex={-1} aria-label={`The ${noun} beside the list`}>

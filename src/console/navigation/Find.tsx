@@ -1,8 +1,8 @@
 import { useEffect, useState } from "preact/hooks"
 import { call, GatehouseError } from "../client/call.ts"
-import { contains } from "../client/matches.ts"
+import { contains, useMatches } from "../client/matches.ts"
 import type { OperationId } from "../client/Operations.ts"
-import { useData } from "../client/queries.ts"
+import { useData, usePages } from "../client/queries.ts"
 import { useMay } from "../client/session.tsx"
 import { Icon, type IconName } from "../components/Button.tsx"
 import { Dialog } from "../components/Dialog.tsx"
@@ -11,55 +11,33 @@ import { routes } from "../pages/routes.ts"
 import { useOrgId } from "./org.ts"
 import { navigate, orgPath } from "./router.tsx"
 
-interface Place {
-  /** The operations that the look-up calls. It is skipped for readers who may not call them. */
-  readonly needs: ReadonlyArray<OperationId>
-  readonly noun: string
-  /** The page of the org, before the id. */
-  readonly page: string
-  /** Fails with a 404 when nothing of this kind has the id. */
-  readonly get: (orgId: string, id: string) => Promise<unknown>
-}
+/** Reads something by its id. Fails with a 404 when nothing of this kind has the id. */
+type Get = (orgId: string, id: string) => Promise<unknown>
 
-/** What has a page and an id. */
-const places: ReadonlyArray<Place> = [
-  {
-    needs: ["deliveries.get"],
-    noun: "delivery",
-    page: "deliveries",
-    get: (orgId, delivery_id) => call("deliveries.get", { delivery_id }, { orgId }),
-  },
-  {
-    needs: ["events.get"],
-    noun: "event",
-    page: "events",
-    get: (orgId, event_id) => call("events.get", { event_id }, { orgId }),
-  },
-  {
-    needs: ["jobs.get"],
-    noun: "job",
-    page: "jobs",
-    get: (orgId, job_id) => call("jobs.get", { job_id }, { orgId }),
-  },
-  {
-    needs: ["webhooks.get", "deliveries.list"],
-    noun: "endpoint",
-    page: "endpoints",
-    get: (orgId, id) => call("webhooks.get", { id }, { orgId }),
-  },
-  {
-    needs: ["schedules.get"],
-    noun: "schedule",
-    page: "schedules",
-    get: (orgId, schedule_id) => call("schedules.get", { schedule_id }, { orgId }),
-  },
-  {
-    needs: ["keys.get"],
-    noun: "key",
-    page: "keys",
-    get: (orgId, id) => call("keys.get", { orgId, id }),
-  },
+/** What has a page and an id. A look-up is skipped for readers who may not call its operations. */
+const place = (noun: string, page: string, get: Get, ...needs: ReadonlyArray<OperationId>) => ({
+  ...{ noun, page, get, needs },
+})
+const places = [
+  place(
+    "delivery",
+    "deliveries",
+    (orgId, id) => call("deliveries.get", { delivery_id: id }, { orgId }),
+    "deliveries.get",
+  ),
+  place("event", "events", (orgId, id) => call("events.get", { event_id: id }, { orgId }), "events.get"),
+  place("job", "jobs", (orgId, id) => call("jobs.get", { job_id: id }, { orgId }), "jobs.get"),
+  place(
+    "endpoint",
+    "endpoints",
+    (orgId, id) => call("webhooks.get", { id }, { orgId }),
+    "webhooks.get",
+    "deliveries.list",
+  ),
+  place("schedule", "schedules", (orgId, id) => call("schedules.get", { schedule_id: id }, { orgId }), "schedules.get"),
+  place("key", "keys", (orgId, id) => call("keys.get", { orgId, id }), "keys.get"),
 ]
+type Place = ReturnType<typeof place>
 
 const isMissing = (error: unknown) => error instanceof GatehouseError && error.status === 404
 
@@ -82,15 +60,17 @@ const idsIn = (text: string, orgId: string | undefined) => {
   return [...new Set(ids)].filter((id) => id !== orgId).slice(0, maxIds)
 }
 
-/** The page of the first id that something has, in the first of the orgs. */
+/** The page of the first id that something has, in the first of the orgs: an org that is named comes first. */
 const find = async (asked: ReadonlyArray<Place>, orgIds: ReadonlyArray<string>, ids: ReadonlyArray<string>) => {
-  for (const orgId of orgIds) {
+  const orgs = await Promise.allSettled(ids.map((orgId) => call("orgs.get", { orgId })))
+  const named = ids.filter((_, i) => orgs[i]!.status === "fulfilled")
+  for (const orgId of new Set([...named, ...orgIds])) {
     for (const id of ids) {
-      const page = id === orgId ? orgPath(id) : await findOne(asked, orgId, id)
+      const page = named.includes(id) ? undefined : await findOne(asked, orgId, id)
       if (page !== undefined) return page
     }
   }
-  return undefined
+  return named[0] && orgPath(named[0])
 }
 
 const listed = (asked: ReadonlyArray<Place>) => {
@@ -121,70 +101,65 @@ const maxOrgs = 20
 const maxTargets = 12
 
 /** Pages, actions, orgs, and what has a name in the org of the page. */
-const useTargets = () => {
+const useTargets = (text: string) => {
   const orgId = useOrgId()
   const may = useMay()
   const hasOrg = orgId !== undefined
   const list = <Id extends OperationId>(id: Id) => ({ enabled: may(id) && hasOrg, isLive: false })
-  const { data: orgs } = useData("orgs.list", { limit: 100 }, { enabled: may("orgs.list"), isLive: false })
+  const isNamed = ({ name }: { readonly name: string }) => contains(text, name, `org ${name}`)
+  const all = usePages("orgs.list", { limit: 100 }, ({ orgs }) => orgs, { enabled: may("orgs.list"), isLive: false })
+  const { rows: orgs } = useMatches(all, text.trim() === "" || idsIn(text, undefined).length > 0 ? undefined : isNamed)
   const { data: endpoints } = useData("webhooks.list", {}, list("webhooks.list"))
   const { data: keys } = useData("keys.list", { orgId: orgId ?? "", limit: 100 }, list("keys.list"))
   const { data: projects } = useData("projects.list", { orgId: orgId ?? "", limit: 100 }, list("projects.list"))
   const { data: schedules } = useData("schedules.list", {}, list("schedules.list"))
   const at = (page: string) => orgPath(orgId ?? "", page)
+  const targetsOf = <Row,>(
+    kind: string,
+    icon: IconName,
+    rows: ReadonlyArray<Row> = [],
+    of: (row: Row) => [string, string],
+  ) =>
+    rows.map((row): Target => {
+      const [to, label] = of(row)
+      return { to, label, kind, icon }
+    })
   const targets: ReadonlyArray<Target> = [
     ...routes.flatMap(({ nav, needs, path }) =>
       nav === undefined || !may(...needs) || (path.includes(":orgId") && !hasOrg)
         ? []
         : [{ to: path.replace(":orgId", orgId ?? ""), label: nav.label, kind: "page", icon: nav.icon }],
     ),
-    ...(hasOrg
-      ? actions.flatMap(({ label, needs, page }) =>
-          may(needs) ? [{ to: at(`/${page}?new=1`), label, kind: "action", icon: "plus" as const }] : [],
-        )
-      : []),
-    ...(orgs?.orgs ?? []).map(({ name, orgId }) => ({
-      to: orgPath(orgId),
-      label: name,
-      kind: "org",
-      icon: "people" as const,
-    })),
-    ...(endpoints?.webhook_endpoints ?? []).map(({ description, url, webhook_endpoint_id }) => ({
-      to: at(`/endpoints/${webhook_endpoint_id}`),
-      label: description === null ? url : `${url} · ${description}`,
-      kind: "endpoint",
-      icon: "hook" as const,
-    })),
-    ...(keys?.keys ?? []).map(({ id, name, prefix }) => ({
-      to: at(`/keys/${id}`),
-      label: `${name} · ${prefix}`,
-      kind: "key",
-      icon: "key" as const,
-    })),
-    ...(projects?.projects ?? []).map(({ name, projectId }) => ({
-      to: at(`/projects/${projectId}`),
-      label: name,
-      kind: "project",
-      icon: "cube" as const,
-    })),
-    ...(schedules?.schedules ?? []).map(({ cron, schedule_id, workflow }) => ({
-      to: at(`/schedules/${schedule_id}`),
-      label: `${workflow} · ${cron}`,
-      kind: "schedule",
-      icon: "clock" as const,
-    })),
+    ...targetsOf(
+      "action",
+      "plus",
+      actions.filter(({ needs }) => hasOrg && may(needs)),
+      ({ label, page }) => [at(`/${page}?new=1`), label],
+    ),
+    ...targetsOf("org", "people", orgs, ({ name, orgId }) => [orgPath(orgId), name]),
+    ...targetsOf("endpoint", "hook", endpoints?.webhook_endpoints, ({ description, url, webhook_endpoint_id }) => [
+      at(`/endpoints/${webhook_endpoint_id}`),
+      description === null ? url : `${url} · ${description}`,
+    ]),
+    ...targetsOf("key", "key", keys?.keys, ({ id, name, prefix }) => [at(`/keys/${id}`), `${name} · ${prefix}`]),
+    ...targetsOf("project", "cube", projects?.projects, ({ name, projectId }) => [at(`/projects/${projectId}`), name]),
+    ...targetsOf("schedule", "clock", schedules?.schedules, ({ cron, schedule_id, workflow }) => [
+      at(`/schedules/${schedule_id}`),
+      `${workflow} · ${cron}`,
+    ]),
   ]
-  const others = (orgs?.orgs ?? []).map(({ orgId }) => orgId).filter((id) => id !== orgId)
-  return { targets, orgIds: [...(hasOrg ? [orgId] : []), ...others.slice(0, maxOrgs)] }
+  const others = (all.rows ?? []).map(({ orgId }) => orgId).filter((id) => id !== orgId)
+  const isSearching = may("orgs.list") && orgs === undefined
+  return { targets, isSearching, orgIds: [...(hasOrg ? [orgId] : []), ...others.slice(0, maxOrgs)] }
 }
 
-const FindDialog = ({ onClose }: { readonly onClose: () => void }) => {
+const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onClose: () => void }) => {
   const orgId = useOrgId()
   const may = useMay()
-  const [text, setText] = useState("")
+  const [text, setText] = useState(wanted)
   const [chosen, setChosen] = useState(0)
   const [missing, setMissing] = useState<string>()
-  const { orgIds, targets } = useTargets()
+  const { isSearching, orgIds, targets } = useTargets(text)
   const asked = places.filter(({ needs }) => may(...needs))
   const ids = idsIn(text, orgId)
   const found =
@@ -194,7 +169,7 @@ const FindDialog = ({ onClose }: { readonly onClose: () => void }) => {
   const isMissed = ids.length > 0 && missing === ids.join()
   const error = isMissed
     ? `No ${listed(asked)} of ${orgIds.length > 1 ? `these ${orgIds.length} orgs` : "this org"} has the id ${ids.join(" or ")}. It may be of another org, or older than what is kept.`
-    : ids.length === 0 && found.length === 0
+    : ids.length === 0 && found.length === 0 && !isSearching
       ? "Nothing has this name, and the text has no id. An id has 26 letters and digits."
       : undefined
   const go = (to: string) => {
@@ -218,7 +193,7 @@ const FindDialog = ({ onClose }: { readonly onClose: () => void }) => {
       <Form submit="Open" isReady={found.length > 0 || (ids.length > 0 && !isMissed)} onSubmit={open}>
         <Field
           label="Name, id or line of a log"
-          hint="A page, an org, an endpoint, a key; the webhook-id header; any text that has an id."
+          hint="A page, an org by its name or id, an endpoint, a key; the webhook-id header; any text that has an id."
           error={error}
         >
           <Input
@@ -266,6 +241,9 @@ const isShortcut = ({ altKey, ctrlKey, key, metaKey, shiftKey }: KeyboardEvent) 
 
 const asks = new EventTarget()
 
+/** Opens the dialog that finds, with the beginning of a text. */
+export const openFind = (text = "") => void asks.dispatchEvent(new CustomEvent("find", { detail: text }))
+
 /** Opens the dialog that finds, from the navigation or from the bar of narrow screens. */
 export const FindButton = () => (
   <button
@@ -274,7 +252,7 @@ export const FindButton = () => (
     title="Find"
     aria-haspopup="dialog"
     aria-keyshortcuts="Control+K Meta+K"
-    onClick={() => asks.dispatchEvent(new Event("find"))}
+    onClick={() => openFind()}
   >
     <Icon name="search" />
     <span class="label">Find</span>
@@ -284,14 +262,14 @@ export const FindButton = () => (
 
 /** Goes to whatever has a name or an id: by Ctrl+K on every page. */
 export const Find = () => {
-  const [isOpen, setOpen] = useState(false)
+  const [wanted, setWanted] = useState<string>()
   useEffect(() => {
-    const open = () => setOpen(true)
+    const open = (event: Event) => setWanted((event as CustomEvent<string>).detail)
     const press = (event: KeyboardEvent) => {
       // Another dialog stays alone.
       if (!isShortcut(event) || document.querySelector("dialog[open]:not(.menu)") !== null) return
       event.preventDefault()
-      open()
+      openFind()
     }
     asks.addEventListener("find", open)
     document.addEventListener("keydown", press)
@@ -300,5 +278,5 @@ export const Find = () => {
       document.removeEventListener("keydown", press)
     }
   }, [])
-  return isOpen ? <FindDialog onClose={() => setOpen(false)} /> : null
+  return wanted === undefined ? null : <FindDialog wanted={wanted} onClose={() => setWanted(undefined)} />
 }

@@ -1,21 +1,17 @@
 import { useState } from "preact/hooks"
 import { useIsLive } from "../client/live.tsx"
-import { contains, useMatches } from "../client/matches.ts"
-import { useData, usePages } from "../client/queries.ts"
+import { useData } from "../client/queries.ts"
 import { type Me, signOut, useMay, useSession } from "../client/session.tsx"
 import { Badge } from "../components/Badge.tsx"
 import { Button, Icon } from "../components/Button.tsx"
 import { Time } from "../components/Time.tsx"
-import { Dialog } from "../components/Dialog.tsx"
-import { Field, Input } from "../components/Form.tsx"
-import { NoMatch, Table } from "../components/Table.tsx"
 import { Segments } from "../components/Tabs.tsx"
 import { toast } from "../components/Toasts.tsx"
 import { type NavSection, type Route, routes } from "../pages/routes.ts"
 import { Brand, look } from "./Brand.tsx"
-import { FindButton } from "./Find.tsx"
+import { FindButton, openFind } from "./Find.tsx"
 import { useOrgId } from "./org.ts"
-import { Link, orgPath, useLocation } from "./router.tsx"
+import { Link, useLocation } from "./router.tsx"
 
 const principals: Record<Me["principal"], string> = {
   administrator: "Administrator",
@@ -143,48 +139,6 @@ export const Sidebar = ({ orgId }: { readonly orgId: string | undefined }) => (
   </aside>
 )
 
-const isId = (text: string) => /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/.test(text)
-
-/** A list of orgs to choose from, by name or by id. */
-const ChooseOrg = ({ onClose }: { readonly onClose: () => void }) => {
-  const [text, setText] = useState("")
-  const id = text.trim().toUpperCase()
-  const all = usePages("orgs.list", { limit: 100 }, ({ orgs }) => orgs)
-  const matches = ({ name, orgId }: { readonly name: string; readonly orgId: string }) => contains(text, name, orgId)
-  const named = useMatches(all, text === "" || isId(id) ? undefined : matches)
-  // An id opens its org, also one that was not read.
-  const pages = isId(id) ? { ...all, rows: all.rows?.filter(matches) } : named
-  return (
-    <Dialog title="Choose an org" onClose={onClose}>
-      <Field label="Name or id">
-        <Input value={text} onInput={setText} autocomplete="off" placeholder="Acme" />
-      </Field>
-      {isId(id) && pages.rows?.length === 0 ? (
-        <Link to={orgPath(id)} onClickCapture={onClose}>
-          Open the org {id}
-        </Link>
-      ) : (
-        <Table
-          caption="Orgs"
-          {...pages}
-          rowKey={({ orgId }) => orgId}
-          empty={<NoMatch noun="org" more={pages.more} />}
-          columns={[
-            {
-              title: "Org",
-              cell: ({ name, orgId }) => (
-                <Link class="main" to={orgPath(orgId)} onClickCapture={onClose}>
-                  {name}
-                </Link>
-              ),
-            },
-          ]}
-        />
-      )}
-    </Dialog>
-  )
-}
-
 /** The name of the org of the page. */
 export const useOrgName = () => {
   const may = useMay()
@@ -197,7 +151,6 @@ export const useOrgName = () => {
 /** Names the org of the page, and opens another one. */
 const OrgSwitcher = () => {
   const { me } = useSession()
-  const [isChoosing, setChoosing] = useState(false)
   const name = useOrgName()
   if (me.orgId !== null) {
     return (
@@ -207,13 +160,10 @@ const OrgSwitcher = () => {
     )
   }
   return (
-    <>
-      <button type="button" class="switcher" title={name} aria-haspopup="dialog" onClick={() => setChoosing(true)}>
-        <span class="truncate">{name}</span>
-        <Icon name="sort" />
-      </button>
-      {isChoosing && <ChooseOrg onClose={() => setChoosing(false)} />}
-    </>
+    <button type="button" class="switcher" title={name} aria-haspopup="dialog" onClick={() => openFind("org ")}>
+      <span class="truncate">{name}</span>
+      <Icon name="sort" />
+    </button>
   )
 }
 

@@ -54,6 +54,17 @@ export const useSearch = (name: string) => {
   return [search.get(name) ?? undefined, set] as const
 }
 
+/** One of a few values, in the address of the page. */
+export const useChoice = <Value extends string>(
+  name: string,
+  options: ReadonlyArray<{ readonly value: Value }>,
+  usual: Value,
+) => {
+  const [text, setText] = useSearch(name)
+  const value = options.find((option) => option.value === text)?.value ?? usual
+  return [value, (next: Value) => setText(next === usual ? undefined : next)] as const
+}
+
 /** The parameters of a path that has the form of a pattern such as "/orgs/:orgId"; else undefined. */
 export const match = (pattern: string, path: string): Readonly<Record<string, string>> | undefined => {
   const wanted = pattern.split("/")

@@ -2,16 +2,15 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
 import { Copyable } from "../../components/Button.tsx"
-import { Field, Input, Select } from "../../components/Form.tsx"
+import { Filter } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
-import { DateTime, durationText, Time } from "../../components/Time.tsx"
+import { durationText, Time, TimeRange } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
 
 /** What entries are about, by the beginning of their actions. */
 const subjects = [
-  { value: "", label: "All", prefixes: [""] },
   { value: "org", label: "The org", prefixes: ["org."] },
   { value: "projects", label: "Projects", prefixes: ["project.", "deployment.", "docs."] },
   { value: "keys", label: "API keys", prefixes: ["key."] },
@@ -53,12 +52,12 @@ const Details = ({ entry }: { readonly entry: Entry }) => (
 
 /** The filters of the address, and whether an entry passes them; undefined without a filter. */
 const useFilters = (nameOf: NameOf) => {
-  const [about, setAbout] = useSearch("about")
-  const [text, setText] = useSearch("text")
-  const [by, setBy] = useSearch("by")
-  const [since, setSince] = useSearch("since")
-  const [until, setUntil] = useSearch("until")
-  const { prefixes } = subjects.find(({ value }) => value === about) ?? subjects[0]
+  const [about] = useSearch("about")
+  const [text] = useSearch("text")
+  const [by] = useSearch("by")
+  const [since] = useSearch("since")
+  const [until] = useSearch("until")
+  const { prefixes } = subjects.find(({ value }) => value === about) ?? { prefixes: [""] }
   const matches = (entry: Entry) =>
     prefixes.some((prefix) => entry.action.startsWith(prefix)) &&
     (by === undefined || entry.actor === by) &&
@@ -73,30 +72,31 @@ const useFilters = (nameOf: NameOf) => {
       entry.requestId,
     )
   const isFiltered = [about, text, by, since, until].some((value) => value !== undefined)
-  const range = { since, setSince, until, setUntil }
-  return { about, setAbout, text, setText, by, setBy, range, matches: isFiltered ? matches : undefined }
+  return { by, matches: isFiltered ? matches : undefined }
 }
 
-interface FiltersProps extends ReturnType<typeof useFilters> {
-  /** Who has made the entries that were read. */
-  readonly actors: ReadonlyArray<{ readonly value: string; readonly label: string }>
-}
+/** What the sentence of an entry has already. */
+const said = ["host", "url", "urlBefore", "secretChanged"]
 
-const Filters = ({ about, actors, by, range, setAbout, setBy, setText, text }: FiltersProps) => (
-  <div class="filters">
-    <Field label="By">
-      <Select value={by ?? ""} onInput={setBy} options={[{ value: "", label: "All" }, ...actors]} />
-    </Field>
-    <Field label="About">
-      <Select value={about ?? ""} onInput={setAbout} options={subjects} />
-    </Field>
-    <Field label="Name, id or request">
-      <Input value={text ?? ""} onInput={setText} autocomplete="off" spellcheck={false} placeholder="gateway" />
-    </Field>
-    <DateTime label="From" value={range.since} onChange={range.setSince} />
-    <DateTime label="To" value={range.until} onChange={range.setUntil} />
-  </div>
-)
+const valueText = (value: unknown) =>
+  value === null ? "none" : typeof value === "string" ? value : JSON.stringify(value)
+
+/** The values that each update has set, with those that earlier entries had set; the newest entry is first. */
+const changesOf = (entries: ReadonlyArray<Entry>) => {
+  const known = new Map<string, EntryDetails>()
+  const changes = new Map<string, ReadonlyArray<string>>()
+  for (const { action, details, id, target } of entries.toReversed()) {
+    const before = known.get(target) ?? {}
+    known.set(target, { ...before, ...details })
+    const texts = Object.entries(details).flatMap(([field, value]) => {
+      const [from, to] = [field in before ? valueText(before[field]) : undefined, valueText(value)]
+      if (said.includes(field) || from === to) return []
+      return [`${fieldWords(field)}: ${from === undefined ? "" : `from ${from} `}to ${to}`]
+    })
+    if (action.endsWith(".update")) changes.set(id, texts)
+  }
+  return changes
+}
 
 /** The page of what an entry is about, while it is there. */
 const pageOf = ({ action, details, target }: Entry) => {
@@ -133,6 +133,7 @@ export default () => {
   const orgId = useOrg()
   const all = usePages("audit.list", { orgId, limit: 100 }, ({ entries }) => entries, { refetchMillis: 30_000 })
   const nameOf = useNames(orgId, all.rows ?? [])
+  const changes = changesOf(all.rows ?? [])
   const filters = useFilters(nameOf)
   const pages = useMatches(all, filters.matches)
   const who = [
@@ -141,7 +142,12 @@ export default () => {
   const actors = who.map((value) => ({ value, label: actorText(value, nameOf) }))
   return (
     <Page title="Audit log" intro="Who changed what in this org. Entries never change.">
-      <Filters {...filters} actors={actors} />
+      <div class="filters">
+        <Filter label="By" name="by" options={actors} />
+        <Filter label="About" name="about" options={subjects} />
+        <Filter label="Name, id or request" name="text" placeholder="gateway" />
+        <TimeRange />
+      </div>
       <Card isPadded={false}>
         <Table
           caption="Audit log"
@@ -164,6 +170,11 @@ export default () => {
                   <span>
                     <strong>{actorText(entry.actor, nameOf)}</strong> <Sentence entry={entry} nameOf={nameOf} />.
                   </span>
+                  {changes.get(entry.id)?.map((text) => (
+                    <span key={text} class="quiet small anywhere">
+                      {text}
+                    </span>
+                  ))}
                   <Details entry={entry} />
                 </div>
               ),

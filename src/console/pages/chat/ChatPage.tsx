@@ -238,7 +238,7 @@ export const Answer = ({ answer }: { readonly answer: ChatAnswer }) => (
         <h3>Found and quoted</h3>
         <ul class="stack tight">
           {answer.sources.map(({ id, place, quotation, title }) => (
-            <li key={id} class="source">
+            <li key={id} class="source stack tight">
               <div class="row">
                 <Badge isPlain>{place}</Badge>
                 <span>{title}</span>

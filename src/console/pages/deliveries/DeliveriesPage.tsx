@@ -1,23 +1,24 @@
 import { useEffect, useState } from "preact/hooks"
-import { Badge } from "../../components/Badge.tsx"
+import { Badge, capitalized } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { DateTime, LastTimes } from "../../components/Time.tsx"
-import { Field, Input, Select } from "../../components/Form.tsx"
+import { isTime, TimeRange } from "../../components/Time.tsx"
+import { Field, Filter, Input } from "../../components/Form.tsx"
+import { InBulk } from "../../components/InBulk.tsx"
 import { NoMatch } from "../../components/Table.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { useIsLive } from "../../client/live.tsx"
-import { useData, usePages } from "../../client/queries.ts"
+import { usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Beside } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath, useLocation, useSearch } from "../../navigation/router.tsx"
+import { TypeFilter } from "../events/TypeFilter.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 import { type DeliveryState, deliveryStates, DeliveryTable, failureTexts } from "./DeliveryTable.tsx"
-import { Causes, filterOfCause, ResendMany, RunningResends } from "./Resends.tsx"
+import { Causes, filterOfCause, RunningResends } from "./Resends.tsx"
 
 const isState = (text: string | undefined): text is DeliveryState => deliveryStates.some((state) => state === text)
 const isId = (text: string | undefined): text is string => /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i.test(text ?? "")
-const isTime = (text: string | undefined): text is string => !Number.isNaN(Date.parse(text ?? ""))
 
 /** What the list is filtered by: the query of the page's address. */
 const useFilters = () => {
@@ -39,14 +40,11 @@ const useFilters = () => {
 const isCause = (text: string | undefined): text is string =>
   text !== undefined && (/^[1-5]\d\d$/.test(text) || text in failureTexts)
 
-const all = { value: "", label: "All" }
-const capitalized = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1)
-
 /** In the list, a pending delivery with an attempt is called retrying. */
 const stateLabel = (state: DeliveryState) => (state === "pending" ? "Pending or retrying" : capitalized(state))
 
+const states = deliveryStates.map((value) => ({ value, label: stateLabel(value) }))
 const causes = [
-  all,
   ...[400, 401, 403, 404, 408, 410, 422, 429, 500, 502, 503, 504].map(String).map((value) => ({
     value,
     label: `HTTP ${value}`,
@@ -77,62 +75,22 @@ const JobFilter = () => {
   )
 }
 
-const Filters = () => {
-  const [state, setState] = useSearch("state")
-  const [type, setType] = useSearch("type")
-  const [endpoint, setEndpoint] = useSearch("endpoint")
-  const [since, setSince] = useSearch("since")
-  const [until, setUntil] = useSearch("until")
-  const [cause, setCause] = useSearch("cause")
+const Filters = ({ cause }: { readonly cause: string | undefined }) => {
   const { endpoints = [] } = useEndpoints()
-  const { data } = useData("events.types", {}, { isLive: false })
-  const types = [...new Set([...(data?.types ?? []).map(({ type }) => type), ...(type === undefined ? [] : [type])])]
+  const urls = endpoints.map(({ url, webhook_endpoint_id: value }) => ({ value, label: shortUrl(url) }))
+  const isKnown = cause === undefined || causes.some(({ value }) => value === cause)
   return (
     <div class="filters">
-      <Field label="State">
-        <Select
-          value={state ?? ""}
-          onInput={setState}
-          options={[all, ...deliveryStates.map((value) => ({ value, label: stateLabel(value) }))]}
-        />
-      </Field>
-      <Field label="Event type">
-        <Select
-          value={type ?? ""}
-          onInput={setType}
-          options={[all, ...types.map((value) => ({ value, label: value }))]}
-        />
-      </Field>
-      <Field label="Endpoint">
-        <Select
-          value={endpoint ?? ""}
-          onInput={setEndpoint}
-          options={[
-            all,
-            ...endpoints.map(({ url, webhook_endpoint_id }) => ({ value: webhook_endpoint_id, label: shortUrl(url) })),
-          ]}
-        />
-      </Field>
-      <Field label="Last attempt">
-        <Select
-          value={cause ?? ""}
-          onInput={setCause}
-          options={
-            cause === undefined || causes.some(({ value }) => value === cause)
-              ? causes
-              : [...causes, { value: cause, label: `HTTP ${cause}` }]
-          }
-        />
-      </Field>
-      <JobFilter />
-      <DateTime label="From" value={since} onChange={setSince} />
-      <DateTime label="To" value={until} onChange={setUntil} />
-      <LastTimes
-        onChoose={(since) => {
-          setSince(since)
-          setUntil(undefined)
-        }}
+      <Filter label="State" name="state" options={states} />
+      <TypeFilter />
+      <Filter label="Endpoint" name="endpoint" options={urls} />
+      <Filter
+        label="Last attempt"
+        name="cause"
+        options={isKnown ? causes : [...causes, { value: cause, label: `HTTP ${cause}` }]}
       />
+      <JobFilter />
+      <TimeRange />
     </div>
   )
 }
@@ -155,7 +113,7 @@ export default () => {
   return (
     <Page
       title="Deliveries"
-      intro="One event on its way to one receiver. New ones appear by themselves; j opens one beside the list."
+      intro="One event on its way to one receiver. New ones appear by themselves. A click on a row opens it beside the list, and j and k the next."
       state={isLive && <Badge tone="good">Live</Badge>}
       actions={
         <>
@@ -169,7 +127,7 @@ export default () => {
       }
     >
       <RunningResends />
-      <Filters />
+      <Filters cause={useLocation().search.get("cause") ?? undefined} />
       {!isFiltered && <Causes />}
       <Beside
         list={pages}
@@ -199,8 +157,14 @@ export default () => {
         )}
       </Beside>
       {isResending && (
-        <ResendMany
+        <InBulk
+          id="deliveries.resend"
           filter={{ ...others, ...(state !== undefined && isResendable && { state }) }}
+          title="Resend what matches"
+          intro="Sends again the deliveries of your filter that failed, were canceled or were skipped, at all active endpoints, the oldest first."
+          submit="Send again"
+          noun={["delivery", "deliveries"]}
+          verb="will be sent again"
           onClose={() => setResending(false)}
         />
       )}

@@ -2,12 +2,11 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
-import { Button, buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
+import { buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { useAction } from "../../components/Form.tsx"
+import { ActionButton } from "../../components/Form.tsx"
 import { Card, Facts, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Table.tsx"
+import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useOrg } from "../../navigation/org.ts"
@@ -25,20 +24,15 @@ import {
 
 const Resend = ({ id, onDone }: { readonly id: string; readonly onDone: () => void }) => {
   const call = useCall()
-  const { error, isRunning, run } = useAction()
-  const resend = () =>
-    run(async () => {
-      await call("deliveries.retry", { delivery_id: id })
-      toast("The delivery is sent again now.")
-      onDone()
-    })
+  const resend = async () => {
+    await call("deliveries.retry", { delivery_id: id })
+    toast("The delivery is sent again now.")
+    onDone()
+  }
   return (
-    <div class="stack tight">
-      <Button icon="repeat" look="primary" onClick={resend} disabled={isRunning}>
-        Resend
-      </Button>
-      <ErrorBox error={error} />
-    </div>
+    <ActionButton icon="repeat" look="primary" onPress={resend}>
+      Resend
+    </ActionButton>
   )
 }
 
@@ -50,7 +44,7 @@ const RecoverSince = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
   const may = useMay()
   const { byId } = useEndpoints()
   const id = delivery.webhook_endpoint_id ?? ""
-  if (!isRecoverable(delivery) || !byId.has(id) || !may("deliveries.recover", "webhooks.get")) return null
+  if (!isRecoverable(delivery) || !byId.has(id) || !may("deliveries.resend", "webhooks.get")) return null
   return (
     <Link class={buttonClass()} to={orgPath(orgId, `/endpoints/${id}?recover=${delivery.created_at}`)}>
       Recover since this one
@@ -171,21 +165,14 @@ export default () => {
   const orgId = useOrg()
   const may = useMay()
   const [chosen, setChosen] = useState<number>()
-  const { data: delivery, error, refetch } = useData("deliveries.get", { delivery_id: id })
-  const crumbs = [{ to: orgPath(orgId, "/deliveries"), label: "Deliveries" }]
-  if (delivery === undefined && error !== null) {
-    return (
-      <Page title="Delivery" crumbs={crumbs}>
-        <ErrorBox error={error} onRetry={refetch} />
-      </Page>
-    )
-  }
+  const response = useData("deliveries.get", { delivery_id: id })
+  const delivery = response.data
   const attempts = delivery?.attempt_log ?? []
   const attempt = attempts.find(({ number }) => number === chosen) ?? attempts.at(-1)
   return (
     <Page
       title={delivery?.event ?? "Delivery"}
-      crumbs={crumbs}
+      crumbs={[{ to: orgPath(orgId, "/deliveries"), label: "Deliveries" }]}
       state={delivery && <State of={shownState(delivery)} />}
       actions={
         delivery !== undefined && (
@@ -197,18 +184,18 @@ export default () => {
         )
       }
     >
-      {delivery === undefined ? (
-        <Skeleton lines={3} />
-      ) : (
-        <>
-          <Card title="Attempts">
-            <AttemptAxis delivery={delivery} chosen={attempt?.number} onChoose={setChosen} />
-            <About delivery={delivery} />
-          </Card>
-          <Exchange delivery={delivery} attempt={attempt} />
-          <AsCurl delivery={delivery} />
-        </>
-      )}
+      <Loaded of={response}>
+        {(delivery) => (
+          <>
+            <Card title="Attempts">
+              <AttemptAxis delivery={delivery} chosen={attempt?.number} onChoose={setChosen} />
+              <About delivery={delivery} />
+            </Card>
+            <Exchange delivery={delivery} attempt={attempt} />
+            <AsCurl delivery={delivery} />
+          </>
+        )}
+      </Loaded>
     </Page>
   )
 }

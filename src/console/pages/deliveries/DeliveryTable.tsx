@@ -3,7 +3,7 @@ import { State } from "../../components/Badge.tsx"
 import { type Column, Table, type TableProps } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath } from "../../navigation/router.tsx"
+import { orgPath } from "../../navigation/router.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 
 interface DeliveryTableProps extends Omit<TableProps<Delivery>, "caption" | "columns" | "rowKey"> {
@@ -47,14 +47,7 @@ export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableP
     )
   }
   const columns: ReadonlyArray<Column<Delivery>> = [
-    {
-      title: "Event",
-      cell: ({ delivery_id, event }) => (
-        <Link class="main clip" title={event} to={orgPath(orgId, `/deliveries/${delivery_id}`)}>
-          {event}
-        </Link>
-      ),
-    },
+    { title: "Event", link: ({ delivery_id, event }) => [orgPath(orgId, `/deliveries/${delivery_id}`), event] },
     { title: "State", align: "fit", cell: (row) => <State of={shownState(row)} /> },
     ...(isOfEndpoint ? [] : [{ title: "Endpoint", cell: nameOf }]),
     { title: "Last attempt", align: "words", cell: (row) => <LastAttempt {...row} /> },

@@ -5,9 +5,9 @@ import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, buttonClass, Copyable } from "../../components/Button.tsx"
 import { Code } from "../../components/Code.tsx"
-import { Confirm, Dialog } from "../../components/Dialog.tsx"
+import { DangerCard, FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
-import { Check, Field, Form, Input, useAction } from "../../components/Form.tsx"
+import { ActionButton, Check, Field, Input } from "../../components/Form.tsx"
 import { Card, Empty, Facts } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
@@ -32,32 +32,19 @@ interface DocsProps {
 
 const RemoveDocs = ({ project }: { readonly project: Project }) => {
   const call = useCall()
-  const [isAsking, setAsking] = useState(false)
-  const remove = async () => {
-    await call("docs.remove", { projectId: project.projectId })
-    toast("The documentation is removed.")
-  }
   return (
-    <Card title="Remove the documentation" isDangerous>
-      <p>The stored pages, their settings and the questions of readers are erased. Chats must bring their own pages.</p>
-      <div>
-        <Button look="danger" icon="trash" onClick={() => setAsking(true)}>
-          Remove documentation
-        </Button>
-      </div>
-      {isAsking && (
-        <Confirm
-          title={`Remove the documentation of ${project.name}`}
-          action="Remove"
-          isDangerous
-          typed={project.name}
-          onConfirm={remove}
-          onClose={() => setAsking(false)}
-        >
-          <p>The stored pages and the questions of readers are erased for good.</p>
-        </Confirm>
-      )}
-    </Card>
+    <DangerCard
+      title="Remove the documentation"
+      action="Remove documentation"
+      name={project.name}
+      warning="The stored pages and the questions of readers are erased for good."
+      onConfirm={async () => {
+        await call("docs.remove", { projectId: project.projectId })
+        toast("The documentation is removed.")
+      }}
+    >
+      The stored pages, their settings and the questions of readers are erased. Chats must bring their own pages.
+    </DangerCard>
   )
 }
 
@@ -65,22 +52,20 @@ const Content = ({ docs, project }: DocsProps) => {
   const call = useCall()
   const may = useMay()
   const [isChanging, setChanging] = useState(false)
-  const { error, isRunning, run } = useAction()
-  const fetchAgain = () =>
-    run(async () => {
-      // Somebody else may have changed the settings since this page read them.
-      const stored = await call("docs.get", { projectId: project.projectId })
-      await call("docs.put", settingsOf(stored))
-      toast("Gatehouse fetches the zip.")
-    })
+  const fetchAgain = async () => {
+    // Somebody else may have changed the settings since this page read them.
+    const stored = await call("docs.get", { projectId: project.projectId })
+    await call("docs.put", settingsOf(stored))
+    toast("Gatehouse fetches the zip.")
+  }
   const actions = (
     <>
       <State of={stateOf(docs)} />
       {may("docs.put") && (
         <>
-          <Button isSmall icon="repeat" disabled={isRunning} onClick={fetchAgain}>
+          <ActionButton isSmall icon="repeat" onPress={fetchAgain}>
             Fetch again
-          </Button>
+          </ActionButton>
           <Button isSmall onClick={() => setChanging(true)}>
             Change
           </Button>
@@ -92,7 +77,6 @@ const Content = ({ docs, project }: DocsProps) => {
     <>
       <div class="grid-2">
         <Card title="Stored pages" actions={actions}>
-          <ErrorBox error={error} />
           <StoredDocs docs={docs} project={project} />
           <div>
             <Link class={buttonClass()} to={orgPath(project.orgId, `/chat?pages=stored&project=${project.projectId}`)}>
@@ -241,56 +225,53 @@ export const DocsForm = ({ docs, onClose, projectId }: DocsFormProps) => {
   const [isPublic, setPublic] = useState(docs?.public ?? false)
   const [keepQuestions, setKeepQuestions] = useState(docs?.keepQuestions ?? false)
   const save = async () => {
-    const site = docsUrl.trim() === "" ? null : docsUrl.trim()
-    await call("docs.put", {
-      projectId,
-      docsZipUrl: docsZipUrl.trim(),
-      docsUrl: site,
-      public: isPublic,
-      keepQuestions,
-    })
+    const urls = { docsZipUrl: docsZipUrl.trim(), docsUrl: docsUrl.trim() || null }
+    await call("docs.put", { projectId, ...urls, public: isPublic, keepQuestions })
     toast("The documentation is saved. Gatehouse fetches the zip.")
-    onClose()
   }
   return (
-    <Dialog title={docs === undefined ? "Store documentation" : "Change the documentation"} onClose={onClose}>
-      <Form submit="Save and fetch" isReady={docsZipUrl.trim() !== ""} onSubmit={save} onCancel={onClose}>
-        <Field
-          label="URL of the zip"
-          hint="A zip of .md and .mdx files. {sha} and {deployment} stand for the current deployment."
-        >
-          <Input
-            type="url"
-            name="docsZipUrl"
-            value={docsZipUrl}
-            onInput={setZipUrl}
-            required
-            maxLength={2048}
-            placeholder="https://docs.example.com/docs.zip"
-            autocomplete="off"
-            spellcheck={false}
-          />
-        </Field>
-        <Field label="Address of the site" hint="Makes the sources of answers links. Empty: sources are slugs.">
-          <Input
-            type="url"
-            name="docsUrl"
-            value={docsUrl}
-            onInput={setDocsUrl}
-            maxLength={2048}
-            placeholder="https://docs.example.com/"
-            autocomplete="off"
-            spellcheck={false}
-          />
-        </Field>
-        <Check isChecked={isPublic} onChange={setPublic}>
-          Anyone may read the stored pages, without a key
-        </Check>
-        <Check isChecked={keepQuestions} onChange={setKeepQuestions}>
-          Keep the questions that readers ask. Tell your readers.
-        </Check>
-      </Form>
-    </Dialog>
+    <FormDialog
+      title={docs === undefined ? "Store documentation" : "Change the documentation"}
+      submit="Save and fetch"
+      isReady={docsZipUrl.trim() !== ""}
+      onSubmit={save}
+      onClose={onClose}
+    >
+      <Field
+        label="URL of the zip"
+        hint="A zip of .md and .mdx files. {sha} and {deployment} stand for the current deployment."
+      >
+        <Input
+          type="url"
+          name="docsZipUrl"
+          value={docsZipUrl}
+          onInput={setZipUrl}
+          required
+          maxLength={2048}
+          placeholder="https://docs.example.com/docs.zip"
+          autocomplete="off"
+          spellcheck={false}
+        />
+      </Field>
+      <Field label="Address of the site" hint="Makes the sources of answers links. Empty: sources are slugs.">
+        <Input
+          type="url"
+          name="docsUrl"
+          value={docsUrl}
+          onInput={setDocsUrl}
+          maxLength={2048}
+          placeholder="https://docs.example.com/"
+          autocomplete="off"
+          spellcheck={false}
+        />
+      </Field>
+      <Check isChecked={isPublic} onChange={setPublic}>
+        Anyone may read the stored pages, without a key
+      </Check>
+      <Check isChecked={keepQuestions} onChange={setKeepQuestions}>
+        Keep the questions that readers ask. Tell your readers.
+      </Check>
+    </FormDialog>
   )
 }
 

@@ -4,14 +4,14 @@ import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { Confirm } from "../../components/Dialog.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
 import { Card, Empty } from "../../components/Page.tsx"
 import { type Column, Table } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
 import { ago, Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
-import { useSearch } from "../../navigation/router.tsx"
+import { useChoice } from "../../navigation/router.tsx"
 import type { Project } from "../projects/ProjectFrame.tsx"
 import { type Docs, settingsOf } from "./docs.ts"
 
@@ -53,24 +53,24 @@ export const Readers = ({ docs, project }: ReadersProps) => {
       )}
       {docs.keepQuestions && <Questions projectId={projectId} />}
       {asked === "keep" && (
-        <Confirm title="Keep the questions of readers?" action="Keep questions" onConfirm={keep} onClose={close}>
+        <FormDialog title="Keep the questions of readers?" submit="Keep questions" onSubmit={keep} onClose={close}>
           <p>
             Gatehouse keeps the text of each question that is asked with a key of this project: the newest 10,000, for
             as long as the service keeps finished work. No log has them. You can erase them at any time.
           </p>
-        </Confirm>
+        </FormDialog>
       )}
       {asked === "erase" && (
-        <Confirm
+        <FormDialog
           title="Erase the questions of readers"
-          action="Erase"
+          submit="Erase"
           isDangerous
           typed={project.name}
-          onConfirm={erase}
+          onSubmit={erase}
           onClose={close}
         >
           <p>All questions of this project that are kept are erased for good.</p>
-        </Confirm>
+        </FormDialog>
       )}
     </Card>
   )
@@ -91,17 +91,6 @@ const ranges = [
 ] as const
 type View = (typeof views)[number]["value"]
 type Range = (typeof ranges)[number]["value"]
-
-/** One of a few values, in the address of the page. */
-const useChoice = <Value extends string>(
-  name: string,
-  options: ReadonlyArray<{ readonly value: Value }>,
-  usual: Value,
-) => {
-  const [text, setText] = useSearch(name)
-  const value = options.find((option) => option.value === text)?.value ?? usual
-  return [value, (next: Value) => setText(next === usual ? undefined : next)] as const
-}
 
 const dayMillis = 86_400_000
 const topics = 50

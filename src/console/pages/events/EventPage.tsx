@@ -1,9 +1,8 @@
 import { useState } from "preact/hooks"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Table.tsx"
+import { Loaded } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
@@ -36,56 +35,49 @@ export default () => {
   const id = useParam("eventId")
   const orgId = useOrg()
   const may = useMay()
-  const { data: event, error, refetch } = useData("events.get", { event_id: id })
+  const response = useData("events.get", { event_id: id })
+  const event = response.data
   const pages = usePages("deliveries.list", { event_id: id, limit: 50 }, ({ deliveries }) => deliveries)
-  const crumbs = [{ to: orgPath(orgId, "/events"), label: "Events" }]
-  if (event === undefined && error !== null) {
-    return (
-      <Page title="Event" crumbs={crumbs}>
-        <ErrorBox error={error} onRetry={refetch} />
-      </Page>
-    )
-  }
   const data = event?.job_id === null ? dataOf(event.payload) : undefined
   return (
     <Page
       title={event?.type ?? "Event"}
-      crumbs={crumbs}
+      crumbs={[{ to: orgPath(orgId, "/events"), label: "Events" }]}
       actions={data !== undefined && may("events.publish") && <PublishCopy type={event!.type} data={data} />}
     >
-      <Card title="Deliveries" isPadded={false}>
-        <DeliveryTable
-          {...pages}
-          empty={
-            <Empty icon="send" title="Nobody received it">
-              <p>No endpoint wanted this type when the event came.</p>
-            </Empty>
-          }
-        />
-      </Card>
-      <Card title="Event">
-        {event === undefined ? (
-          <Skeleton lines={3} />
-        ) : (
+      <Loaded of={response}>
+        {(event) => (
           <>
-            <Facts
-              of={{
-                Id: <Copyable text={event.event_id} label="Copy the id" />,
-                Job:
-                  event.job_id === null ? undefined : may("jobs.get") ? (
-                    <Link to={orgPath(orgId, `/jobs/${event.job_id}`)}>
+            <Card title="Deliveries" isPadded={false}>
+              <DeliveryTable
+                {...pages}
+                empty={
+                  <Empty icon="send" title="Nobody received it">
+                    <p>No endpoint wanted this type when the event came.</p>
+                  </Empty>
+                }
+              />
+            </Card>
+            <Card title="Event">
+              <Facts
+                of={{
+                  Id: <Copyable text={event.event_id} label="Copy the id" />,
+                  Job:
+                    event.job_id === null ? undefined : may("jobs.get") ? (
+                      <Link to={orgPath(orgId, `/jobs/${event.job_id}`)}>
+                        <code>{event.job_id}</code>
+                      </Link>
+                    ) : (
                       <code>{event.job_id}</code>
-                    </Link>
-                  ) : (
-                    <code>{event.job_id}</code>
-                  ),
-                Created: <Time at={event.created_at} />,
-              }}
-            />
-            <Code title="Payload" text={pretty(event.payload)} copied={event.payload} />
+                    ),
+                  Created: <Time at={event.created_at} />,
+                }}
+              />
+              <Code title="Payload" text={pretty(event.payload)} copied={event.payload} />
+            </Card>
           </>
         )}
-      </Card>
+      </Loaded>
     </Page>
   )
 }

@@ -1,15 +1,13 @@
-import { useState } from "preact/hooks"
-import { Button } from "../../components/Button.tsx"
-import { Field, Select } from "../../components/Form.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { type Column, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
+import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
 import { PublishEvent } from "./PublishEvent.tsx"
+import { TypeFilter } from "./TypeFilter.tsx"
 
 const Types = () => {
   const orgId = useOrg()
@@ -30,16 +28,11 @@ const Types = () => {
         columns={[
           {
             title: "Type, last seen",
-            cell: ({ last_at, type }) => (
-              <div class="stack tight">
-                <Link class="main clip" title={type} to={orgPath(orgId, `/events?type=${encodeURIComponent(type)}`)}>
-                  {type}
-                </Link>
-                <span class="quiet small">
-                  <Time at={last_at} isRelative />
-                </span>
-              </div>
-            ),
+            link: ({ last_at, type }) => [
+              orgPath(orgId, `/events?type=${encodeURIComponent(type)}`),
+              type,
+              <Time at={last_at} isRelative />,
+            ],
           },
         ]}
       />
@@ -54,8 +47,7 @@ const idCell = ({ event_id }: Event) => <code>{event_id}</code>
 const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
   const orgId = useOrg()
   const may = useMay()
-  const [type, setType] = useSearch("type")
-  const { data } = useData("events.types", {})
+  const [type] = useSearch("type")
   const pages = usePages(
     "events.list",
     { limit: 50, ...(type === undefined ? {} : { type }) },
@@ -73,17 +65,10 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
         </Link>
       ),
   }
-  const types = [...new Set([...(data?.types ?? []).map(({ type }) => type), ...(type === undefined ? [] : [type])])]
   return (
     <div class="stack">
       <div class="filters">
-        <Field label="Event type">
-          <Select
-            value={type ?? ""}
-            onInput={setType}
-            options={[{ value: "", label: "All" }, ...types.map((value) => ({ value, label: value }))]}
-          />
-        </Field>
+        <TypeFilter />
       </div>
       <Card isPadded={false}>
         <Table
@@ -101,14 +86,7 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
             </Empty>
           }
           columns={[
-            {
-              title: "Type",
-              cell: ({ event_id, type }) => (
-                <Link class="main clip" title={type} to={orgPath(orgId, `/events/${event_id}`)}>
-                  {type}
-                </Link>
-              ),
-            },
+            { title: "Type", link: ({ event_id, type }) => [orgPath(orgId, `/events/${event_id}`), type] },
             ...(may("jobs.get") ? [jobColumn] : [{ title: "Id", isExtra: true, cell: idCell }]),
             { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
           ]}
@@ -121,12 +99,7 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
 /** The events of an org, and the types that it has had. */
 export default () => {
   const may = useMay()
-  const [isPublishing, setPublishing] = useState(useLocation().search.has("new"))
-  const publish = may("events.publish") && (
-    <Button look="primary" icon="send" onClick={() => setPublishing(true)}>
-      Publish an event
-    </Button>
-  )
+  const { close, create, isCreating } = useCreate("Publish an event", "events.publish", "send")
   return (
     <Page
       title="Events"
@@ -135,13 +108,13 @@ export default () => {
           ? "What happened, once for all receivers: finished jobs, and events of your own."
           : "What happened, newest first. Each event goes to every endpoint that wants its type."
       }
-      actions={publish}
+      actions={create}
     >
       <div class="columns">
-        <List publish={publish} />
+        <List publish={create} />
         <Types />
       </div>
-      {isPublishing && <PublishEvent onClose={() => setPublishing(false)} />}
+      {isCreating && <PublishEvent onClose={close} />}
     </Page>
   )
 }

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
 import { parseJson, pretty } from "../../components/Code.tsx"
-import { Dialog } from "../../components/Dialog.tsx"
-import { Field, Form, Input, TextArea } from "../../components/Form.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
+import { Field, Input, TextArea } from "../../components/Form.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useCall, useData } from "../../client/queries.ts"
 import { useOrg } from "../../navigation/org.ts"
@@ -26,33 +26,28 @@ export const PublishEvent = ({ like = sample, onClose }: PublishEventProps) => {
   const json = parseJson(text)
   const hasReceivers = data === undefined || data.webhook_endpoints.some(({ active }) => active)
   return (
-    <Dialog title="Publish an event" onClose={onClose}>
-      <Form
-        submit="Publish"
-        isReady={json.error === undefined}
-        onCancel={onClose}
-        onSubmit={async () => {
-          const { event_id } = await call("events.publish", { type, data: json.value }, idempotencyKey)
-          onClose()
-          toast("The event is published.")
-          navigate(orgPath(orgId, `/events/${event_id}`))
-        }}
-      >
-        <Field
-          label="Type"
-          hint="At least two words, joined by dots. job.* and the types of Gatehouse itself are taken."
-        >
-          <Input value={type} onInput={setType} required maxLength={128} spellcheck={false} autocomplete="off" />
-        </Field>
-        <Field label="Data" hint="Any JSON, 256 KiB at most." error={json.error}>
-          <TextArea value={text} onInput={setText} spellcheck={false} rows={8} />
-        </Field>
-        <p class="quiet">
-          {hasReceivers
-            ? "It is sent to every active endpoint that wants this type. Receivers cannot tell it from a real one."
-            : "No endpoint is active: nobody receives it."}
-        </p>
-      </Form>
-    </Dialog>
+    <FormDialog
+      title="Publish an event"
+      submit="Publish"
+      isReady={json.error === undefined}
+      onClose={onClose}
+      onSubmit={async () => {
+        const { event_id } = await call("events.publish", { type, data: json.value }, idempotencyKey)
+        toast("The event is published.")
+        navigate(orgPath(orgId, `/events/${event_id}`))
+      }}
+    >
+      <Field label="Type" hint="At least two words, joined by dots. job.* and the types of Gatehouse itself are taken.">
+        <Input value={type} onInput={setType} required maxLength={128} spellcheck={false} autocomplete="off" />
+      </Field>
+      <Field label="Data" hint="Any JSON, 256 KiB at most." error={json.error}>
+        <TextArea value={text} onInput={setText} spellcheck={false} rows={8} />
+      </Field>
+      <p class="quiet">
+        {hasReceivers
+          ? "It is sent to every active endpoint that wants this type. Receivers cannot tell it from a real one."
+          : "No endpoint is active: nobody receives it."}
+      </p>
+    </FormDialog>
   )
 }

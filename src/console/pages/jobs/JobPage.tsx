@@ -1,15 +1,15 @@
 import type { ComponentChildren } from "preact"
-import { useState } from "preact/hooks"
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
-import { Code, Json } from "../../components/Code.tsx"
-import { Confirm } from "../../components/Dialog.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { useAction } from "../../components/Form.tsx"
+import { Code, Json, parseJson } from "../../components/Code.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
+import { ActionButton, Field, TextArea } from "../../components/Form.tsx"
 import { Card, Facts, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Table.tsx"
+import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { counted } from "../../components/numbers.ts"
@@ -18,6 +18,8 @@ import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
 import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 import { isDelayed, isOpen, type Job } from "./job.ts"
+
+type JobDetail = ResponseBody<"jobs.get">
 
 const About = ({ job }: { readonly job: Job }) => (
   <Facts
@@ -38,106 +40,184 @@ const About = ({ job }: { readonly job: Job }) => (
 const CancelJob = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }) => {
   const call = useCall()
   return (
-    <Confirm
+    <FormDialog
       title="Cancel this job?"
-      action="Cancel the job"
+      submit="Cancel the job"
       isDangerous
       onClose={onClose}
-      onConfirm={async () => {
+      onSubmit={async () => {
         await call("jobs.cancel", { job_id: id })
         toast("The job is canceled.")
       }}
     >
       <p>It ends without an outcome, and no webhook is sent. Its worker hears of it at its next report.</p>
-    </Confirm>
+    </FormDialog>
   )
 }
 
-/** Queues a copy of a finished job. One with a callback URL is not offered: nobody can read its secret to copy it. */
-const Replay = ({ job }: { readonly job: Job }) => {
-  const orgId = useOrg()
+/** Queues a failed job again with another input. */
+const ChangeInput = ({ job, onClose }: { readonly job: Job; readonly onClose: () => void }) => {
   const call = useCall()
-  const { error, isRunning, run } = useAction()
-  const { deployment_id, input, max_attempts, priority, retry_delay_seconds, skip_callbacks, workflow } = job
-  const replay = () =>
-    run(async () => {
-      const copy = { workflow, input, priority, max_attempts, retry_delay_seconds, skip_callbacks }
-      const { job_id } = await call("jobs.create", { ...copy, ...(deployment_id !== null && { deployment_id }) })
-      toast("A copy of the job is queued.")
-      navigate(orgPath(orgId, `/jobs/${job_id}`))
-    })
+  const [text, setText] = useState(() => JSON.stringify(job.input, null, 2))
+  const { error, value } = parseJson(text)
+  const retry = async () => {
+    await call("jobs.retry", { job_id: job.job_id, input: value })
+    toast("The job is queued again, with the input as you wrote it.")
+  }
   return (
-    <div class="stack tight">
-      <Button icon="repeat" onClick={replay} disabled={isRunning}>
-        Replay
-      </Button>
-      <ErrorBox error={error} />
-    </div>
+    <FormDialog title="Retry with another input" submit="Retry" isReady={!error} onSubmit={retry} onClose={onClose}>
+      <Field label="Input" hint="Any JSON. It replaces the input of the job." error={error}>
+        <TextArea value={text} onInput={setText} spellcheck={false} rows={12} />
+      </Field>
+    </FormDialog>
   )
 }
+
+/** What can be done with a job. */
+const Actions = ({ job }: { readonly job: Job }) => {
+  const orgId = useOrg()
+  const may = useMay()
+  const call = useCall()
+  const [open, setOpen] = useState<"cancel" | "input">()
+  const { job_id, status } = job
+  const close = () => setOpen(undefined)
+  const retry = async () => {
+    await call("jobs.retry", { job_id })
+    toast("The job is queued again.")
+  }
+  /** A copy. One with a callback URL is not offered: nobody can read its secret to copy it. */
+  const replay = async () => {
+    const { deployment_id, input, max_attempts, priority, retry_delay_seconds, skip_callbacks, workflow } = job
+    const copy = { workflow, input, priority, max_attempts, retry_delay_seconds, skip_callbacks }
+    const made = await call("jobs.create", { ...copy, ...(deployment_id !== null && { deployment_id }) })
+    toast("A copy of the job is queued.")
+    navigate(orgPath(orgId, `/jobs/${made.job_id}`))
+  }
+  return (
+    <>
+      {isOpen(job) && may("jobs.cancel") && (
+        <Button icon="close" onClick={() => setOpen("cancel")}>
+          Cancel job
+        </Button>
+      )}
+      {status === "failed" && may("jobs.retry") && (
+        <>
+          <Button onClick={() => setOpen("input")}>Retry with another input…</Button>
+          <ActionButton icon="repeat" look="primary" onPress={retry}>
+            Retry
+          </ActionButton>
+        </>
+      )}
+      {(status === "completed" || status === "canceled") && job.callback_url === null && may("jobs.create") && (
+        <ActionButton icon="repeat" onPress={replay}>
+          Replay
+        </ActionButton>
+      )}
+      {open === "cancel" && <CancelJob id={job_id} onClose={close} />}
+      {open === "input" && <ChangeInput job={job} onClose={close} />}
+    </>
+  )
+}
+
+/** How often the page reads a job that runs: no live event tells of its progress and its lines. */
+const runningMillis = 2_000
+
+/** What the workers of a job have logged. A reader who is at the end stays there. */
+const Lines = ({ job: { job_id, status } }: { readonly job: Job }) => {
+  const { data } = useData("jobs.logs", { job_id }, status === "running" ? { refetchMillis: runningMillis } : {})
+  const list = useRef<HTMLPreElement>(null)
+  const isAtEnd = useRef(true)
+  useLayoutEffect(() => {
+    if (isAtEnd.current) list.current?.scrollTo(0, list.current.scrollHeight)
+  }, [data])
+  if (data === undefined || data.lines.length === 0) return null
+  return (
+    <Card title="Lines">
+      <pre
+        ref={list}
+        class="lines"
+        tabIndex={0}
+        role="log"
+        aria-label="Lines of the job"
+        onScroll={({ currentTarget: { clientHeight, scrollHeight, scrollTop } }) => {
+          isAtEnd.current = scrollTop + clientHeight > scrollHeight - 30
+        }}
+      >
+        {data.lines.map(({ at, level, text }, i) => (
+          <span key={i} class={level} title={at}>
+            {new Date(at).toLocaleTimeString()} {level === "info" ? "" : `${level} `}
+            {text}
+            {"\n"}
+          </span>
+        ))}
+      </pre>
+    </Card>
+  )
+}
+
+/** What is done of a job, and is not done again by another attempt. */
+const Steps = ({ steps }: { readonly steps: JobDetail["steps"] }) =>
+  steps.length === 0 ? null : (
+    <Card title="Finished steps">
+      {steps.map(({ finished_at, name, result }) => (
+        <details key={name}>
+          <summary>
+            {name}{" "}
+            <span class="quiet small">
+              <Time at={finished_at} isRelative />
+            </span>
+          </summary>
+          <Json title={`Result of ${name}`} value={result} none="The step has no result." />
+        </details>
+      ))}
+    </Card>
+  )
 
 /** One job: its life, what it was given, and what came out. */
 export default () => {
   const id = useParam("jobId")
   const orgId = useOrg()
-  const may = useMay()
-  const [isCanceling, setCanceling] = useState(false)
-  const { data: job, error, refetch } = useData("jobs.get", { job_id: id })
+  const [isRunning, setRunning] = useState(false)
+  const response = useData("jobs.get", { job_id: id }, isRunning ? { refetchMillis: runningMillis } : {})
   const { rows } = usePages("deliveries.list", { job_id: id, limit: 50 }, ({ deliveries }) => deliveries)
-  const crumbs = [{ to: orgPath(orgId, "/jobs"), label: "Jobs" }]
-  if (job === undefined && error !== null) {
-    return (
-      <Page title="Job" crumbs={crumbs}>
-        <ErrorBox error={error} onRetry={refetch} />
-      </Page>
-    )
-  }
+  const job = response.data
+  useEffect(() => setRunning(job?.status === "running"), [job?.status])
   return (
     <Page
       title={job?.workflow ?? "Job"}
-      crumbs={crumbs}
+      crumbs={[{ to: orgPath(orgId, "/jobs"), label: "Jobs" }]}
       state={job && <State of={job.status} />}
-      actions={
-        job !== undefined && (
-          <>
-            {isOpen(job) && may("jobs.cancel") && (
-              <Button icon="close" onClick={() => setCanceling(true)}>
-                Cancel job
-              </Button>
-            )}
-            {!isOpen(job) && job.callback_url === null && may("jobs.create") && <Replay job={job} />}
-          </>
-        )
-      }
+      actions={job && <Actions job={job} />}
     >
-      {job === undefined ? (
-        <Skeleton lines={3} />
-      ) : (
-        <>
-          <div class="grid-2">
-            <Card title="Life">
-              <JobLife job={job} deliveries={rows} />
-            </Card>
-            <Card title="About">
-              <About job={job} />
-            </Card>
-          </div>
-          <div class="grid-2">
-            <Card title="In">
-              <Json title="Input" value={job.input} none="The job has no input." />
-            </Card>
-            <Card title="Out">
-              <Json
-                title="Result"
-                value={job.result}
-                none={isOpen(job) ? "The job is not finished." : "The job has no result."}
-              />
-              {job.mapped_stack !== null && <Code title="Stack" text={stackText(job.mapped_stack)} />}
-            </Card>
-          </div>
-        </>
-      )}
-      {isCanceling && <CancelJob id={id} onClose={() => setCanceling(false)} />}
+      <Loaded of={response}>
+        {(job) => (
+          <>
+            <div class="grid-2">
+              <Card title="Life">
+                <JobLife job={job} deliveries={rows} />
+              </Card>
+              <Card title="About">
+                <About job={job} />
+              </Card>
+            </div>
+            <Lines job={job} />
+            <Steps steps={job.steps} />
+            <div class="grid-2">
+              <Card title="In">
+                <Json title="Input" value={job.input} none="The job has no input." />
+              </Card>
+              <Card title="Out">
+                <Json
+                  title="Result"
+                  value={job.result}
+                  none={isOpen(job) ? "The job is not finished." : "The job has no result."}
+                />
+                {job.mapped_stack !== null && <Code title="Stack" text={stackText(job.mapped_stack)} />}
+              </Card>
+            </div>
+          </>
+        )}
+      </Loaded>
     </Page>
   )
 }
@@ -174,6 +254,20 @@ const Step = ({ after, at, children, title, tone }: StepProps) => (
     </div>
     {children}
   </li>
+)
+
+/** The attempts that have ended before the last one, which the end of the job has. */
+const Attempts = ({ job }: { readonly job: JobDetail }) => (
+  <>
+    {job.attempt_log.map(({ attempt, ended_at, error, note }) =>
+      ended_at === job.finished_at ? null : (
+        <Step key={attempt} tone="bad" title={`Attempt ${attempt} failed`} at={ended_at}>
+          {error !== null && <span class="anywhere">{error}</span>}
+          {note !== null && <span class="quiet small">Its last note: {note}</span>}
+        </Step>
+      ),
+    )}
+  </>
 )
 
 const Claims = ({ job }: { readonly job: Job }) => {
@@ -270,14 +364,15 @@ const Deliveries = ({ deliveries, job }: LifeProps) => {
 }
 
 interface LifeProps {
-  readonly job: Job
+  readonly job: JobDetail
   readonly deliveries: ReadonlyArray<Delivery> | undefined
 }
 
 /** The life of a job in one picture: from its creation to each webhook. */
-export const JobLife = ({ deliveries, job }: LifeProps) => (
+const JobLife = ({ deliveries, job }: LifeProps) => (
   <ol class="life" aria-label="Life of the job">
     <Step tone="done" title="Created" at={job.created_at} />
+    <Attempts job={job} />
     <Claims job={job} />
     <End job={job} />
     <Deliveries job={job} deliveries={deliveries} />

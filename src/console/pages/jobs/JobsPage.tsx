@@ -1,21 +1,25 @@
 import { useState } from "preact/hooks"
-import { useCall, usePages } from "../../client/queries.ts"
+import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
-import { State } from "../../components/Badge.tsx"
+import { capitalized, State } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { parseJson } from "../../components/Code.tsx"
-import { Dialog } from "../../components/Dialog.tsx"
-import { Field, Form, Input, Select, TextArea } from "../../components/Form.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
-import { DateTime, Time } from "../../components/Time.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
+import { Field, Filter, Input, TextArea } from "../../components/Form.tsx"
+import { InBulk, RunningBar } from "../../components/InBulk.tsx"
+import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
+import { NoMatch, Table } from "../../components/Table.tsx"
+import { DateTime, isTime, Time, TimeRange } from "../../components/Time.tsx"
+import { toast } from "../../components/Toasts.tsx"
 import { Beside } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
+import { navigate, orgPath, useLocation } from "../../navigation/router.tsx"
 import { type Job, type JobStatus, jobStatuses } from "./job.ts"
+import { JobCauses } from "./JobCauses.tsx"
 
 const isStatus = (text: string | undefined): text is JobStatus => jobStatuses.some((status) => status === text)
-const capitalized = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1)
+
+const statuses = jobStatuses.map((value) => ({ value, label: capitalized(value) }))
 
 /** How far a job is, in a few words. */
 const Detail = ({ job }: { readonly job: Job }) => {
@@ -26,44 +30,92 @@ const Detail = ({ job }: { readonly job: Job }) => {
   return <span class="truncate-2">{job.error ?? "–"}</span>
 }
 
+/** What the list is filtered by: the query of the page's address. */
+const useFilters = () => {
+  const { search } = useLocation()
+  const value = (name: string) => search.get(name) ?? undefined
+  const [status, workflow, error, since, until] = ["status", "workflow", "error", "since", "until"].map(value)
+  return {
+    ...(isStatus(status) && { status }),
+    ...(workflow !== undefined && { workflow }),
+    ...(error !== undefined && { error }),
+    ...(isTime(since) && { since }),
+    ...(isTime(until) && { until }),
+  }
+}
+
+/** The retries and cancellations that run, each with its progress and what ends it. */
+const RunningSweeps = () => {
+  const call = useCall()
+  const may = useMay()
+  const { data } = useData("jobs.sweeps", {}, { refetchMillis: 5_000 })
+  const end = async (sweep_id: string) => {
+    await call("jobs.endSweep", { sweep_id })
+    toast("The rest stays as it is.")
+  }
+  return (
+    <>
+      {data?.sweeps.map(({ count, done, kind, sweep_id }) => (
+        <RunningBar
+          key={sweep_id}
+          label={kind === "retry" ? "Retrying jobs" : "Canceling jobs"}
+          done={done}
+          count={count}
+          onCancel={may("jobs.endSweep") ? () => end(sweep_id) : undefined}
+        />
+      ))}
+    </>
+  )
+}
+
+const noun = ["job", "jobs"] as const
+
 /** The jobs of an org, as they change. */
 export default () => {
   const orgId = useOrg()
   const may = useMay()
-  const [status, setStatus] = useSearch("status")
-  const [workflow, setWorkflow] = useSearch("workflow")
-  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
-  const filters = { ...(isStatus(status) && { status }), ...(workflow !== undefined && { workflow }) }
+  const filters = useFilters()
+  const { path } = useLocation()
+  const [open, setOpen] = useState<"retry" | "cancel">()
+  const close = () => setOpen(undefined)
+  const { create, ...creating } = useCreate("Create job", "jobs.create")
   const pages = usePages("jobs.list", { ...filters, limit: 50 }, ({ jobs }) => jobs, {
     keepsPrevious: true,
     rowKey: ({ job_id }) => job_id,
   })
-  const create = may("jobs.create") && (
-    <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
-      Create job
-    </Button>
-  )
+  const isFiltered = Object.keys(filters).length > 0
+  const { error, status, ...others } = filters
+  const isRetried = status === undefined || status === "failed"
+  const isCanceled = (status === "queued" || status === "running") && error === undefined
   return (
     <Page
       title="Jobs"
-      intro="Work that a worker claims. The end of a job makes an event, which goes to the endpoints; j opens a job beside the list."
-      actions={create}
+      intro="Work that a worker claims. The end of a job makes an event, which goes to the endpoints. A click on a row opens it beside the list, and j and k the next."
+      actions={
+        <>
+          {isFiltered && <Button onClick={() => navigate(path, { replace: true })}>Clear filters</Button>}
+          {may("jobs.retry") && isRetried && (
+            <Button icon="repeat" onClick={() => setOpen("retry")}>
+              Retry all that failed…
+            </Button>
+          )}
+          {may("jobs.cancel") && isCanceled && (
+            <Button icon="close" onClick={() => setOpen("cancel")}>
+              Cancel all that match…
+            </Button>
+          )}
+          {create}
+        </>
+      }
     >
+      <RunningSweeps />
       <div class="filters">
-        <Field label="Status">
-          <Select
-            value={status ?? ""}
-            onInput={setStatus}
-            options={[
-              { value: "", label: "All" },
-              ...jobStatuses.map((value) => ({ value, label: capitalized(value) })),
-            ]}
-          />
-        </Field>
-        <Field label="Workflow">
-          <Input value={workflow ?? ""} onInput={setWorkflow} placeholder="Its exact name" autocomplete="off" />
-        </Field>
+        <Filter label="Status" name="status" options={statuses} />
+        <Filter label="Workflow" name="workflow" placeholder="Its exact name" />
+        <Filter label="Error" name="error" placeholder="How it begins" />
+        <TimeRange />
       </div>
+      {may("jobs.causes") && isRetried && error === undefined && <JobCauses {...others} />}
       <Beside list={pages} noun="job" rowKey={({ job_id }) => job_id} pathOf={(id) => orgPath(orgId, `/jobs/${id}`)}>
         {(opened) => (
           <Card isPadded={false}>
@@ -73,20 +125,19 @@ export default () => {
               {...opened}
               rowKey={({ job_id }) => job_id}
               empty={
-                <Empty icon="gear" title={Object.keys(filters).length > 0 ? "No job matches" : "No job yet"}>
-                  <p>Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.</p>
-                  {create}
-                </Empty>
+                isFiltered ? (
+                  <NoMatch noun="job" more={pages.more} />
+                ) : (
+                  <Empty icon="gear" title="No job yet">
+                    <p>
+                      Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.
+                    </p>
+                    {create}
+                  </Empty>
+                )
               }
               columns={[
-                {
-                  title: "Workflow",
-                  cell: ({ job_id, workflow }) => (
-                    <Link class="main" to={orgPath(orgId, `/jobs/${job_id}`)}>
-                      {workflow}
-                    </Link>
-                  ),
-                },
+                { title: "Workflow", link: ({ job_id, workflow }) => [orgPath(orgId, `/jobs/${job_id}`), workflow] },
                 { title: "Status", align: "fit", cell: ({ status }) => <State of={status} /> },
                 { title: "Progress or error", cell: (job) => <Detail job={job} /> },
                 {
@@ -107,23 +158,39 @@ export default () => {
           </Card>
         )}
       </Beside>
-      {isCreating && (
-        <CreateJob
-          onClose={() => setCreating(false)}
-          onCreated={(jobId) => navigate(orgPath(orgId, `/jobs/${jobId}`))}
+      {creating.isCreating && <CreateJob onClose={creating.close} />}
+      {open === "retry" && (
+        <InBulk
+          id="jobs.retry"
+          filter={{ ...others, ...(error !== undefined && { error }) }}
+          title="Retry what matches"
+          intro="Queues the failed jobs of your filter again, each with as many further attempts as it had, the oldest first."
+          submit="Retry"
+          noun={noun}
+          verb="will be queued again"
+          onClose={close}
+        />
+      )}
+      {open === "cancel" && isCanceled && (
+        <InBulk
+          id="jobs.cancel"
+          filter={{ ...others, status }}
+          title="Cancel what matches"
+          intro="Ends the jobs of your filter without an outcome, the oldest first. No webhooks are sent."
+          submit="Cancel jobs"
+          isDangerous
+          noun={noun}
+          verb="will be canceled"
+          onClose={close}
         />
       )}
     </Page>
   )
 }
 
-interface CreateJobProps {
-  readonly onClose: () => void
-  readonly onCreated: (jobId: string) => void
-}
-
 /** Queues a job by hand. */
-export const CreateJob = ({ onClose, onCreated }: CreateJobProps) => {
+const CreateJob = ({ onClose }: { readonly onClose: () => void }) => {
+  const orgId = useOrg()
   const call = useCall()
   const [workflow, setWorkflow] = useState("")
   const [input, setInput] = useState("")
@@ -131,47 +198,37 @@ export const CreateJob = ({ onClose, onCreated }: CreateJobProps) => {
   const [runAt, setRunAt] = useState<string>()
   const [idempotencyKey] = useState(() => crypto.randomUUID())
   const json = input.trim() === "" ? {} : parseJson(input)
+  const create = async () => {
+    const options = {
+      ...(json.value === undefined ? {} : { input: json.value }),
+      ...(runAt === undefined ? {} : { run_at: runAt }),
+    }
+    const job = { workflow, priority: Number(priority), ...options }
+    const { job_id } = await call("jobs.create", job, idempotencyKey)
+    navigate(orgPath(orgId, `/jobs/${job_id}`))
+  }
+  const isReady = json.error === undefined
   return (
-    <Dialog title="Create a job" onClose={onClose}>
-      <Form
-        submit="Create job"
-        isReady={json.error === undefined}
-        onCancel={onClose}
-        onSubmit={async () => {
-          const { job_id } = await call(
-            "jobs.create",
-            {
-              workflow,
-              priority: Number(priority),
-              ...(json.value === undefined ? {} : { input: json.value }),
-              ...(runAt === undefined ? {} : { run_at: runAt }),
-            },
-            idempotencyKey,
-          )
-          onClose()
-          onCreated(job_id)
-        }}
-      >
-        <Field label="Workflow" hint="Workers claim jobs by this name.">
-          <Input
-            value={workflow}
-            onInput={setWorkflow}
-            required
-            maxLength={255}
-            placeholder="nightly-report"
-            autocomplete="off"
-          />
+    <FormDialog title="Create a job" submit="Create job" isReady={isReady} onSubmit={create} onClose={onClose}>
+      <Field label="Workflow" hint="Workers claim jobs by this name.">
+        <Input
+          value={workflow}
+          onInput={setWorkflow}
+          required
+          maxLength={255}
+          placeholder="nightly-report"
+          autocomplete="off"
+        />
+      </Field>
+      <Field label="Input" hint="Any JSON. Empty: none." error={json.error}>
+        <TextArea value={input} onInput={setInput} spellcheck={false} placeholder={'{ "shop": "northwind" }'} />
+      </Field>
+      <div class="grid-3">
+        <DateTime label="Not before" value={runAt} onChange={setRunAt} />
+        <Field label="Priority" hint="−100 to 100; higher comes first.">
+          <Input type="number" min={-100} max={100} required value={priority} onInput={setPriority} />
         </Field>
-        <Field label="Input" hint="Any JSON. Empty: none." error={json.error}>
-          <TextArea value={input} onInput={setInput} spellcheck={false} placeholder={'{ "shop": "northwind" }'} />
-        </Field>
-        <div class="grid-3">
-          <DateTime label="Not before" value={runAt} onChange={setRunAt} />
-          <Field label="Priority" hint="−100 to 100; higher comes first.">
-            <Input type="number" min={-100} max={100} required value={priority} onInput={setPriority} />
-          </Field>
-        </div>
-      </Form>
-    </Dialog>
+      </div>
+    </FormDialog>
   )
 }

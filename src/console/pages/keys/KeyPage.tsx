@@ -1,20 +1,19 @@
-import { useMemo, useState } from "preact/hooks"
-import { GatehouseError } from "../../client/call.ts"
+import { useState } from "preact/hooks"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
-import { byDay, Chart, midnight, readersZone, type Series } from "../../components/Chart.tsx"
-import { Confirm, Dialog } from "../../components/Dialog.tsx"
+import { byDay, Chart, type Series, unitText, useBeginning } from "../../components/Chart.tsx"
+import { Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
-import { Field, Form, Input, Select } from "../../components/Form.tsx"
-import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Table.tsx"
+import { ActionButton, Field, Form, Input, Select } from "../../components/Form.tsx"
+import { Card, Facts, Page } from "../../components/Page.tsx"
+import { Loaded } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
-import { Link, navigate, orgPath, useParam, useSearch } from "../../navigation/router.tsx"
+import { Link, navigate, orgPath, useChoice, useParam } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
 import {
   changedSettings,
@@ -34,7 +33,7 @@ interface KeyDialogProps {
   readonly onClose: () => void
 }
 
-export const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
+const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   const call = useCall()
   const [before] = useState(() => textsOf(key))
   const [texts, setTexts] = useState(before)
@@ -46,18 +45,15 @@ export const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   const save = async () => {
     await call("keys.update", { orgId, id: key.id, ...changes })
     toast("The key is saved. Every replica knows it.")
-    onClose()
   }
   const isReady = Object.keys(changes).length > 0 && isMetadata(texts.metadata)
   return (
-    <Dialog title={`Change ${key.name}`} onClose={onClose}>
-      <Form submit="Save" isReady={isReady} onSubmit={save} onCancel={onClose}>
-        <Field label="Name">
-          <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
-        </Field>
-        <SettingFields texts={texts} onChange={setTexts} isOpen />
-      </Form>
-    </Dialog>
+    <FormDialog title={`Change ${key.name}`} submit="Save" isReady={isReady} onSubmit={save} onClose={onClose}>
+      <Field label="Name">
+        <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
+      </Field>
+      <SettingFields texts={texts} onChange={setTexts} isOpen />
+    </FormDialog>
   )
 }
 
@@ -68,7 +64,7 @@ const overlaps = [
   { value: "604800", label: "7 days" },
 ]
 
-export const RotateKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
+const RotateKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   const call = useCall()
   const [overlap, setOverlap] = useState("86400")
   const [created, setCreated] = useState<{ readonly key: string; readonly id: string }>()
@@ -98,36 +94,36 @@ export const RotateKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   )
 }
 
-export const DisableKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
+const DisableKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   const call = useCall()
   const disable = async () => {
     await call("keys.update", { orgId, id: key.id, enabled: false })
     toast("The key is disabled. Every replica refuses it.")
   }
   return (
-    <Confirm title={`Disable ${key.name}?`} action="Disable key" isDangerous onConfirm={disable} onClose={onClose}>
+    <FormDialog title={`Disable ${key.name}?`} submit="Disable key" isDangerous onSubmit={disable} onClose={onClose}>
       <p>Every replica refuses the key at once, until it is enabled again.</p>
-    </Confirm>
+    </FormDialog>
   )
 }
 
-export const DeleteKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
+const DeleteKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   const call = useCall(() => navigate(orgPath(orgId, "/keys")))
   const remove = async () => {
     await call("keys.remove", { orgId, id: key.id })
     toast(`${key.name} is deleted.`)
   }
   return (
-    <Confirm
+    <FormDialog
       title={`Delete ${key.name}`}
-      action="Delete key"
+      submit="Delete key"
       isDangerous
       typed={key.name}
-      onConfirm={remove}
+      onSubmit={remove}
       onClose={onClose}
     >
       <p>Every replica refuses the key at once. This cannot be undone; to stop it for a while, disable it.</p>
-    </Confirm>
+    </FormDialog>
   )
 }
 
@@ -159,9 +155,9 @@ const useActions = (orgId: string, key: Key | undefined) => {
             Disable
           </Button>
         ) : (
-          <Button icon="play" onClick={() => enable().catch((error: Error) => toast(error.message))}>
+          <ActionButton icon="play" onPress={enable}>
             Enable
-          </Button>
+          </ActionButton>
         ))}
       <Button look="danger" icon="trash" onClick={() => setOpen("delete")}>
         Delete
@@ -175,8 +171,8 @@ export default () => {
   const orgId = useParam("orgId")
   const id = useParam("keyId")
   const now = useNow()
-  const { data: found, error, refetch } = useData("keys.get", { orgId, id })
-  const isMissing = error instanceof GatehouseError && error.status === 404
+  const response = useData("keys.get", { orgId, id })
+  const found = response.data
   const { buttons, dialog } = useActions(orgId, found)
   return (
     <Page
@@ -186,24 +182,17 @@ export default () => {
       {...(found && { intro: <code>{found.prefix}…</code> })}
       actions={buttons}
     >
-      <ErrorBox error={isMissing ? null : error} onRetry={refetch} />
-      {isMissing ? (
-        <div class="card">
-          <Empty icon="key" title="There is no such key">
-            <p>It may have been deleted. The audit log of the org says by whom, and when.</p>
-          </Empty>
-        </div>
-      ) : found === undefined ? (
-        <Skeleton lines={5} />
-      ) : (
-        <>
-          <KeyNotices of={found} />
-          <KeyUsage orgId={orgId} id={id} />
-          <Card title="Settings">
-            <KeyFacts of={found} />
-          </Card>
-        </>
-      )}
+      <Loaded of={response} lines={5}>
+        {(found) => (
+          <>
+            <KeyNotices of={found} />
+            <KeyUsage orgId={orgId} id={id} />
+            <Card title="Settings">
+              <KeyFacts of={found} />
+            </Card>
+          </>
+        )}
+      </Loaded>
       {dialog}
     </Page>
   )
@@ -239,7 +228,7 @@ const Countdown = ({ to }: { readonly to: string }) => {
 }
 
 /** What a reader has to know of a key first. */
-export const KeyNotices = ({ of: key }: { readonly of: Key }) => {
+const KeyNotices = ({ of: key }: { readonly of: Key }) => {
   const state = keyStateOf(key, useNow(1_000))
   if (state === "leaked") {
     return (
@@ -284,7 +273,7 @@ const ProjectLink = ({ projectId }: { readonly projectId: string }) => {
   return <Link to={orgPath(orgId, `/projects/${projectId}`)}>{data?.name ?? projectId}</Link>
 }
 
-export const KeyFacts = ({ of: key }: { readonly of: Key }) => {
+const KeyFacts = ({ of: key }: { readonly of: Key }) => {
   const orgId = useParam("orgId")
   const changes = useChanges(key.id)
   return (
@@ -324,8 +313,6 @@ const ranges = [
   { value: "hour", label: "Last day" },
   { value: "day", label: "Last 30 days" },
 ] as const
-const dayMillis = 86_400_000
-const daysOf = { hour: 1, day: 30 }
 
 const validations = [
   { name: "valid", label: "Valid", tone: "good" },
@@ -335,16 +322,9 @@ const validations = [
 const costs = [{ name: "cost", label: "Cost", tone: "accent" }] as const satisfies ReadonlyArray<Series>
 
 /** How often a key was validated, and what it cost. */
-export const KeyUsage = ({ id, orgId }: { readonly orgId: string; readonly id: string }) => {
-  const [text, setText] = useSearch("every")
-  const every = text === "day" ? "day" : "hour"
-  const from = useMemo(
-    () =>
-      every === "day"
-        ? midnight(daysOf.day - 1).toISOString()
-        : new Date(Date.now() - daysOf[every] * dayMillis + dayMillis / 24).toISOString(),
-    [every, id],
-  )
+const KeyUsage = ({ id, orgId }: { readonly orgId: string; readonly id: string }) => {
+  const [every, setEvery] = useChoice("every", ranges, "hour")
+  const from = useBeginning(every)
   const { data, error, refetch } = useData(
     "keys.usage",
     { orgId, id, every: "hour", from },
@@ -352,18 +332,18 @@ export const KeyUsage = ({ id, orgId }: { readonly orgId: string; readonly id: s
   )
   // The days are the reader's, so they are added up from hours.
   const usage = every === "day" ? byDay(data?.usage) : data?.usage
-  const zone = every === "day" ? ` in ${readersZone}` : ""
+  const unit = unitText(every)
   return (
     <>
       <ErrorBox error={error} onRetry={refetch} />
       <div class="grid-2">
         <Card
-          title={`Validations by ${every}${zone}`}
-          actions={<Segments label="Range" value={every} options={ranges} onChange={setText} />}
+          title={`Validations by ${unit}`}
+          actions={<Segments label="Range" value={every} options={ranges} onChange={setEvery} />}
         >
           <Chart title="Validations" every={every} series={validations} intervals={usage} />
         </Card>
-        <Card title={`Cost by ${every}${zone}`}>
+        <Card title={`Cost by ${unit}`}>
           <Chart title="Cost of valid validations" every={every} series={costs} intervals={usage} />
         </Card>
       </div>

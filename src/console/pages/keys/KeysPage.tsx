@@ -3,15 +3,14 @@ import { contains, useMatches } from "../../client/matches.ts"
 import { useCall, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
-import { Field, Form, Input, Select } from "../../components/Form.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
-import { NoMatch, Table } from "../../components/Table.tsx"
+import { Field, Filter, Form, Input, Select } from "../../components/Form.tsx"
+import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
+import { type Column, NoMatch, Table } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
+import { orgPath, useSearch } from "../../navigation/router.tsx"
 import {
   emptyTexts,
   isMetadata,
@@ -39,12 +38,11 @@ const useProjectNames = (orgId: string) => {
 
 export default () => {
   const orgId = useOrg()
-  const may = useMay()
   const now = useNow()
   const nameOf = useProjectNames(orgId)
-  const [externalId, setExternalId] = useSearch("externalId")
+  const [externalId] = useSearch("externalId")
   const [text, setText] = useSearch("text")
-  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
+  const { close, create, isCreating } = useCreate("Create key", "keys.createForProject")
   const all = usePages(
     "keys.list",
     { orgId, limit: 100, ...(externalId === undefined ? {} : { externalId }) },
@@ -53,49 +51,36 @@ export default () => {
   )
   const matches = ({ id, name, prefix }: Key) => contains(text!, name, id) || prefix.startsWith(text!.trim())
   const pages = useMatches(all, text === undefined ? undefined : matches)
-  const columns = [
-    {
-      title: "Key",
-      cell: ({ id, name }: Key) => (
-        <Link class="main" to={orgPath(orgId, `/keys/${id}`)}>
-          {name}
-        </Link>
-      ),
-    },
-    { title: "Prefix", align: "fit" as const, cell: ({ prefix }: Key) => <code>{prefix}…</code> },
-    { title: "State", align: "fit" as const, cell: (key: Key) => <State of={keyStateOf(key, now)} /> },
+  const columns: ReadonlyArray<Column<Key>> = [
+    { title: "Key", link: ({ id, name }) => [orgPath(orgId, `/keys/${id}`), name] },
+    { title: "Prefix", align: "fit", cell: ({ prefix }) => <code>{prefix}…</code> },
+    { title: "State", align: "fit", cell: (key) => <State of={keyStateOf(key, now)} /> },
     {
       title: "For",
-      cell: ({ projectId }: Key) => (
+      cell: ({ projectId }) => (
         <span class="clip" title={nameOf(projectId)}>
           {nameOf(projectId)}
         </span>
       ),
     },
-    { title: "Rate limit", align: "words" as const, isExtra: true, cell: (key: Key) => rateLimitText(key) ?? none },
+    { title: "Rate limit", align: "words", isExtra: true, cell: (key) => rateLimitText(key) ?? none },
     {
       title: "Credits left",
-      align: "end" as const,
+      align: "end",
       isExtra: true,
-      cell: ({ credits }: Key) => (credits === null ? none : shortNumber(credits.remaining)),
+      cell: ({ credits }) => (credits === null ? none : shortNumber(credits.remaining)),
     },
     {
       title: "Last used",
-      align: "fit" as const,
-      cell: ({ lastUsedAt }: Key) => <Time at={lastUsedAt} isRelative none="never" />,
+      align: "fit",
+      cell: ({ lastUsedAt }) => <Time at={lastUsedAt} isRelative none="never" />,
     },
   ]
   return (
     <Page
       title="API keys"
       intro="Keys of the org and of its projects. Only their prefixes are stored in the clear."
-      actions={
-        may("keys.createForProject") && (
-          <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
-            Create key
-          </Button>
-        )
-      }
+      actions={create}
     >
       <div class="filters">
         <Field label="Name, prefix or id">
@@ -107,9 +92,7 @@ export default () => {
             spellcheck={false}
           />
         </Field>
-        <Field label="External id">
-          <Input value={externalId ?? ""} onInput={setExternalId} placeholder="customer_42" autocomplete="off" />
-        </Field>
+        <Filter label="External id" name="externalId" placeholder="customer_42" />
       </div>
       <Card isPadded={false}>
         <Table
@@ -132,7 +115,7 @@ export default () => {
           columns={columns}
         />
       </Card>
-      {isCreating && <CreateKey onClose={() => setCreating(false)} />}
+      {isCreating && <CreateKey onClose={close} />}
     </Page>
   )
 }

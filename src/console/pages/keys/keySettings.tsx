@@ -4,6 +4,7 @@ import { usePages } from "../../client/queries.ts"
 import { Button, CopyButton } from "../../components/Button.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Notice } from "../../components/ErrorBox.tsx"
+import { toLocal } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Check, Field, Input, Select, TextArea } from "../../components/Form.tsx"
 
@@ -20,15 +21,6 @@ interface SettingTexts {
   readonly metadata: string
 }
 
-const two = (value: number) => String(value).padStart(2, "0")
-
-/** A time as an input of the reader's zone has it. */
-const localTime = (iso: string) => {
-  const at = new Date(iso)
-  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`
-  return `${date}T${two(at.getHours())}:${two(at.getMinutes())}`
-}
-
 export const emptyTexts: SettingTexts = {
   expiresAt: "",
   limit: "",
@@ -42,7 +34,7 @@ export const emptyTexts: SettingTexts = {
 }
 
 export const textsOf = (key: Key): SettingTexts => ({
-  expiresAt: key.expiresAt === null ? "" : localTime(key.expiresAt),
+  expiresAt: key.expiresAt === null ? "" : toLocal(key.expiresAt),
   limit: key.rateLimit === null ? "" : String(key.rateLimit.limit),
   window: key.rateLimit === null ? "60" : String(key.rateLimit.window),
   credits: key.credits === null ? "" : String(key.credits.remaining),

@@ -3,14 +3,14 @@ import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Copyable, PrintButton } from "../../components/Button.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Table.tsx"
+import { Loaded } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
 import { Causes } from "../deliveries/Resends.tsx"
+import { JobCauses } from "../jobs/JobCauses.tsx"
 import { Activity, ranges, useRange } from "../overview/Activity.tsx"
 import { useEndpoints } from "../webhooks/endpoints.ts"
 import { limitLabels, limitNames, limitText, limitTone } from "./limits.ts"
@@ -33,17 +33,10 @@ export default () => {
   const orgId = useOrg()
   const may = useMay()
   const [every, setEvery] = useRange("hour")
-  const { data, error, refetch } = useData("orgs.get", { orgId })
-  if (data === undefined && error !== null) {
-    return (
-      <Page title="Org">
-        <ErrorBox error={error} onRetry={refetch} />
-      </Page>
-    )
-  }
+  const response = useData("orgs.get", { orgId })
   return (
     <Page
-      title={data?.name ?? "Org"}
+      title={response.data?.name ?? "Org"}
       state={may("webhooks.list") && <Deactivated orgId={orgId} />}
       intro={<Copyable text={orgId} label="Copy the id of the org" />}
       actions={
@@ -54,14 +47,19 @@ export default () => {
       }
     >
       {may("deliveries.causes") && <Causes />}
+      {may("jobs.causes") && <JobCauses />}
       <Activity every={every} orgId={orgId} />
-      <Card title="Limits">{data === undefined ? <Skeleton lines={4} /> : <LimitsUsed org={data} />}</Card>
+      <Card title="Limits">
+        <Loaded of={response} lines={4}>
+          {(org) => <LimitsUsed org={org} />}
+        </Loaded>
+      </Card>
     </Page>
   )
 }
 
 /** What an org uses of each limit. */
-export const LimitsUsed = ({ org: { limits, used } }: { readonly org: ResponseBody<"orgs.get"> }) => (
+const LimitsUsed = ({ org: { limits, used } }: { readonly org: ResponseBody<"orgs.get"> }) => (
   <ul class="limits">
     {limitNames.map((name) => (
       <li key={name} class="stack tight">

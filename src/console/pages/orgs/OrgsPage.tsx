@@ -3,13 +3,13 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { Dialog } from "../../components/Dialog.tsx"
-import { Field, Form, Input } from "../../components/Form.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
+import { Field, Input } from "../../components/Form.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { numberText, shortNumber } from "../../components/numbers.ts"
-import { Link, navigate, orgPath } from "../../navigation/router.tsx"
+import { navigate, orgPath } from "../../navigation/router.tsx"
 import { limitLabels, limitNames, limitTone } from "./limits.ts"
 
 type Overview = ResponseBody<"activity.overview">
@@ -85,14 +85,7 @@ export default () => {
             </Empty>
           }
           columns={[
-            {
-              title: "Org",
-              cell: ({ name, orgId }) => (
-                <Link class="main" to={orgPath(orgId)}>
-                  {name}
-                </Link>
-              ),
-            },
+            { title: "Org", link: ({ name, orgId }) => [orgPath(orgId), name] },
             ...figures.map(({ name, title }) => ({
               title,
               align: "end" as const,
@@ -108,22 +101,16 @@ export default () => {
   )
 }
 
-export const CreateOrg = ({ onClose }: { readonly onClose: () => void }) => {
+const CreateOrg = ({ onClose }: { readonly onClose: () => void }) => {
   const [name, setName] = useState("")
   const [idempotencyKey] = useState(() => crypto.randomUUID())
   const call = useCall()
-  const create = async () => {
-    const { orgId } = await call("orgs.create", { name }, idempotencyKey)
-    onClose()
-    navigate(orgPath(orgId))
-  }
+  const create = async () => navigate(orgPath((await call("orgs.create", { name }, idempotencyKey)).orgId))
   return (
-    <Dialog title="Create an org" onClose={onClose}>
-      <Form submit="Create org" onCancel={onClose} onSubmit={create}>
-        <Field label="Name" hint="People see it here. It need not be unique.">
-          <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
-        </Field>
-      </Form>
-    </Dialog>
+    <FormDialog title="Create an org" submit="Create org" onSubmit={create} onClose={onClose}>
+      <Field label="Name" hint="People see it here. It need not be unique.">
+        <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
+      </Field>
+    </FormDialog>
   )
 }

@@ -3,12 +3,10 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { bytesOf, bytesText } from "../../components/numbers.ts"
 import { useMay } from "../../client/session.tsx"
-import { Button } from "../../components/Button.tsx"
-import { Confirm } from "../../components/Dialog.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
+import { DangerCard } from "../../components/Dialog.tsx"
 import { Field, Form, Input, TextArea } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Table.tsx"
+import { Loaded } from "../../components/Table.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate } from "../../navigation/router.tsx"
@@ -113,69 +111,48 @@ const LimitsForm = ({ org }: OrgProps) => {
 
 const DeleteOrg = ({ org }: OrgProps) => {
   const call = useCall(() => navigate("/orgs"))
-  const [isAsking, setAsking] = useState(false)
-  const remove = async () => {
-    await call("orgs.remove", { orgId: org.orgId })
-    toast(`${org.name} is deleted.`)
-  }
+  const { endpoints, keys, projects } = org.used
   return (
-    <Card title="Delete this org" isDangerous>
-      <p>
-        Its keys are refused at once, its endpoints get nothing more, and its projects, jobs and schedules are erased.
-        This cannot be undone.
-      </p>
-      <div>
-        <Button look="danger" icon="trash" onClick={() => setAsking(true)}>
-          Delete org
-        </Button>
-      </div>
-      {isAsking && (
-        <Confirm
-          title={`Delete ${org.name}`}
-          action="Delete org"
-          isDangerous
-          typed={org.name}
-          onConfirm={remove}
-          onClose={() => setAsking(false)}
-        >
-          <p>
-            Everything of this org is deleted for good: {org.used.projects} projects, {org.used.keys} keys and{" "}
-            {org.used.endpoints} endpoints.
-          </p>
-        </Confirm>
-      )}
-    </Card>
+    <DangerCard
+      title="Delete this org"
+      action="Delete org"
+      name={org.name}
+      warning={`Everything of this org is deleted for good: ${projects} projects, ${keys} keys and ${endpoints} endpoints.`}
+      onConfirm={async () => {
+        await call("orgs.remove", { orgId: org.orgId })
+        toast(`${org.name} is deleted.`)
+      }}
+    >
+      Its keys are refused at once, its endpoints get nothing more, and its projects, jobs and schedules are erased.
+      This cannot be undone.
+    </DangerCard>
   )
 }
 
 export default () => {
   const orgId = useOrg()
   const may = useMay()
-  const { data: org, error, refetch } = useData("orgs.get", { orgId })
+  const response = useData("orgs.get", { orgId })
   return (
     <Page title="Settings" intro="The name of the org, whose repositories belong to it, and how much it may use.">
-      {org === undefined ? (
-        error === null ? (
-          <Skeleton lines={5} />
-        ) : (
-          <ErrorBox error={error} onRetry={refetch} />
-        )
-      ) : (
-        <>
-          <div class="grid-2">
-            <Card title="Name">
-              <NameForm org={org} key={org.name} />
+      <Loaded of={response} lines={5}>
+        {(org) => (
+          <>
+            <div class="grid-2">
+              <Card title="Name">
+                <NameForm org={org} key={org.name} />
+              </Card>
+              <Card title="Repositories">
+                <OwnersForm org={org} key={org.owners.join()} />
+              </Card>
+            </div>
+            <Card title="Limits">
+              <LimitsForm org={org} />
             </Card>
-            <Card title="Repositories">
-              <OwnersForm org={org} key={org.owners.join()} />
-            </Card>
-          </div>
-          <Card title="Limits">
-            <LimitsForm org={org} />
-          </Card>
-          {may("orgs.remove") && <DeleteOrg org={org} />}
-        </>
-      )}
+            {may("orgs.remove") && <DeleteOrg org={org} />}
+          </>
+        )}
+      </Loaded>
     </Page>
   )
 }

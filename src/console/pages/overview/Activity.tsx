@@ -1,24 +1,22 @@
-import { useMemo } from "preact/hooks"
 import { useData } from "../../client/queries.ts"
-import { byDay, Chart, midnight, readersZone, type Series } from "../../components/Chart.tsx"
+import { byDay, Chart, type Series, unitText, useBeginning } from "../../components/Chart.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card } from "../../components/Page.tsx"
-import { orgPath, useSearch } from "../../navigation/router.tsx"
+import { orgPath, useChoice } from "../../navigation/router.tsx"
 
 /** What happened in a range, as charts: in every org, or in one. */
 export const Activity = ({ every, orgId }: { readonly every: Every; readonly orgId?: string }) => {
   // The days are the reader's, so they are added up from hours.
-  const from = useMemo(() => midnight(29).toISOString(), [every])
+  const from = useBeginning(every)
   const { data, error, refetch } = useData(
     "activity.overview",
     { ...(every === "day" ? { every: "hour", from } : { every }), ...(orgId === undefined ? {} : { orgId }) },
     { refetchMillis: 10_000, keepsPrevious: true },
   )
-  const shown = every
   const isAsked = data !== undefined && (every === "minute") === (data.every === "minute")
   const of = <I extends { readonly at: string }>(intervals: ReadonlyArray<I> | undefined) =>
     !isAsked ? undefined : every === "day" ? byDay(intervals) : intervals
-  const zone = every === "day" ? ` in ${readersZone}` : ""
+  const unit = unitText(every)
   const toDeliveries =
     orgId === undefined
       ? undefined
@@ -26,26 +24,26 @@ export const Activity = ({ every, orgId }: { readonly every: Every; readonly org
   return (
     <>
       <ErrorBox error={error} onRetry={refetch} />
-      <Card title={`Attempts of deliveries by ${shown}${zone}`}>
+      <Card title={`Attempts of deliveries by ${unit}`}>
         <Chart
           title="Attempts of deliveries"
-          every={shown}
+          every={every}
           series={deliverySeries}
           intervals={of(data?.deliveries)}
           linkTo={toDeliveries}
         />
       </Card>
       <div class="grid-2">
-        <Card title={`Validations of keys by ${shown}${zone}`}>
+        <Card title={`Validations of keys by ${unit}`}>
           <Chart
             title="Validations of keys"
-            every={shown}
+            every={every}
             series={orgId === undefined ? validationSeries : ownValidationSeries}
             intervals={of(data?.validations)}
           />
         </Card>
-        <Card title={`Finished jobs by ${shown}${zone}`}>
-          <Chart title="Finished jobs" every={shown} series={jobSeries} intervals={of(data?.jobs)} />
+        <Card title={`Finished jobs by ${unit}`}>
+          <Chart title="Finished jobs" every={every} series={jobSeries} intervals={of(data?.jobs)} />
         </Card>
       </div>
     </>
@@ -85,11 +83,6 @@ export const ranges: ReadonlyArray<{ readonly value: Every; readonly label: stri
   { value: "hour", label: "Last day" },
   { value: "day", label: "Last 30 days" },
 ]
-const isEvery = (text: string | undefined): text is Every => ranges.some(({ value }) => value === text)
 
 /** The range in the address of the page. */
-export const useRange = (usual: Every) => {
-  const [text, setText] = useSearch("every")
-  const every = isEvery(text) ? text : usual
-  return [every, (value: Every) => setText(value === usual ? undefined : value)] as const
-}
+export const useRange = (usual: Every) => useChoice("every", ranges, usual)

@@ -7,8 +7,9 @@ import { type Column, Table } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
 import { Time } from "../../components/Time.tsx"
 import { numberText, shortNumber } from "../../components/numbers.ts"
-import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { Link, orgPath, useChoice } from "../../navigation/router.tsx"
 import { outcomeText } from "../deliveries/DeliveryTable.tsx"
+import { reasonText } from "../webhooks/endpoints.ts"
 import { Activity, type Every, ranges, useRange } from "./Activity.tsx"
 import { Health, Replicas } from "./Health.tsx"
 
@@ -53,8 +54,7 @@ const column = ({ label, page, value }: (typeof measures)[number]): Column<Org> 
 
 /** Which orgs use most, by what the reader chooses. */
 export const ActiveOrgs = ({ since }: { readonly since: string }) => {
-  const [text, setText] = useSearch("by")
-  const by = measures.find(({ value }) => value === text)?.value ?? "attempts"
+  const [by, setBy] = useChoice("by", measures, "attempts")
   const pages = usePages(
     "activity.activeOrgs",
     { by, since, limit: 10 },
@@ -67,14 +67,7 @@ export const ActiveOrgs = ({ since }: { readonly since: string }) => {
     <Card
       title="Orgs that use most"
       isPadded={false}
-      actions={
-        <Segments
-          label="Rank orgs by"
-          value={by}
-          options={measures}
-          onChange={(value) => setText(value === "attempts" ? undefined : value)}
-        />
-      }
+      actions={<Segments label="Rank orgs by" value={by} options={measures} onChange={setBy} />}
     >
       <Table
         caption="Orgs that use most"
@@ -85,17 +78,7 @@ export const ActiveOrgs = ({ since }: { readonly since: string }) => {
             <p>Orgs are listed here by what they do, the most first. Counts arrive after a few seconds.</p>
           </Empty>
         }
-        columns={[
-          {
-            title: "Org",
-            cell: ({ name, orgId }) => (
-              <Link class="main" to={orgPath(orgId)}>
-                {name}
-              </Link>
-            ),
-          },
-          ...measures.map(column),
-        ]}
+        columns={[{ title: "Org", link: ({ name, orgId }) => [orgPath(orgId), name] }, ...measures.map(column)]}
       />
     </Card>
   )
@@ -103,16 +86,10 @@ export const ActiveOrgs = ({ since }: { readonly since: string }) => {
 
 type Endpoint = ResponseBody<"activity.failing">["endpoints"][number]
 
-const reasons: Readonly<Record<string, string>> = {
-  gone: "The receiver said that it is gone (410)",
-  failing: "It failed for too long",
-  by_request: "Somebody turned it off",
-}
-
 const EndpointState = ({ active, deactivatedAt, deactivatedReason, failingSince }: Endpoint) => {
   if (!active) {
     return (
-      <span title={reasons[deactivatedReason ?? ""]}>
+      <span title={reasonText[deactivatedReason ?? ""]}>
         <Badge tone="bad">Deactivated</Badge> <Time at={deactivatedAt} isRelative />
       </span>
     )
@@ -158,15 +135,11 @@ export const FailingEndpoints = ({ since }: { readonly since: string | undefined
         columns={[
           {
             title: "Endpoint",
-            cell: ({ description, endpointId, host, orgId, path }) => (
-              <div class="stack tight">
-                <Link class="main clip wide" title={host + path} to={orgPath(orgId, `/endpoints/${endpointId}`)}>
-                  {host}
-                  {path === "/" ? "" : path}
-                </Link>
-                {description !== null && <span class="quiet small">{description}</span>}
-              </div>
-            ),
+            link: ({ description, endpointId, host, orgId, path }) => [
+              orgPath(orgId, `/endpoints/${endpointId}`),
+              path === "/" ? host : host + path,
+              description,
+            ],
           },
           { title: "Org", align: "words", cell: ({ orgId }) => <OrgName orgId={orgId} /> },
           { title: "State", align: "words", cell: (endpoint) => <EndpointState {...endpoint} /> },

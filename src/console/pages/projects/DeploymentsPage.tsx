@@ -3,9 +3,9 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
-import { Confirm } from "../../components/Dialog.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { Field, Input, Select } from "../../components/Form.tsx"
+import { Filter } from "../../components/Form.tsx"
 import { Card, Empty } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -14,7 +14,6 @@ import { type Deployment, DeploymentEntry, shaOf } from "./DeploymentEntry.tsx"
 import { type Project, ProjectFrame } from "./ProjectFrame.tsx"
 
 const kinds = [
-  { value: "", label: "All" },
   { value: "production", label: "Production" },
   { value: "preview", label: "Previews" },
 ]
@@ -36,10 +35,10 @@ const Promote = ({
     toast(isBack ? "The project is rolled back." : "The deployment is current.")
   }
   return (
-    <Confirm
+    <FormDialog
       title={isBack ? "Roll back to this deployment?" : "Promote this deployment?"}
-      action={isBack ? "Roll back" : "Promote"}
-      onConfirm={promote}
+      submit={isBack ? "Roll back" : "Promote"}
+      onSubmit={promote}
       onClose={onClose}
     >
       <p>
@@ -56,7 +55,7 @@ const Promote = ({
         {deployment.preview ? "This is a preview: its code may not be reviewed. " : ""}A newer run of the default branch
         becomes current as usual.
       </p>
-    </Confirm>
+    </FormDialog>
   )
 }
 
@@ -67,8 +66,8 @@ const filterOf = (kind: string | undefined, branch: string | undefined) => ({
 
 const Timeline = ({ project }: { readonly project: Project }) => {
   const may = useMay()
-  const [kind, setKind] = useSearch("kind")
-  const [branch, setBranch] = useSearch("branch")
+  const [kind] = useSearch("kind")
+  const [branch] = useSearch("branch")
   const [asked, setAsked] = useState<Deployment>()
   const { projectId, currentDeploymentId } = project
   const { error, isLoadingMore, more, refetch, rows } = usePages(
@@ -81,12 +80,8 @@ const Timeline = ({ project }: { readonly project: Project }) => {
   return (
     <>
       <div class="filters">
-        <Field label="Kind">
-          <Select value={kind ?? ""} onInput={setKind} options={kinds} />
-        </Field>
-        <Field label="Branch or tag">
-          <Input value={branch ?? ""} onInput={setBranch} placeholder="main" autocomplete="off" spellcheck={false} />
-        </Field>
+        <Filter label="Kind" name="kind" options={kinds} />
+        <Filter label="Branch or tag" name="branch" placeholder="main" />
       </div>
       <ErrorBox error={error} onRetry={refetch} />
       <Card isPadded={false}>

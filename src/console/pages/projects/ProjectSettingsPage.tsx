@@ -4,7 +4,7 @@ import { GatehouseError } from "../../client/call.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
-import { Confirm } from "../../components/Dialog.tsx"
+import { DangerCard, FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Field, Form, Input } from "../../components/Form.tsx"
 import { Card } from "../../components/Page.tsx"
@@ -16,7 +16,7 @@ import { type Project, ProjectFrame } from "./ProjectFrame.tsx"
 interface ProjectProps {
   readonly project: Project
 }
-const orNull = (text: string) => (text.trim() === "" ? null : text.trim())
+const orNull = (text: string | null) => text?.trim() || null
 
 const General = ({ project }: ProjectProps) => {
   const call = useCall()
@@ -49,32 +49,19 @@ const General = ({ project }: ProjectProps) => {
 
 const DeleteProject = ({ project }: ProjectProps) => {
   const call = useCall(() => navigate(orgPath(project.orgId, "/projects")))
-  const [isAsking, setAsking] = useState(false)
-  const remove = async () => {
-    await call("projects.remove", { projectId: project.projectId })
-    toast(`${project.name} is deleted.`)
-  }
   return (
-    <Card title="Delete this project" isDangerous>
-      <p>Its keys are refused at once, and its deployments are erased. Its subdomain and repository are free again.</p>
-      <div>
-        <Button look="danger" icon="trash" onClick={() => setAsking(true)}>
-          Delete project
-        </Button>
-      </div>
-      {isAsking && (
-        <Confirm
-          title={`Delete ${project.name}`}
-          action="Delete project"
-          isDangerous
-          typed={project.name}
-          onConfirm={remove}
-          onClose={() => setAsking(false)}
-        >
-          <p>The project, its keys and its deployments are deleted for good.</p>
-        </Confirm>
-      )}
-    </Card>
+    <DangerCard
+      title="Delete this project"
+      action="Delete project"
+      name={project.name}
+      warning="The project, its keys and its deployments are deleted for good."
+      onConfirm={async () => {
+        await call("projects.remove", { projectId: project.projectId })
+        toast(`${project.name} is deleted.`)
+      }}
+    >
+      Its keys are refused at once, and its deployments are erased. Its subdomain and repository are free again.
+    </DangerCard>
   )
 }
 
@@ -107,7 +94,6 @@ const LinkForm = ({ link, projectId }: { readonly projectId: string; readonly li
   const [fields, setFields] = useState(link ?? none)
   const [isUnlinking, setUnlinking] = useState(false)
   const set = (name: keyof Link) => (text: string) => setFields({ ...fields, [name]: text })
-  const orNull = (text: string | null) => (text === null || text.trim() === "" ? null : text.trim())
   const save = async () => {
     const { environment, hostOwner, hostRepo, provider, workflow } = fields
     const pins = { workflow: orNull(workflow), environment: orNull(environment) }
@@ -154,15 +140,15 @@ const LinkForm = ({ link, projectId }: { readonly projectId: string; readonly li
         </div>
       )}
       {isUnlinking && (
-        <Confirm
+        <FormDialog
           title="Unlink the repository?"
-          action="Unlink"
+          submit="Unlink"
           isDangerous
-          onConfirm={unlink}
+          onSubmit={unlink}
           onClose={() => setUnlinking(false)}
         >
           <p>Runs of the repository no longer register in this project. Deployments stay.</p>
-        </Confirm>
+        </FormDialog>
       )}
     </>
   )

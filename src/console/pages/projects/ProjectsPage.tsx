@@ -1,14 +1,12 @@
 import { useState } from "preact/hooks"
 import { useCall, usePages } from "../../client/queries.ts"
-import { useMay } from "../../client/session.tsx"
-import { Button } from "../../components/Button.tsx"
-import { Dialog } from "../../components/Dialog.tsx"
-import { Field, Form, Input } from "../../components/Form.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
+import { Field, Input } from "../../components/Form.tsx"
+import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath, useLocation } from "../../navigation/router.tsx"
+import { navigate, orgPath } from "../../navigation/router.tsx"
 
 const CreateProject = ({ onClose }: { readonly onClose: () => void }) => {
   const orgId = useOrg()
@@ -17,17 +15,14 @@ const CreateProject = ({ onClose }: { readonly onClose: () => void }) => {
   const [idempotencyKey] = useState(() => crypto.randomUUID())
   const create = async () => {
     const { projectId } = await call("projects.create", { name, orgId }, idempotencyKey)
-    onClose()
     navigate(orgPath(orgId, `/projects/${projectId}`))
   }
   return (
-    <Dialog title="Create a project" onClose={onClose}>
-      <Form submit="Create project" onCancel={onClose} onSubmit={create}>
-        <Field label="Name" hint="Usually the name of its repository.">
-          <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
-        </Field>
-      </Form>
-    </Dialog>
+    <FormDialog title="Create a project" submit="Create project" onSubmit={create} onClose={onClose}>
+      <Field label="Name" hint="Usually the name of its repository.">
+        <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
+      </Field>
+    </FormDialog>
   )
 }
 
@@ -35,21 +30,10 @@ const none = <span class="quiet">none</span>
 
 export default () => {
   const orgId = useOrg()
-  const may = useMay()
-  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
+  const { close, create, isCreating } = useCreate("Create project", "projects.create")
   const pages = usePages("projects.list", { orgId, limit: 50 }, ({ projects }) => projects)
   return (
-    <Page
-      title="Projects"
-      intro="A project has deployments, which its CI registers, and keys."
-      actions={
-        may("projects.create") && (
-          <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
-            Create project
-          </Button>
-        )
-      }
-    >
+    <Page title="Projects" intro="A project has deployments, which its CI registers, and keys." actions={create}>
       <Card isPadded={false}>
         <Table
           caption="Projects"
@@ -61,14 +45,7 @@ export default () => {
             </Empty>
           }
           columns={[
-            {
-              title: "Project",
-              cell: ({ name, projectId }) => (
-                <Link class="main" to={orgPath(orgId, `/projects/${projectId}`)}>
-                  {name}
-                </Link>
-              ),
-            },
+            { title: "Project", link: ({ name, projectId }) => [orgPath(orgId, `/projects/${projectId}`), name] },
             {
               title: "Repository",
               cell: ({ hostOwner, hostRepo }) => (hostOwner === null ? none : `${hostOwner}/${hostRepo}`),
@@ -79,7 +56,7 @@ export default () => {
           ]}
         />
       </Card>
-      {isCreating && <CreateProject onClose={() => setCreating(false)} />}
+      {isCreating && <CreateProject onClose={close} />}
     </Page>
   )
 }

@@ -1,7 +1,8 @@
 import { useState } from "preact/hooks"
 import { Button } from "../../components/Button.tsx"
-import { Dialog } from "../../components/Dialog.tsx"
-import { Check, Field, Form, Input, TextArea } from "../../components/Form.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
+import { readersZone } from "../../components/Chart.tsx"
+import { Check, Field, Input, TextArea } from "../../components/Form.tsx"
 import { parseJson } from "../../components/Code.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useCall } from "../../client/queries.ts"
@@ -16,8 +17,6 @@ interface Fields {
   readonly input: string
   readonly skips: boolean
 }
-
-const ownZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone
 
 const examples = [
   ["*/15 * * * *", "Every 15 minutes"],
@@ -137,28 +136,28 @@ const ScheduleDialog = ({ initial, onClose, onSubmit, submit, title }: ScheduleD
   const [fields, setFields] = useState(initial)
   const json = fields.input.trim() === "" ? { value: initial.input === "" ? undefined : null } : parseJson(fields.input)
   return (
-    <Dialog title={title} isWide onClose={onClose}>
-      <Form
-        submit={submit}
-        isReady={json.error === undefined}
-        onCancel={onClose}
-        onSubmit={() =>
-          onSubmit({
-            workflow: fields.workflow,
-            cron: fields.cron,
-            timezone: fields.timezone,
-            overlap: fields.skips ? "skip" : "allow",
-            ...(json.value === undefined ? {} : { input: json.value }),
-          })
-        }
-      >
-        <ScheduleFields
-          fields={fields}
-          error={json.error}
-          set={(change) => setFields((now) => ({ ...now, ...change }))}
-        />
-      </Form>
-    </Dialog>
+    <FormDialog
+      title={title}
+      submit={submit}
+      isWide
+      isReady={json.error === undefined}
+      onClose={onClose}
+      onSubmit={() =>
+        onSubmit({
+          workflow: fields.workflow,
+          cron: fields.cron,
+          timezone: fields.timezone,
+          overlap: fields.skips ? "skip" : "allow",
+          ...(json.value === undefined ? {} : { input: json.value }),
+        })
+      }
+    >
+      <ScheduleFields
+        fields={fields}
+        error={json.error}
+        set={(change) => setFields((now) => ({ ...now, ...change }))}
+      />
+    </FormDialog>
   )
 }
 
@@ -175,11 +174,10 @@ export const CreateSchedule = ({
     <ScheduleDialog
       title="Create a schedule"
       submit="Create schedule"
-      initial={{ workflow: "", cron: "", timezone: ownZone(), input: "", skips: false }}
+      initial={{ workflow: "", cron: "", timezone: readersZone, input: "", skips: false }}
       onClose={onClose}
       onSubmit={async (body) => {
         const { schedule_id } = await call("schedules.create", body, idempotencyKey)
-        onClose()
         onDone(schedule_id)
       }}
     />
@@ -201,7 +199,6 @@ export const EditSchedule = ({ onClose, schedule }: { readonly schedule: Schedul
       onClose={onClose}
       onSubmit={async (body) => {
         await call("schedules.update", { schedule_id, ...body })
-        onClose()
         toast("The schedule is changed.")
       }}
     />

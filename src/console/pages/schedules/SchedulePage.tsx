@@ -3,11 +3,10 @@ import { State } from "../../components/Badge.tsx"
 import { readersZone } from "../../components/Chart.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { Json } from "../../components/Code.tsx"
-import { Confirm } from "../../components/Dialog.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { useAction } from "../../components/Form.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
+import { ActionButton } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Table.tsx"
+import { Loaded } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useCall, useData } from "../../client/queries.ts"
@@ -85,44 +84,61 @@ const LatestJobs = ({ workflow }: { readonly workflow: string }) => {
   )
 }
 
-/** Run now, pause or resume; what fails is said below the buttons. */
-const useActions = (schedule: Schedule | undefined) => {
+/** What can be done with a schedule. */
+const Actions = ({ schedule }: { readonly schedule: Schedule }) => {
   const orgId = useOrg()
+  const may = useMay()
   const call = useCall()
-  const { error, isRunning, run } = useAction()
-  const schedule_id = schedule?.schedule_id ?? ""
-  return {
-    error,
-    isRunning,
-    runNow: () =>
-      run(async () => {
-        const { job_id } = await call("schedules.run", { schedule_id })
-        navigate(orgPath(orgId, `/jobs/${job_id}`))
-      }),
-    setActive: (active: boolean) =>
-      run(async () => {
-        await call("schedules.update", { schedule_id, active })
-        toast(active ? "The schedule runs again." : "The schedule is paused.")
-      }),
+  const [open, setOpen] = useState<"edit" | "delete">()
+  const { active, schedule_id } = schedule
+  const runNow = async () => {
+    const { job_id } = await call("schedules.run", { schedule_id })
+    navigate(orgPath(orgId, `/jobs/${job_id}`))
   }
+  const pause = async () => {
+    await call("schedules.update", { schedule_id, active: !active })
+    toast(active ? "The schedule is paused." : "The schedule runs again.")
+  }
+  return (
+    <>
+      {may("schedules.run") && (
+        <ActionButton look="primary" icon="play" onPress={runNow}>
+          Run now
+        </ActionButton>
+      )}
+      {may("schedules.update") && (
+        <>
+          <ActionButton icon={active ? "pause" : "play"} onPress={pause}>
+            {active ? "Pause" : "Resume"}
+          </ActionButton>
+          <Button onClick={() => setOpen("edit")}>Edit</Button>
+        </>
+      )}
+      {may("schedules.delete") && (
+        <Button icon="trash" look="danger" aria-label="Delete the schedule" onClick={() => setOpen("delete")} />
+      )}
+      {open === "edit" && <EditSchedule schedule={schedule} onClose={() => setOpen(undefined)} />}
+      {open === "delete" && <DeleteSchedule id={schedule_id} onClose={() => setOpen(undefined)} />}
+    </>
+  )
 }
 
 const DeleteSchedule = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }) => {
   const call = useCall()
   const orgId = useOrg()
   return (
-    <Confirm
+    <FormDialog
       title="Delete this schedule?"
-      action="Delete schedule"
+      submit="Delete schedule"
       isDangerous
       onClose={onClose}
-      onConfirm={async () => {
+      onSubmit={async () => {
         await call("schedules.delete", { schedule_id: id })
         navigate(orgPath(orgId, "/schedules"))
       }}
     >
       <p>It creates no more jobs. Those that it has created stay.</p>
-    </Confirm>
+    </FormDialog>
   )
 }
 
@@ -131,85 +147,46 @@ export default () => {
   const id = useParam("scheduleId")
   const orgId = useOrg()
   const may = useMay()
-  const [open, setOpen] = useState<"edit" | "delete">()
-  const { data: schedule, error, refetch } = useData("schedules.get", { schedule_id: id }, { refetchMillis: 30_000 })
-  const actions = useActions(schedule)
+  const response = useData("schedules.get", { schedule_id: id }, { refetchMillis: 30_000 })
+  const schedule = response.data
   const changes = useChanges(id)
-  const crumbs = [{ to: orgPath(orgId, "/schedules"), label: "Schedules" }]
-  if (schedule === undefined && error !== null) {
-    return (
-      <Page title="Schedule" crumbs={crumbs}>
-        <ErrorBox error={error} onRetry={refetch} />
-      </Page>
-    )
-  }
   return (
     <Page
       title={schedule?.workflow ?? "Schedule"}
-      crumbs={crumbs}
+      crumbs={[{ to: orgPath(orgId, "/schedules"), label: "Schedules" }]}
       state={schedule && <State of={schedule.active ? "active" : "paused"} />}
-      actions={
-        schedule !== undefined && (
-          <>
-            {may("schedules.run") && (
-              <Button look="primary" icon="play" onClick={actions.runNow} disabled={actions.isRunning}>
-                Run now
-              </Button>
-            )}
-            {may("schedules.update") && (
-              <>
-                <Button
-                  icon={schedule.active ? "pause" : "play"}
-                  onClick={() => actions.setActive(!schedule.active)}
-                  disabled={actions.isRunning}
-                >
-                  {schedule.active ? "Pause" : "Resume"}
-                </Button>
-                <Button onClick={() => setOpen("edit")}>Edit</Button>
-              </>
-            )}
-            {may("schedules.delete") && (
-              <Button icon="trash" look="danger" aria-label="Delete the schedule" onClick={() => setOpen("delete")} />
-            )}
-          </>
-        )
-      }
+      actions={schedule && <Actions schedule={schedule} />}
     >
-      <ErrorBox error={actions.error} />
-      {schedule === undefined ? (
-        <Skeleton lines={3} />
-      ) : (
-        <div class="grid-2">
-          <Card title="Next times">
-            <NextTimes schedule={schedule} />
-          </Card>
-          <Card title="About">
-            <Facts
-              of={{
-                Id: <Copyable text={schedule.schedule_id} label="Copy the id" />,
-                Times: (
-                  <span class="row">
-                    {cronText(schedule.cron)} <code>{schedule.cron}</code>
-                  </span>
-                ),
-                "Time zone": schedule.timezone,
-                "Last job": <LastJob schedule={schedule} />,
-                "While a job is open":
-                  schedule.overlap === "skip" ? "its times are skipped" : "further jobs are created",
-                Priority: schedule.priority,
-                Created: <Time at={schedule.created_at} />,
-                "Audit log": changes,
-              }}
-            />
-            <Json title="Input of the jobs" value={schedule.input} none="none" />
-          </Card>
-          {may("jobs.list") && <LatestJobs workflow={schedule.workflow} />}
-        </div>
-      )}
-      {schedule !== undefined && open === "edit" && (
-        <EditSchedule schedule={schedule} onClose={() => setOpen(undefined)} />
-      )}
-      {open === "delete" && <DeleteSchedule id={id} onClose={() => setOpen(undefined)} />}
+      <Loaded of={response}>
+        {(schedule) => (
+          <div class="grid-2">
+            <Card title="Next times">
+              <NextTimes schedule={schedule} />
+            </Card>
+            <Card title="About">
+              <Facts
+                of={{
+                  Id: <Copyable text={schedule.schedule_id} label="Copy the id" />,
+                  Times: (
+                    <span class="row">
+                      {cronText(schedule.cron)} <code>{schedule.cron}</code>
+                    </span>
+                  ),
+                  "Time zone": schedule.timezone,
+                  "Last job": <LastJob schedule={schedule} />,
+                  "While a job is open":
+                    schedule.overlap === "skip" ? "its times are skipped" : "further jobs are created",
+                  Priority: schedule.priority,
+                  Created: <Time at={schedule.created_at} />,
+                  "Audit log": changes,
+                }}
+              />
+              <Json title="Input of the jobs" value={schedule.input} none="none" />
+            </Card>
+            {may("jobs.list") && <LatestJobs workflow={schedule.workflow} />}
+          </div>
+        )}
+      </Loaded>
     </Page>
   )
 }

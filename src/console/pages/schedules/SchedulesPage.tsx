@@ -1,26 +1,17 @@
-import { useState } from "preact/hooks"
 import { State } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { usePages } from "../../client/queries.ts"
-import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath, useLocation } from "../../navigation/router.tsx"
+import { navigate, orgPath } from "../../navigation/router.tsx"
 import { CreateSchedule } from "./ScheduleForm.tsx"
 
 /** The schedules of an org, with their next times. */
 export default () => {
   const orgId = useOrg()
-  const may = useMay()
-  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
+  const { close, create, isCreating } = useCreate("Create schedule", "schedules.create")
   const pages = usePages("schedules.list", { limit: 50 }, ({ schedules }) => schedules, { refetchMillis: 30_000 })
-  const create = may("schedules.create") && (
-    <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
-      Create schedule
-    </Button>
-  )
   return (
     <Page title="Schedules" intro="Each creates a job at its times, once over all replicas." actions={create}>
       <Card isPadded={false}>
@@ -37,11 +28,7 @@ export default () => {
           columns={[
             {
               title: "Workflow",
-              cell: ({ schedule_id, workflow }) => (
-                <Link class="main" to={orgPath(orgId, `/schedules/${schedule_id}`)}>
-                  {workflow}
-                </Link>
-              ),
+              link: ({ schedule_id, workflow }) => [orgPath(orgId, `/schedules/${schedule_id}`), workflow],
             },
             { title: "State", align: "fit", cell: ({ active }) => <State of={active ? "active" : "paused"} /> },
             {
@@ -58,12 +45,7 @@ export default () => {
           ]}
         />
       </Card>
-      {isCreating && (
-        <CreateSchedule
-          onClose={() => setCreating(false)}
-          onDone={(id) => navigate(orgPath(orgId, `/schedules/${id}`))}
-        />
-      )}
+      {isCreating && <CreateSchedule onClose={close} onDone={(id) => navigate(orgPath(orgId, `/schedules/${id}`))} />}
     </Page>
   )
 }

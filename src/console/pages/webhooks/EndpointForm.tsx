@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import type { Args } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { Button } from "../../components/Button.tsx"
-import { Dialog } from "../../components/Dialog.tsx"
+import { Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { Check, Field, Form, Input, Select, TextArea } from "../../components/Form.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { ShowSecret } from "./SigningSecret.tsx"
@@ -57,28 +57,18 @@ export const EditEndpoint = ({
   const [fields, setFields] = useState<Fields>(() => fieldsOf(endpoint))
   const call = useCall()
   const changes = changesOf(fields, endpoint)
+  const save = async () => {
+    const { warning = "Its next attempt uses the new settings." } = await call("webhooks.update", {
+      id: endpoint.webhook_endpoint_id,
+      ...changes,
+    } as Args<"webhooks.update">)
+    toast(`The endpoint is changed. ${warning}`)
+  }
+  const isReady = Object.keys(changes).length > 0
   return (
-    <Dialog title="Edit the endpoint" isWide onClose={onClose}>
-      <Form
-        submit="Save"
-        isReady={Object.keys(changes).length > 0}
-        onCancel={onClose}
-        onSubmit={async () => {
-          const { warning = "Its next attempt uses the new settings." } = await call("webhooks.update", {
-            id: endpoint.webhook_endpoint_id,
-            ...changes,
-          } as Args<"webhooks.update">)
-          onClose()
-          toast(`The endpoint is changed. ${warning}`)
-        }}
-      >
-        <EndpointFields
-          fields={fields}
-          set={(change) => setFields((now) => ({ ...now, ...change }))}
-          stored={endpoint}
-        />
-      </Form>
-    </Dialog>
+    <FormDialog title="Edit the endpoint" submit="Save" isWide isReady={isReady} onSubmit={save} onClose={onClose}>
+      <EndpointFields fields={fields} set={(change) => setFields((now) => ({ ...now, ...change }))} stored={endpoint} />
+    </FormDialog>
   )
 }
 
@@ -301,8 +291,6 @@ const fieldsOf = (endpoint: EndpointDetail): Fields => ({
   signature: endpoint.signature,
 })
 
-const textOrNull = (text: string) => (text.trim() === "" ? null : text.trim())
-
 const listOf = (text: string) => {
   const list = text.split(/[\s,]+/).filter(Boolean)
   return list.length === 0 ? null : list
@@ -318,7 +306,7 @@ const delaysOf = (text: string) => {
 
 const valuesOf = (fields: Fields) => ({
   url: fields.url.trim(),
-  description: textOrNull(fields.description),
+  description: fields.description.trim() || null,
   event_types: listOf(fields.event_types),
   ordered: fields.ordered,
   max_per_second: fields.max_per_second === "" ? null : Number(fields.max_per_second),

@@ -4,19 +4,20 @@ import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
-import { Chart } from "../../components/Chart.tsx"
+import { Chart, millisOf } from "../../components/Chart.tsx"
 import { Code, parseJson, pretty } from "../../components/Code.tsx"
-import { Confirm, Dialog } from "../../components/Dialog.tsx"
+import { Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
-import { Field, Select, TextArea, useAction } from "../../components/Form.tsx"
+import { ActionButton, Field, Select, TextArea, useAction } from "../../components/Form.tsx"
+import { InBulk } from "../../components/InBulk.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Table.tsx"
-import { durationText, Time, useNow } from "../../components/Time.tsx"
+import { Loaded, Skeleton } from "../../components/Table.tsx"
+import { ago, DateTime, durationText, LastTimes, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Segments } from "../../components/Tabs.tsx"
-import { Link, navigate, orgPath, useParam, useSearch } from "../../navigation/router.tsx"
+import { Link, navigate, orgPath, useChoice, useParam, useSearch } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
 import {
   type Delivery,
@@ -26,9 +27,8 @@ import {
   outcomeText,
   shownState,
 } from "../deliveries/DeliveryTable.tsx"
-import { Causes, causeText } from "../deliveries/Resends.tsx"
+import { Causes, causeText, RunningResends } from "../deliveries/Resends.tsx"
 import { EditEndpoint } from "./EndpointForm.tsx"
-import { Recover } from "./Recover.tsx"
 import { SigningSecret } from "./SigningSecret.tsx"
 import { type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
 
@@ -69,7 +69,7 @@ const Counts = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
   return (
     <dl class="counts">
       {deliveryStates.map((state) => (
-        <div key={state}>
+        <div class="stack tight" key={state}>
           <dt>
             <State of={state} />
           </dt>
@@ -108,8 +108,6 @@ const Deliveries = ({ id }: { readonly id: string }) => {
   )
 }
 
-type Open = "edit" | "test" | "recover" | "deactivate" | "delete"
-
 /** One endpoint: its health, its settings, its deliveries, and what can be done. */
 export default () => {
   const id = useParam("endpointId")
@@ -117,20 +115,15 @@ export default () => {
   const may = useMay()
   // A delivery leads here, to recover what came since then.
   const [since, setSince] = useSearch("recover")
-  const [open, setOpen] = useState<Open | undefined>(since === undefined ? undefined : "recover")
-  const { data: endpoint, error, refetch } = useData("webhooks.get", { id }, { refetchMillis: 15_000 })
+  const [open, setOpen] = useState<keyof typeof dialogs | undefined>(since === undefined ? undefined : "recover")
+  const response = useData("webhooks.get", { id }, { refetchMillis: 15_000 })
+  const endpoint = response.data
   const crumbs = [{ to: orgPath(orgId, "/endpoints"), label: "Endpoints" }]
-  if (endpoint === undefined && error !== null) {
-    return (
-      <Page title="Endpoint" crumbs={crumbs}>
-        <ErrorBox error={error} onRetry={refetch} />
-      </Page>
-    )
-  }
   const close = () => {
     setOpen(undefined)
     if (since !== undefined) setSince(undefined)
   }
+  const Open = open && dialogs[open]
   const actions = endpoint !== undefined && (
     <>
       {may("webhooks.test") && (
@@ -138,7 +131,7 @@ export default () => {
           Send a test
         </Button>
       )}
-      {may("deliveries.recover") && endpoint.active && (
+      {may("deliveries.resend") && endpoint.active && (
         <Button icon="repeat" onClick={() => setOpen("recover")}>
           Recover
         </Button>
@@ -162,91 +155,78 @@ export default () => {
       state={endpoint && <State of={stateOf(endpoint)} />}
       actions={actions}
     >
-      {endpoint === undefined ? (
-        <Skeleton lines={3} />
-      ) : (
-        <>
-          <Health endpoint={endpoint} onRecover={() => setOpen("recover")} />
-          <div class="grid-2">
-            <Card title="Health">
-              <AttemptHealth endpoint={endpoint} />
-              <EndpointHealth id={id} />
-              <Counts endpoint={endpoint} />
-            </Card>
-            <Card title="Settings">
-              <EndpointSettings endpoint={endpoint} />
-            </Card>
-          </div>
-        </>
-      )}
-      {may("deliveries.causes") && <Causes endpoint={id} />}
-      <Deliveries id={id} />
-      {endpoint !== undefined && <SigningSecret id={id} />}
-      {endpoint !== undefined && open === "edit" && <EditEndpoint endpoint={endpoint} onClose={close} />}
-      {endpoint !== undefined && open === "test" && <SendTest endpoint={endpoint} onClose={close} />}
-      {open === "recover" && endpoint !== undefined && (since === undefined || endpoint.active) && (
-        <Recover endpoint={endpoint} since={since} onClose={close} />
-      )}
-      {open === "deactivate" && <Deactivate id={id} onClose={close} />}
-      {endpoint !== undefined && open === "delete" && <DeleteEndpoint endpoint={endpoint} onClose={close} />}
+      <Loaded of={response}>
+        {(endpoint) => (
+          <>
+            <RunningResends />
+            <Health endpoint={endpoint} onRecover={() => setOpen("recover")} />
+            <div class="grid-2">
+              <Card title="Health">
+                <AttemptHealth endpoint={endpoint} />
+                <EndpointHealth id={id} />
+                <Counts endpoint={endpoint} />
+              </Card>
+              <Card title="Settings">
+                <EndpointSettings endpoint={endpoint} />
+              </Card>
+            </div>
+            {may("deliveries.causes") && <Causes endpoint={id} />}
+            <Deliveries id={id} />
+            <SigningSecret id={id} />
+          </>
+        )}
+      </Loaded>
+      {endpoint !== undefined && Open !== undefined && <Open endpoint={endpoint} since={since} onClose={close} />}
     </Page>
   )
 }
 
 /** Brings an inactive endpoint back, and offers to resend what it missed. */
-export const Activate = ({ endpoint, onDone }: { readonly endpoint: EndpointDetail; readonly onDone: () => void }) => {
+const Activate = ({ endpoint, onDone }: { readonly endpoint: EndpointDetail; readonly onDone: () => void }) => {
   const call = useCall()
-  const { error, isRunning, run } = useAction()
-  const activate = () =>
-    run(async () => {
-      await call("webhooks.update", { id: endpoint.webhook_endpoint_id, active: true })
-      toast("The endpoint is active again.")
-      onDone()
-    })
+  const activate = async () => {
+    await call("webhooks.update", { id: endpoint.webhook_endpoint_id, active: true })
+    toast("The endpoint is active again.")
+    onDone()
+  }
   return (
-    <div class="stack tight">
-      <div>
-        <Button icon="play" onClick={activate} disabled={isRunning}>
-          Activate again
-        </Button>
-      </div>
-      <ErrorBox error={error} />
-    </div>
+    <ActionButton icon="play" onPress={activate}>
+      Activate again
+    </ActionButton>
   )
 }
 
-export const Deactivate = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }) => {
+interface EndpointDialogProps {
+  readonly endpoint: EndpointDetail
+  readonly onClose: () => void
+}
+
+const Deactivate = ({ endpoint, onClose }: EndpointDialogProps) => {
   const call = useCall()
   return (
-    <Confirm
+    <FormDialog
       title="Deactivate this endpoint?"
-      action="Deactivate"
+      submit="Deactivate"
       onClose={onClose}
-      onConfirm={() => call("webhooks.update", { id, active: false })}
+      onSubmit={() => call("webhooks.update", { id: endpoint.webhook_endpoint_id, active: false })}
     >
       <p>It receives nothing from now on, and its pending deliveries are canceled.</p>
       <p>New events are kept as skipped. When you activate it again, Recover sends what it missed.</p>
-    </Confirm>
+    </FormDialog>
   )
 }
 
-export const DeleteEndpoint = ({
-  endpoint,
-  onClose,
-}: {
-  readonly endpoint: EndpointDetail
-  readonly onClose: () => void
-}) => {
+const DeleteEndpoint = ({ endpoint, onClose }: EndpointDialogProps) => {
   const call = useCall()
   const orgId = useOrg()
   const { pending } = endpoint.deliveries
   return (
-    <Confirm
+    <FormDialog
       title="Delete this endpoint?"
-      action="Delete endpoint"
+      submit="Delete endpoint"
       isDangerous
       onClose={onClose}
-      onConfirm={async () => {
+      onSubmit={async () => {
         await call("webhooks.delete", { id: endpoint.webhook_endpoint_id })
         toast("The endpoint is deleted.")
         navigate(orgPath(orgId, "/endpoints"))
@@ -257,7 +237,52 @@ export const DeleteEndpoint = ({
         {pending > 0 && ` ${numberText(pending)} pending deliveries are canceled.`}
       </p>
       <p>Finished deliveries stay readable. This cannot be undone.</p>
-    </Confirm>
+    </FormDialog>
+  )
+}
+
+/** How long before `failing_since` a recovery begins: a delivery is created before its first attempt. */
+const marginMillis = 60_000
+
+/** Since when an endpoint has missed deliveries: since it fails, or since it is inactive. */
+const beginningOf = ({ deactivated_at, failing_since }: EndpointDetail) => {
+  const since = failing_since ?? deactivated_at
+  return since === null ? ago(millisOf.day) : new Date(Date.parse(since) - marginMillis).toISOString()
+}
+
+interface RecoverProps extends EndpointDialogProps {
+  /** When the reader wants to begin; undefined: when the endpoint began to miss deliveries. */
+  readonly since: string | undefined
+}
+
+/** Sends again what an endpoint missed in a time. */
+const Recover = ({ endpoint, onClose, since: asked }: RecoverProps) => {
+  const [since, setSince] = useState(() => asked ?? beginningOf(endpoint))
+  const [until, setUntil] = useState<string>()
+  // A link of a delivery opens it: an inactive endpoint gets nothing, and the page says so.
+  if (asked !== undefined && !endpoint.active) return null
+  return (
+    <InBulk
+      id="deliveries.resend"
+      filter={{ webhook_endpoint_id: endpoint.webhook_endpoint_id, since, ...(until !== undefined && { until }) }}
+      title="Recover what the endpoint missed"
+      intro="Sends again all deliveries that failed, were canceled, or were skipped while the endpoint was inactive."
+      submit="Send again"
+      noun={["delivery", "deliveries"]}
+      verb="will be sent again"
+      onClose={onClose}
+    >
+      <LastTimes
+        onChoose={(since) => {
+          setSince(since)
+          setUntil(undefined)
+        }}
+      />
+      <div class="grid-3">
+        <DateTime label="Since" value={since} isRequired onChange={(since) => since && setSince(since)} />
+        <DateTime label="Until" value={until} onChange={setUntil} />
+      </div>
+    </InBulk>
   )
 }
 
@@ -289,13 +314,7 @@ const useTestTypes = (patterns: EndpointDetail["event_types"]) => {
 }
 
 /** Sends a signed test event, and shows what the receiver answers. */
-export const SendTest = ({
-  endpoint,
-  onClose,
-}: {
-  readonly endpoint: EndpointDetail
-  readonly onClose: () => void
-}) => {
+const SendTest = ({ endpoint, onClose }: EndpointDialogProps) => {
   const call = useCall()
   const types = useTestTypes(endpoint.event_types)
   const [type, setType] = useState("")
@@ -346,6 +365,8 @@ export const SendTest = ({
   )
 }
 
+const dialogs = { edit: EditEndpoint, test: SendTest, recover: Recover, deactivate: Deactivate, delete: DeleteEndpoint }
+
 const series = [
   { name: "delivered", label: "Delivered", tone: "good" },
   { name: "pending", label: "Pending", tone: "accent" },
@@ -358,7 +379,7 @@ const healthRanges = [
   { value: "0", label: "24 hours" },
   { value: "1", label: "7 days" },
   { value: "2", label: "30 days" },
-]
+] as const
 
 /** A share as people read it: 100 % only when nothing failed. */
 const shareText = (part: number, all: number) => `${Math.floor((part / all) * 1000) / 10} %`
@@ -366,8 +387,8 @@ const shareText = (part: number, all: number) => `${Math.floor((part / all) * 10
 /** How many attempts of a range delivered, how fast the receiver was, and what failed. */
 const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
   const orgId = useOrg()
-  const [range = "0", setRange] = useSearch("range")
-  const { attempts, causes, delivered, p95_ms, since } = endpoint.health[Number(range)] ?? endpoint.health[0]!
+  const [range, setRange] = useChoice("range", healthRanges, "0")
+  const { attempts, causes, delivered, p95_ms, since } = endpoint.health[Number(range)]!
   const to = (cause: string) =>
     orgPath(orgId, `/deliveries?${new URLSearchParams({ endpoint: endpoint.webhook_endpoint_id, cause, since })}`)
   return (
@@ -379,15 +400,15 @@ const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
         </span>
       </div>
       <dl class="counts">
-        <div>
+        <div class="stack tight">
           <dt>Success rate</dt>
           <dd>{attempts === 0 ? "–" : shareText(delivered, attempts)}</dd>
         </div>
-        <div>
+        <div class="stack tight">
           <dt>Attempts</dt>
           <dd>{numberText(attempts)}</dd>
         </div>
-        <div>
+        <div class="stack tight">
           <dt title="95 of 100 responses came faster">p95</dt>
           <dd>{p95_ms === null ? "–" : durationText(p95_ms)}</dd>
         </div>
@@ -409,7 +430,7 @@ const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
 }
 
 /** The newest deliveries of an endpoint over time, by what became of them. */
-export const EndpointHealth = ({ id }: { readonly id: string }) => {
+const EndpointHealth = ({ id }: { readonly id: string }) => {
   const now = useNow(60_000)
   const orgId = useOrg()
   const { rows } = usePages("deliveries.list", { webhook_endpoint_id: id, limit: 100 }, ({ deliveries }) => deliveries)
@@ -431,9 +452,6 @@ export const EndpointHealth = ({ id }: { readonly id: string }) => {
     </div>
   )
 }
-
-const millisOf = { minute: 60_000, hour: 3_600_000, day: 86_400_000 } as const
-type Every = keyof typeof millisOf
 
 export interface HealthInterval {
   readonly at: string
@@ -457,7 +475,7 @@ const nameOf = (delivery: Delivery) => {
 export const intervalsOf = (deliveries: ReadonlyArray<Delivery>, now: number) => {
   const times = deliveries.map(({ created_at }) => Date.parse(created_at))
   const first = Math.min(now, ...times)
-  const every: Every =
+  const every =
     (["minute", "hour", "day"] as const).find((every) => (now - first) / millisOf[every] < maxIntervals) ?? "day"
   const length = millisOf[every]
   const end = Math.floor(Math.max(now, ...times) / length)
@@ -474,7 +492,7 @@ export const intervalsOf = (deliveries: ReadonlyArray<Delivery>, now: number) =>
 }
 
 /** What the receiver answered last, when that was no success, with the delivery that shows all of it. */
-export const LatestFailure = ({ id }: { readonly id: string }) => {
+const LatestFailure = ({ id }: { readonly id: string }) => {
   const orgId = useOrg()
   // The same list as the chart of the health, so that it is read once.
   const { rows = [] } = usePages(
@@ -514,7 +532,7 @@ const PublicKeys = () => {
 }
 
 /** The settings of an endpoint, without its secrets. */
-export const EndpointSettings = ({ endpoint }: { readonly endpoint: EndpointDetail }) => (
+const EndpointSettings = ({ endpoint }: { readonly endpoint: EndpointDetail }) => (
   <Facts
     of={{
       URL: <Copyable text={endpoint.url} label="Copy the URL" />,

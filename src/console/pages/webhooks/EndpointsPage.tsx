@@ -1,22 +1,18 @@
-import { useState } from "preact/hooks"
 import { contains, useMatches } from "../../client/matches.ts"
 import { useData, usePages } from "../../client/queries.ts"
-import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
-import { Field, Input, Select } from "../../components/Form.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Filter } from "../../components/Form.tsx"
+import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath, useSearch, useLocation } from "../../navigation/router.tsx"
+import { navigate, orgPath, useSearch } from "../../navigation/router.tsx"
 import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
 import { CreateEndpoint } from "./EndpointForm.tsx"
 import { type Endpoint, shortUrl } from "./endpoints.ts"
 
 const states = [
-  { value: "", label: "All" },
   { value: "active", label: "Active" },
   { value: "deactivated", label: "Deactivated" },
 ]
@@ -50,30 +46,20 @@ const EndpointState = ({ id, isActive, latest }: StateProps) => {
 /** The endpoints of an org, with what happened at each of them lately. */
 export default () => {
   const orgId = useOrg()
-  const may = useMay()
-  const [isCreating, setCreating] = useState(useLocation().search.has("new"))
-  const [text, setText] = useSearch("text")
-  const [state, setState] = useSearch("state")
+  const { close, create, isCreating } = useCreate("Add endpoint", "webhooks.create")
+  const [text] = useSearch("text")
+  const [state] = useSearch("state")
   const all = usePages("webhooks.list", { limit: 50 }, ({ webhook_endpoints }) => webhook_endpoints)
   const matches = ({ active, description, url, webhook_endpoint_id: id }: Endpoint) =>
     contains(text ?? "", url, description, id) && (state === undefined || active === (state === "active"))
   const isFiltered = text !== undefined || state !== undefined
   const pages = useMatches(all, isFiltered ? matches : undefined)
   const latest = useLatest()
-  const create = may("webhooks.create") && (
-    <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
-      Add endpoint
-    </Button>
-  )
   return (
     <Page title="Endpoints" intro="Each endpoint is a URL that receives the events of this org." actions={create}>
       <div class="filters">
-        <Field label="URL, description or id">
-          <Input value={text ?? ""} onInput={setText} placeholder="example.com" autocomplete="off" spellcheck={false} />
-        </Field>
-        <Field label="State">
-          <Select value={state ?? ""} onInput={setState} options={states} />
-        </Field>
+        <Filter label="URL, description or id" name="text" placeholder="example.com" />
+        <Filter label="State" name="state" options={states} />
       </div>
       <Card isPadded={false}>
         <Table
@@ -93,14 +79,11 @@ export default () => {
           columns={[
             {
               title: "URL",
-              cell: ({ description, url, webhook_endpoint_id }) => (
-                <div class="stack tight">
-                  <Link class="main" to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>
-                    {shortUrl(url)}
-                  </Link>
-                  {description !== null && <span class="quiet small">{description}</span>}
-                </div>
-              ),
+              link: ({ description, url, webhook_endpoint_id }) => [
+                orgPath(orgId, `/endpoints/${webhook_endpoint_id}`),
+                shortUrl(url),
+                description,
+              ],
             },
             {
               title: "State",
@@ -119,10 +102,7 @@ export default () => {
         />
       </Card>
       {isCreating && (
-        <CreateEndpoint
-          onClose={() => setCreating(false)}
-          onCreated={(id) => navigate(orgPath(orgId, `/endpoints/${id}`))}
-        />
+        <CreateEndpoint onClose={close} onCreated={(id) => navigate(orgPath(orgId, `/endpoints/${id}`))} />
       )}
     </Page>
   )

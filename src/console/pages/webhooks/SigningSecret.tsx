@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import { useCall } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button, CopyButton } from "../../components/Button.tsx"
-import { Confirm, Dialog } from "../../components/Dialog.tsx"
+import { Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { Notice } from "../../components/ErrorBox.tsx"
 import { Field, Select } from "../../components/Form.tsx"
 import { Card } from "../../components/Page.tsx"
@@ -79,15 +79,15 @@ export const SigningSecret = ({ id }: { readonly id: string }) => {
     >
       <VerifySample />
       {isAsking && (
-        <Confirm
+        <FormDialog
           title="Rotate the signing secret?"
-          action="Rotate secret"
-          onConfirm={rotate}
+          submit="Rotate secret"
+          onSubmit={rotate}
           onClose={() => setAsking(false)}
         >
           <p>A new secret is made, and shown once. For 24 hours, the old one signs beside it.</p>
           <p>Change it in your receiver within that time.</p>
-        </Confirm>
+        </FormDialog>
       )}
       {secret !== undefined && <ShowSecret secret={secret} onClose={() => setSecret(undefined)} />}
     </Card>

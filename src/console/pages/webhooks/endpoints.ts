@@ -19,7 +19,7 @@ export const useEndpoints = () => {
 export const shortUrl = (url: string) => url.replace(/^https?:\/\//, "").replace(/\/$/, "")
 
 /** Why an endpoint is inactive, in a sentence. */
-export const reasonText: Record<NonNullable<EndpointDetail["deactivated_reason"]>, string> = {
+export const reasonText: Readonly<Record<string, string>> = {
   gone: "It answered 410 Gone, which asks for no more deliveries.",
   failing: "It failed for five days without a success, or its org reached the limit of pending deliveries.",
   by_request: "Somebody deactivated it.",

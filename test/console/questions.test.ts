@@ -1,0 +1,288 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { readFileSync } from "node:fs"
+import type { Locator, Page } from "playwright-core"
+import { describe, it } from "vitest"
+import { makeTenant } from "../http/tenants.ts"
+import { adminToken, TestServer } from "../support/server.ts"
+import { until } from "../support/wait.ts"
+import { expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
+import { webhookWorld } from "./webhookWorld.ts"
+import { call, callFor, consolesWithCi, createOrg, repositoryOf } from "./world.ts"
+
+/** What operators ask, with the clicks that an answer may cost and those that it costs. Choosing a field is a click. */
+const questions = {
+  "What fails most, and why?": [1, 1],
+  "Resend all that failed since 14:00": [4, 4],
+  "Which org uses most?": [0, 0],
+  "How often was a key used yesterday?": [3, 3],
+  "Who changed the URL of an endpoint, and from what?": [3, 3],
+  "Why did a job fail? Run it again": [3, 2],
+  "When does a schedule run next, in its zone?": [2, 2],
+  "Which deployment is current? Roll back": [5, 4],
+  "Make a key with a permission and a limit": [5, 5],
+  "What is this line of a log about?": [1, 1],
+} as const
+type QuestionName = keyof typeof questions
+
+it("the documentation has the questions with their clicks", () => {
+  const docs = readFileSync(new URL("../../docs/console.md", import.meta.url), "utf8")
+  for (const [question, [allowed, needed]] of Object.entries(questions)) {
+    expect(needed).toBeLessThanOrEqual(allowed)
+    expect(docs).toContain(`| ${question} | ${allowed} | ${needed} |`)
+  }
+})
+
+type Click = (target: Locator) => Promise<void>
+
+/** Answers a question in a tab that begins at a path, and counts the clicks. */
+const answer = (question: QuestionName, path: string, story: (page: Page, click: Click) => Promise<unknown>) =>
+  inTab(path, async (page) => {
+    let clicks = 0
+    await story(page, async (target) => {
+      clicks++
+      await target.click()
+    })
+    expect(clicks, question).toBe(questions[question][1])
+  })
+
+const nav = (page: Page, name: string) =>
+  page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name, exact: true })
+
+/** Where nothing listens. */
+const nowhere = "https://127.0.0.1:1/hook"
+
+describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("questions of operators, over %s", (_, console) => {
+  layer(console, { excludeTestServices: true })((it) => {
+    it.effect("what fails most, and why", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const id = yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503, body: "maintenance until 04:00" })
+        for (let n = 0; n < 3; n++) yield* world.publish("invoice.paid")
+        yield* until("the failures", world.deliveries({ state: "failed" }), (found) => found.length === 3)
+        yield* answer("What fails most, and why?", "/", async (page, click) => {
+          const row = page.getByRole("region", { name: "Endpoints that fail most" }).getByRole("row", { name: /hooks/ })
+          await row.getByText("HTTP 503").waitFor()
+          await row.getByRole("link", { name: "Acme" }).waitFor()
+          await click(row.getByRole("link", { name: /hooks/ }))
+          await page.waitForURL((url) => url.pathname.endsWith(id))
+          const causes = page.getByRole("region", { name: "What fails, and why" })
+          await causes.getByText("maintenance until 04:00").waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("resend all that failed since 14:00", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        for (let n = 0; n < 2; n++) yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503, body: "maintenance until 04:00" })
+        for (let n = 0; n < 3; n++) yield* world.publish("invoice.paid")
+        yield* until("the failures", world.deliveries({ state: "failed" }), (found) => found.length === 6)
+        world.receiver.behave({ status: 200 })
+        yield* answer("Resend all that failed since 14:00", world.path(""), async (page, click) => {
+          const causes = page.getByRole("region", { name: "What fails, and why" })
+          await causes.getByText("maintenance until 04:00").waitFor()
+          await expect.poll(() => causes.innerText()).toMatch(/HTTP 503\s+× 6\s+2 endpoints/)
+          await expectAccessible(page)
+          await expectFits(page)
+          await click(causes.getByRole("link", { name: "HTTP 503" }))
+          const from = page.getByLabel("From")
+          const hourAgo = "new Date(Date.now() - new Date().getTimezoneOffset() * 60000 - 3600000).toISOString()"
+          await click(from)
+          await from.fill(String(await page.evaluate(hourAgo)).slice(0, 16))
+          await page.waitForURL(/cause=503&since=/)
+          const rows = page.getByRole("table", { name: "Deliveries" }).locator("tbody tr a.main")
+          await expect.poll(() => rows.count()).toBe(6)
+          await click(page.getByRole("button", { name: "Resend all that failed…" }))
+          await page.getByText("6 deliveries will be sent again.").waitFor()
+          await expectAccessible(page)
+          await click(page.getByRole("button", { name: "Send again" }))
+          await page.getByText("6 deliveries are sent again.").waitFor()
+          await page.getByText("No delivery matches").waitFor()
+          await page.getByRole("button", { name: "Clear filters" }).press("Enter")
+          await expect.poll(() => page.locator("tbody .badge", { hasText: "Delivered" }).count()).toBe(6)
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("which org uses most", () =>
+      Effect.gen(function* () {
+        const busy = yield* createOrg("Busy Hooks")
+        yield* callFor(busy, "webhooks/create", { url: nowhere, signing_secret: "s", retry_delays: [3_600] })
+        const events = Array.from({ length: 40 }, (_, id) => ({ type: "invoice.paid", data: { id } }))
+        yield* callFor(busy, "events/publish-batch", { events })
+        yield* until("the attempts", call("GET", "/api/v0/orgs/active?by=attempts&limit=1"), ({ orgs }) =>
+          (orgs as unknown as ReadonlyArray<{ readonly orgId: string }>).some(({ orgId }) => orgId === busy),
+        )
+        yield* answer("Which org uses most?", "/", async (page) => {
+          const first = page.getByRole("region", { name: "Orgs that use most" }).getByRole("row").nth(1)
+          await first.getByRole("link", { name: "Busy Hooks" }).waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("how often a key was used yesterday, in Auckland and in New York", () =>
+      Effect.gen(function* () {
+        const { sql } = yield* TestServer
+        for (const timeZone of ["Pacific/Auckland", "America/New_York"]) {
+          const orgId = yield* createOrg(timeZone)
+          const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "gateway" })
+          const hourOf = (at: number) =>
+            Number(new Intl.DateTimeFormat("en", { timeZone, hour: "numeric", hourCycle: "h23" }).format(at))
+          const hours = Array.from({ length: 24 }, (_, n) => (Math.floor(Date.now() / 3_600_000) - n) * 3_600_000)
+          const yesterday = hours.find((at) => hourOf(at) === 0)! - 24 * 3_600_000
+          for (const [at, valid] of [
+            [yesterday - 3_600_000, 3],
+            [yesterday, 5],
+            [yesterday + 23 * 3_600_000, 20],
+          ] as const) {
+            yield* sql`
+              INSERT INTO key_usage (org_id, key_id, hour, valid, forbidden, limited, cost)
+              VALUES (${orgId}, ${id!}, ${new Date(at)}, ${valid}, 0, 0, 0)`
+          }
+          yield* answer("How often was a key used yesterday?", "/orgs", async (tab, click) => {
+            const storageState = await tab.context().storageState()
+            const context = await tab.context().browser()!.newContext({ timezoneId: timeZone, storageState })
+            const page = await context.newPage()
+            await page.goto(tab.url().replace(/orgs$/, `orgs/${orgId}`))
+            await click(nav(page, "API keys"))
+            await click(page.getByRole("link", { name: "gateway" }))
+            await click(page.getByRole("button", { name: "Last 30 days" }))
+            const card = page.getByRole("region", { name: `Validations by day in ${timeZone}` })
+            await card.locator("svg g").nth(28).hover()
+            const day = new Intl.DateTimeFormat("en-US", { dateStyle: "medium", timeZone }).format(yesterday)
+            await card.locator(".axis-x strong", { hasText: day }).waitFor()
+            await card.getByRole("listitem").filter({ hasText: "Valid 25" }).waitFor()
+            await context.close()
+          })
+        }
+      }),
+    )
+
+    it.effect("who changed the URL of an endpoint, and from what", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const hook = { url: "https://hooks.example.com/in", signing_secret: "s" }
+        const { webhook_endpoint_id: id } = yield* callFor(orgId, "webhooks/create", hook)
+        yield* callFor(orgId, "webhooks/update", { id, url: "https://hooks.example.com/v2/in?token=t0k3n" })
+        const question = "Who changed the URL of an endpoint, and from what?"
+        yield* answer(question, `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "Endpoints"))
+          await click(page.getByRole("link", { name: "hooks.example.com/v2/in" }))
+          await click(page.getByRole("link", { name: "who changed it" }))
+          const row = page.getByRole("table", { name: "Audit log" }).locator("tbody tr").first()
+          await row.getByText("The administrator").first().waitFor()
+          await row
+            .getByText(/from https:\/\/hooks\.example\.com\/in to https:\/\/hooks\.example\.com\/v2\/in\?…/)
+            .waitFor()
+          expect(await page.content()).not.toContain("t0k3n")
+        })
+      }),
+    )
+
+    it.effect("why a job failed, and running it again", () =>
+      Effect.gen(function* () {
+        const { call, orgId } = yield* makeTenant(adminToken)
+        const { job_id } = yield* call("jobs/create", { workflow: "nightly-report" })
+        yield* call("jobs/fail", { job_id, error: "connect ECONNREFUSED 10.0.0.7:5432" })
+        yield* answer("Why did a job fail? Run it again", `/orgs/${orgId}`, async (page, click) => {
+          const causes = page.getByRole("region", { name: "Which jobs fail, and why" })
+          await expect.poll(() => causes.innerText()).toMatch(/ECONNREFUSED.*\s+× 1\s+nightly-report/)
+          await click(causes.getByRole("link", { name: /^Newest/ }))
+          await page.getByRole("list", { name: "Life of the job" }).getByText("connect ECONNREFUSED 10.0.0.7").waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await click(page.getByRole("button", { name: "Retry", exact: true }))
+          await page.getByText("Waits for a worker").waitFor()
+        })
+        expect(yield* call("jobs/get", { job_id })).toMatchObject({ status: "queued" })
+      }),
+    )
+
+    it.effect("when a schedule runs next, in its zone and in the reader's", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        yield* callFor(orgId, "schedules/create", {
+          workflow: "report",
+          cron: "0 4 * * *",
+          timezone: "Pacific/Auckland",
+        })
+        yield* answer("When does a schedule run next, in its zone?", `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "Schedules"))
+          await click(page.getByRole("link", { name: "report" }))
+          const next = page.locator(".times li").first()
+          await expect
+            .poll(() => next.innerText())
+            .toMatch(/4:00\sAM Pacific\/Auckland\s+.*Asia\/Calcutta|Asia\/Kolkata/)
+          await page.getByText("every day at 4:00").waitFor()
+        })
+      }),
+    )
+
+    it.effect("which deployment is current, and the way back", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const run = yield* repositoryOf(orgId)
+        yield* run("100", { sha: "a".repeat(40) })
+        yield* run("101", { sha: "b".repeat(40), actor: "grace" })
+        yield* answer("Which deployment is current? Roll back", `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "Projects"))
+          await click(page.getByRole("table", { name: "Projects" }).getByRole("link"))
+          const current = page.getByRole("listitem").filter({ has: page.getByText("Current", { exact: true }) })
+          await current.filter({ hasText: "bbbbbbb" }).filter({ hasText: "by grace" }).waitFor()
+          await click(page.getByRole("button", { name: "Make current: main at aaaaaaa" }))
+          const dialog = page.getByRole("dialog", { name: "Roll back to this deployment?" })
+          const change = "main at aaaaaaa becomes current in the place of main at bbbbbbb"
+          await expect.poll(() => dialog.textContent()).toContain(change)
+          await click(dialog.getByRole("button", { name: "Roll back" }))
+          await page.getByRole("status").getByText("The project is rolled back.").waitFor()
+          await current.filter({ hasText: "aaaaaaa" }).waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("a key with a permission and a limit", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "first", permissions: ["files.read"] })
+        yield* answer("Make a key with a permission and a limit", `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "API keys"))
+          await click(page.getByRole("button", { name: "Create key" }))
+          const dialog = page.getByRole("dialog")
+          // The name has the focus.
+          await page.keyboard.type("gateway")
+          await click(dialog.getByRole("button", { name: "Add files.read" }))
+          await click(dialog.getByLabel("Rate limit"))
+          await page.keyboard.type("600")
+          await click(dialog.getByRole("button", { name: "Create key" }))
+          await page.locator("[data-secret]").waitFor()
+        })
+        const { keys } = yield* call("GET", `/api/v0/orgs/${orgId}/keys`)
+        expect(keys).toContainEqual(
+          expect.objectContaining({
+            name: "gateway",
+            permissions: ["files.read"],
+            rateLimit: { limit: 600, window: 60 },
+          }),
+        )
+      }),
+    )
+
+    it.effect("what a line of a log is about, from the overview", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant(adminToken)
+        const job = yield* tenant.finished()
+        yield* answer("What is this line of a log about?", "/", async (page, click) => {
+          await click(page.getByRole("button", { name: "Find", exact: true }))
+          await page.keyboard.insertText(`12:00:07 worker-3 took job=${job} attempt=1`)
+          await page.keyboard.press("Enter")
+          await page.waitForURL((url) => url.pathname.endsWith(`/orgs/${tenant.orgId}/jobs/${job}`))
+          await page.getByText("Completed").first().waitFor()
+        })
+      }),
+    )
+  })
+})
