@@ -6,18 +6,18 @@ import { gzipSync } from "node:zlib"
 import { describe, inject, it } from "vitest"
 import { consoles, hasBrowser, inTab } from "./support.ts"
 
-/** Bytes of the first load that the console may have, compressed. */
-const maxFirstLoad = 150_000
+/** Bytes that the console may have, compressed. */
+const maxBytes = 120_000
 
 const sizes = () =>
   readdirSync(inject("consoleFolder"), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map(({ name, parentPath }) => ({ name, size: gzipSync(readFileSync(join(parentPath, name))).length }))
 
-it("all files of the console together are smaller than the first load may be", () => {
+it("all files of the console together are at most 120 kB, compressed", () => {
   const all = sizes().reduce((sum, { size }) => sum + size, 0)
   expect(all).toBeGreaterThan(10_000)
-  expect(all).toBeLessThan(maxFirstLoad)
+  expect(all).toBeLessThan(maxBytes)
 })
 
 describe.skipIf(!hasBrowser)("the first load", () => {
