@@ -54,8 +54,13 @@ const makeWork = Effect.fnUntraced(function* (call: Call, orgId: string) {
       input: { shop: "northwind", page: n },
     })
     yield* call(orgId, "POST", "/v1/jobs/claim", { workflow })
+    const lines = [{ text: `Page ${n} of the shop northwind` }, { text: "Two prices are missing", level: "warn" }]
+    yield* call(orgId, "POST", "/v1/jobs/log", { job_id, attempt: 1, lines })
+    yield* call(orgId, "POST", "/v1/jobs/step", { job_id, attempt: 1, name: "read-prices", result: { rows: 118 } })
     const [path, report] =
-      n % 5 === 4 ? ["fail", { error: "The export has no rows" }] : ["complete", { result: { rows: 120 + n * 7 } }]
+      n % 3 === 2
+        ? ["fail", { error: n % 2 === 0 ? "The export has no rows" : "connect ECONNREFUSED 10.0.4.7:5432" }]
+        : ["complete", { result: { rows: 120 + n * 7 } }]
     yield* call(orgId, "POST", `/v1/jobs/${path}`, { job_id, ...report })
   }
   yield* call(orgId, "POST", "/v1/jobs/create", { workflow: "import-products", input: { page: 15 } })

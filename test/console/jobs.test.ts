@@ -93,7 +93,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
         yield* call("jobs/heartbeat", { job_id, attempt: 2, progress: 0.4, note: "Row 400" })
         yield* Effect.promise(async () => {
           await page.getByRole("log").getByText(`warn ${hostile}`).waitFor()
-          await page.getByText("charge-card").click()
+          await page.locator("summary", { hasText: "charge-card" }).click()
           await page.getByText('"amount": 12').waitFor()
           await page.getByText("Row 400").waitFor()
           await expect.poll(() => page.getByLabel("Progress").getAttribute("value")).toBe("0.4")

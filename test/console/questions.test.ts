@@ -141,7 +141,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("questions of 
           ] as const) {
             yield* sql`
               INSERT INTO key_usage (org_id, key_id, hour, valid, forbidden, limited, cost)
-              VALUES (${orgId}, ${id!}, ${new Date(at)}, ${valid}, 0, 0, 0)`
+              VALUES (${orgId}, ${id!}, ${at / 3_600_000}, ${valid}, 0, 0, 0)`
           }
           yield* answer("How often was a key used yesterday?", "/orgs", async (tab, click) => {
             const storageState = await tab.context().storageState()

@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact"
 import { useEffect, useState } from "preact/hooks"
 import { call } from "../client/call.ts"
 import type { Args, ResponseBody } from "../client/Operations.ts"
-import { useCall } from "../client/queries.ts"
+import { refresh, useCall } from "../client/queries.ts"
 import { useOrg } from "../navigation/org.ts"
 import { FormDialog } from "./Dialog.tsx"
 import { ActionButton } from "./Form.tsx"
@@ -10,6 +10,9 @@ import { Card } from "./Page.tsx"
 import { toast } from "./Toasts.tsx"
 import { counted, numberText } from "./numbers.ts"
 import { Link } from "../navigation/router.tsx"
+
+/** How soon the page shows what was done in the background. */
+const soonMillis = 1_500
 
 type Bulk = "deliveries.resend" | "jobs.retry" | "jobs.cancel"
 type Counted = Pick<ResponseBody<Bulk>, "count" | "is_all">
@@ -56,6 +59,8 @@ export const InBulk = ({ children, filter, id, intro, noun, verb, ...dialog }: W
       onSubmit={async () => {
         const { count } = await change(id, { filter: filter as object })
         toast(`${counted(count, ...noun)} ${verb.replace("will be", "are")}.`)
+        // It is done in the background, where little work is over before somebody looks.
+        setTimeout(() => void refresh(), soonMillis)
       }}
     >
       <p>{intro} You can cancel the rest while it runs.</p>

@@ -148,9 +148,7 @@ const useTargets = (text: string) => {
       `${workflow} · ${cron}`,
     ]),
   ]
-  const others = (all.rows ?? []).map(({ orgId }) => orgId).filter((id) => id !== orgId)
-  const isSearching = may("orgs.list") && orgs === undefined
-  return { targets, isSearching, orgIds: [...(hasOrg ? [orgId] : []), ...others.slice(0, maxOrgs)] }
+  return { targets, isSearching: may("orgs.list") && orgs === undefined }
 }
 
 const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onClose: () => void }) => {
@@ -158,17 +156,17 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
   const may = useMay()
   const [text, setText] = useState(wanted)
   const [chosen, setChosen] = useState(0)
-  const [missing, setMissing] = useState<string>()
-  const { isSearching, orgIds, targets } = useTargets(text)
+  const [missing, setMissing] = useState<readonly [ids: string, orgs: number]>()
+  const { isSearching, targets } = useTargets(text)
   const asked = places.filter(({ needs }) => may(...needs))
   const ids = idsIn(text, orgId)
   const found =
     ids.length > 0
       ? []
       : targets.filter(({ kind, label }) => contains(text, label, `${kind} ${label}`)).slice(0, maxTargets)
-  const isMissed = ids.length > 0 && missing === ids.join()
+  const isMissed = ids.length > 0 && missing?.[0] === ids.join()
   const error = isMissed
-    ? `No ${listed(asked)} of ${orgIds.length > 1 ? `these ${orgIds.length} orgs` : "this org"} has the id ${ids.join(" or ")}. It may be of another org, or older than what is kept.`
+    ? `No ${listed(asked)} of ${missing[1] > 1 ? `these ${missing[1]} orgs` : "this org"} has the id ${ids.join(" or ")}. It may be of another org, or older than what is kept.`
     : ids.length === 0 && found.length === 0 && !isSearching
       ? "Nothing has this name, and the text has no id. An id has 26 letters and digits."
       : undefined
@@ -177,9 +175,11 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
     navigate(to)
   }
   const open = async () => {
-    const target = found[chosen] ?? found[0]
-    const page = ids.length > 0 ? await find(asked, orgIds, ids) : target?.to
-    if (page === undefined) return setMissing(ids.join())
+    if (ids.length === 0) return go((found[chosen] ?? found[0])!.to)
+    const { orgs } = may("orgs.list") ? await call("orgs.list", { limit: maxOrgs }) : { orgs: [] }
+    const orgIds = new Set([...(orgId === undefined ? [] : [orgId]), ...orgs.map(({ orgId }) => orgId)])
+    const page = await find(asked, [...orgIds], ids)
+    if (page === undefined) return setMissing([ids.join(), orgIds.size])
     go(page)
   }
   const press = (event: KeyboardEvent) => {

@@ -1,5 +1,5 @@
-import { useState } from "preact/hooks"
-import { useCall, useData, usePages } from "../../client/queries.ts"
+import { useEffect, useState } from "preact/hooks"
+import { refresh, useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { capitalized, State } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
@@ -49,6 +49,11 @@ const RunningSweeps = () => {
   const call = useCall()
   const may = useMay()
   const { data } = useData("jobs.sweeps", {}, { refetchMillis: 5_000 })
+  // No live event tells of a job that is queued again or canceled by a filter.
+  useEffect(
+    () => void refresh(({ queryKey }) => queryKey.includes("jobs.list") || queryKey.includes("jobs.causes")),
+    [data?.sweeps.map(({ done, sweep_id }) => `${sweep_id} ${done}`).join()],
+  )
   const end = async (sweep_id: string) => {
     await call("jobs.endSweep", { sweep_id })
     toast("The rest stays as it is.")
