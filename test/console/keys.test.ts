@@ -142,7 +142,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           await page.waitForURL(at(`/orgs/${orgId}/keys`))
           await page.getByText("There is no key yet").waitFor()
           await page.goto(at(`/orgs/${orgId}/keys/${id}`))
-          await page.getByText("There is no such key").waitFor()
+          await page.getByText("The org has no such key.").waitFor()
         })
         expect((yield* validate(key!)).status).toBe(401)
       }),
