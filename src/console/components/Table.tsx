@@ -40,13 +40,13 @@ export interface TableProps<Row> {
   readonly onOpen?: (key: string) => void
 }
 
-/** A text that leads to the page of a row. One that is too long is cut, and whole on hover. */
+/** A text that leads to the page of a row. One that is longer than two lines is cut, and whole on hover. */
 const LinkCell = ({ of: [to, text, more] }: { readonly of: LinkOfRow }) => (
-  <div class="stack tight">
-    <Link class="main clip wide" title={text} to={to}>
+  <div>
+    <Link class="main truncate-2" title={text} to={to}>
       {text}
     </Link>
-    {more != null && <span class="quiet small">{more}</span>}
+    {more != null && <div class="quiet small">{more}</div>}
   </div>
 )
 
