@@ -48,7 +48,7 @@ export const Page = ({ actions, children, crumbs = [], intro, state, title }: Pa
             </nav>
           )}
           <div class="row">
-            {isInPanel ? <h2>{title}</h2> : <h1>{title}</h1>}
+            {isInPanel ? <h2 title={title}>{title}</h2> : <h1 title={title}>{title}</h1>}
             {state}
           </div>
           {intro !== undefined && <p class="page-intro">{intro}</p>}

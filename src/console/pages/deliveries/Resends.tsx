@@ -14,7 +14,7 @@ type ResendFilter = Args<"deliveries.resend">["filter"]
 export const RunningResends = () => {
   const call = useCall()
   const may = useMay()
-  const { data } = useData("deliveries.resends", {}, { refetchMillis: 5_000 })
+  const { data } = useData("deliveries.resends", {}, { isLive: false, refetchMillis: 5_000 })
   const cancel = async (resend_id: string) => {
     await call("deliveries.cancelResend", { resend_id })
     toast("The rest is not sent.")

@@ -336,7 +336,14 @@ const Delivered = ({ delivery, job }: { readonly delivery: Delivery; readonly jo
   const after =
     state === "delivered" && job.finished_at !== null ? Date.parse(updated_at) - Date.parse(job.finished_at) : 0
   return (
-    <Step tone={tone} title={<Link to={orgPath(orgId, `/deliveries/${delivery_id}`)}>To {name}</Link>}>
+    <Step
+      tone={tone}
+      title={
+        <Link class="truncate-2" to={orgPath(orgId, `/deliveries/${delivery_id}`)}>
+          To {name}
+        </Link>
+      }
+    >
       <span class="row small">
         <State of={shownState(delivery)} />
         <span class="quiet">

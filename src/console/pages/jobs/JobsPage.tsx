@@ -48,7 +48,7 @@ const useFilters = () => {
 const RunningSweeps = () => {
   const call = useCall()
   const may = useMay()
-  const { data } = useData("jobs.sweeps", {}, { refetchMillis: 5_000 })
+  const { data } = useData("jobs.sweeps", {}, { isLive: false, refetchMillis: 5_000 })
   // No live event tells of a job that is queued again or canceled by a filter.
   useEffect(
     () => void refresh(({ queryKey }) => queryKey.includes("jobs.list") || queryKey.includes("jobs.causes")),
