@@ -39,6 +39,29 @@ const isShallow = (value: unknown) => {
 /** Any JSON value that is not nested too deep. */
 export const AnyJson = Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" }))
 
+const maxMetadataBytes = 4096
+const encoder = new TextEncoder()
+
+/** Whether a value is at most 4 KiB of JSON. One that is nested too deeply to be written is not. */
+const isSmall = (value: object) => {
+  try {
+    return encoder.encode(JSON.stringify(value)).length <= maxMetadataBytes
+  } catch {
+    return false
+  }
+}
+
+/** A JSON object of the caller. */
+export const Metadata = Schema.Record(Schema.String, Schema.Unknown)
+  .check(
+    Schema.makeFilter(isSmall, {
+      expected: "a JSON object of at most 4 KiB",
+      toJsonSchema: () => [{}, true],
+    }),
+  )
+  .annotate({ description: "A JSON object of your own, at most 4 KiB.", examples: [{ plan: "pro" }] })
+export type Metadata = typeof Metadata.Type
+
 /** The name of a key, a project or an org: 1 to 255 characters. */
 export const Name = NonEmptyText.check(atMost(255))
 

@@ -8,6 +8,7 @@ import {
   type ResendFilter,
   resendNotFound,
 } from "#src/domain/webhooks/DeliveryLog.ts"
+import { sentBody } from "#src/domain/webhooks/Event.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { nextPlace } from "./outbox.ts"
@@ -102,7 +103,10 @@ export const layer = Layer.effect(
       find: (orgId, deliveryId) =>
         Effect.map(findOr(ownedBy(deliveries, orgId, deliveryId), deliveryNotFound), (delivery) => ({
           ...shown(delivery),
-          payload: delivery.payload,
+          payload: sentBody(
+            endpoints.get(delivery.row.webhook_endpoint_id ?? "")?.settings.payload ?? "envelope",
+            delivery.payload,
+          ),
           attempt_log: delivery.attempts,
         })),
 

@@ -5,6 +5,7 @@ import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "#src/do
 import { signingKeysOf } from "./WebhookEndpoints.ts"
 import { recordAttempt, recordEndpoints } from "./recordAttempts.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
+import { sentBody } from "#src/domain/webhooks/Event.ts"
 import { cancelPending, WebhookWorld } from "./WebhookWorld.ts"
 
 const byDue = (a: StoredDelivery, b: StoredDelivery) => Duration.toMillis(DateTime.distance(b.dueAt!, a.dueAt!))
@@ -116,7 +117,8 @@ const take = (
     delayMillis,
     eventId: row.event_id,
     event: row.event,
-    body: payload,
+    body: sentBody(endpoint?.settings.payload ?? "envelope", payload),
+    headerNames: endpoint?.settings.headerNames ?? "webhook",
     attempts: row.attempts,
     attemptsSinceResend,
     failingSince: endpoint?.failingSince ?? null,

@@ -29,20 +29,25 @@ export const layer = Layer.effect(
           world,
           "storedBytes",
           orgId,
-          asked.reduce((sum, { body, idempotencyKey }) => sum + rowBytes("event", [body, idempotencyKey]), 0),
+          asked.reduce(
+            (sum, { body, channels, idempotencyKey }) => sum + rowBytes("event", [body, idempotencyKey, ...channels]),
+            0,
+          ),
         )
         const ids: Array<string> = []
+        const deliveries: Array<number> = []
         for (const event of asked) {
           const { idempotencyKey, id, type } = event
           const earlier = ofOrg(orgId).find(
             (other) => idempotencyKey !== null && other.idempotencyKey === idempotencyKey,
           )
           ids.push(earlier?.id ?? id)
+          const to = earlier === undefined ? endpointReceivers(candidates(world, orgId, type, event.channels)) : []
+          deliveries.push(to.length)
           if (earlier !== undefined) continue
-          const to = endpointReceivers(candidates(world, orgId, type))
           yield* insertEvent(world, random, { ...event, orgId, jobId: null }, to, "")
         }
-        return { ids, hasMore: false }
+        return { ids, deliveries, hasMore: false }
       }),
 
       list: (orgId, type, page) =>
@@ -60,6 +65,7 @@ export const layer = Layer.effect(
       find: (orgId, id) =>
         Effect.map(findOr(ownedBy(events, orgId, id), eventNotFound), (event) => ({
           ...shown(event),
+          channels: event.channels,
           payload: event.body,
         })),
 

@@ -1,8 +1,10 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { DeliveryState } from "#src/domain/webhooks/DeliveryLog.ts"
-import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import {
   endpointNotFound,
+  type EndpointRef,
+  type EndpointSettings,
+  externalIdTaken,
   headersOfOtherOrigin,
   sendsHeadersElsewhere,
   WebhookEndpointRepository,
@@ -27,10 +29,20 @@ export const layer = Layer.effect(
   Effect.map(WebhookWorld, (world) => {
     const { endpoints, needOrg } = world
     const find = (orgId: string, id: string) => findOr(ownedBy(endpoints, orgId, id), endpointNotFound)
+    const withExternalId = (orgId: string, externalId: string) =>
+      [...endpoints.values()].find((one) => one.orgId === orgId && one.settings.externalId === externalId)
+    const findBy = (orgId: string, by: EndpointRef) =>
+      "id" in by ? find(orgId, by.id) : findOr(withExternalId(orgId, by.externalId), endpointNotFound)
+    /** Fails when another endpoint has the external id. */
+    const needFree = (orgId: string, { externalId }: Partial<EndpointSettings>, id?: string) =>
+      Effect.suspend(() => {
+        const taken = externalId == null ? undefined : withExternalId(orgId, externalId)
+        return taken === undefined || taken.row.webhook_endpoint_id === id ? Effect.void : externalIdTaken()
+      })
 
     return WebhookEndpointRepository.of({
       insert: ({ id, orgId, url, secret, description, active, now, ...settings }, entry) =>
-        Effect.map(Effect.andThen(needOrg(orgId), needRoom(world, "endpoints", orgId)), () => {
+        Effect.map(Effect.all([needOrg(orgId), needRoom(world, "endpoints", orgId), needFree(orgId, settings)]), () => {
           keepEntry(world, orgId, entry)
           endpoints.set(id, {
             orgId,
@@ -47,13 +59,19 @@ export const layer = Layer.effect(
       list: (orgId, page) =>
         Effect.sync(() => pageOf(rowsOf(endpoints, orgId), (row) => row.webhook_endpoint_id, page)),
 
-      get: (orgId, id) =>
-        Effect.map(find(orgId, id), ({ deactivated, failingSince, row, settings }) => {
+      get: (orgId, by) =>
+        Effect.map(findBy(orgId, by), ({ deactivated, failingSince, row, settings }) => {
+          const id = row.webhook_endpoint_id
           const states = [...world.deliveries.values()].filter((one) => one.row.webhook_endpoint_id === id)
           const count = (state: DeliveryState) => states.filter((one) => one.row.state === state).length
           return {
             ...row,
+            external_id: settings.externalId,
+            metadata: settings.metadata,
             event_types: settings.eventTypes,
+            channels: settings.channels,
+            payload: settings.payload,
+            header_names: settings.headerNames,
             headers: settings.headers?.names ?? null,
             max_per_second: settings.maxPerSecond,
             ordered: settings.ordered,
@@ -73,7 +91,7 @@ export const layer = Layer.effect(
         }),
 
       update: (orgId, id, { url, secret, previousSecretUntil, description, active, now, ...settings }, entry) =>
-        Effect.flatMap(find(orgId, id), (stored) => {
+        Effect.flatMap(Effect.tap(find(orgId, id), needFree(orgId, settings, id)), (stored) => {
           const { row } = stored
           const keepsHeaders = stored.settings.headers !== null && settings.headers === undefined
           if (url !== undefined && keepsHeaders && sendsHeadersElsewhere(row.url, url)) return headersOfOtherOrigin()
@@ -129,6 +147,8 @@ export const layer = Layer.effect(
         Effect.map(find(orgId, id), ({ row, secret, previous, settings }) => ({
           url: row.url,
           headers: settings.headers?.stored ?? null,
+          payload: settings.payload,
+          headerNames: settings.headerNames,
           eventTypes: settings.eventTypes,
           signingKeys: signingKeysOf(world, orgId, settings, now),
           secrets:

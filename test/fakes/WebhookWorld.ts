@@ -49,6 +49,7 @@ export interface StoredEvent {
   readonly id: string
   readonly jobId: string | null
   readonly idempotencyKey: string | null
+  readonly channels: ReadonlyArray<string>
   readonly type: string
   readonly body: string
   readonly createdAt: DateTime.Utc

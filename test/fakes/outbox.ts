@@ -6,10 +6,16 @@ import { type Receiver, receivers, receives, topicsOf } from "#src/domain/webhoo
 import { callbackLane } from "#src/domain/webhooks/lane.ts"
 import type { StoredEvent, StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 
-/** The org's endpoints that want events of a type, in the order of their ids. */
-export const candidates = ({ endpoints }: WebhookWorld["Service"], orgId: string, type: string) =>
+/** The org's endpoints that want events of a type and of channels, in the order of their ids. */
+export const candidates = (
+  { endpoints }: WebhookWorld["Service"],
+  orgId: string,
+  type: string,
+  channels: ReadonlyArray<string> = [],
+) =>
   [...endpoints.values()]
-    .filter((one) => one.orgId === orgId && receives(one.settings.eventTypes, topicsOf(type)))
+    .filter(({ settings }) => receives(settings.eventTypes, topicsOf(type), settings.channels, channels))
+    .filter((one) => one.orgId === orgId)
     .map(({ row: { webhook_endpoint_id: id, active } }) => ({ id, active }))
     .sort((a, b) => (a.id < b.id ? -1 : 1))
 
@@ -74,6 +80,6 @@ export const writeEvent = Effect.fnUntraced(function* (
     candidates(world, orgId, type),
   )
   const callback = callback_url === null ? "" : callbackLane(orgId, callback_url)
-  const event = { orgId, id, jobId: job_id, idempotencyKey: null, type, body, createdAt: now }
+  const event = { orgId, id, jobId: job_id, idempotencyKey: null, channels: [], type, body, createdAt: now }
   yield* insertEvent(world, random, event, to, callback)
 })

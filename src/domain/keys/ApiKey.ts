@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
-import { changedSettings, Credits, ExternalId, Metadata, newSettings, RateLimit } from "./KeySettings.ts"
+import { Id, Metadata, Name, Text, Timestamp, whole } from "../Schemas.ts"
+import { changedSettings, Credits, ExternalId, newSettings, RateLimit } from "./KeySettings.ts"
 import { ClientIp } from "./AllowedIps.ts"
 import { NeededPermissions } from "./Permission.ts"
 

@@ -5,7 +5,8 @@ import type { OrgScope } from "../Principal.ts"
 import { Conflict, type InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
 import type { AllowedNetworks } from "./AllowedIps.ts"
-import type { KeySettings, Metadata, RateLimit, SettingsChange } from "./KeySettings.ts"
+import type { KeySettings, RateLimit, SettingsChange } from "./KeySettings.ts"
+import type { Metadata } from "../Schemas.ts"
 import type { PermissionSet } from "./Permission.ts"
 
 /** A new key. `hash` is its SHA-256 in hex; the key itself is not stored. */

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { atMost, NonEmptyText, whole } from "../Schemas.ts"
+import { atMost, Metadata, NonEmptyText, whole } from "../Schemas.ts"
 import { AllowedIps } from "./AllowedIps.ts"
 import { Permissions } from "./Permission.ts"
 
@@ -80,29 +80,6 @@ export const ExternalId = NonEmptyText.check(atMost(255)).annotate({
   description: "Your own id of the key's holder.",
   examples: ["customer_42"],
 })
-
-const maxMetadataBytes = 4096
-const encoder = new TextEncoder()
-
-/** Whether a value is at most 4 KiB of JSON. One that is nested too deeply to be written is not. */
-const isSmall = (value: object) => {
-  try {
-    return encoder.encode(JSON.stringify(value)).length <= maxMetadataBytes
-  } catch {
-    return false
-  }
-}
-
-/** A JSON object of the caller. */
-export const Metadata = Schema.Record(Schema.String, Schema.Unknown)
-  .check(
-    Schema.makeFilter(isSmall, {
-      expected: "a JSON object of at most 4 KiB",
-      toJsonSchema: () => [{}, true],
-    }),
-  )
-  .annotate({ description: "A JSON object of your own, at most 4 KiB.", examples: [{ plan: "pro" }] })
-export type Metadata = typeof Metadata.Type
 
 /** The name of a role. With the flag u, the pattern is also in the OpenAPI document. */
 export const RoleName = Schema.String.check(

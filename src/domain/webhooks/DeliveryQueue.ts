@@ -2,6 +2,7 @@ import type { DateTime, Effect } from "effect"
 import { Context } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import type { RetryDecision } from "./RetryDecision.ts"
+import type { HeaderNames } from "./WebhookEndpoint.ts"
 import type { AttemptOutcome } from "./WebhookSender.ts"
 
 /** An encrypted secret, and the id that it is encrypted for. */
@@ -36,7 +37,9 @@ export interface ClaimedDelivery {
   readonly delayMillis: number | null
   readonly eventId: string
   readonly event: string
+  /** What is signed and sent. */
   readonly body: string
+  readonly headerNames: typeof HeaderNames.Type
   /** All attempts so far. */
   readonly attempts: number
   /** The attempts since the delivery was created or resent. */

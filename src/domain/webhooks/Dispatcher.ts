@@ -110,8 +110,10 @@ export class Dispatcher extends Context.Service<
       const delays = yield* RetryDelays
       const secrets = yield* makePreparer
 
-      const send = ({ url, deliveryId, event, body }: ClaimedDelivery, sign: Sign, startedAt: number) =>
-        sender.send({ url, headers: sign({ deliveryId, event, body, timestamp: Math.floor(startedAt / 1000) }), body })
+      const send = ({ url, deliveryId, event, body, headerNames }: ClaimedDelivery, sign: Sign, startedAt: number) => {
+        const timestamp = Math.floor(startedAt / 1000)
+        return sender.send({ url, headers: sign({ deliveryId, event, body, timestamp, headerNames }), body })
+      }
 
       const attempt = (delivery: ClaimedDelivery) =>
         Effect.clockWith((clock): Effect.Effect<AttemptRecord> => {

@@ -3,7 +3,7 @@ import type { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { Id, Timestamp } from "../Schemas.ts"
 import type { ServiceEventType } from "./EventPatterns.ts"
-import type { DeactivatedReason } from "./WebhookEndpoint.ts"
+import type { DeactivatedReason, PayloadKind } from "./WebhookEndpoint.ts"
 
 /** The fields of a finished job that its event contains. Values are already JSON. */
 export interface FinishedJob {
@@ -46,15 +46,30 @@ export interface NewEvent {
   /** The exact bytes of every delivery. */
   readonly body: string
   readonly idempotencyKey: string | null
+  /** Empty: it reaches no endpoint that has channels. */
+  readonly channels: ReadonlyArray<string>
   readonly createdAt: DateTime.Utc
 }
 
 /** The body of an event without a job. `data` is its JSON text, so that it is encoded once. */
-export const envelopeBody = (event: Omit<NewEvent, "body" | "idempotencyKey">, nonce: string, data: string): string => {
-  const { id, type, createdAt } = event
+export const envelopeBody = (
+  { createdAt, id, type }: Pick<NewEvent, "id" | "type" | "createdAt">,
+  nonce: string,
+  data: string,
+): string => {
   const head = JSON.stringify({ event: type, event_id: id, nonce, created_at: DateTime.formatIso(createdAt) })
   return `${head.slice(0, -1)},"data":${data}}`
 }
+
+/** The JSON text of the data in the body of an event; the whole body of a job's event, which has none. */
+export const dataOf = (body: string): string => {
+  // No text of a caller comes before the data, and a type has no quotation mark.
+  const start = body.indexOf(`","data":`)
+  return body.startsWith(`{"event":"job.`) || start === -1 ? body : body.slice(start + `","data":`.length, -1)
+}
+
+/** The body of a request to a receiver. */
+export const sentBody = (payload: typeof PayloadKind.Type, body: string) => (payload === "data" ? dataOf(body) : body)
 
 /** An event in a list. */
 export const Event = Schema.Struct({
@@ -70,8 +85,14 @@ export interface Event extends Schema.Schema.Type<typeof Event> {}
 
 export const EventDetail = Schema.Struct({
   ...Event.fields,
+  channels: Schema.Array(Schema.String).annotate({
+    description: "The channels that it was published to. Empty: none.",
+    examples: [[]],
+  }),
   payload: Schema.String.annotate({
-    description: "The exact request body that every attempt of its deliveries signs and sends.",
+    description:
+      "The exact request body that every attempt of its deliveries signs and sends. An endpoint with payload data gets the " +
+      "value of its field data.",
     examples: [
       '{"event":"invoice.paid","event_id":"01KAHBMKZ3D2X7S5QN8W4V6R9T","nonce":"9f86d081884c7d659a2feaa0c55ad015","created_at":"2026-11-20T17:00:00.000Z","data":{"invoice":"in_42"}}',
     ],
@@ -117,5 +138,5 @@ export const makeServiceEvent = Effect.fnUntraced(function* (
   const event = { id: yield* random.ulid, type, createdAt }
   const nonce = yield* makeNonce(random)
   const body = envelopeBody(event, nonce, JSON.stringify(data))
-  return { ...event, body, idempotencyKey: null, except } satisfies ServiceEvent
+  return { ...event, body, idempotencyKey: null, channels: [], except } satisfies ServiceEvent
 })

@@ -1,10 +1,11 @@
 import { Schema } from "effect"
 import { atMost, Text } from "../Schemas.ts"
 
-const segment = "[a-z0-9_-]+"
+const segment = "[A-Za-z0-9_-]+"
 // With the flag u, the patterns are also in the OpenAPI document.
-export const typeForm = new RegExp(`^${segment}(\\.${segment})+$`, "u")
-const patternForm = new RegExp(`^(\\*|${segment}(\\.${segment})*\\.(${segment}|\\*))$`, "u")
+export const typeForm = new RegExp(`^${segment}(\\.${segment})*$`, "u")
+const expectedType = "segments of letters, digits, _ and - joined by full stops, as in invoice.paid"
+const patternForm = new RegExp(`^(\\*|${segment}(\\.${segment})*(\\.\\*)?)$`, "u")
 /** The maximum length of an event type, in characters. It also limits the number of its topics to 65. */
 export const maxTypeLength = 128
 /** The patterns that an endpoint may have. */
@@ -23,7 +24,7 @@ export const serviceEventTypes = [
 ] as const
 export type ServiceEventType = (typeof serviceEventTypes)[number]
 
-const firstWord = (type: string) => type.slice(0, type.indexOf("."))
+const firstWord = (type: string) => type.split(".", 1)[0]!
 export const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
 const serviceTypeSet: ReadonlySet<string> = new Set(serviceEventTypes)
 /** The types of the events of finished jobs. */
@@ -37,9 +38,7 @@ export const isServiceEvent = (type: string) => serviceWords.has(firstWord(type)
 
 /** The type of an event of the user's own. */
 export const EventType = Schema.String.check(
-  Schema.isPattern(typeForm, {
-    expected: "at least two segments of a-z, 0-9, _ and - joined by full stops, as in invoice.paid",
-  }),
+  Schema.isPattern(typeForm, { expected: expectedType }),
   Schema.isMaxLength(maxTypeLength, { expected: `at most ${maxTypeLength} characters` }),
   Schema.makeFilter((type: string) => !(isServiceEvent(type) || firstWord(type) === "job"), {
     expected: `a type of your own: job and ${[...serviceWords].join(", ")} are first words of the service`,
@@ -47,7 +46,7 @@ export const EventType = Schema.String.check(
   }),
 ).annotate({
   description:
-    `The type: at least two segments of a-z, 0-9, _ and - joined by full stops, at most ${maxTypeLength} characters. The first ` +
+    `The type: segments of letters, digits, _ and - joined by full stops, at most ${maxTypeLength} characters. The first ` +
     `words job, ${[...serviceWords].join(", ")} are the service's.`,
   examples: ["invoice.paid"],
 })
@@ -60,9 +59,7 @@ const canExist = (type: string) => {
 
 /** The type of a test event: any type that an event may have. */
 export const TestEventType = Schema.String.check(
-  Schema.isPattern(typeForm, {
-    expected: "at least two segments of a-z, 0-9, _ and - joined by full stops, as in invoice.paid",
-  }),
+  Schema.isPattern(typeForm, { expected: expectedType }),
   Schema.isMaxLength(maxTypeLength, { expected: `at most ${maxTypeLength} characters` }),
   Schema.makeFilter(canExist, {
     expected: `a type of your own, or one of ${[...jobEventTypes, ...serviceEventTypes].join(", ")}`,
@@ -117,6 +114,18 @@ export const EventPatterns = Schema.Array(EventPattern)
     examples: [["invoice.*", "job.failed"]],
   })
 
+/** Names that narrow the receivers of an event, such as the ids of a customer's projects. */
+export const Channels = Schema.Array(
+  Schema.String.check(
+    Schema.isPattern(/^[A-Za-z0-9_.:-]{1,128}$/u, {
+      expected: "1 to 128 letters, digits, _, -, full stops and colons, as in project_42",
+    }),
+  ),
+).check(
+  Schema.isMinLength(1, { expected: "at least 1 channel" }),
+  Schema.isMaxLength(10, { expected: "at most 10 channels" }),
+)
+
 /** The patterns of an endpoint without `event_types`. */
 export const defaultPatterns: ReadonlyArray<string> = ["*"]
 
@@ -130,9 +139,18 @@ export const topicsOf = (type: string): ReadonlyArray<string> => {
   return [type, ...below.toReversed(), ...(isServiceEvent(type) ? [] : ["*"])]
 }
 
-/** Whether an endpoint with these patterns receives an event with these topics. SQL does the same with `&&`. */
-export const receives = (patterns: ReadonlyArray<string> | null, topics: ReadonlyArray<string>) =>
-  (patterns ?? defaultPatterns).some((pattern) => topics.includes(pattern))
+/**
+ * Whether an endpoint with these patterns and channels receives an event with these topics. SQL does the same with
+ * `&&`.
+ */
+export const receives = (
+  patterns: ReadonlyArray<string> | null,
+  topics: ReadonlyArray<string>,
+  channels: ReadonlyArray<string> | null = null,
+  published: ReadonlyArray<string> = [],
+) =>
+  (patterns ?? defaultPatterns).some((pattern) => topics.includes(pattern)) &&
+  (channels === null || channels.some((channel) => published.includes(channel)))
 
 /** The fields of a job that decide who receives its event. */
 interface Routing {

@@ -7,6 +7,8 @@ import type { Event, EventDetail, NewEvent, SeenEventType } from "./Event.ts"
 export interface Published {
   /** The ids in the order of the events: of an earlier event with the same idempotency key, or of the new one. */
   readonly ids: ReadonlyArray<string>
+  /** How many deliveries each event makes, those of a sweep included; 0 for an earlier event. */
+  readonly deliveries: ReadonlyArray<number>
   /** Whether a sweep inserts the deliveries to the rest of many endpoints. */
   readonly hasMore: boolean
 }

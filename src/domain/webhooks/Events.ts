@@ -6,7 +6,7 @@ import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { AnyJson, atMost, NonEmptyText } from "../Schemas.ts"
 import { type Event, type EventDetail, type NewEvent, envelopeBody, makeNonce, type SeenEventType } from "./Event.ts"
 import { EventRepository } from "./EventRepository.ts"
-import { EventType } from "./EventPatterns.ts"
+import { Channels, EventType } from "./EventPatterns.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /** The largest `data` of an event, in bytes of JSON. */
@@ -23,6 +23,13 @@ export const PublishEvent = Schema.Struct({
       "fields. The key is kept as long as the event.",
     examples: ["invoice-in_42-paid"],
   }),
+  channels: Schema.optionalKey(
+    Channels.annotate({
+      description:
+        "Of the endpoints with channels, only those that have one of these receive the event: 1 to 10. Absent: none of those.",
+      examples: [["project_42"]],
+    }),
+  ),
 }).annotate({
   identifier: "PublishEvent",
   examples: [{ type: "invoice.paid", data: { invoice: "in_42", amount: 1200 }, idempotency_key: "invoice-in_42-paid" }],
@@ -48,7 +55,7 @@ export const dataText = (data: unknown, field: string) => {
 /** Makes the event that a request asks for. */
 const newEvent = Effect.fnUntraced(function* (
   random: SecureRandom.SecureRandom["Service"],
-  { type, data, idempotency_key }: typeof PublishEvent.Type,
+  { type, channels, data, idempotency_key }: typeof PublishEvent.Type,
   createdAt: DateTime.Utc,
   field: string,
 ) {
@@ -59,6 +66,7 @@ const newEvent = Effect.fnUntraced(function* (
     ...event,
     body: envelopeBody(event, nonce, text),
     idempotencyKey: idempotency_key ?? null,
+    channels: [...new Set(channels)],
   } satisfies NewEvent
 })
 
@@ -67,14 +75,18 @@ export class Events extends Context.Service<
   Events,
   {
     /**
-     * Publishes events, all or nothing. Returns their ids in the same order, and how many of them are of an earlier
-     * event with the same `idempotency_key`.
+     * Publishes events, all or nothing. Returns their ids and how many deliveries each makes, in the same order, and how
+     * many of them are of an earlier event with the same `idempotency_key`, which makes none.
      */
     readonly publish: (
       events: ReadonlyArray<typeof PublishEvent.Type>,
       fieldOf: (n: number) => string,
     ) => Effect.Effect<
-      { readonly ids: ReadonlyArray<string>; readonly repeated: number },
+      {
+        readonly ids: ReadonlyArray<string>
+        readonly deliveries: ReadonlyArray<number>
+        readonly repeated: number
+      },
       InvalidRequest | LimitReached | Unauthorized | Unavailable,
       CurrentPrincipal
     >
@@ -109,10 +121,10 @@ export class Events extends Context.Service<
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const events = yield* Effect.forEach(asked, (event, n) => newEvent(random, event, now, fieldOf(n)))
-        const { hasMore, ids } = yield* repository.publish(orgId, events)
+        const { deliveries, hasMore, ids } = yield* repository.publish(orgId, events)
         yield* wakeups.deliveries
         if (hasMore) yield* wakeups.sweeps
-        return { ids, repeated: ids.filter((id, n) => id !== events[n]!.id).length }
+        return { ids, deliveries, repeated: ids.filter((id, n) => id !== events[n]!.id).length }
       })
 
       const list: Events["Service"]["list"] = Effect.fn("Events.list")(function* (query) {

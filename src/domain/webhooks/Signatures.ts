@@ -6,6 +6,7 @@ import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
+import type { HeaderNames } from "./WebhookEndpoint.ts"
 
 /** The `user-agent` of every request to a receiver. */
 export const userAgent = "Gatehouse/0.1.0"
@@ -39,6 +40,8 @@ export interface Signable {
   readonly body: string
   /** The time of this attempt, in whole seconds since 1970. */
   readonly timestamp: number
+  /** How the headers of Standard Webhooks are named. Default: `webhook`. */
+  readonly headerNames?: typeof HeaderNames.Type
 }
 
 const prefix = "whsec_"
@@ -65,8 +68,8 @@ export class Signer extends Context.Service<
     /**
      * Prepares secrets for any number of attempts: the current secret, then the previous one during its grace period.
      * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
-     * `webhook-signature` has one signature for each secret, and one for each Ed25519 key (Standard Webhooks 1.0). No
-     * secret is a defect.
+     * `webhook-signature` (or `svix-signature`) has one signature for each secret, and one for each Ed25519 key (Standard
+     * Webhooks 1.0). No secret is a defect.
      */
     readonly prepare: (
       secrets: ReadonlyArray<Redacted.Redacted<string>>,
@@ -86,16 +89,16 @@ export class Signer extends Context.Service<
           const plain = sha256(Redacted.value(current))
           const standard = secrets.map((secret) => sha256(standardKey(Redacted.value(secret))))
           const keys = signingKeys.map((key) => ed25519.sign(Redacted.value(key)))
-          return ({ body, deliveryId, event, timestamp }) => {
+          return ({ body, deliveryId, event, headerNames = "webhook", timestamp }) => {
             const content = `${deliveryId}.${timestamp}.${body}`
             return {
               "content-type": "application/json",
               "user-agent": userAgent,
               "x-webhook-signature": plain(body, "hex"),
               "x-event-type": event,
-              "webhook-id": deliveryId,
-              "webhook-timestamp": String(timestamp),
-              "webhook-signature": [
+              [`${headerNames}-id`]: deliveryId,
+              [`${headerNames}-timestamp`]: String(timestamp),
+              [`${headerNames}-signature`]: [
                 ...standard.map((digest) => `v1,${digest(content, "base64")}`),
                 ...keys.map((sign) => `v1a,${sign(content)}`),
               ].join(" "),

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { EndpointHealth } from "../activity/Activity.ts"
-import { AnyJson, atMost, Id, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
-import { EventPatterns, TestEventType } from "./EventPatterns.ts"
+import { AnyJson, atMost, Id, Metadata, NonEmptyText, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
+import { Channels, EventPatterns, TestEventType } from "./EventPatterns.ts"
 
 /** The extra headers of one endpoint. */
 const maxHeaders = 10
@@ -11,7 +11,7 @@ const nameForm = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/
 const valueForm = /^[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?$/
 /** Headers that the service, or the connection, sets. In any case. */
 const reserved =
-  /^(host|content-.*|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*|cookie|webhook-.*|x-webhook-.*|x-event-type|user-agent|traceparent)$/i
+  /^(host|content-.*|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*|cookie|webhook-.*|svix-.*|x-webhook-.*|x-event-type|user-agent|traceparent)$/i
 
 const isDistinct = (names: ReadonlyArray<string>) =>
   new Set(names.map((name) => name.toLowerCase())).size === names.length
@@ -27,7 +27,7 @@ export const EndpointHeaders = Schema.Record(Schema.String, Schema.String.check(
       return names.every((name) => nameForm.test(name)) && isDistinct(names)
     }),
     rule(
-      "header names that the service does not set itself (host, content-*, webhook-*, user-agent and the like)",
+      "header names that the service does not set itself (host, content-*, webhook-*, svix-*, user-agent and the like)",
       (headers) => Object.keys(headers).every((name) => !reserved.test(name)),
     ),
     rule("header values of 1 to 1,024 visible ASCII characters", (headers) =>
@@ -62,8 +62,53 @@ const Description = Schema.NullOr(Text.check(atMost(1000))).annotate({
 /** Which signatures the requests to an endpoint have. Those with the secret are always among them. */
 export const SignatureKind = Schema.Literals(["hmac", "ed25519"])
 
+/** What the body of a request is: the whole event, or its data alone. */
+export const PayloadKind = Schema.Literals(["envelope", "data"])
+
+/** How the headers of Standard Webhooks are named: `webhook-id` or `svix-id`, and the others alike. */
+export const HeaderNames = Schema.Literals(["webhook", "svix"])
+
+/** The id of an endpoint in the system of whoever made it. */
+const ExternalId = NonEmptyText.check(atMost(255)).annotate({
+  description: "Your own id of the endpoint. Two endpoints of an org never have the same. null: none.",
+  examples: ["ep_2Wq5"],
+})
+
 /** The optional settings of an endpoint, in requests. `null` is the default. */
 const settingFields = {
+  external_id: Schema.optionalKey(Schema.NullOr(ExternalId)),
+  metadata: Schema.optionalKey(
+    Schema.NullOr(Metadata.annotate({ description: "A JSON object for your own use, 4 KiB at most. null: none." })),
+  ),
+  channels: Schema.optionalKey(
+    Schema.NullOr(
+      Channels.annotate({
+        description:
+          "The endpoint receives only events that were published to one of these channels: 1 to 10. null: every event.",
+        examples: [["project_42"]],
+      }),
+    ),
+  ),
+  payload: Schema.optionalKey(
+    Schema.NullOr(
+      PayloadKind.annotate({
+        description:
+          "data: the body is the event's data alone, as it was published. A job's event, which has no data, is sent whole. " +
+          "Default: envelope, the whole event.",
+        examples: ["data"],
+      }),
+    ),
+  ),
+  header_names: Schema.optionalKey(
+    Schema.NullOr(
+      HeaderNames.annotate({
+        description:
+          "svix: svix-id, svix-timestamp and svix-signature in place of webhook-id, webhook-timestamp and webhook-signature. " +
+          "Default: webhook.",
+        examples: ["svix"],
+      }),
+    ),
+  ),
   event_types: Schema.optionalKey(Schema.NullOr(EventPatterns)),
   headers: Schema.optionalKey(Schema.NullOr(EndpointHeaders)),
   max_per_second: Schema.optionalKey(
@@ -116,7 +161,7 @@ const settingFields = {
 
 export const CreateWebhookEndpoint = Schema.Struct({
   url: Url,
-  signing_secret: Secret,
+  signing_secret: Schema.optionalKey(Secret).annotate({ description: "Absent: the answer has a new one, once." }),
   description: Schema.optionalKey(Description),
   active: Schema.optionalKey(Schema.Boolean).annotate({
     description: "Default: true. An inactive endpoint receives no deliveries.",
@@ -147,6 +192,19 @@ export const UpdateWebhookEndpoint = Schema.Struct({
     identifier: "UpdateWebhookEndpoint",
     examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", active: false }],
   })
+
+/** An endpoint by its id, or by the caller's own. */
+export const GetWebhookEndpoint = Schema.Struct({
+  id: Schema.optionalKey(Id),
+  external_id: Schema.optionalKey(ExternalId),
+})
+  .check(
+    Schema.makeFilter(({ external_id, id }) => (id === undefined) !== (external_id === undefined), {
+      expected: "either id or external_id",
+      toJsonSchema: () => ({ minProperties: 1, maxProperties: 1 }),
+    }),
+  )
+  .annotate({ identifier: "GetWebhookEndpoint", examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" }] })
 
 /** A test of an endpoint. */
 export const TestWebhookEndpoint = Schema.Struct({
@@ -181,10 +239,21 @@ const count = Schema.Int.annotate({ examples: [0] })
 /** An endpoint with its settings and its health. */
 export const WebhookEndpointDetail = Schema.Struct({
   ...WebhookEndpoint.fields,
+  external_id: Schema.NullOr(Schema.String).annotate({
+    description: "Your own id of the endpoint. null: none.",
+    examples: ["ep_2Wq5"],
+  }),
+  metadata: Schema.NullOr(Metadata).annotate({ description: "Your own JSON object. null: none.", examples: [null] }),
   event_types: Schema.NullOr(Schema.Array(Schema.String)).annotate({
     description: "Which events the endpoint receives. null: every event except the service's own.",
     examples: [["invoice.*", "job.failed"]],
   }),
+  channels: Schema.NullOr(Schema.Array(Schema.String)).annotate({
+    description: "The channels whose events the endpoint receives. null: every event.",
+    examples: [null],
+  }),
+  payload: PayloadKind.annotate({ description: "What the body of a request is.", examples: ["envelope"] }),
+  header_names: HeaderNames.annotate({ description: "How the headers are named.", examples: ["webhook"] }),
   headers: Schema.NullOr(Schema.Array(Schema.String)).annotate({
     description: "The names of the extra headers. null: none.",
     examples: [["authorization"]],

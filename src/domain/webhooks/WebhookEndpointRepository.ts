@@ -1,8 +1,15 @@
 import { Context, type DateTime, type Effect } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
-import { InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
+import { Conflict, InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
-import type { SignatureKind, WebhookEndpoint, WebhookEndpointDetail } from "./WebhookEndpoint.ts"
+import type { Metadata } from "../Schemas.ts"
+import type {
+  HeaderNames,
+  PayloadKind,
+  SignatureKind,
+  WebhookEndpoint,
+  WebhookEndpointDetail,
+} from "./WebhookEndpoint.ts"
 
 /** The optional settings of an endpoint. */
 export interface EndpointSettings {
@@ -16,10 +23,22 @@ export interface EndpointSettings {
   /** The waits before the retries, in seconds; `null` for the schedule of the service. */
   readonly retryDelays: ReadonlyArray<number> | null
   readonly signature: typeof SignatureKind.Type
+  /** The id of the endpoint in the caller's system; unique in the org. */
+  readonly externalId: string | null
+  readonly metadata: Metadata | null
+  /** `null`: every event, whatever its channels. */
+  readonly channels: ReadonlyArray<string> | null
+  readonly payload: typeof PayloadKind.Type
+  readonly headerNames: typeof HeaderNames.Type
 }
 
 /** The settings of an endpoint that has none. */
 export const defaultSettings: EndpointSettings = {
+  externalId: null,
+  metadata: null,
+  channels: null,
+  payload: "envelope",
+  headerNames: "webhook",
   eventTypes: null,
   headers: null,
   maxPerSecond: null,
@@ -57,39 +76,44 @@ export interface SigningEndpoint {
   readonly secrets: ReadonlyArray<string>
   /** The encrypted extra headers. */
   readonly headers: string | null
+  readonly payload: typeof PayloadKind.Type
+  readonly headerNames: typeof HeaderNames.Type
   /** The patterns of the events that it receives; `null`: the default ones. */
   readonly eventTypes: ReadonlyArray<string> | null
   /** The encrypted private keys of the org, the newest first; empty without `ed25519`. */
   readonly signingKeys: ReadonlyArray<string>
 }
 
+/** An endpoint by its id, or by the caller's own. */
+export type EndpointRef = { readonly id: string } | { readonly externalId: string }
+
 /** The endpoints of orgs. */
 export class WebhookEndpointRepository extends Context.Service<
   WebhookEndpointRepository,
   {
-    /** Inserts an endpoint. Fails when the org has reached its limit. */
+    /** Inserts an endpoint. Fails when the org has reached its limit, or another one has its `externalId`. */
     readonly insert: (
       endpoint: NewWebhookEndpoint,
       entry: AuditEntry,
-    ) => Effect.Effect<void, LimitReached | Unavailable>
+    ) => Effect.Effect<void, Conflict | LimitReached | Unavailable>
     /** Endpoints of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<WebhookEndpoint>, Unavailable>
     /** An endpoint with its health, and the states of its newest deliveries. */
     readonly get: (
       orgId: string,
-      id: string,
+      by: EndpointRef,
     ) => Effect.Effect<Omit<WebhookEndpointDetail, "health">, NotFound | Unavailable>
     /**
      * Changes an endpoint. Deactivating it cancels its pending deliveries. All of them count as canceled at once; when
      * there are many, a sweep changes their rows. Fails with an `InvalidRequest` when its headers would go to another
-     * origin.
+     * origin, and with a `Conflict` when another endpoint has its `externalId`.
      */
     readonly update: (
       orgId: string,
       id: string,
       changes: WebhookEndpointChanges,
       entry: AuditEntry,
-    ) => Effect.Effect<void, InvalidRequest | NotFound | Unavailable>
+    ) => Effect.Effect<void, Conflict | InvalidRequest | NotFound | Unavailable>
     /**
      * Deactivates an endpoint with a too large backlog as `failing`, and cancels its pending deliveries like `update`.
      * Returns whether it was active.
@@ -126,5 +150,8 @@ export const headersOfOtherOrigin = () =>
     error:
       "url has another origin, and the extra headers of the endpoint are for the old one. Send headers too, or headers: null.",
   })
+
+export const externalIdTaken = () =>
+  new Conflict({ error: "external_id: another endpoint of the org has it. Change that endpoint, or send another one." })
 
 export const endpointNotFound = () => new NotFound({ error: "There is no such webhook endpoint." })

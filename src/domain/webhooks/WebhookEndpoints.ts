@@ -1,5 +1,6 @@
-import { Context, DateTime, Effect, Layer, Option, Redacted } from "effect"
+import { Context, DateTime, Effect, Layer, Option, Redacted, Struct } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { Base64 } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
 import {
   Conflict,
@@ -16,7 +17,7 @@ import { healthOf, healthRanges } from "../activity/Activity.ts"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
-import { deactivated, envelopeBody, jobEventBody, makeNonce } from "./Event.ts"
+import { deactivated, envelopeBody, jobEventBody, makeNonce, sentBody } from "./Event.ts"
 import { isServiceType, testTypeOf } from "./EventPatterns.ts"
 import { dataText } from "./Events.ts"
 import { checkReceiverUrl, ReceiverUrlRules, withoutTokens } from "./ReceiverUrl.ts"
@@ -31,7 +32,12 @@ import type {
   WebhookEndpoint,
   WebhookEndpointDetail,
 } from "./WebhookEndpoint.ts"
-import { defaultSettings, type EndpointSettings, WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
+import {
+  defaultSettings,
+  type EndpointRef,
+  type EndpointSettings,
+  WebhookEndpointRepository,
+} from "./WebhookEndpointRepository.ts"
 import { WebhookSender } from "./WebhookSender.ts"
 
 /** The encrypted new secret of an update; `undefined` when the request has none, or repeats the current one. */
@@ -70,7 +76,8 @@ type SettingFields = typeof CreateWebhookEndpoint.Type | typeof UpdateWebhookEnd
  * result.
  */
 const settingsOf = Effect.fnUntraced(function* (cipher: Cipher["Service"], id: string, input: SettingFields) {
-  const { event_types, headers, max_per_second, ordered, retry_delays, signature } = input
+  const { channels, event_types, external_id, header_names, headers, metadata, ordered, payload, signature } = input
+  const { max_per_second, retry_delays } = input
   const stored = headers && {
     stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(headers)), id),
     names: Object.keys(headers),
@@ -82,13 +89,22 @@ const settingsOf = Effect.fnUntraced(function* (cipher: Cipher["Service"], id: s
     ...(ordered === undefined ? {} : { ordered: ordered ?? defaultSettings.ordered }),
     ...(retry_delays === undefined ? {} : { retryDelays: retry_delays }),
     ...(signature === undefined ? {} : { signature: signature ?? defaultSettings.signature }),
+    ...(external_id === undefined ? {} : { externalId: external_id }),
+    ...(metadata === undefined ? {} : { metadata }),
+    ...(channels === undefined ? {} : { channels: channels && [...new Set(channels)] }),
+    ...(payload === undefined ? {} : { payload: payload ?? defaultSettings.payload }),
+    ...(header_names === undefined ? {} : { headerNames: header_names ?? defaultSettings.headerNames }),
   }
   return settings
 })
 
-/** The settings in the audit log: headers only by their names. */
+/** A signing secret of 24 random bytes, in the format of Standard Webhooks. */
+const newSigningSecret = (random: SecureRandom.SecureRandom["Service"]) =>
+  Effect.map(random.randomBytes(24), (bytes) => `whsec_${Base64.encode(bytes)}`)
+
+/** The settings in the audit log: headers only by their names, and without the caller's metadata. */
 const settingDetails = ({ headers, ...settings }: Partial<EndpointSettings>) => ({
-  ...settings,
+  ...Struct.omit(settings, ["metadata"]),
   ...(headers === undefined ? {} : { headers: headers?.names ?? null }),
 })
 
@@ -99,8 +115,8 @@ export class WebhookEndpoints extends Context.Service<
     readonly create: (
       input: typeof CreateWebhookEndpoint.Type,
     ) => Effect.Effect<
-      { readonly webhook_endpoint_id: string } & Warning,
-      InvalidRequest | LimitReached | TooManyRequests | Unauthorized | Unavailable,
+      { readonly webhook_endpoint_id: string; readonly signing_secret?: string } & Warning,
+      Conflict | InvalidRequest | LimitReached | TooManyRequests | Unauthorized | Unavailable,
       CurrentPrincipal
     >
     readonly list: (
@@ -112,13 +128,13 @@ export class WebhookEndpoints extends Context.Service<
     >
     /** An endpoint with its health. */
     readonly get: (
-      id: string,
+      by: EndpointRef,
     ) => Effect.Effect<WebhookEndpointDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly update: (
       input: typeof UpdateWebhookEndpoint.Type,
     ) => Effect.Effect<
       Warning,
-      InvalidRequest | NotFound | TooManyRequests | Unauthorized | Unavailable,
+      Conflict | InvalidRequest | NotFound | TooManyRequests | Unauthorized | Unavailable,
       CurrentPrincipal
     >
     readonly remove: (
@@ -166,7 +182,8 @@ export class WebhookEndpoints extends Context.Service<
         yield* checkReceiverUrl("url", input.url, rules)
         const id = yield* random.ulid
         const { url, active = true, description = null } = input
-        const secret = yield* cipher.encrypt(Redacted.make(input.signing_secret), id)
+        const made = input.signing_secret === undefined ? yield* newSigningSecret(random) : undefined
+        const secret = yield* cipher.encrypt(Redacted.make(made ?? input.signing_secret!), id)
         const given = yield* settingsOf(cipher, id, input)
         const settings = { ...defaultSettings, ...given }
         if (settings.signature === "ed25519") yield* signingKeys.ensure
@@ -174,7 +191,11 @@ export class WebhookEndpoints extends Context.Service<
         const details = { host: new URL(url).host, active, ...settingDetails(given) }
         const entry = yield* audit.entry({ action: "webhook_endpoint.create", target: id, details })
         yield* repository.insert(endpoint, entry)
-        return { webhook_endpoint_id: id, ...(yield* warningOf(url)) }
+        return {
+          webhook_endpoint_id: id,
+          ...(made === undefined ? {} : { signing_secret: made }),
+          ...(yield* warningOf(url)),
+        }
       })
 
       const list = Effect.fn("WebhookEndpoints.list")(function* (asked?: WholeList) {
@@ -183,9 +204,10 @@ export class WebhookEndpoints extends Context.Service<
         return { webhook_endpoints: found.items, ...nextCursorIfMore(found, (one) => one.webhook_endpoint_id) }
       })
 
-      const get = Effect.fn("WebhookEndpoints.get")(function* (id: string) {
+      const get = Effect.fn("WebhookEndpoints.get")(function* (by: EndpointRef) {
         const orgId = yield* currentTenant
-        const endpoint = yield* repository.get(orgId, id)
+        const endpoint = yield* repository.get(orgId, by)
+        const id = endpoint.webhook_endpoint_id
         const ranges = healthRanges(yield* DateTime.now)
         const counted = yield* activity.attempts(orgId, id, ranges)
         const health = ranges.map(({ since }) =>
@@ -327,16 +349,16 @@ const make = Effect.gen(function* () {
 
   const send = Effect.fnUntraced(function* (orgId: string, { data, id, type }: typeof TestWebhookEndpoint.Type) {
     const now = yield* DateTime.now
-    const { eventTypes, url, ...stored } = yield* repository.findSigning(orgId, id, now)
+    const { eventTypes, headerNames, url, ...stored } = yield* repository.findSigning(orgId, id, now)
     const event = type ?? testTypeOf(eventTypes)
-    const payload = yield* testBody(random, event, data, now)
+    const payload = sentBody(stored.payload, yield* testBody(random, event, data, now))
     const sign = yield* prepareSign(signer, decryptAll, {
       secrets: stored.secrets.map((secret) => ({ stored: secret, owner: id })),
       signingKeys: stored.signingKeys.map((key) => ({ stored: key, owner: orgId })),
       headers: stored.headers === null ? null : { stored: stored.headers, owner: id },
     })
     const timestamp = Math.floor(DateTime.toEpochMillis(now) / 1000)
-    const headers = sign({ deliveryId: yield* random.ulid, event, body: payload, timestamp })
+    const headers = sign({ deliveryId: yield* random.ulid, event, body: payload, timestamp, headerNames })
     const outcome = yield* sender.send({ url, headers, body: payload })
     return {
       event,

@@ -9,6 +9,11 @@ import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
 import { Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
+const Deliveries = Schema.Int.annotate({
+  description: "How many deliveries the event makes, those to inactive endpoints included; 0 for an earlier event.",
+  examples: [2],
+})
+
 export class EventsGroup extends HttpApiGroup.make("events")
   .add(
     HttpApiEndpoint.post("list", "/v1/events/list", {
@@ -59,7 +64,9 @@ export class EventsGroup extends HttpApiGroup.make("events")
   .add(
     HttpApiEndpoint.post("publish", "/v1/events/publish", {
       payload: PublishEvent,
-      success: Schema.Struct({ ...Done.fields, event_id: Id }).annotate({ identifier: "EventPublished" }),
+      success: Schema.Struct({ ...Done.fields, event_id: Id, deliveries: Deliveries }).annotate({
+        identifier: "EventPublished",
+      }),
       error: LimitReached,
     })
       .middleware(WebhookIdempotent)
@@ -74,7 +81,14 @@ export class EventsGroup extends HttpApiGroup.make("events")
       .annotateMerge(access.tenant()),
     HttpApiEndpoint.post("publishBatch", "/v1/events/publish-batch", {
       payload: PublishEvents,
-      success: Schema.Struct({ ...Done.fields, event_ids: Schema.Array(Id) }).annotate({
+      success: Schema.Struct({
+        ...Done.fields,
+        event_ids: Schema.Array(Id),
+        deliveries: Schema.Array(Deliveries).annotate({
+          description: "How many deliveries each event makes, in the order of the request.",
+          examples: [[2, 2]],
+        }),
+      }).annotate({
         identifier: "EventsPublished",
       }),
       error: LimitReached,

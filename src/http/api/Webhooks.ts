@@ -12,6 +12,7 @@ import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../
 import { Id, Timestamp } from "../../domain/Schemas.ts"
 import {
   CreateWebhookEndpoint,
+  GetWebhookEndpoint,
   TestWebhookEndpoint,
   UpdateWebhookEndpoint,
   WebhookEndpoint,
@@ -42,10 +43,18 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   .add(
     HttpApiEndpoint.post("create", "/v1/webhooks/create", {
       payload: CreateWebhookEndpoint,
-      success: Schema.Struct({ ...Done.fields, webhook_endpoint_id: Id, ...warning }).annotate({
+      success: Schema.Struct({
+        ...Done.fields,
+        webhook_endpoint_id: Id,
+        signing_secret: Schema.optionalKey(Schema.String).annotate({
+          description: "The new signing secret, if the request had none. It is never shown again.",
+          examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
+        }),
+        ...warning,
+      }).annotate({
         identifier: "WebhookEndpointCreated",
       }),
-      error: LimitReached,
+      error: [Conflict, LimitReached],
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
@@ -65,19 +74,19 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/webhooks/get", {
-      payload: Schema.Struct({ id: Id }).annotate({ identifier: "GetWebhookEndpoint" }),
+      payload: GetWebhookEndpoint,
       success: WebhookEndpointDetail,
       error: NotFound,
     }).annotateMerge(
       about(
         "Get a webhook endpoint",
-        "Returns the endpoint with its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
+        "Returns the endpoint, by its id or by your external_id, with its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
       ),
     ),
     HttpApiEndpoint.post("update", "/v1/webhooks/update", {
       payload: UpdateWebhookEndpoint,
       success: Schema.Struct({ ...Done.fields, ...warning }).annotate({ identifier: "WebhookEndpointUpdated" }),
-      error: NotFound,
+      error: [NotFound, Conflict],
     }).annotateMerge(
       about(
         "Change a webhook endpoint",

@@ -21,12 +21,20 @@ export const layer = group(Api, "events", (handlers) =>
       publish: ({ payload }) =>
         Effect.map(
           events.publish([payload], () => "data"),
-          ({ ids, repeated }) => ({ ...done(published(repeated)), event_id: ids[0]! }),
+          ({ deliveries, ids, repeated }) => ({
+            ...done(published(repeated)),
+            event_id: ids[0]!,
+            deliveries: deliveries[0]!,
+          }),
         ),
       publishBatch: ({ payload }) =>
         Effect.map(
           events.publish(payload.events, (n) => `events.${n}.data`),
-          ({ ids, repeated }) => ({ ...done(allPublished(repeated, ids.length)), event_ids: ids }),
+          ({ deliveries, ids, repeated }) => ({
+            ...done(allPublished(repeated, ids.length)),
+            event_ids: ids,
+            deliveries,
+          }),
         ),
       list: ({ payload }) => events.list(payload),
       get: ({ payload }) => events.get(payload.event_id),

@@ -12,7 +12,8 @@ const endpoints = group(Api, "webhooks", (handlers) =>
       create: ({ payload }) =>
         Effect.map(endpoints.create(payload), (made) => ({ ...done("The webhook endpoint is created."), ...made })),
       list: ({ payload }) => endpoints.list(payload),
-      get: ({ payload }) => endpoints.get(payload.id),
+      get: ({ payload: { external_id, id } }) =>
+        endpoints.get(id === undefined ? { externalId: external_id! } : { id }),
       update: ({ payload }) =>
         Effect.map(endpoints.update(payload), (changed) => ({
           ...done("The webhook endpoint is changed."),

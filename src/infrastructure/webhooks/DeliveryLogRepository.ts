@@ -24,6 +24,8 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "./queuePositions.ts"
 import { endFilterSweep, filterSweeps, startFilterSweep } from "../sweeps/filterSweeps.ts"
 import { isOfEvent, maxDeliveriesPerEvent } from "./insertEvents.ts"
+import { sentBody } from "../../domain/webhooks/Event.ts"
+import { PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
 import {
   endOfLane,
   isCovered,
@@ -49,6 +51,8 @@ export const layer = Layer.effect(
         // One statement, so that the answer has all of an attempt that is being recorded, or nothing of it.
         sql`
           SELECT ${deliveryColumns(sql)}, e.body AS payload, (
+            SELECT payload FROM webhook_endpoints WHERE id = d.endpoint_id AND org_id = d.org_id
+          ) AS payload_kind, (
             SELECT coalesce(json_agg(made ORDER BY number), '[]')::text FROM (
               SELECT number, started_at, duration_ms, status, failure, error, body FROM delivery_attempts
               WHERE delivery_id = d.id AND org_id = d.org_id
@@ -60,7 +64,11 @@ export const layer = Layer.effect(
           ) AS attempt_log
           FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(
           decodeDetail,
-          Effect.flatMap(([delivery]) => (delivery === undefined ? deliveryNotFound() : Effect.succeed(delivery))),
+          Effect.flatMap(([row]) => {
+            if (row === undefined) return deliveryNotFound()
+            const { payload, payload_kind, ...delivery } = row
+            return Effect.succeed({ ...delivery, payload: sentBody(payload_kind ?? "envelope", payload) })
+          }),
           orUnavailable,
         ),
 
@@ -112,6 +120,7 @@ const AttemptRow = Schema.Struct({ ...DeliveryAttempt.fields, started_at: Schema
 const DetailRow = Schema.Struct({
   ...Row.fields,
   payload: Schema.String,
+  payload_kind: Schema.NullOr(PayloadKind),
   attempt_log: Schema.fromJsonString(Schema.Array(AttemptRow)),
 })
 

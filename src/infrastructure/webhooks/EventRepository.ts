@@ -47,7 +47,7 @@ const listEvents = (sql: SqlClient.SqlClient, orgId: string, type: string | unde
 
 const findEvent = (sql: SqlClient.SqlClient, orgId: string, eventId: string) =>
   sql`
-    SELECT id AS event_id, type, job_id, created_at, body AS payload FROM events
+    SELECT id AS event_id, type, job_id, created_at, channels, body AS payload FROM events
     WHERE id = ${eventId} AND org_id = ${orgId}`.pipe(
     decodeDetail,
     Effect.flatMap(([event]) => (event === undefined ? Effect.fail(eventNotFound()) : Effect.succeed(event))),
@@ -85,8 +85,8 @@ interface InsertedEvent {
   readonly id: string
   /** The deliveries that were inserted with it. */
   readonly deliveries: number
-  /** Whether a sweep inserts the rest of its deliveries. */
-  readonly hasMore: boolean
+  /** The deliveries that a sweep inserts. */
+  readonly swept: number
   /** The lanes of the statement's backlogged deliveries, in its first row only. */
   readonly heads: ReadonlyArray<LaneHead> | null
 }
@@ -95,7 +95,10 @@ interface InsertedEvent {
 type Inserted = ReadonlyMap<string, InsertedEvent>
 
 const sizeOf = (events: ReadonlyArray<NewEvent>) =>
-  events.reduce((sum, { body, idempotencyKey }) => sum + rowCost.event + byteLength(body, idempotencyKey), 0)
+  events.reduce(
+    (sum, { body, channels, idempotencyKey }) => sum + rowCost.event + byteLength(body, idempotencyKey, ...channels),
+    0,
+  )
 
 /** Inserts the events of several requests, of orgs that have room for them. One round trip. */
 const insertAll = (
@@ -115,11 +118,14 @@ const insertAll = (
       CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id AND node IS NULL LIMIT 1) AS org
       WHERE o.unwritten::bigint ${bytes.atMostLeft}
     ), asked AS MATERIALIZED (
-      SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(
+      SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics,
+        string_to_array(channels, ' ') AS channels, '' AS subject, at
+      FROM unnest(
         ${column(({ event }) => event.id)}, ${column(({ orgId }) => orgId)}, ${column(({ event }) => event.type)},
         ${column(({ event }) => event.body)}, ${column(({ event }) => event.idempotencyKey)},
-        ${column(({ event }) => topicsOf(event.type).join(" "))}, ${times(rows.map(({ event }) => event.createdAt))}
-      ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, at, n)
+        ${column(({ event }) => topicsOf(event.type).join(" "))}, ${column(({ event }) => event.channels.join(" "))},
+        ${times(rows.map(({ event }) => event.createdAt))}
+      ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, channels, at, n)
       WHERE org_id IN (SELECT id FROM open)
     ), keyed AS (
       INSERT INTO event_keys (org_id, key, event_id)
@@ -129,10 +135,10 @@ const insertAll = (
     ), event AS MATERIALIZED (
       SELECT * FROM asked WHERE key IS NULL OR id IN (SELECT event_id FROM keyed)
     ), inserted AS (
-      INSERT INTO events (id, org_id, type, body, idempotency_key, created_at)
-      SELECT id, org_id, type, body, key, at FROM event ORDER BY n
+      INSERT INTO events (id, org_id, type, body, idempotency_key, channels, created_at)
+      SELECT id, org_id, type, body, key, channels, at FROM event ORDER BY n
     ), ${deliverEvents(sql)}
-    SELECT e.id, s.event_id IS NOT NULL AS "hasMore", coalesce(d.count, 0)::int AS deliveries,
+    SELECT e.id, coalesce(s.receivers, 0) AS swept, coalesce(d.count, 0)::int AS deliveries,
       CASE WHEN row_number() OVER () = 1 THEN ${laneHeads(sql, "places")} END AS heads
     FROM event e LEFT JOIN swept s ON s.event_id = e.id
     LEFT JOIN (SELECT event_id, count(*) FROM made GROUP BY event_id) AS d ON d.event_id = e.id`.pipe(
@@ -232,7 +238,14 @@ const make = Effect.fnUntraced(function* (
         const wanted = { orgId, events }
         const inserted = yield* insertOne(wanted)
         const ids = yield* idsOf(wanted, inserted)
-        if (ids !== undefined) return { ids, hasMore: [...inserted.values()].some(({ hasMore }) => hasMore) }
+        if (ids !== undefined) {
+          const made = events.map(({ id }) => inserted.get(id) ?? { deliveries: 0, swept: 0 })
+          return {
+            ids,
+            deliveries: made.map(({ deliveries, swept }) => deliveries + swept),
+            hasMore: made.some(({ swept }) => swept > 0),
+          }
+        }
         if (events.some(({ idempotencyKey }) => idempotencyKey === null)) break
       }
       return yield* bytes.refuse(orgId)

@@ -1,14 +1,18 @@
 import { Effect, Layer, Schema, Struct, type DateTime } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { SqlClient } from "effect/sql"
+import { SqlClient, SqlError } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import {
   type DeactivatedReason,
+  type HeaderNames,
+  type PayloadKind,
   WebhookEndpoint,
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import {
   endpointNotFound,
+  type EndpointRef,
+  externalIdTaken,
   headersOfOtherOrigin,
   sendsHeadersElsewhere,
   WebhookEndpointRepository,
@@ -22,6 +26,7 @@ import {
   integersOrNull,
   pageOf,
   textsOrNull,
+  toJsonText,
   Time,
 } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -55,11 +60,24 @@ const orNotFound = Effect.flatMap((rows: ReadonlyArray<unknown>) =>
   rows.length === 0 ? Effect.fail(endpointNotFound()) : Effect.void,
 )
 
+/** Fails with `Conflict` when another endpoint of the org has the external id. */
+const orTaken = <A, E, R>(write: Effect.Effect<A, E, R>) =>
+  Effect.catchIf(
+    write,
+    (error) =>
+      SqlError.isSqlError(error) &&
+      error.reason._tag === "UniqueViolation" &&
+      error.reason.constraint === "webhook_endpoints_by_external_id",
+    () => Effect.fail(externalIdTaken()),
+  )
+
 interface SigningRow {
   readonly url: string
   readonly secret: string
   readonly previous: string | null
   readonly headers: string | null
+  readonly payload: typeof PayloadKind.Type
+  readonly headerNames: typeof HeaderNames.Type
   readonly types: ReadonlyArray<string> | null
   readonly keys: ReadonlyArray<string>
 }
@@ -80,18 +98,22 @@ const insertEndpoint = (
         entry,
         sql`
           INSERT INTO webhook_endpoints (id, org_id, lane, url, secret, description, active, created_at, updated_at,
-            deactivated_at, deactivated_reason, event_types, headers, header_names, max_per_second, ordered, retry_delays, signature)
+            deactivated_at, deactivated_reason, event_types, headers, header_names, max_per_second, ordered, retry_delays,
+            signature, external_id, metadata, channels, payload, header_style)
           SELECT ${id}, rows.id, ${id}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
             CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
             ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
             ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
-            ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}
+            ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}, ${settings.externalId},
+            ${toJsonText(settings.metadata)}::text::json, ${textsOrNull(settings.channels)}::text[], ${settings.payload},
+            ${settings.headerNames}
           FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
           RETURNING org_id AS "orgId"`,
         undefined,
         sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)}`,
       ).pipe(
         withThrottle,
+        orTaken,
         orUnavailable,
         Effect.map(([made]) => made),
       ),
@@ -100,20 +122,22 @@ const insertEndpoint = (
 }
 
 /** Reads an endpoint with the numbers of its deliveries by state. */
-const findDetail = (sql: SqlClient.SqlClient, orgId: string, id: string) =>
+const findDetail = (sql: SqlClient.SqlClient, orgId: string, by: EndpointRef) =>
   sql`
-    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, event_types, header_names AS headers, max_per_second,
-      ordered, retry_delays, signature, failing_since,
+    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, external_id, metadata, event_types,
+      channels, payload, header_style AS header_names, header_names AS headers, max_per_second, ordered, retry_delays,
+      signature, failing_since,
       deactivated_at, deactivated_reason, (
         SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
           || coalesce(jsonb_object_agg(state, count), '{}') FROM (
           SELECT state, count(*) FROM (
-            SELECT ${stateNow(sql)} AS state FROM deliveries d WHERE d.endpoint_id = ${id} AND d.org_id = ${orgId}
+            SELECT ${stateNow(sql)} AS state FROM deliveries d WHERE d.endpoint_id = w.id AND d.org_id = ${orgId}
             ORDER BY d.id DESC LIMIT ${maxCountedDeliveries}
           ) AS newest GROUP BY state
         ) AS counted
       ) AS deliveries
-    FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}`.pipe(
+    FROM webhook_endpoints w
+    WHERE ${"id" in by ? sql`id = ${by.id}` : sql`external_id = ${by.externalId}`} AND org_id = ${orgId}`.pipe(
     decodeDetail,
     orUnavailable,
     Effect.flatMap(([row]) => (row === undefined ? Effect.fail(endpointNotFound()) : Effect.succeed(row))),
@@ -129,7 +153,7 @@ export const layer = Layer.effect(
 
     return WebhookEndpointRepository.of({
       insert: (endpoint, entry) => insertEndpoint(sql, limit, endpoint, entry),
-      get: (orgId, id) => findDetail(sql, orgId, id),
+      get: (orgId, by) => findDetail(sql, orgId, by),
 
       list: (orgId, page) =>
         pageOf(
@@ -143,7 +167,12 @@ export const layer = Layer.effect(
         ).pipe(decode, orUnavailable),
 
       update: (orgId, id, changes, entry) =>
-        updateEndpoint(sql, random, orgId, id, changes, entry).pipe(sql.withTransaction, orUnavailable, orNotFound),
+        updateEndpoint(sql, random, orgId, id, changes, entry).pipe(
+          sql.withTransaction,
+          orTaken,
+          orUnavailable,
+          orNotFound,
+        ),
       deactivate: (orgId, id, now, entry) =>
         deactivateEndpoint(sql, random, orgId, id, now, entry).pipe(sql.withTransaction, orUnavailable),
       remove: (orgId, id, now, entry) =>
@@ -151,16 +180,16 @@ export const layer = Layer.effect(
 
       findSigning: (orgId, id, now) =>
         sql<SigningRow>`
-          SELECT url, secret, headers, event_types AS types,
+          SELECT url, secret, headers, payload, header_style AS "headerNames", event_types AS types,
             CASE WHEN previous_secret_until > ${date(now)} THEN previous_secret END AS previous,
             ${signingKeysOf(sql, sql.literal("w"), date(now))} AS keys
           FROM webhook_endpoints w WHERE id = ${id} AND org_id = ${orgId}`.pipe(
           orUnavailable,
           Effect.flatMap(([row]) => {
             if (row === undefined) return Effect.fail(endpointNotFound())
-            const { headers, keys, previous, secret, types, url } = row
+            const { headerNames, headers, keys, payload, previous, secret, types, url } = row
             const secrets = previous === null ? [secret] : [secret, previous]
-            return Effect.succeed({ url, secrets, headers, eventTypes: types, signingKeys: keys })
+            return Effect.succeed({ url, secrets, headers, payload, headerNames, eventTypes: types, signingKeys: keys })
           }),
         ),
     })
@@ -182,7 +211,8 @@ const endLane = (sql: Sql, now: DateTime.Utc, reason: typeof DeactivatedReason.T
 
 /** The assignments of an UPDATE for the settings of a request. */
 const settings = (sql: Sql, changes: EndpointUpdate) => {
-  const { eventTypes, headers, maxPerSecond, ordered, retryDelays, signature } = changes
+  const { channels, eventTypes, externalId, headerNames, headers, maxPerSecond, metadata, ordered, payload } = changes
+  const { retryDelays, signature } = changes
   return [
     eventTypes !== undefined && sql`event_types = ${textsOrNull(eventTypes)}::text[]`,
     headers !== undefined &&
@@ -191,6 +221,11 @@ const settings = (sql: Sql, changes: EndpointUpdate) => {
     ordered !== undefined && sql`ordered = ${ordered}::boolean`,
     retryDelays !== undefined && sql`retry_delays = ${integersOrNull(retryDelays)}::int[]`,
     signature !== undefined && sql`signature = ${signature}`,
+    externalId !== undefined && sql`external_id = ${externalId}`,
+    metadata !== undefined && sql`metadata = ${toJsonText(metadata)}::text::json`,
+    channels !== undefined && sql`channels = ${textsOrNull(channels)}::text[]`,
+    payload !== undefined && sql`payload = ${payload}`,
+    headerNames !== undefined && sql`header_style = ${headerNames}`,
   ].filter((set) => set !== false)
 }
 

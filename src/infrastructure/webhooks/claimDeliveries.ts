@@ -6,6 +6,8 @@ import { date, dateOrNull, integers, texts, times } from "../database/fragments.
 import { isSettled } from "../orgs/pickDue.ts"
 import { isCallbackLane, liveEndpoint, backlogLane } from "./lanes.ts"
 import { type Found, maxHeadSize, type Reads } from "./queuePositions.ts"
+import { sentBody } from "../../domain/webhooks/Event.ts"
+import type { HeaderNames, PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
 
 type Sql = SqlClient.SqlClient
@@ -28,7 +30,7 @@ const shares = (sql: Sql, claim: Claim) => {
         CASE WHEN ${orgExists(sql, "l")}
           THEN least(${laneSlots}, ${throttleSlots(sql)}) ELSE 0 END AS slots, ${laneWorks} AS works,
         ${laneHas} = 0 AS is_new,
-        w.headers, w.signature, w.retry_delays, coalesce(w.ordered, false) AS ordered,
+        w.headers, w.signature, w.payload, w.header_style, w.retry_delays, coalesce(w.ordered, false) AS ordered,
         w.max_per_second, throttle.place AS throttle_place, ${throttleOffset(sql)} AS throttle_offset
       FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)} ${throttleOfLane(sql)}
     ), in_lanes AS (
@@ -75,7 +77,8 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
         coalesce(w.secret, e.callback_secret) AS secret,
         coalesce(w.id, e.callback_secret_owner) AS secret_owner,
         CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures,
-        w.headers, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.retry_delays, w.ordered,
+        w.headers, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.payload, w.header_style,
+        w.retry_delays, w.ordered,
         t.place_in_lane::int AS place_in_lane, ${throttleDelay(sql)} AS delay_ms
       FROM (
         SELECT *, row_number() OVER (PARTITION BY event_id) = 1 AS is_first,
@@ -242,6 +245,9 @@ export interface ClaimedRow {
   readonly failures: number
   readonly headers: string | null
   readonly signing_keys: ReadonlyArray<string>
+  /** These two are `null` for a callback. */
+  readonly payload: typeof PayloadKind.Type | null
+  readonly header_style: typeof HeaderNames.Type | null
   readonly retry_delays: ReadonlyArray<number> | null
   readonly ordered: boolean
   /** The place among the claimed deliveries of its lane, from 0. */
@@ -291,7 +297,8 @@ export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): Rea
       delayMillis: row.delay_ms === null ? null : row.delay_ms - row.took_ms,
       eventId: row.event_id,
       event: row.type,
-      body: bodies.get(row.event_id)!,
+      body: sentBody(row.payload ?? "envelope", bodies.get(row.event_id)!),
+      headerNames: row.header_style ?? "webhook",
       attempts: row.attempts,
       attemptsSinceResend: row.tries,
       failingSince: row.failing_since === null ? null : DateTime.fromDateUnsafe(row.failing_since),

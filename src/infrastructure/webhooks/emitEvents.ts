@@ -103,8 +103,8 @@ export const deliverEmitted = Effect.fnUntraced(function* (
     SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND org_id = ${orgId} ORDER BY id`
   const made = yield* sql<{ at: Date }>`
     WITH event AS MATERIALIZED (
-      SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
-        e.created_at AS at
+      SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, e.channels,
+        ${except ?? ""}::text AS subject, e.created_at AS at
       FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
         WITH ORDINALITY AS a (id, topics, n)
       CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND org_id = ${orgId} LIMIT 1) AS e
@@ -131,7 +131,7 @@ export const passEmitted = Effect.fnUntraced(function* (
     node,
     events.map(({ body, created_at: at, id, type }) => ({
       orgId,
-      event: { id, type, body, idempotencyKey: null, createdAt: DateTime.fromDateUnsafe(at), except },
+      event: { id, type, body, idempotencyKey: null, channels: [], createdAt: DateTime.fromDateUnsafe(at), except },
     })),
   )
   yield* node`

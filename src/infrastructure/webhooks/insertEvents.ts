@@ -19,8 +19,8 @@ export const inlineReceivers = 32
 
 /**
  * The CTEs that insert the deliveries of events without a job, and the sweeps for the other deliveries. They read the
- * CTE `event` (n, id, org_id, type, body, topics, subject, at): the events in their order; `subject` is the endpoint
- * that gets no delivery, or empty. `made` has the event of each delivery, and `swept` the events with a sweep.
+ * CTE `event` (n, id, org_id, type, body, topics, channels, subject, at): the events in their order; `subject` is the
+ * endpoint that gets no delivery, or empty. `made` has the event of each delivery, and `swept` the events with a sweep.
  *
  * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their
  * lock is shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
@@ -33,11 +33,13 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
   return sql`
     wanted AS MATERIALIZED (
       SELECT k.*, w.id AS endpoint, w.ordered AS wanted_in_order,
-        row_number() OVER (PARTITION BY k.org_id, k.type, k.subject ORDER BY NOT w.ordered, w.id)::int - 1 AS rank
-      FROM (SELECT DISTINCT org_id, type, topics, subject FROM event) AS k
+        row_number() OVER (
+          PARTITION BY k.org_id, k.type, k.channels, k.subject ORDER BY NOT w.ordered, w.id
+        )::int - 1 AS rank
+      FROM (SELECT DISTINCT org_id, type, topics, channels, subject FROM event) AS k
       CROSS JOIN LATERAL (
         SELECT id, ordered FROM webhook_endpoints
-        WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject
+        WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`, sql`k.channels`)} AND id <> k.subject
       ) AS w
     ), endpoints AS MATERIALIZED (
       SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane", at: sql`(SELECT min(at) FROM event)` })} AS last FROM (
@@ -52,16 +54,16 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
         octet_length(e.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last,
         CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
       FROM event e
-      JOIN wanted x ON x.org_id = e.org_id AND x.type = e.type AND x.subject = e.subject
+      JOIN wanted x ON x.org_id = e.org_id AND x.type = e.type AND x.channels = e.channels AND x.subject = e.subject
       JOIN endpoints w ON w.id = x.endpoint
       WHERE ${isInline}
     ), ${writeDeliveries(sql, "receivers", false)}, swept AS (
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
       SELECT ${deliveryId(sql, "e.id", "32767")}, e.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), e.at
       FROM event e
-      JOIN wanted x ON x.org_id = e.org_id AND x.type = e.type AND x.subject = e.subject
+      JOIN wanted x ON x.org_id = e.org_id AND x.type = e.type AND x.channels = e.channels AND x.subject = e.subject
       WHERE NOT (${isInline})
-      GROUP BY e.id, e.org_id, e.at RETURNING event_id
+      GROUP BY e.id, e.org_id, e.at RETURNING event_id, cardinality(receivers) AS receivers
     )`
 }
 
@@ -181,9 +183,13 @@ export const isOfEvent = (sql: SqlClient.SqlClient, column: string, event: strin
   return sql.literal(`${column} >= ${head} || '000' AND ${column} <= ${head} || 'ZZZ'`)
 }
 
-/** Whether an endpoint has one of the topics as a pattern; reads its column `event_types`. */
-const wantsTopics = (sql: SqlClient.SqlClient, topics: Statement.Fragment) =>
-  sql`coalesce(event_types, ${texts(defaultPatterns)}) && ${topics}`
+/**
+ * Whether an endpoint has one of the topics as a pattern, and one of the channels or no channels itself; reads its
+ * columns `event_types` and `channels`.
+ */
+const wantsTopics = (sql: SqlClient.SqlClient, topics: Statement.Fragment, channels: Statement.Fragment) =>
+  sql`coalesce(event_types, ${texts(defaultPatterns)}) && ${topics} AND (channels IS NULL OR channels && ${channels})`
 
-/** `wantsTopics` for one event type. */
-export const wantsType = (sql: SqlClient.SqlClient, type: string) => wantsTopics(sql, sql`${texts(topicsOf(type))}`)
+/** `wantsTopics` for one event type, without channels. */
+export const wantsType = (sql: SqlClient.SqlClient, type: string) =>
+  wantsTopics(sql, sql`${texts(topicsOf(type))}`, sql`'{}'`)

@@ -90,7 +90,14 @@ const moveTo = Effect.fnUntraced(function* (orgId: string, to: string, until: st
 const refusedAt = Effect.fnUntraced(function* (orgId: string) {
   const now = yield* DateTime.now
   const { publish } = yield* EventRepository
-  const event: NewEvent = { id: yield* newId, type: "t", body: "{}", idempotencyKey: null, createdAt: now }
+  const event: NewEvent = {
+    id: yield* newId,
+    type: "t",
+    body: "{}",
+    idempotencyKey: null,
+    channels: [],
+    createdAt: now,
+  }
   // Seen failing: the event was inserted, and no endpoint got it.
   assert.strictEqual(yield* Effect.flip(publish(orgId, [event])), orgMoves)
   for (const idempotencyKey of [null, "key"]) {

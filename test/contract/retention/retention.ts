@@ -57,7 +57,7 @@ export const publishAt = Effect.fnUntraced(function* (
   key: string | null = null,
   createdAt = time,
 ) {
-  const event = { id: yield* idOf(time), type: "a.b", body: "{}", idempotencyKey: key, createdAt }
+  const event = { id: yield* idOf(time), type: "a.b", body: "{}", idempotencyKey: key, channels: [], createdAt }
   return (yield* EventRepository.use((events) => events.publish(orgId, [event]))).ids[0]!
 })
 

@@ -395,11 +395,14 @@ for (const [name, database] of Object.entries(databases)) {
         const now = epoch()
         const { endpoint, orgId } = yield* insertReceiver(now, 2)
         const { get } = yield* WebhookEndpointRepository
-        const health = Effect.map(get(orgId, endpoint), ({ deactivated_at, deactivated_reason, deliveries }) => [
-          deactivated_reason,
-          deactivated_at,
-          deliveries.pending + deliveries.canceled + deliveries.failed,
-        ])
+        const health = Effect.map(
+          get(orgId, { id: endpoint }),
+          ({ deactivated_at, deactivated_reason, deliveries }) => [
+            deactivated_reason,
+            deactivated_at,
+            deliveries.pending + deliveries.canceled + deliveries.failed,
+          ],
+        )
         assert.deepStrictEqual(yield* health, [null, null, 2])
         yield* updateEndpoint(orgId, endpoint, now, { active: false })
         assert.deepStrictEqual(yield* health, ["by_request", now, 2])

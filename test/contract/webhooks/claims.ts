@@ -60,6 +60,7 @@ export const claims = (it: It) => {
         endpointId: endpoint,
         lane: endpoint,
         url: "https://example.com/hook",
+        headerNames: "webhook",
         secrets: [{ stored: "stored secret", owner: endpoint }],
         signingKeys: [],
         headers: null,

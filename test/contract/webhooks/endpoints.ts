@@ -1,8 +1,12 @@
 import { assert } from "@effect/vitest"
-import { DateTime, Effect, Schema } from "effect"
+import { DateTime, Effect, Exit, Schema } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
-import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import {
+  defaultSettings,
+  externalIdTaken,
+  WebhookEndpointRepository,
+} from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { assertAudited } from "../audit/auditLog.ts"
 import { awkwardTexts, failureOf, insertOrg, newEntry, newId } from "../support.ts"
 import type { It } from "./webhookSupport.ts"
@@ -54,6 +58,30 @@ export const endpoints = (it: It) => {
       assert.strictEqual(yield* failureOf(updateEndpoint(foreign, id, now, { active: false })), noSuchEndpoint)
       assert.deepStrictEqual(yield* list(foreign, { limit: 10 }), before)
       yield* assertAudited(orgId, (entry) => repository.remove(orgId, id, now, entry), state)
+    }),
+  )
+
+  it.effect("endpoints: an external id is of one endpoint of an org, also when two take it at once", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, { orgId: other }] = [yield* insertOrg(), yield* insertOrg()]
+      const [now, { get }] = [epoch(), yield* WebhookEndpointRepository]
+      const one = yield* insertEndpoint(orgId, { externalId: "ep_1", metadata: { plan: "pro" } })
+      const foreign = yield* insertEndpoint(other, { externalId: "ep_1" })
+      const [without, second] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
+      const idOf = (org: string, externalId: string) =>
+        Effect.map(get(org, { externalId }), ({ webhook_endpoint_id }) => webhook_endpoint_id)
+      assert.deepStrictEqual([yield* idOf(orgId, "ep_1"), yield* idOf(other, "ep_1")], [one, foreign])
+      assert.deepStrictEqual((yield* get(orgId, { externalId: "ep_1" })).metadata, { plan: "pro" })
+      const taken = JSON.stringify(externalIdTaken())
+      assert.strictEqual(yield* failureOf(insertEndpoint(orgId, { externalId: "ep_1" })), taken)
+      assert.strictEqual(yield* failureOf(updateEndpoint(orgId, second, now, { externalId: "ep_1" })), taken)
+      assert.strictEqual(yield* failureOf(get(orgId, { externalId: "ep_2" })), noSuchEndpoint)
+      yield* updateEndpoint(orgId, one, now, { externalId: "ep_1", description: "the same" })
+      const both = [without, second].map((id) => updateEndpoint(orgId, id, now, { externalId: "ep_2" }))
+      const ends = yield* Effect.all(both.map(Effect.exit), { concurrency: "unbounded" })
+      assert.strictEqual(ends.filter(Exit.isSuccess).length, 1)
+      yield* updateEndpoint(orgId, one, now, { externalId: null })
+      yield* insertEndpoint(orgId, { externalId: "ep_1" })
     }),
   )
 

@@ -159,7 +159,7 @@ export const lanesWithRules = (it: It) => {
         now,
       })
       const shown = Effect.map(
-        Effect.suspend(() => repository.get(orgId, id)),
+        Effect.suspend(() => repository.get(orgId, { id })),
         ({ event_types, headers, max_per_second, ordered, retry_delays, signature }) => [
           event_types,
           headers,

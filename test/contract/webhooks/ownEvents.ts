@@ -32,6 +32,7 @@ const makeEvents = (count: number, now: DateTime.Utc, fields: (n: number) => Par
       type: "invoice.paid",
       body: "{}",
       idempotencyKey: null,
+      channels: [],
       createdAt: now,
       ...fields(n),
     })),
@@ -46,6 +47,40 @@ const receiversOf = (orgId: string, event_id: string) =>
 
 /** The contract of every EventRepository. */
 export const ownEvents = (it: It) => {
+  it.effect("events: of endpoints with channels, only those with one of the event's receive it", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, now] = [yield* insertOrg(), epoch()]
+      const [all, a, ab] = [
+        yield* insertEndpoint(orgId),
+        yield* insertEndpoint(orgId, { channels: ["a"], ordered: true }),
+        yield* insertEndpoint(orgId, { channels: ["a", "b"], eventTypes: ["x.*"] }),
+      ]
+      yield* insertEndpoint(orgId, { channels: ["a"], eventTypes: ["other.*"] })
+      // One request, so that all of them are in one statement.
+      const channelsOf: ReadonlyArray<ReadonlyArray<string>> = [[], ["a"], ["b"], ["c", "b"], ["c"]]
+      const events = yield* makeEvents(channelsOf.length, now, (n) => ({ type: "x.y", channels: channelsOf[n]! }))
+      const published = yield* EventRepository.use((repository) => repository.publish(orgId, events))
+      const expected = [[all], [all, a, ab], [all, ab], [all, ab], [all]]
+      assert.deepStrictEqual(
+        published.deliveries,
+        expected.map(({ length }) => length),
+      )
+      for (const [n, id] of published.ids.entries()) {
+        assert.sameMembers(Object.keys(yield* receiversOf(orgId, id)), expected[n]!)
+        const found = yield* EventRepository.use((repository) => repository.find(orgId, id))
+        assert.deepStrictEqual(found.channels, channelsOf[n])
+      }
+      // A job's event has no channel.
+      const job = yield* insertJob(orgId)
+      yield* finish(orgId, job, completed(1), now)
+      const ofJob = (yield* deliveriesOf(orgId)).filter(({ job_id }) => job_id === job)
+      assert.deepStrictEqual(
+        ofJob.map((one) => one.webhook_endpoint_id),
+        [all],
+      )
+    }),
+  )
+
   it.effect("events: are queued for the endpoints with a matching pattern, in the same bytes", () =>
     Effect.gen(function* () {
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]

@@ -221,7 +221,7 @@ export const webhookLimits = (it: It) => {
       assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: first }), ["canceled", "canceled"])
       assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: second }), ["pending"])
       const { get } = yield* WebhookEndpointRepository
-      const { active, deactivated_at, deactivated_reason } = yield* get(orgId, first)
+      const { active, deactivated_at, deactivated_reason } = yield* get(orgId, { id: first })
       assert.deepStrictEqual([active, deactivated_at, deactivated_reason], [false, now, "failing"])
       // Again, or for another org, it changes nothing and leaves no entry.
       assert.isFalse(yield* deactivate)

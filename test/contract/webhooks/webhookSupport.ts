@@ -181,10 +181,10 @@ export const publish = Effect.fnUntraced(function* (
   orgId: string,
   type: string,
   now: DateTime.Utc,
-  options: { idempotencyKey?: string; body?: string } = {},
+  options: { idempotencyKey?: string; body?: string; channels?: ReadonlyArray<string> } = {},
 ) {
-  const { idempotencyKey = null, body = JSON.stringify({ event: type }) } = options
-  const event = { id: yield* newId, type, body, idempotencyKey, createdAt: now }
+  const { idempotencyKey = null, body = JSON.stringify({ event: type }), channels = [] } = options
+  const event = { id: yield* newId, type, body, idempotencyKey, channels, createdAt: now }
   const { ids } = yield* EventRepository.use((events) => events.publish(orgId, [event]))
   return ids[0]!
 })

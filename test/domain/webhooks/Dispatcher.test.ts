@@ -15,6 +15,7 @@ const old = "plain old secret"
 const kept = (secret: string, owner = "endpoint") => ({ stored: JSON.stringify([owner, secret]), owner })
 
 const delivery: ClaimedDelivery = {
+  headerNames: "webhook",
   deliveryId: "01KAHBMKZ3D2X7S5QN8W4V6R9T",
   claimId: "claim",
   orgId: "o",

@@ -24,36 +24,51 @@ const texts = (most: number): ReadonlyArray<string> =>
   most === 0 ? [] : ["a", "b-_1", "key"].flatMap((one) => [one, ...texts(most - 1).map((rest) => `${one}.${rest}`)])
 
 describe("event types", () => {
-  it("your own type has two segments or more, and does not begin with a word of the service", () => {
-    for (const good of ["invoice.paid", "a.b", "a-b_c.1.2", `a.${"b".repeat(126)}`]) assert.isTrue(isType(good), good)
-    const bad = ["invoice", "", ".", "a.", ".a", "a..b", "A.b", "a.b ", "a.*", "a.ü", "*", `a.${"b".repeat(127)}`]
-    for (const one of [...bad, "job.completed", "job.mine", ...serviceEventTypes, "key.mine"]) {
+  it("your own type has segments of letters, digits, _ and -, and does not begin with a word of the service", () => {
+    const all = ["invoice.paid", "a.b", "a-b_c.1.2", "user_created", "Invoice.Paid", `a.${"b".repeat(126)}`]
+    for (const good of all) assert.isTrue(isType(good), good)
+    const bad = ["", ".", "a.", ".a", "a..b", "a b", "a.b ", "a.*", "a.ü", "*", `a.${"b".repeat(127)}`]
+    for (const one of [...bad, "job", "key", "job.completed", "job.mine", ...serviceEventTypes, "key.mine"]) {
       assert.isFalse(isType(one), one)
     }
     // Only the first segment is reserved.
-    for (const good of ["jobs.done", "my.key.created", "invoice.job"]) assert.isTrue(isType(good), good)
+    for (const good of ["jobs.done", "my.key.created", "invoice.job", "job_done"]) assert.isTrue(isType(good), good)
   })
 
   it("a pattern is a type, or segments and a last *, or *; of the service's own events it is a type or the first word and *", () => {
-    const good = ["*", "invoice.*", "invoice.a.*", "invoice.paid", "job.*", "job.failed", "key.*", ...serviceEventTypes]
-    for (const one of good) assert.isTrue(isPattern(one), one)
-    for (const one of [
-      "",
-      "**",
-      "*.paid",
-      "invoice.*.a",
-      "inv*",
+    const good = [
+      "*",
       "invoice",
-      "invoice.",
       "Invoice.*",
-      "key.mine",
-      "key.a.*",
-    ]) {
+      "invoice.*",
+      "invoice.a.*",
+      "invoice.paid",
+      "job.*",
+      "job.failed",
+      "key.*",
+      ...serviceEventTypes,
+    ]
+    for (const one of good) assert.isTrue(isPattern(one), one)
+    for (const one of ["", "**", "*.paid", "invoice.*.a", "inv*", "invoice.", "key", "key.mine", "key.a.*"]) {
       assert.isFalse(isPattern(one), one)
     }
     assert.isFalse(Schema.is(EventPatterns)([]))
     assert.isTrue(Schema.is(EventPatterns)(Array(50).fill("a.*")))
     assert.isFalse(Schema.is(EventPatterns)(Array(51).fill("a.*")))
+  })
+
+  it("an endpoint with channels receives what was published to one of them, one without receives all", () => {
+    for (const [channels, published, expected] of [
+      [null, [], true],
+      [null, ["a"], true],
+      [["a", "b"], ["c", "b"], true],
+      [["a"], ["b"], false],
+      [["a"], ["A"], false],
+      [["a"], [], false],
+    ] as const) {
+      assert.strictEqual(receives(["x.*"], topicsOf("x.y"), channels, published), expected)
+      assert.isFalse(receives(["z.*"], topicsOf("x.y"), channels, published))
+    }
   })
 
   it("invoice.* matches invoice.a.b, not invoice", () => {

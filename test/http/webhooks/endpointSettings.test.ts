@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { createPublicKey, verify } from "node:crypto"
+import { createHmac, createPublicKey, verify } from "node:crypto"
 import { makeReceiver, type Received } from "../../support/receiver.ts"
 import { embedded, onPostgres, TestServer } from "../../support/server.ts"
 import { makeTenant } from "../tenants.ts"
@@ -56,6 +56,75 @@ for (const [database, server] of Object.entries(servers)) {
         yield* tenant.call("events/publish", { type: "a.b", data: 2 })
         yield* receiver.arrived(3)
         expect(receiver.received[2]!.headers).not.toHaveProperty("authorization")
+      }),
+    )
+
+    it.effect("a receiver of Svix is sent the published data under Svix's names, with the secret that was made", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        const made = yield* tenant.call("webhooks/create", {
+          url: receiver.url,
+          payload: "data",
+          header_names: "svix",
+          external_id: "ep_2Wq5",
+          metadata: { team: "billing" },
+          channels: ["project_1"],
+        })
+        const secret = String(made["signing_secret"])
+        expect(secret).toMatch(/^whsec_[\w+/]{32}$/)
+        const found = yield* tenant.call("webhooks/get", { external_id: "ep_2Wq5" })
+        expect(found).toMatchObject({
+          webhook_endpoint_id: made["webhook_endpoint_id"],
+          payload: "data",
+          header_names: "svix",
+          metadata: { team: "billing" },
+          channels: ["project_1"],
+        })
+        expect(JSON.stringify(found)).not.toContain(secret)
+        const data = { text: `","data": 1 😀`, big: 12345678901234, list: [null] }
+        const published = yield* tenant.call("events/publish", { type: "user_created", data, channels: ["project_1"] })
+        expect(published).toMatchObject({ deliveries: 1 })
+        expect(yield* tenant.call("events/publish", { type: "User.Created", data })).toMatchObject({ deliveries: 0 })
+        yield* receiver.arrived(1)
+        yield* tenant.call("webhooks/test", { id: made["webhook_endpoint_id"], type: "user_created", data })
+        for (const { body, headers } of receiver.received) {
+          expect(body.toString()).toBe(JSON.stringify(data))
+          expect(headers).not.toHaveProperty("webhook-id")
+          const names = { "svix-id": headers["svix-id"], "svix-timestamp": headers["svix-timestamp"] }
+          const content = `${names["svix-id"]}.${names["svix-timestamp"]}.${body.toString()}`
+          const key = Buffer.from(secret.slice("whsec_".length), "base64")
+          expect(headers["svix-signature"]).toBe(`v1,${createHmac("sha256", key).update(content).digest("base64")}`)
+        }
+        const [delivery] = yield* tenant.deliveries({ webhook_endpoint_id: made["webhook_endpoint_id"] })
+        expect((yield* tenant.delivery(delivery!.delivery_id)).payload).toBe(JSON.stringify(data))
+        for (const [fields, message] of [
+          [{ external_id: "ep_2Wq5" }, "external_id"],
+          [{ channels: [] }, "channels"],
+          [{ channels: ["a b"] }, "channels"],
+          [{ payload: "raw" }, "payload"],
+          [{ header_names: "Svix" }, "header_names"],
+          [{ metadata: { a: "x".repeat(5000) } }, "metadata"],
+          [{ headers: { "svix-id": "1" } }, "headers"],
+        ] as const) {
+          const refused = yield* tenant.ask("webhooks/create", { url: receiver.url, ...fields })
+          expect(refused.status, message).toBe("external_id" in fields ? 409 : 400)
+          expect(refused.text).toContain(message)
+        }
+        for (const by of [{}, { id: "a", external_id: "b" }]) {
+          expect((yield* tenant.ask("webhooks/get", by)).text).toContain("either id or external_id")
+        }
+        // As before, on change: the defaults.
+        yield* tenant.call("webhooks/update", {
+          id: made["webhook_endpoint_id"],
+          payload: null,
+          header_names: null,
+          channels: null,
+        })
+        yield* tenant.call("events/publish", { type: "a.b", data: 1 })
+        yield* receiver.arrived(3)
+        expect(receiver.received[2]!.headers).toHaveProperty("webhook-id")
+        expect(JSON.parse(receiver.received[2]!.body.toString())).toMatchObject({ event: "a.b", data: 1 })
       }),
     )
 

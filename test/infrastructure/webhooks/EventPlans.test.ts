@@ -52,6 +52,7 @@ describe("after 20,000 deliveries of an endpoint left the queue, and before a va
           type: "a.b",
           body: "{}",
           idempotencyKey: null,
+          channels: [],
           createdAt,
         }
         return event

@@ -519,6 +519,12 @@ const endpoints = Effect.gen(function* () {
       ordered boolean NOT NULL DEFAULT false,
       retry_delays integer[],
       signature text NOT NULL DEFAULT 'hmac',
+      external_id text COLLATE "C",
+      metadata json,
+      channels text[],
+      payload text NOT NULL DEFAULT 'envelope',
+      -- header_names are those of the extra headers.
+      header_style text NOT NULL DEFAULT 'webhook',
       secret text NOT NULL,
       previous_secret text,
       previous_secret_until timestamptz,
@@ -530,6 +536,9 @@ const endpoints = Effect.gen(function* () {
       updated_at timestamptz NOT NULL
     )`
   yield* sql`CREATE INDEX webhook_endpoints_by_org ON webhook_endpoints (org_id, id)`
+  yield* sql`
+    CREATE UNIQUE INDEX webhook_endpoints_by_external_id ON webhook_endpoints (org_id, external_id)
+    WHERE external_id IS NOT NULL`
   // Few endpoints have patterns, and only these can name an event of the service's own.
   yield* sql`
     CREATE INDEX webhook_endpoints_with_patterns ON webhook_endpoints (org_id, id) WHERE event_types IS NOT NULL`
@@ -565,6 +574,7 @@ const deliveries = Effect.gen(function* () {
       type text COLLATE "C" NOT NULL,
       body text NOT NULL,
       idempotency_key text,
+      channels text[] NOT NULL DEFAULT '{}',
       -- Those of its job, which has left the table of jobs.
       callback_url text,
       callback_secret text,
