@@ -6,6 +6,7 @@ import { deployments, projects } from "./projects.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
 import { events, webhooks } from "./webhooks.ts"
+import { imports } from "./import.ts"
 import { jobs } from "./jobs.ts"
 import { keys, roles } from "./keys.ts"
 import { listen } from "./listen.ts"
@@ -45,6 +46,7 @@ const commands = [
   jobs,
   schedules,
   outbox,
+  imports,
   listen,
   register,
   api,

@@ -6,6 +6,7 @@ import {
   TestWebhookEndpoint,
   UpdateWebhookEndpoint,
 } from "../domain/webhooks/WebhookEndpoint.ts"
+import { PublishEvent } from "../domain/webhooks/Events.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { call, callPages, inFlags } from "./call.ts"
 import { actFor, actForFlag, clearFlag, given, page, payloadFlags, time, wholeList } from "./flags.ts"
@@ -398,10 +399,12 @@ const publish = Command.make(
       Flag.withDescription("The idempotency key: of events with the same key, the first one stays"),
       Flag.optional,
     ),
+    ...payloadFlags(Struct.pick(PublishEvent.fields, ["channels"])),
   },
-  ({ data, key, type }) =>
+  ({ channels, data, key, type }) =>
     call(
-      (gatehouse) => gatehouse.events.publish({ payload: { type, data, ...given({ idempotency_key: key }) } }),
+      (gatehouse) =>
+        gatehouse.events.publish({ payload: { type, data, ...given({ idempotency_key: key, channels }) } }),
       ({ event_id, message }) => ({ out: event_id, note: message }),
     ),
 ).pipe(

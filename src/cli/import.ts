@@ -1,0 +1,572 @@
+import { Console, Effect, Option, Redacted, Result, Schedule, Schema } from "effect"
+import { Command, Flag } from "effect/cli"
+import { HttpClient, HttpClientRequest } from "effect/http"
+import { transportFault } from "../infrastructure/net/transportFault.ts"
+import { redirectOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
+import { Channels, EventPatterns } from "../domain/webhooks/EventPatterns.ts"
+import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
+import { CreateWebhookEndpoint, EndpointHeaders } from "../domain/webhooks/WebhookEndpoint.ts"
+import { ask } from "./call.ts"
+import { checkAddress } from "./connection.ts"
+import { ActFor } from "./flags.ts"
+import { CommandFailed, plain, print, table, usage } from "./output.ts"
+import { readSecret } from "./secretInput.ts"
+
+/** The fields of `webhooks/create` that a source knows. */
+interface Wanted {
+  readonly external_id: string
+  readonly url: string
+  readonly active: boolean
+  readonly description?: string | null
+  readonly signing_secret?: string
+  readonly event_types?: ReadonlyArray<string>
+  readonly channels?: ReadonlyArray<string>
+  readonly headers?: Readonly<Record<string, string>>
+  readonly max_per_second?: number
+  readonly header_names?: "svix"
+}
+
+/** An endpoint of another service. */
+interface Found {
+  /** Whose it is: an application, an owner or a tenant. */
+  readonly owner: { readonly id: string; readonly name: string }
+  readonly endpoint: Wanted
+  /** What has no counterpart here. */
+  readonly lost: ReadonlyArray<string>
+  /** Why the endpoint cannot be imported. */
+  readonly refusal?: string | undefined
+}
+
+/** Gets a path of the other service as JSON. */
+type Get = <S extends Schema.ConstraintDecoder<unknown>>(
+  path: string,
+  schema: S,
+) => Effect.Effect<S["Type"], CommandFailed, HttpClient.HttpClient>
+
+/** Reads all endpoints of another service. `project` is what `--project` says. */
+type Read = (get: Get, project: string) => Effect.Effect<ReadonlyArray<Found>, CommandFailed, HttpClient.HttpClient>
+
+const OptionalText = Schema.optional(Schema.NullOr(Schema.String))
+const OptionalInt = Schema.optional(Schema.NullOr(Schema.Int))
+const Texts = Schema.Record(Schema.String, Schema.String)
+
+/** All items of a list in pages: `page` gets one, and says where the next begins. */
+const allPages = Effect.fnUntraced(function* <A, E, R>(
+  page: (after: string) => Effect.Effect<{ items: ReadonlyArray<A>; next: string | null | undefined }, E, R>,
+) {
+  const all: Array<A> = []
+  for (let after: string | null | undefined = ""; after != null;) {
+    const { items, next }: { items: ReadonlyArray<A>; next: string | null | undefined } = yield* page(after)
+    all.push(...items)
+    // A list that does not move on would be read for ever.
+    after = next === after || next === "" ? null : next
+  }
+  return all
+})
+
+const after = (name: string, cursor: string) => (cursor === "" ? "" : `&${name}=${encodeURIComponent(cursor)}`)
+
+/** `max_per_second` for a limit of `count` in `seconds`. */
+const perSecond = (count: number | null | undefined, seconds = 1) => {
+  if (count == null || count <= 0) return { limit: {}, lost: [] }
+  const exact = count / seconds
+  const limit = Math.min(1000, Math.max(1, Math.floor(exact)))
+  const lost = limit === exact ? [] : [`the limit of ${count} in ${seconds} s is ${limit} a second here`]
+  return exact > 1000 ? { limit: {}, lost } : { limit: { max_per_second: limit }, lost }
+}
+
+/** The patterns that exist here of those of another service, and those that do not; all for none. */
+const patternsOf = (types: ReadonlyArray<string> | null | undefined) => {
+  if (types == null || types.length === 0 || types.includes("*")) return { patterns: {}, lost: [] }
+  const known = types.filter((type) => Schema.is(EventPatterns)([type]))
+  const others = types.filter((type) => !known.includes(type))
+  return {
+    patterns: { event_types: known },
+    lost: others.length === 0 ? [] : [`event types: ${others.join(", ")}`],
+  }
+}
+
+/** The headers that an endpoint may have here, and the names of the others. */
+const headersOf = (headers: Readonly<Record<string, string>>) => {
+  const known = Object.entries(headers).filter(([name, value]) => Schema.is(EndpointHeaders)({ [name]: value }))
+  const others = Object.keys(headers).filter((name) => !known.some(([other]) => other === name))
+  return {
+    headers: known.length === 0 ? {} : { headers: Object.fromEntries(known) },
+    lost: others.length === 0 ? [] : [`headers: ${others.join(", ")}`],
+  }
+}
+
+const SvixPage = <S extends Schema.Constraint>(item: S) =>
+  Schema.Struct({ data: Schema.Array(item), iterator: OptionalText, done: Schema.Boolean })
+const SvixApplication = Schema.Struct({ id: Schema.String, uid: OptionalText, name: Schema.String })
+const SvixEndpoint = Schema.Struct({
+  id: Schema.String,
+  uid: OptionalText,
+  url: Schema.String,
+  description: OptionalText,
+  disabled: Schema.optional(Schema.NullOr(Schema.Boolean)),
+  filterTypes: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
+  channels: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
+  rateLimit: OptionalInt,
+})
+
+const svix: Read = Effect.fnUntraced(function* (get) {
+  const list = <S extends Schema.ConstraintDecoder<unknown>>(path: string, item: S) =>
+    allPages((cursor) =>
+      Effect.map(get(`${path}?limit=100${after("iterator", cursor)}`, SvixPage(item)), ({ data, done, iterator }) => ({
+        items: data,
+        next: done ? null : iterator,
+      })),
+    )
+  const found: Array<Found> = []
+  for (const application of yield* list("/api/v1/app/", SvixApplication)) {
+    const of = `/api/v1/app/${application.id}/endpoint/`
+    for (const { channels, description, disabled, filterTypes, id, rateLimit, uid, url } of yield* list(
+      of,
+      SvixEndpoint,
+    )) {
+      const { key } = yield* get(`${of}${id}/secret/`, Schema.Struct({ key: Schema.String }))
+      const sent = yield* get(
+        `${of}${id}/headers/`,
+        Schema.Struct({ headers: Texts, sensitive: Schema.optional(Schema.Array(Schema.String)) }),
+      )
+      const { headers, lost: lostHeaders } = headersOf(sent.headers)
+      const { limit, lost: lostLimit } = perSecond(rateLimit)
+      const { lost: lostTypes, patterns } = patternsOf(filterTypes)
+      const hidden = (sent.sensitive ?? []).filter((name) => !(name in sent.headers))
+      const isSymmetric = key.startsWith("whsec_")
+      found.push({
+        owner: { id: application.uid ?? application.id, name: application.name },
+        endpoint: {
+          external_id: uid ?? id,
+          url,
+          description: description ?? null,
+          active: disabled !== true,
+          header_names: "svix",
+          ...(isSymmetric ? { signing_secret: key } : {}),
+          ...(channels == null || channels.length === 0 ? {} : { channels }),
+          ...patterns,
+          ...headers,
+          ...limit,
+        },
+        lost: [
+          ...lostTypes,
+          ...lostHeaders,
+          ...lostLimit,
+          ...(hidden.length === 0 ? [] : [`headers that are not shown: ${hidden.join(", ")}`]),
+          ...(isSymmetric ? [] : ["the asymmetric key: the endpoint has a new secret"]),
+        ],
+      })
+    }
+  }
+  return found
+})
+
+const ConvoyPage = <S extends Schema.Constraint>(item: S) =>
+  Schema.Struct({
+    data: Schema.Struct({
+      content: Schema.NullOr(Schema.Array(item)),
+      pagination: Schema.optional(
+        Schema.NullOr(
+          Schema.Struct({ has_next_page: Schema.optional(Schema.Boolean), next_page_cursor: OptionalText }),
+        ),
+      ),
+    }),
+  })
+const ConvoyEndpoint = Schema.Struct({
+  uid: Schema.String,
+  url: Schema.String,
+  name: OptionalText,
+  description: OptionalText,
+  owner_id: OptionalText,
+  status: OptionalText,
+  rate_limit: OptionalInt,
+  rate_limit_duration: OptionalInt,
+  secrets: Schema.optional(
+    Schema.NullOr(Schema.Array(Schema.Struct({ value: Schema.String, expires_at: OptionalText }))),
+  ),
+  authentication: Schema.optional(
+    Schema.NullOr(
+      Schema.Struct({
+        type: OptionalText,
+        api_key: Schema.optional(
+          Schema.NullOr(Schema.Struct({ header_name: OptionalText, header_value: OptionalText })),
+        ),
+        basic_auth: Schema.optional(Schema.NullOr(Schema.Struct({ username: OptionalText, password: OptionalText }))),
+      }),
+    ),
+  ),
+})
+const ConvoySubscription = Schema.Struct({
+  endpoint_metadata: Schema.optional(Schema.NullOr(Schema.Struct({ uid: Schema.String }))),
+  filter_config: Schema.optional(
+    Schema.NullOr(
+      Schema.Struct({
+        event_types: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
+        filter: Schema.optional(
+          Schema.NullOr(Schema.Record(Schema.String, Schema.NullOr(Schema.Record(Schema.String, Schema.Unknown)))),
+        ),
+      }),
+    ),
+  ),
+})
+
+const convoy: Read = Effect.fnUntraced(function* (get, project) {
+  if (project === "") return yield* usage("Set --project to the id of the project at Convoy")
+  const list = <S extends Schema.ConstraintDecoder<unknown>>(name: string, item: S) =>
+    allPages((cursor) =>
+      Effect.map(
+        get(
+          `/api/v1/projects/${encodeURIComponent(project)}/${name}?perPage=100${after("next_page_cursor", cursor)}`,
+          ConvoyPage(item),
+        ),
+        ({ data: { content, pagination } }) => ({
+          items: content ?? [],
+          next: pagination?.has_next_page === true ? pagination.next_page_cursor : null,
+        }),
+      ),
+    )
+  const subscriptions = yield* list("subscriptions", ConvoySubscription)
+  return (yield* list("endpoints", ConvoyEndpoint)).map((one): Found => {
+    const own = subscriptions.filter(({ endpoint_metadata }) => endpoint_metadata?.uid === one.uid)
+    const types = own.flatMap(({ filter_config }) => filter_config?.event_types ?? ["*"])
+    const isFiltered = own.some(({ filter_config }) =>
+      Object.values(filter_config?.filter ?? {}).some((part) => part !== null && Object.keys(part).length > 0),
+    )
+    const { lost: lostTypes, patterns } = patternsOf(types)
+    const { limit, lost: lostLimit } = perSecond(one.rate_limit, one.rate_limit_duration || 1)
+    const { api_key: key, basic_auth: basic, type } = one.authentication ?? {}
+    const credential = Buffer.from(`${basic?.username ?? ""}:${basic?.password ?? ""}`).toString("base64")
+    const { headers, lost: lostHeaders } = headersOf({
+      ...(key?.header_name && key.header_value ? { [key.header_name]: key.header_value } : {}),
+      ...(basic?.username ? { authorization: `Basic ${credential}` } : {}),
+    })
+    const secret = one.secrets?.findLast(({ expires_at }) => expires_at == null || expires_at === "")?.value
+    return {
+      owner: { id: one.owner_id || project, name: one.owner_id || project },
+      endpoint: {
+        external_id: one.uid,
+        url: one.url,
+        description: one.description || one.name || null,
+        // An endpoint without a subscription receives nothing there.
+        active: one.status !== "inactive" && one.status !== "paused" && own.length > 0,
+        ...(secret ? { signing_secret: secret } : {}),
+        ...patterns,
+        ...headers,
+        ...limit,
+      },
+      lost: [
+        ...lostTypes,
+        ...lostHeaders,
+        ...lostLimit,
+        ...(isFiltered ? ["the filter of a subscription"] : []),
+        ...(type === "oauth2" ? ["OAuth2 credentials"] : []),
+        ...(secret ? [] : ["the secret: the endpoint has a new one"]),
+        "x-convoy-signature: the receiver reads x-webhook-signature",
+      ],
+    }
+  })
+})
+
+/** Lists of Outpost and of Hookdeck. */
+const Models = <S extends Schema.Constraint>(item: S) =>
+  Schema.Struct({
+    models: Schema.Array(item),
+    pagination: Schema.optional(Schema.NullOr(Schema.Struct({ next: OptionalText }))),
+  })
+const listModels = <S extends Schema.ConstraintDecoder<unknown>>(get: Get, path: string, item: S) =>
+  allPages((cursor) =>
+    Effect.map(get(`${path}?limit=100${after("next", cursor)}`, Models(item)), ({ models, pagination }) => ({
+      items: models,
+      next: pagination?.next,
+    })),
+  )
+
+const OutpostTenant = Schema.Struct({
+  id: Schema.String,
+  metadata: Schema.optional(Schema.NullOr(Schema.Record(Schema.String, Schema.Unknown))),
+})
+const OutpostDestination = Schema.Struct({
+  id: Schema.String,
+  type: Schema.String,
+  topics: Schema.Union([Schema.String, Schema.Array(Schema.String)]),
+  disabled_at: OptionalText,
+  filter: Schema.optional(Schema.NullOr(Schema.Record(Schema.String, Schema.Unknown))),
+  config: Schema.Struct({ url: OptionalText, custom_headers: OptionalText }),
+  credentials: Schema.optional(Schema.NullOr(Schema.Struct({ secret: OptionalText }))),
+})
+const HeadersText = Schema.fromJsonString(Texts)
+
+const outpost: Read = Effect.fnUntraced(function* (get) {
+  const found: Array<Found> = []
+  for (const { id: tenant, metadata } of yield* listModels(get, "/api/v1/tenants", OutpostTenant)) {
+    const path = `/api/v1/tenants/${encodeURIComponent(tenant)}/destinations`
+    for (const { config, credentials, disabled_at, filter, id, topics, type } of yield* get(
+      path,
+      Schema.Array(OutpostDestination),
+    )) {
+      const custom = Schema.decodeUnknownOption(HeadersText)(config.custom_headers || "{}")
+      const { headers, lost: lostHeaders } = headersOf(Option.getOrElse(custom, () => ({})))
+      const { lost: lostTypes, patterns } = patternsOf(typeof topics === "string" ? [topics] : topics)
+      const secret = credentials?.secret
+      found.push({
+        owner: { id: tenant, name: typeof metadata?.["name"] === "string" ? metadata["name"] : tenant },
+        endpoint: {
+          external_id: id,
+          url: config.url ?? "",
+          active: disabled_at == null,
+          ...(secret ? { signing_secret: secret } : {}),
+          ...patterns,
+          ...headers,
+        },
+        lost: [
+          ...lostTypes,
+          ...lostHeaders,
+          ...(filter == null || Object.keys(filter).length === 0 ? [] : ["the filter"]),
+          ...(secret ? [] : ["the secret: the endpoint has a new one"]),
+          "x-outpost-signature: the receiver reads webhook-signature",
+        ],
+        refusal: type === "webhook" ? undefined : `a destination of type ${type}`,
+      })
+    }
+  }
+  return found
+})
+
+const HookdeckDestination = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  description: OptionalText,
+  disabled_at: OptionalText,
+  config: Schema.optional(
+    Schema.NullOr(
+      Schema.Struct({
+        url: OptionalText,
+        rate_limit: OptionalInt,
+        rate_limit_period: OptionalText,
+        auth_type: OptionalText,
+      }),
+    ),
+  ),
+})
+const periods: Readonly<Record<string, number>> = { second: 1, minute: 60, hour: 3600 }
+
+const hookdeck: Read = (get) =>
+  Effect.map(listModels(get, "/2025-07-01/destinations", HookdeckDestination), (all) =>
+    all.map(({ config, description, disabled_at, id, name }): Found => {
+      const seconds = periods[config?.rate_limit_period ?? "second"]
+      const { limit, lost } = perSecond(seconds === undefined ? null : config?.rate_limit, seconds)
+      return {
+        owner: { id: "hookdeck", name: "Hookdeck" },
+        endpoint: {
+          external_id: id,
+          url: config?.url ?? "",
+          description: description || name,
+          active: disabled_at == null,
+          ...limit,
+        },
+        lost: [
+          ...lost,
+          ...(config?.rate_limit && seconds === undefined ? ["the limit of concurrent requests"] : []),
+          ...(config?.auth_type ? [`credentials of the kind ${config.auth_type}`] : []),
+          "sources, rules and transformations; the secret: the endpoint has a new one",
+        ],
+        refusal: config?.url ? undefined : "a destination without a URL",
+      }
+    }),
+  )
+
+/** How long a request to the other service may take. */
+const requestDeadline = "30 seconds"
+/** The waits between the tries of such a request. */
+const retries = Schedule.exponential("1 second")
+const maxRetries = 5
+
+/** Gets JSON from the other service. What may pass (429, 5xx, the network) is tried again. */
+const getFrom =
+  (base: string, token: Redacted.Redacted): Get =>
+  <S extends Schema.ConstraintDecoder<unknown>>(path: string, schema: S) =>
+    Effect.gen(function* () {
+      const url = `${base.replace(/\/+$/, "")}${path}`
+      const client = withoutRedirects(yield* HttpClient.HttpClient).pipe(
+        HttpClient.retryTransient({ schedule: retries, times: maxRetries }),
+      )
+      const request = HttpClientRequest.get(url).pipe(
+        HttpClientRequest.bearerToken(Redacted.value(token)),
+        HttpClientRequest.acceptJson,
+      )
+      const response = yield* client.execute(request).pipe(
+        Effect.timeout(requestDeadline),
+        Effect.mapError(
+          (error) => new CommandFailed({ message: `${url}: ${redirectOf(error) ?? transportFault(error)}` }),
+        ),
+      )
+      const failed = (what: string) => new CommandFailed({ message: `${url} ${what}` })
+      if (response.status !== 200) {
+        const isRefused = response.status === 401 || response.status === 403
+        return yield* failed(
+          `answered with status ${response.status}${isRefused ? ". Check IMPORT_TOKEN" : ". Check --from"}`,
+        )
+      }
+      const json = yield* Effect.mapError(response.json, () => failed("did not answer with JSON. Check --from"))
+      return yield* Effect.mapError(Schema.decodeUnknownEffect(schema)(json), (error) =>
+        failed(`has another form than expected: ${plain(String(error)).slice(0, 500)}`),
+      )
+    })
+
+/** The orgs of owners: those with their names, or new ones. */
+const makeOrgs = Effect.fnUntraced(function* (owners: ReadonlyArray<Found["owner"]>, isDryRun: boolean) {
+  const orgs = yield* allPages((cursor) =>
+    Effect.map(
+      ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100, ...(cursor === "" ? {} : { cursor }) } })),
+      ({ body: { nextCursor, orgs } }) => ({ items: orgs, next: nextCursor }),
+    ),
+  )
+  const found = new Map<string, string>()
+  for (const { id, name } of owners) {
+    const isShared = owners.some((other) => other.id !== id && other.name === name)
+    const wanted = (isShared ? `${name} (${id})` : name).slice(0, 255) || id
+    const same = orgs.filter((org) => org.name === wanted)
+    if (same.length > 1) {
+      return yield* new CommandFailed({
+        message: `There are ${same.length} orgs with the name ${plain(wanted)}. Rename all but one: gatehouse orgs update`,
+      })
+    }
+    if (same.length === 1) found.set(id, same[0]!.orgId)
+    else if (isDryRun) found.set(id, `new: ${wanted}`)
+    else {
+      const { body } = yield* ask((gatehouse) => gatehouse.orgs.create({ payload: { name: wanted } }))
+      found.set(id, body.orgId)
+    }
+  }
+  return found
+})
+
+interface Imported {
+  readonly source: string
+  readonly org: string
+  readonly endpoint: string
+  readonly result: "created" | "updated" | "refused" | "would be imported"
+  readonly secret: string | null
+  readonly lost: ReadonlyArray<string>
+}
+
+const decodeEndpoint = Schema.decodeUnknownResult(CreateWebhookEndpoint)
+
+/**
+ * Creates an endpoint, or changes the one with its external id. So a repeat makes nothing twice: it sets what the source
+ * has now.
+ */
+const importOne = Effect.fnUntraced(function* (
+  { endpoint, lost, owner, refusal }: Found,
+  { isDryRun, isOneOrg, orgId }: { readonly isDryRun: boolean; readonly isOneOrg: boolean; readonly orgId: string },
+) {
+  const base = { source: endpoint.external_id, org: orgId, endpoint: "", secret: null, lost }
+  const refused = (why: string): Imported => ({ ...base, result: "refused", lost: [why, ...lost] })
+  if (refusal !== undefined) return refused(refusal)
+  const fault = urlFault(endpoint.url, { httpsOnly: false })
+  if (fault !== undefined) return refused(`url ${fault}`)
+  if (endpoint.event_types?.length === 0) return refused("none of its event types can exist here")
+  const ofOwner = isOneOrg && endpoint.channels === undefined ? { channels: [owner.id] } : {}
+  if ("channels" in ofOwner && !Schema.is(Channels)(ofOwner.channels)) {
+    return refused(`the id of its owner is no name of a channel: ${owner.id}`)
+  }
+  const decoded = decodeEndpoint({ payload: "data", ...ofOwner, ...endpoint })
+  if (Result.isFailure(decoded)) return refused(String(decoded.failure).split("\n")[0]!)
+  const payload = decoded.success
+  if (isDryRun) return { ...base, result: "would be imported" } satisfies Imported
+  const asOrg = Effect.provideService(ActFor, Option.some(orgId))
+  return yield* ask((gatehouse) =>
+    gatehouse.webhooks.create({ payload }).pipe(
+      Effect.map((made): Imported => ({
+        ...base,
+        endpoint: made.webhook_endpoint_id,
+        result: "created",
+        secret: made.signing_secret ?? null,
+        lost: made.warning === undefined ? lost : [made.warning, ...lost],
+      })),
+      Effect.catchTag("Conflict", () =>
+        Effect.gen(function* () {
+          const { webhook_endpoint_id: id } = yield* gatehouse.webhooks.get({
+            payload: { external_id: endpoint.external_id },
+          })
+          yield* gatehouse.webhooks.update({ payload: { id, ...payload } })
+          return { ...base, endpoint: id, result: "updated" } satisfies Imported
+        }),
+      ),
+      Effect.catchTag(["InvalidRequest", "LimitReached"], ({ error }) => Effect.succeed(refused(error))),
+    ),
+  ).pipe(
+    asOrg,
+    Effect.map(({ body }) => body),
+  )
+})
+
+const importFrom = (source: string, from: string, read: Read, about: string) =>
+  Command.make(
+    source,
+    {
+      from: Flag.String("from").pipe(
+        Flag.withDescription(`The address of the API (default: ${from})`),
+        Flag.withDefault(from),
+      ),
+      project: Flag.String("project").pipe(
+        Flag.withDescription("The id of the project there (Convoy)"),
+        Flag.withDefault(""),
+      ),
+      org: Flag.String("org").pipe(
+        Flag.withDescription(
+          "One org for all endpoints, with their owners as channels (default: an org for each owner)",
+        ),
+        Flag.optional,
+      ),
+      dryRun: Flag.Boolean("dry-run").pipe(
+        Flag.withDescription("Change nothing, only say what would be"),
+        Flag.withDefault(false),
+      ),
+    },
+    Effect.fnUntraced(function* ({ dryRun: isDryRun, from, org, project }) {
+      yield* checkAddress(from)
+      const token = yield* readSecret(`The token of ${source}`, "IMPORT_TOKEN")
+      if (token === undefined) return yield* usage(`Set IMPORT_TOKEN to a token of ${source} that may read endpoints`)
+      const found = yield* read(getFrom(from, token), project)
+      const owners = [...new Map(found.map(({ owner }) => [owner.id, owner])).values()]
+      const orgs = Option.isSome(org) ? undefined : yield* makeOrgs(owners, isDryRun)
+      const results = yield* Effect.forEach(found, (one) =>
+        importOne(one, {
+          isDryRun,
+          isOneOrg: orgs === undefined,
+          orgId: Option.getOrElse(org, () => orgs!.get(one.owner.id)!),
+        }),
+      )
+      const count = (result: Imported["result"]) => results.filter((one) => one.result === result).length
+      yield* print(results.map((one) => JSON.stringify(one)).join("\n"), {
+        out: table(
+          ["SOURCE", "ORG", "ENDPOINT", "RESULT", "NEW SECRET", "NOT IMPORTED"],
+          results.map((one) => [one.source, one.org, one.endpoint, one.result, one.secret, one.lost.join("; ")]),
+        ),
+      })
+      yield* Console.error(
+        isDryRun
+          ? `${count("would be imported")} of ${results.length} endpoints would be imported.`
+          : `${count("created")} endpoints are created, ${count("updated")} updated, ${count("refused")} refused.`,
+      )
+      if (count("refused") > 0)
+        return yield* new CommandFailed({ message: "Some endpoints are not imported, see above" })
+    }),
+  ).pipe(Command.withDescription(about))
+
+/** Imports webhook endpoints of other services. Named `imports`, because `import` is a word of the language. */
+export const imports = Command.make("import").pipe(
+  Command.withDescription("Import the webhook endpoints of another service; its token comes from IMPORT_TOKEN"),
+  Command.withSubcommands([
+    importFrom("svix", "https://api.svix.com", svix, "Import the applications and endpoints of Svix"),
+    importFrom("convoy", "https://us.getconvoy.cloud", convoy, "Import the endpoints of a project of Convoy"),
+    importFrom("outpost", "http://localhost:3333", outpost, "Import the tenants and webhook destinations of Outpost"),
+    importFrom("hookdeck", "https://api.hookdeck.com", hookdeck, "Import the destinations of Hookdeck"),
+  ]),
+  Command.withExamples([
+    { command: "IMPORT_TOKEN=… gatehouse import svix --dry-run" },
+    { command: "IMPORT_TOKEN=… gatehouse import convoy --from https://convoy.example.com --project 01HX… --org 01KA…" },
+  ]),
+)

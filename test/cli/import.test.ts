@@ -1,0 +1,284 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { must } from "../http/operations.ts"
+import { runCli } from "../support/cli.ts"
+import { makeReceiver } from "../support/receiver.ts"
+import { adminToken, embedded, guarded, TestServer } from "../support/server.ts"
+
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+/** Answers of the other services' APIs, as their OpenAPI documents describe them, by path. */
+const recorded = {
+  svix: {
+    "/api/v1/app/?limit=100": {
+      data: [{ id: "app_1", uid: "customer-1", name: "Acme", createdAt: "2026-01-01T00:00:00Z", metadata: {} }],
+      iterator: "app_1",
+      done: false,
+    },
+    "/api/v1/app/?limit=100&iterator=app_1": {
+      data: [{ id: "app_2", uid: null, name: "Globex" }],
+      iterator: null,
+      done: true,
+    },
+    "/api/v1/app/app_1/endpoint/?limit=100": {
+      data: [
+        {
+          id: "ep_1",
+          uid: "main",
+          url: "https://example.com/one",
+          description: "Production",
+          disabled: false,
+          filterTypes: ["user_created", "Invoice.Paid", "not a type"],
+          channels: ["project_1"],
+          rateLimit: 50,
+          version: 1,
+          metadata: {},
+        },
+        {
+          id: "ep_2",
+          url: "https://example.com/two",
+          description: "",
+          disabled: true,
+          filterTypes: null,
+          rateLimit: null,
+        },
+      ],
+      iterator: null,
+      done: true,
+    },
+    "/api/v1/app/app_2/endpoint/?limit=100": {
+      data: [{ id: "ep_3", url: "http://10.0.0.1/", description: "", filterTypes: ["key.made"] }],
+      iterator: null,
+      done: true,
+    },
+    "/api/v1/app/app_1/endpoint/ep_1/secret/": { key: secret },
+    "/api/v1/app/app_1/endpoint/ep_2/secret/": { key: "whsk_asymmetric" },
+    "/api/v1/app/app_2/endpoint/ep_3/secret/": { key: secret },
+    "/api/v1/app/app_1/endpoint/ep_1/headers/": { headers: { "x-team": "a", host: "b" }, sensitive: ["authorization"] },
+    "/api/v1/app/app_1/endpoint/ep_2/headers/": { headers: {}, sensitive: [] },
+    "/api/v1/app/app_2/endpoint/ep_3/headers/": { headers: {}, sensitive: [] },
+  },
+  convoy: {
+    "/api/v1/projects/p1/subscriptions?perPage=100": {
+      status: true,
+      data: {
+        content: [
+          {
+            uid: "s1",
+            endpoint_metadata: { uid: "c1" },
+            filter_config: { event_types: ["invoice.paid"], filter: { headers: {}, body: { "data.amount": 1 } } },
+          },
+          { uid: "s2", endpoint_metadata: { uid: "c1" }, filter_config: { event_types: ["user.made"], filter: {} } },
+        ],
+        pagination: { has_next_page: false, next_page_cursor: "" },
+      },
+    },
+    "/api/v1/projects/p1/endpoints?perPage=100": {
+      status: true,
+      data: {
+        content: [
+          {
+            uid: "c1",
+            url: "https://example.com/convoy",
+            name: "orders",
+            description: "",
+            owner_id: "customer_9",
+            status: "active",
+            rate_limit: 100,
+            rate_limit_duration: 60,
+            secrets: [
+              { value: "old", expires_at: "2026-01-01T00:00:00Z" },
+              { value: "current", expires_at: null },
+            ],
+            authentication: { type: "api_key", api_key: { header_name: "x-key", header_value: "v" } },
+          },
+        ],
+        pagination: { has_next_page: true, next_page_cursor: "c1" },
+      },
+    },
+    "/api/v1/projects/p1/endpoints?perPage=100&next_page_cursor=c1": {
+      status: true,
+      data: { content: [{ uid: "c2", url: "https://example.com/paused", status: "paused", secrets: [] }] },
+    },
+  },
+  outpost: {
+    "/api/v1/tenants?limit=100": {
+      models: [{ id: "t 1", destinations_count: 2, metadata: { name: "Initech" } }],
+      pagination: { next: null },
+    },
+    "/api/v1/tenants/t%201/destinations": [
+      {
+        id: "des_1",
+        type: "webhook",
+        topics: ["user.created"],
+        disabled_at: null,
+        config: { url: "https://example.com/outpost", custom_headers: `{"x-api-key":"s"}` },
+        credentials: { secret },
+      },
+      { id: "des_2", type: "aws_sqs", topics: "*", disabled_at: null, config: { queue_url: "q" }, credentials: {} },
+    ],
+  },
+  hookdeck: {
+    "/2025-07-01/destinations?limit=100": {
+      pagination: { limit: 100, next: null },
+      count: 1,
+      models: [
+        {
+          id: "des_9",
+          name: "shop",
+          description: null,
+          disabled_at: null,
+          config: {
+            url: "https://example.com/hookdeck",
+            rate_limit: 5,
+            rate_limit_period: "second",
+            auth_type: "OAUTH2",
+          },
+        },
+      ],
+    },
+  },
+} as const
+
+type Line = { readonly source: string; readonly result: string; readonly org: string; readonly endpoint: string }
+type Row = Line & { readonly lost: ReadonlyArray<string>; readonly secret: string | null }
+
+layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true })("gatehouse import", (it) => {
+  /** Another service that answers with what was recorded, and a command that imports from it. */
+  const other = Effect.fnUntraced(function* (name: keyof typeof recorded) {
+    const { url } = yield* TestServer
+    const api = yield* makeReceiver()
+    const answers = recorded[name] as Readonly<Record<string, unknown>>
+    let isBusy = true
+    api.behave(({ headers, path }) => {
+      if (headers.authorization !== "Bearer of the other") return { status: 401 }
+      // The first request of all is refused for now.
+      if (isBusy) return ((isBusy = false), { status: 429 })
+      return path in answers
+        ? { status: 200, headers: { "content-type": "application/json" }, body: JSON.stringify(answers[path]) }
+        : { status: 404 }
+    })
+    const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken, IMPORT_TOKEN: "of the other" }
+    return (...args: ReadonlyArray<string>) =>
+      Effect.map(runCli(["import", name, "--from", api.url, "--json", ...args], { env }), (ended) => ({
+        ...ended,
+        rows: ended.out
+          .split("\n")
+          .filter((line) => line !== "")
+          .map((line) => JSON.parse(line) as Row),
+      }))
+  })
+  const endpointOf = Effect.fnUntraced(function* ({ endpoint: id, org }: Row) {
+    const { send } = yield* TestServer
+    return yield* must(send, "POST", "/v1/webhooks/get", { as: adminToken, headers: { "x-org-id": org }, json: { id } })
+  })
+  const orgs = Effect.gen(function* () {
+    const { send } = yield* TestServer
+    const { orgs } = yield* must(send, "GET", "/api/v0/orgs?limit=100", { as: adminToken })
+    return (orgs as unknown as ReadonlyArray<{ readonly name: string }>).map(({ name }) => name)
+  })
+
+  it.effect("svix: applications become orgs, endpoints keep their settings, and a repeat makes nothing twice", () =>
+    Effect.gen(function* () {
+      const cli = yield* other("svix")
+      const before = yield* orgs
+      const dry = yield* cli("--dry-run")
+      expect(dry.rows.map(({ result }) => result)).toEqual(["would be imported", "would be imported", "refused"])
+      expect(yield* orgs).toEqual(before)
+      const { code, err, out, rows } = yield* cli()
+      expect([code, rows.map(({ result, source }) => [source, result])]).toEqual([
+        1,
+        [
+          ["main", "created"],
+          ["ep_2", "created"],
+          ["ep_3", "refused"],
+        ],
+      ])
+      expect(err).toContain("2 endpoints are created, 0 updated, 1 refused.")
+      expect(rows[0]!.lost).toEqual([
+        "event types: not a type",
+        "headers: host",
+        "headers that are not shown: authorization",
+      ])
+      expect(rows[0]!.secret).toBeNull()
+      expect(out).not.toContain(secret)
+      expect(rows[1]!.secret).toMatch(/^whsec_/)
+      expect(yield* endpointOf(rows[0]!)).toMatchObject({
+        external_id: "main",
+        url: "https://example.com/one",
+        description: "Production",
+        active: true,
+        event_types: ["user_created", "Invoice.Paid"],
+        channels: ["project_1"],
+        headers: ["x-team"],
+        max_per_second: 50,
+        payload: "data",
+        header_names: "svix",
+      })
+      expect(yield* endpointOf(rows[1]!)).toMatchObject({ external_id: "ep_2", active: false, event_types: null })
+      expect((yield* orgs).filter((name) => name === "Acme" || name === "Globex").length).toBe(2)
+      const again = yield* cli()
+      expect(again.rows.map(({ endpoint, org, result }) => [endpoint, org, result])).toEqual([
+        [rows[0]!.endpoint, rows[0]!.org, "updated"],
+        [rows[1]!.endpoint, rows[1]!.org, "updated"],
+        ["", rows[2]!.org, "refused"],
+      ])
+      expect((yield* orgs).filter((name) => name === "Acme" || name === "Globex").length).toBe(2)
+    }),
+  )
+
+  it.effect("convoy: subscriptions become event types, and owners channels of one org", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const cli = yield* other("convoy")
+      expect((yield* cli()).err).toContain("--project")
+      const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name: "platform" } })
+      const { rows } = yield* cli("--project", "p1", "--org", String(orgId))
+      expect(rows.map(({ result }) => result)).toEqual(["created", "created"])
+      expect(yield* endpointOf(rows[0]!)).toMatchObject({
+        external_id: "c1",
+        description: "orders",
+        event_types: ["invoice.paid", "user.made"],
+        channels: ["customer_9"],
+        max_per_second: 1,
+        headers: ["x-key"],
+        header_names: "webhook",
+      })
+      expect(rows[0]!.lost).toContain("the filter of a subscription")
+      expect(rows[0]!.secret).toBeNull()
+      expect(yield* endpointOf(rows[1]!)).toMatchObject({ external_id: "c2", active: false, channels: ["p1"] })
+      expect(rows[1]!.secret).toMatch(/^whsec_/)
+    }),
+  )
+
+  it.effect("outpost and hookdeck: webhook destinations are imported, and what cannot be is named", () =>
+    Effect.gen(function* () {
+      const first = yield* (yield* other("outpost"))()
+      expect(first.rows.map(({ result }) => result)).toEqual(["created", "refused"])
+      expect(first.rows[1]!.lost[0]).toContain("aws_sqs")
+      expect(yield* endpointOf(first.rows[0]!)).toMatchObject({ event_types: ["user.created"], headers: ["x-api-key"] })
+      const second = yield* (yield* other("hookdeck"))()
+      expect(second.rows.map(({ result }) => result)).toEqual(["created"])
+      expect(yield* endpointOf(second.rows[0]!)).toMatchObject({ description: "shop", max_per_second: 5 })
+      expect(second.rows[0]!.lost).toContain("credentials of the kind OAUTH2")
+    }),
+  )
+
+  it.effect("a wrong token, an address that is not the service's, and no token are told in words", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
+      const api = yield* makeReceiver()
+      const run = (token: string) =>
+        runCli(["import", "svix", "--from", api.url], { env: { ...env, IMPORT_TOKEN: token } })
+      api.behave({ status: 401 })
+      expect((yield* run("wrong")).err).toContain("answered with status 401. Check IMPORT_TOKEN")
+      api.behave({ status: 200, body: "<html>" })
+      expect((yield* run("t")).err).toContain("did not answer with JSON. Check --from")
+      api.behave({ status: 200, body: `{"data":1}` })
+      expect((yield* run("t")).err).toContain("has another form than expected")
+      expect((yield* runCli(["import", "svix", "--from", api.url], { env })).err).toContain("Set IMPORT_TOKEN")
+    }),
+  )
+})
