@@ -8,7 +8,8 @@ import { fileURLToPath } from "node:url"
 import { run } from "../support/cli.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { TestServer } from "../support/server.ts"
-import { env, isMissing, type Language, languages, prepared } from "./languages.ts"
+import { makeTenant } from "../http/tenants.ts"
+import { env, isMissing, type Language, languages, prepared, svixLibraries } from "./languages.ts"
 
 const here = fileURLToPath(new URL(".", import.meta.url))
 /** A copy of the language's folder with the service's document. */
@@ -57,6 +58,36 @@ layer(TestServer.layer(), { excludeTestServices: true })("clients that are gener
           expect(told.code, told.out + told.err).toBe(0)
           expect(JSON.parse(told.out)).toEqual(story)
           expect(receiver.received.map(({ headers }) => headers["x-event-type"])).toEqual(["invoice.paid"])
+        }),
+    )
+  }
+
+  for (const { library, ...language } of svixLibraries) {
+    it.effect.skipIf(isMissing(`svix in ${library}`, join(here, language.name), language.check))(
+      `svix in ${library} verifies what a receiver of Svix is sent`,
+      (context) =>
+        Effect.gen(function* () {
+          const receiver = yield* makeReceiver()
+          const tenant = yield* makeTenant()
+          const made = yield* tenant.call("webhooks/create", {
+            url: receiver.url,
+            payload: "data",
+            header_names: "svix",
+          })
+          yield* tenant.call("events/publish", { type: "user_created", data: { text: "ü 😀", at: 1.5 } })
+          yield* receiver.arrived(1)
+          const options = { cwd: yield* folderOf(language), env }
+          yield* prepared(context, language.prepare, options)
+          const { body, headers } = receiver.received[0]!
+          const [program, ...args] = language.story
+          const verify = (text: string) =>
+            run(program, args, {
+              ...options,
+              stdin: JSON.stringify({ secret: made["signing_secret"], headers, body: text }),
+            })
+          const good = yield* verify(body.toString())
+          expect(good.code, good.err).toBe(0)
+          expect((yield* verify(`${body.toString()} `)).code).not.toBe(0)
         }),
     )
   }

@@ -75,6 +75,34 @@ const generateClient: ReadonlyArray<Command> = [
   ],
 ]
 
+/** Svix's own libraries: programs in the folder `svix` that verify a secret and a request on standard input. */
+export const svixLibraries: ReadonlyArray<Language & { readonly library: string }> = [
+  {
+    name: "svix",
+    library: "javascript",
+    check: [toolPath("tsc"), "--version"],
+    prepare: [],
+    story: [process.execPath, "verify.mjs"],
+  },
+  {
+    name: "svix",
+    library: "python",
+    check: ["python3", "-c", "import ensurepip, sys; sys.exit(sys.version_info < (3, 10))"],
+    prepare: [
+      ["python3", "-m", "venv", "venv"],
+      [python, "-m", "pip", "install", "--requirement", "requirements.txt"],
+    ],
+    story: [python, "verify.py"],
+  },
+  {
+    name: "svix",
+    library: "go",
+    check: ["go", "list", "-m"],
+    prepare: [["go", "mod", "download"]],
+    story: ["go", "run", "."],
+  },
+]
+
 export const languages: ReadonlyArray<Language> = [
   {
     name: "typescript",
