@@ -405,7 +405,7 @@ const getFrom =
       if (response.status !== 200) {
         const isRefused = response.status === 401 || response.status === 403
         return yield* failed(
-          `answered with status ${response.status}${isRefused ? ". Check IMPORT_TOKEN" : ". Check --from"}`,
+          `answered with status ${response.status}${isRefused ? ". Check GATEHOUSE_IMPORT_TOKEN" : ". Check --from"}`,
         )
       }
       const json = yield* Effect.mapError(response.json, () => failed("did not answer with JSON. Check --from"))
@@ -454,8 +454,8 @@ interface Imported {
 const decodeEndpoint = Schema.decodeUnknownResult(CreateWebhookEndpoint)
 
 /**
- * Creates an endpoint, or changes the one with its external id. So a repeat makes nothing twice: it sets what the source
- * has now.
+ * Creates an endpoint, or changes the one with its external id. So a repeat makes nothing twice: it sets what the
+ * source has now.
  */
 const importOne = Effect.fnUntraced(function* (
   { endpoint, lost, owner, refusal }: Found,
@@ -527,8 +527,9 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
     },
     Effect.fnUntraced(function* ({ dryRun: isDryRun, from, org, project }) {
       yield* checkAddress(from)
-      const token = yield* readSecret(`The token of ${source}`, "IMPORT_TOKEN")
-      if (token === undefined) return yield* usage(`Set IMPORT_TOKEN to a token of ${source} that may read endpoints`)
+      const token = yield* readSecret(`The token of ${source}`, "GATEHOUSE_IMPORT_TOKEN")
+      if (token === undefined)
+        return yield* usage(`Set GATEHOUSE_IMPORT_TOKEN to a token of ${source} that may read endpoints`)
       const found = yield* read(getFrom(from, token), project)
       const owners = [...new Map(found.map(({ owner }) => [owner.id, owner])).values()]
       const orgs = Option.isSome(org) ? undefined : yield* makeOrgs(owners, isDryRun)
@@ -558,7 +559,9 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
 
 /** Imports webhook endpoints of other services. Named `imports`, because `import` is a word of the language. */
 export const imports = Command.make("import").pipe(
-  Command.withDescription("Import the webhook endpoints of another service; its token comes from IMPORT_TOKEN"),
+  Command.withDescription(
+    "Import the webhook endpoints of another service; its token comes from GATEHOUSE_IMPORT_TOKEN",
+  ),
   Command.withSubcommands([
     importFrom("svix", "https://api.svix.com", svix, "Import the applications and endpoints of Svix"),
     importFrom("convoy", "https://us.getconvoy.cloud", convoy, "Import the endpoints of a project of Convoy"),
@@ -566,7 +569,10 @@ export const imports = Command.make("import").pipe(
     importFrom("hookdeck", "https://api.hookdeck.com", hookdeck, "Import the destinations of Hookdeck"),
   ]),
   Command.withExamples([
-    { command: "IMPORT_TOKEN=… gatehouse import svix --dry-run" },
-    { command: "IMPORT_TOKEN=… gatehouse import convoy --from https://convoy.example.com --project 01HX… --org 01KA…" },
+    { command: "GATEHOUSE_IMPORT_TOKEN=… gatehouse import svix --dry-run" },
+    {
+      command:
+        "GATEHOUSE_IMPORT_TOKEN=… gatehouse import convoy --from https://convoy.example.com --project 01HX… --org 01KA…",
+    },
   ]),
 )

@@ -68,7 +68,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF type IS NULL OR length(type) > ${maxTypeLength} OR type !~ '${typeForm.source}' THEN
     RAISE invalid_parameter_value USING
-      MESSAGE = 'type must have at least two segments of a-z, 0-9, _ and - joined by full stops, as in invoice.paid.';
+      MESSAGE = 'type must have segments of letters, digits, _ and - joined by full stops, as in invoice.paid.';
   END IF;
   IF split_part(type, '.', 1) IN (${list(["job", ...serviceWords])}) THEN
     RAISE invalid_parameter_value USING MESSAGE = format('%s is a type of Gatehouse: use another first word.', type);

@@ -3,6 +3,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import { DeliveryState, ResendFilter } from "../domain/webhooks/DeliveryLog.ts"
 import {
   CreateWebhookEndpoint,
+  GetWebhookEndpoint,
   TestWebhookEndpoint,
   UpdateWebhookEndpoint,
 } from "../domain/webhooks/WebhookEndpoint.ts"
@@ -277,9 +278,11 @@ const list = Command.make("list", wholeList, (flags) =>
   ),
 ).pipe(Command.withDescription("List the webhook endpoints of the org, oldest first"))
 
-const show = Command.make("show", { endpoint }, ({ endpoint }) =>
+const byId = { endpoint: Argument.optional(endpoint), ...payloadFlags(Struct.omit(GetWebhookEndpoint.fields, ["id"])) }
+
+const show = Command.make("show", byId, ({ endpoint, external_id }) =>
   call(
-    (gatehouse) => gatehouse.webhooks.get({ payload: { id: endpoint } }),
+    (gatehouse) => gatehouse.webhooks.get({ payload: given({ id: endpoint, external_id }) }),
     ({ active, deactivated_at, deactivated_reason, deliveries, failing_since, health, url }) => ({
       out: table(
         [

@@ -159,7 +159,7 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
         ? { status: 200, headers: { "content-type": "application/json" }, body: JSON.stringify(answers[path]) }
         : { status: 404 }
     })
-    const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken, IMPORT_TOKEN: "of the other" }
+    const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken, GATEHOUSE_IMPORT_TOKEN: "of the other" }
     return (...args: ReadonlyArray<string>) =>
       Effect.map(runCli(["import", name, "--from", api.url, "--json", ...args], { env }), (ended) => ({
         ...ended,
@@ -271,14 +271,16 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
       const api = yield* makeReceiver()
       const run = (token: string) =>
-        runCli(["import", "svix", "--from", api.url], { env: { ...env, IMPORT_TOKEN: token } })
+        runCli(["import", "svix", "--from", api.url], { env: { ...env, GATEHOUSE_IMPORT_TOKEN: token } })
       api.behave({ status: 401 })
-      expect((yield* run("wrong")).err).toContain("answered with status 401. Check IMPORT_TOKEN")
+      expect((yield* run("wrong")).err).toContain("answered with status 401. Check GATEHOUSE_IMPORT_TOKEN")
       api.behave({ status: 200, body: "<html>" })
       expect((yield* run("t")).err).toContain("did not answer with JSON. Check --from")
       api.behave({ status: 200, body: `{"data":1}` })
       expect((yield* run("t")).err).toContain("has another form than expected")
-      expect((yield* runCli(["import", "svix", "--from", api.url], { env })).err).toContain("Set IMPORT_TOKEN")
+      expect((yield* runCli(["import", "svix", "--from", api.url], { env })).err).toContain(
+        "Set GATEHOUSE_IMPORT_TOKEN",
+      )
     }),
   )
 })

@@ -257,9 +257,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the outbox
         ),
       ).toBe("")
       for (const [text, said] of [
-        ["publish('order', '{}')", "type must have at least two segments"],
-        ["publish('Order.created', '{}')", "type must have at least two segments"],
-        ["publish(NULL, '{}')", "type must have at least two segments"],
+        ["publish('order created', '{}')", "type must have segments"],
+        ["publish('order.', '{}')", "type must have segments"],
+        ["publish(NULL, '{}')", "type must have segments"],
         ["publish('key.created', '{}')", "key.created is a type of Gatehouse: use another first word."],
         ["publish('order.created', NULL)", "data must be JSON of at most 256 KiB."],
         ["publish('order.created', to_jsonb(repeat('x', 262144)))", "data must be JSON of at most 256 KiB."],

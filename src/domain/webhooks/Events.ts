@@ -75,8 +75,8 @@ export class Events extends Context.Service<
   Events,
   {
     /**
-     * Publishes events, all or nothing. Returns their ids and how many deliveries each makes, in the same order, and how
-     * many of them are of an earlier event with the same `idempotency_key`, which makes none.
+     * Publishes events, all or nothing. Returns their ids and how many deliveries each makes, in the same order. Also
+     * returns how many of them are of an earlier event with the same `idempotency_key`, which makes none.
      */
     readonly publish: (
       events: ReadonlyArray<typeof PublishEvent.Type>,

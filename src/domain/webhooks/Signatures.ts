@@ -68,8 +68,8 @@ export class Signer extends Context.Service<
     /**
      * Prepares secrets for any number of attempts: the current secret, then the previous one during its grace period.
      * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
-     * `webhook-signature` (or `svix-signature`) has one signature for each secret, and one for each Ed25519 key (Standard
-     * Webhooks 1.0). No secret is a defect.
+     * `webhook-signature` (or `svix-signature`) has one signature for each secret, and one for each Ed25519 key
+     * (Standard Webhooks 1.0). No secret is a defect.
      */
     readonly prepare: (
       secrets: ReadonlyArray<Redacted.Redacted<string>>,

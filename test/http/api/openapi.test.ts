@@ -215,8 +215,8 @@ it("states the rules of the service", () => {
     ["CreateOrgKey", "permissions", "models.*", "Models"],
     ["UpdateOrg", "owners", "gitlab:acme/web", "acme/web"],
     ["PutRepositoryLink", "hostOwner", "acme/web", "acme web"],
-    ["PublishEvent", "type", "invoice.paid", "invoice"],
-    ["CreateWebhookEndpoint", "event_types", "invoice.*", "invoice"],
+    ["PublishEvent", "type", "invoice.paid", "invoice.*"],
+    ["CreateWebhookEndpoint", "event_types", "invoice.*", "*.paid"],
   ] as const) {
     expect([matches(name, field, good), matches(name, field, bad)], `${name}.${field}`).toEqual([true, false])
   }

@@ -179,7 +179,7 @@ for (const [database, server] of Object.entries(servers)) {
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const wrong = {
-          event_types: [[], ["a"], ["*.a"], ["key.unknown"], Array(51).fill("a.b"), "a.b"],
+          event_types: [[], ["a b"], ["*.a"], ["key.unknown"], Array(51).fill("a.b"), "a.b"],
           headers: [{ host: "a" }, { "x-a": "" }, { "X-A": "1", "x-a": "2" }, [], "a"],
           max_per_second: [0, 1001, 1.5, "1"],
           ordered: ["true", 1],

@@ -45,6 +45,7 @@ for (const [database, server] of Object.entries(servers)) {
           event_id,
           type: "invoice.paid",
           job_id: null,
+          channels: [],
           created_at: (event as { readonly created_at: string }).created_at,
           payload: body.toString(),
         })

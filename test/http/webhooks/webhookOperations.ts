@@ -60,7 +60,7 @@ export const webhookOperations = {
     [409, 422],
   ),
   listEndpoints: wholeList("webhooks/list", "webhook_endpoints", WebhookEndpoint),
-  updateEndpoint: post("webhooks/update", UpdateWebhookEndpoint, done, [404]),
+  updateEndpoint: post("webhooks/update", UpdateWebhookEndpoint, done, [404, 409]),
   deleteEndpoint: post("webhooks/delete", Schema.Struct({ id: Schema.String }), done, [404]),
   testEndpoint: post(
     "webhooks/test",
