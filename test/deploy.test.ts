@@ -1,7 +1,9 @@
 import { describe, expect, it } from "@effect/vitest"
 import * as Yaml from "effect/encoding/Yaml"
+import { spawnSync } from "node:child_process"
 import { existsSync, readFileSync } from "node:fs"
 import { BlockList } from "node:net"
+import { fileURLToPath } from "node:url"
 
 const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url), "utf8")
 
@@ -124,6 +126,77 @@ describe("kubernetes.yaml", () => {
     expect(container.securityContext).toMatchObject({ readOnlyRootFilesystem: true, allowPrivilegeEscalation: false })
     const { preStop } = container.lifecycle
     expect(pod.spec.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(preStop.sleep.seconds + 30)
+  })
+})
+
+describe("the Helm chart", () => {
+  const folder = fileURLToPath(new URL("../deploy/helm/gatehouse", import.meta.url))
+  const baseUrl = ["--set", "env.BASE_URL=https://gatehouse.example.com"]
+  const helm = (...args: ReadonlyArray<string>) => spawnSync("helm", args, { encoding: "utf8" })
+  const hasHelm = helm("version").status === 0
+  if (!hasHelm) process.stdout.write("the Helm chart is not rendered: there is no helm\n")
+  const rendered = (...args: ReadonlyArray<string>) => {
+    const { status, stderr, stdout } = helm("template", "gatehouse", folder, ...baseUrl, ...args)
+    expect(status, stderr).toBe(0)
+    return stdout
+      .split(/^---$/m)
+      .map((part) => Yaml.parse(part) as Manifest | null)
+      .filter((one) => one !== null)
+  }
+
+  it("has the version of the service, and sets variables that it knows, none of them secret", () => {
+    const { version } = JSON.parse(read("package.json")) as { readonly version: string }
+    const chart = Yaml.parse(read("deploy/helm/gatehouse/Chart.yaml")) as Readonly<Record<string, string>>
+    expect([chart["version"], chart["appVersion"]]).toEqual([version, version])
+    const values = read("deploy/helm/gatehouse/values.yaml")
+    const { env } = Yaml.parse(values) as { readonly env: Readonly<Record<string, string>> }
+    const secret = [...values.matchAll(/--from-literal=([A-Z_]+)=/g)].map(([, name]) => name!)
+    expect(secret).toEqual(["DATABASE_URL", "ADMIN_TOKEN", "METRICS_TOKEN", "ENCRYPTION_KEY"])
+    expect([...Object.keys(env), ...secret].filter((name) => !variables.includes(name))).toEqual([])
+    expect(Object.keys(env).filter((name) => secret.includes(name))).toEqual([])
+  })
+
+  it.skipIf(!hasHelm)("makes what kubernetes.yaml says, and what is switched on beside it", () => {
+    const lint = helm("lint", "--strict", folder, ...baseUrl)
+    expect(lint.status, lint.stdout).toBe(0)
+    const plain = read("deploy/kubernetes.yaml")
+      .split(/^---$/m)
+      .map((part) => Yaml.parse(part) as Manifest)
+    const made = rendered("--set", "env.OIDC_ALLOWED_OWNERS=acme", "--set", "migration.enabled=false")
+    expect(made.map(({ kind }) => kind).toSorted()).toEqual(plain.map(({ kind }) => kind).toSorted())
+    /** Without the label of the release, and the order of variables. */
+    const comparable = (one: Manifest) =>
+      JSON.stringify(one.spec)
+        .replaceAll(',"app.kubernetes.io/instance":"gatehouse"', "")
+        .replace('"imagePullPolicy":"IfNotPresent",', "")
+        .replace('"type":"ClusterIP",', "")
+    for (const one of plain) {
+      const other = made.find(({ kind }) => kind === one.kind)!
+      expect(JSON.parse(comparable(other)), one.kind).toEqual(JSON.parse(comparable(one)))
+    }
+    const all = rendered(
+      ...[
+        "--set",
+        "ingress.enabled=true",
+        "--set",
+        "ingress.host=gatehouse.example.com",
+        "--set",
+        "ingress.tlsSecret=t",
+      ],
+      ...["--set", "serviceMonitor.enabled=true", "--set", "env.TRUST_PROXY=2"],
+    )
+    const kinds = ["Deployment", "Ingress", "Job", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceMonitor"]
+    expect(all.map(({ kind }) => kind).toSorted()).toEqual(kinds)
+    const of = (kind: string) => all.find((one) => one.kind === kind)!.spec
+    expect(of("Job").template.spec.containers[0].args).toEqual(["migrate"])
+    expect(of("ServiceMonitor").endpoints[0].authorization.credentials.key).toBe("METRICS_TOKEN")
+  })
+
+  it.skipIf(!hasHelm)("refuses secrets in values, and an address that is missing", () => {
+    const refused = (...args: ReadonlyArray<string>) => helm("template", "gatehouse", folder, ...args).stderr
+    expect(refused()).toContain("BASE_URL")
+    expect(refused(...baseUrl, "--set", "env.ADMIN_TOKEN=a")).toContain("ADMIN_TOKEN")
+    expect(refused(...baseUrl, "--set", "ingress.enabled=true")).toContain("ingress.host is the name of the service")
   })
 })
 

@@ -109,6 +109,7 @@ const faults: Readonly<Record<string, (args: ReadonlyArray<string>) => Fault | E
   },
   npm: faultOfNpm,
   docker: faultOfDocker,
+  helm: ([, , chart]) => fileFault(`${chart}/Chart.yaml`),
   kubectl: (args) => fileFault(args[args.indexOf("-f") + 1]),
 }
 
