@@ -425,8 +425,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         insert,
-        "WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)}",
-        "WHERE ${wantsTopics(sql, sql`k.topics`)}",
+        "WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`, sql`k.channels`)}",
+        "WHERE ${wantsTopics(sql, sql`k.topics`, sql`k.channels`)}",
       ],
       [insert, "WHERE id = c.endpoint AND org_id = c.org_id FOR SHARE", "WHERE id = c.endpoint FOR SHARE"],
     ],

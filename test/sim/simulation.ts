@@ -282,7 +282,9 @@ const nextDue = (database: SimulatedDatabase) => {
   return due === null || due === undefined ? Infinity : Number(due) - database.wallMillis() + database.world.now
 }
 
-/** Whether a range of events begins later than now, so that what is made today does not expire with what is made then. */
+/**
+ * Whether a range of events begins later than now, so that what is made today does not expire with what is made then.
+ */
 const hasNextRange = (database: SimulatedDatabase) =>
   database.rows(`SELECT 1 FROM pg_class WHERE relkind = 'r' AND relname LIKE 'events\\_0%'
     AND upper(substr(relname, 8)) > '${idAt(database.wallMillis())}' LIMIT 1`).length > 0

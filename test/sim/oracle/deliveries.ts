@@ -15,7 +15,9 @@ import {
 const maxAttempts = 9
 /** How long an attempt that began before a deletion may take to arrive. */
 const inFlightMillis = 20_000
-/** How long after a deletion of its org an endpoint may get something: until a replica hears of it, as of that of a key. */
+/**
+ * How long after a deletion of its org an endpoint may get something: until a replica hears of it, as of that of a key.
+ */
 const newsMillis = 1_500
 /** How long before a receipt its delivery was claimed at most, and after it recorded, while nothing is wrong. */
 const recordMillis = 20_000
