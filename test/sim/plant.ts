@@ -2,9 +2,10 @@ import { execFile } from "node:child_process"
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { fileURLToPath } from "node:url"
+import { registerHooks } from "node:module"
+import { fileURLToPath, pathToFileURL } from "node:url"
 import { type Bug, bugs } from "./bugs.ts"
-import { makePlan } from "./plan.ts"
+import { cornerOf, makePlan } from "./plan.ts"
 import { simulate } from "./simulation.ts"
 
 const repository = fileURLToPath(new URL("../../", import.meta.url))
@@ -44,7 +45,7 @@ export const plant = (folder: string, { edits, name }: Bug) => {
   }
 }
 
-/** A copy of the source and the simulation, which runs beside the dependencies of this one. */
+/** A copy of the source and the tests, which runs beside the dependencies of this one. */
 const copyOf = () => {
   const folder = mkdtempSync(join(tmpdir(), "gatehouse-bug-"))
   for (const part of ["src", "test", "package.json", "vitest.config.ts"]) {
@@ -54,31 +55,6 @@ const copyOf = () => {
   return folder
 }
 
-/** What finds a bug: the command, and how it names the seed and the reason. */
-const hunters = (folder: string, { corner, race }: Bug, { first, hours, seeds }: Hunt) =>
-  race === undefined
-    ? {
-        args: [
-          ...[join(folder, "test/sim/main.ts"), `--seed=${first}`, `--runs=${seeds}`],
-          ...(corner === undefined ? [] : [`--corner=${corner}`]),
-          ...(hours === undefined ? [] : [`--hours=${hours}`]),
-        ],
-        env: {},
-        seed: /^Seed (\d+) fails/m,
-        why: /^ {2}(\S.*)$/m,
-        runs: /^(\d+) runs: /m,
-      }
-    : {
-        args: [
-          ...[join(folder, "node_modules/vitest/vitest.mjs"), "run", "--project=sim", "test/sim/locks.test.ts"],
-          ...["-t", race],
-        ],
-        env: { LOCKS: String(Math.min(seeds, 100)) },
-        seed: /LOCKS_SEED=(\d+)/,
-        why: /LOCKS_SEED=\d+: (.*)/,
-        runs: /^never$/,
-      }
-
 /** The seeds with which a bug is hunted: so many from the first on, and no longer than some hours. */
 export interface Hunt {
   readonly first: number
@@ -86,42 +62,85 @@ export interface Hunt {
   readonly hours?: number | undefined
 }
 
-const run = (folder: string, args: ReadonlyArray<string>, env: Readonly<Record<string, string>>) =>
-  new Promise<{ readonly text: string; readonly error: string }>((resolve) => {
-    const options = { cwd: folder, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, ...env } }
-    execFile(process.execPath, args, options, (_, out, err) => resolve({ text: out + err, error: err }))
-  })
+/** Orders of a pair of writes that a hunt on real locks runs at most. */
+const maxOrders = 100
 
-/** Whether a seed holds without a bug. Several bugs ask for the first seeds of a corner: each runs once. */
-const without = new Map<number, Promise<boolean>>()
-const holds = (seed: number) => {
-  const known = without.get(seed) ?? simulate(makePlan(seed)).then(({ violations }) => violations.length === 0)
-  without.set(seed, known)
-  return known
-}
-
-/** Plants a bug in a copy of the source, and runs seeds until one fails that holds without the bug. */
-export const hunt = async (bug: Bug, asked: Hunt): Promise<Found> => {
+/** Runs a pair of writes on real locks, in a copy of the source. */
+const huntLocks = async (bug: Bug, race: string, { seeds }: Hunt): Promise<Found> => {
   const folder = copyOf()
-  const last = asked.first + asked.seeds
   try {
     plant(folder, bug)
-    let runs = 0
-    for (let first = asked.first; first < last;) {
-      const hunter = hunters(folder, bug, { ...asked, first, seeds: last - first })
-      const { error, text } = await run(folder, hunter.args, hunter.env)
-      runs += Number(hunter.runs.exec(text)?.[1] ?? 0)
-      const seed = hunter.seed.exec(text)?.[1]
-      const why = hunter.why.exec(text)?.[1] ?? error.split("\n", 1)[0] ?? ""
-      if (seed === undefined) return { bug, seeds: undefined, runs, why }
-      if (bug.race !== undefined || (await holds(Number(seed)))) return { bug, seeds: Number(seed), runs, why }
-      first = Number(seed) + 1
-    }
-    return { bug, seeds: undefined, runs, why: "" }
+    const vitest = join(folder, "node_modules/vitest/vitest.mjs")
+    const args = [vitest, "run", "--project=sim", "test/sim/locks.test.ts", "-t", race]
+    const orders = Math.min(seeds, maxOrders)
+    const options = { cwd: folder, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, LOCKS: String(orders) } }
+    const text = await new Promise<string>((resolve) =>
+      execFile(process.execPath, args, options, (_, out, err) => resolve(out + err)),
+    )
+    const [, seed, why = ""] = /LOCKS_SEED=(\d+): (.*)/.exec(text) ?? []
+    if (seed === undefined) return { bug, seeds: undefined, runs: orders, why: "" }
+    return { bug, seeds: Number(seed), runs: Number(seed), why: `locks: ${why}` }
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }
 }
+
+const planted: Array<Bug> = []
+const [sources, simulations] = ["src/", "test/sim/"].map((part) => pathToFileURL(join(repository, part)).href)
+/** What is the same with every bug. */
+const shared = `${simulations}engine.ts`
+
+/** Modules that are imported with `?bug=n`, and all that they import of the project, have the bug in their source. */
+const plantModules = () =>
+  registerHooks({
+    resolve: (specifier, context, next) => {
+      const resolved = next(specifier, context)
+      const [, query] = context.parentURL?.split("?bug=") ?? []
+      const isOwn = resolved.url.startsWith(sources!) || resolved.url.startsWith(simulations!)
+      return query === undefined || !isOwn || resolved.url === shared
+        ? resolved
+        : { ...resolved, url: `${resolved.url}?bug=${query}` }
+    },
+    load: (url, context, next) => {
+      const loaded = next(url, context)
+      const [path, number] = url.split("?bug=")
+      if (number === undefined) return loaded
+      const edits = planted[Number(number)]!.edits.filter(([file]) => path === `${sources}${file}`)
+      const source = edits.reduce((text, [, from, to]) => text.replace(from, () => to), String(loaded.source))
+      return { ...loaded, source }
+    },
+  })
+
+/** Whether a seed holds without a bug. Several bugs ask for the first seeds of a corner: each runs once. */
+const without = new Map<number, boolean>()
+const holds = async (seed: number) => {
+  const known = without.get(seed) ?? (await simulate(makePlan(seed))).violations.length === 0
+  without.set(seed, known)
+  return known
+}
+
+const now = performance.now.bind(performance)
+
+/** Plants a bug in the modules of a simulation, and runs seeds until one fails that holds without the bug. */
+const huntSeeds = async (bug: Bug, { first, hours = Infinity, seeds }: Hunt): Promise<Found> => {
+  if (planted.length === 0) plantModules()
+  const number = planted.push(bug) - 1
+  const buggy = (await import(`./simulation.ts?bug=${number}`)) as typeof import("./simulation.ts")
+  const until = now() + hours * 3_600_000
+  let runs = 0
+  for (let seed = first; seed < first + seeds && now() < until; seed++) {
+    if (bug.corner !== undefined && cornerOf(seed) !== bug.corner) continue
+    runs++
+    const [violation] = (await buggy.simulate(makePlan(seed))).violations
+    if (violation === undefined || !(await holds(seed))) continue
+    return { bug, seeds: seed, runs, why: `${violation.oracle}: ${violation.what}` }
+  }
+  return { bug, seeds: undefined, runs, why: "" }
+}
+
+/** Hunts a bug in simulation, or on real locks. */
+export const hunt = (bug: Bug, asked: Hunt): Promise<Found> =>
+  bug.race === undefined ? huntSeeds(bug, asked) : huntLocks(bug, bug.race, asked)
 
 /**
  * Hunts the bugs whose name contains one of the texts, one after the other. Prints a row of a table for each: the bug,

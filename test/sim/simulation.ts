@@ -1,8 +1,7 @@
 import { Effect } from "effect"
-import { readFile } from "node:fs/promises"
-import { fileURLToPath } from "node:url"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { SimulatedDatabase } from "./database.ts"
+import { compiled, engine } from "./engine.ts"
 import type { Fault, History, Removed, Violation } from "./history.ts"
 import { Issuers, type Manner, Receivers } from "./network.ts"
 import { judge, queries } from "./oracle/judge.ts"
@@ -45,23 +44,9 @@ export interface Outcome {
 /** Opened before any world begins. */
 const terminal = process.stdin
 
-declare const WebAssembly: { readonly compile: (bytes: Uint8Array) => Promise<never> }
-
-/** The engine, compiled once: what V8 has optimized in a run, the next run has. */
-const compiled = (async () => {
-  const file = (name: string) =>
-    readFile(fileURLToPath(import.meta.resolve("@electric-sql/pglite").replace("index.js", name)))
-  return {
-    pgliteWasmModule: await WebAssembly.compile(await file("pglite.wasm")),
-    fsBundle: new Blob([await file("pglite.data")]),
-  }
-})()
-
-let template: Promise<File | Blob> | undefined
-
 /** The files of a database with all migrations, made once in a process. */
 const migrated = () =>
-  (template ??= (async () => {
+  (engine.template ??= (async () => {
     const world = new World(0)
     const parts = await compiled
     return world.live(async () => {
