@@ -272,9 +272,10 @@ const sumRows = Effect.fnUntraced(function* (sql: Sql, table: Table, name: strin
           SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key} LIMIT 1 OFFSET ${summedRows - 1}`
         const batch = sql`${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}`
         if (table.name === "finished_jobs") yield* forgetJobKeys(sql, batch)
+        // Materialized: a plan with parallel workers would take all cores from the requests.
         const rows = yield* sql<{ orgId: string; bytes: number; rows: number }>`
-          SELECT org_id AS "orgId", sum(${sql.literal(table.bytes ?? "0")})::float8 AS bytes, count(*)::int AS rows
-          FROM ${batch} GROUP BY org_id`
+          WITH sized AS MATERIALIZED (SELECT org_id, ${sql.literal(table.bytes ?? "0")} AS bytes FROM ${batch})
+          SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM sized GROUP BY org_id`
         return { rows, upTo: last?.key ?? null }
       }).pipe(bounded, Effect.retry(batchRetries))
     for (const row of rows) {
