@@ -63,22 +63,26 @@ it.live(
   () =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
-      const service = yield* startService({ ...onPostgres(url).environment, RETENTION_DAYS: "off" })
-      const neighbour = yield* makeNeighbour(service)
-      // Its ids are after those of all days, which therefore split the pages of the indexes alike.
-      yield* neighbour.beside(Effect.sleep("300 millis"))
       const world = RetentionSql.layer.pipe(
         Layer.provideMerge(Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })),
       )
       yield* Effect.gen(function* () {
         const { prepare, removeOldest } = yield* RetentionRepository
         const first = DateTime.startOf(DateTime.subtract(yield* DateTime.now, { days: 60 }), "day")
+        // Before the neighbour's rows, which are later than all days: a range that is split moves later rows, and keeps
+        // their space.
+        for (let n = 0; n < keptDays + measuredDays; n++) {
+          yield* prepare("webhooks", DateTime.add(first, { days: n }), day)
+        }
+        const service = yield* startService({ ...onPostgres(url).environment, RETENTION_DAYS: "off" })
+        const neighbour = yield* makeNeighbour(service)
+        // Its ids are after those of all days, which therefore split the pages of the indexes alike.
+        yield* neighbour.beside(Effect.sleep("300 millis"))
         const sizes: Array<number> = []
         const waits: Array<number> = []
         const took: Array<number> = []
         for (let n = 0; n < keptDays + measuredDays; n++) {
           const start = DateTime.add(first, { days: n })
-          yield* prepare("webhooks", start, day)
           yield* fillDay(start)
           const end = DateTime.add(start, { days: 1 })
           if (n < keptDays) continue
