@@ -43,7 +43,7 @@ import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
 import * as ReportJob from "./finishJobs.ts"
 import * as JobSweeps from "./sweepJobs.ts"
-import { type JobLook, jobPositions, type JobReads, type QueuedJob } from "./jobPositions.ts"
+import { type JobLook, jobPositions, type JobReads, maxLookedJobs, type QueuedJob } from "./jobPositions.ts"
 
 const Row = Schema.Struct({
   ...Job.fields,
@@ -387,9 +387,6 @@ const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim, rea
     // RETURNING keeps no order.
     Effect.map((jobs) => jobs.toSorted((a, b) => b.priority - a.priority || (a.job_id < b.job_id ? -1 : 1))),
   )
-
-/** Jobs of each priority whose ids a look returns. */
-const maxLookedJobs = 100
 
 /**
  * Looks for the first jobs of a queue, with each priority. Reads the queue from its beginning, as claims without a

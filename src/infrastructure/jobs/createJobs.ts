@@ -67,12 +67,22 @@ const insertRows = (
   all: ReadonlyArray<Insert>,
   { more = 0, replaces }: { readonly more?: number; readonly replaces?: string } = {},
 ) => {
+  const [{ job, rowsAtMost, unwrittenBytes }] = all as readonly [Insert, ...ReadonlyArray<Insert>]
+  // The limit is checked once for jobs of one org.
+  const open =
+    more > 0
+      ? sql`(
+          SELECT id FROM orgs org WHERE id = ${job.orgId} AND node IS NULL
+            AND ${limit.guard(sql`${rowsAtMost}`, more)} AND ${unwrittenBytes}::bigint <= ${bytes.left} LIMIT 1
+        ) AS org`
+      : sql`LATERAL (
+          -- Lateral: a plan made while there were few orgs cannot read all orgs later.
+          SELECT id FROM orgs org WHERE id = asked."orgId" AND node IS NULL
+            AND ${limit.guard(sql`asked."rowsAtMost"`)} AND asked.unwritten <= ${bytes.left} LIMIT 1
+        ) AS org`
   const rows = sql`
     SELECT asked.id, org.id, asked.key, asked."unique", asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
-    FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)})
-    -- Lateral: a plan made while there were few orgs cannot read all orgs later.
-    CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" AND node IS NULL LIMIT 1) AS org
-    WHERE ${limit.guard(sql`asked."rowsAtMost"`, more)} AND asked.unwritten <= ${bytes.left}`
+    FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)}) CROSS JOIN ${open}`
   const isKeyed = all.some(({ job }) => job.idempotencyKey !== null || job.unique !== null)
   return Effect.map(
     sql<{ id: string }>`WITH ${insertJobs(sql, rows, { isKeyed, replaces })} SELECT id FROM made`,

@@ -15,6 +15,8 @@ const slowLookMillis = 0.5
 const minWaitMillis = 1_000
 /** The wait between two looks, as a multiple of the time of one: looks use at most a twentieth of a connection. */
 const waitFactor = 20
+/** Jobs of each priority whose ids a look returns. */
+export const maxLookedJobs = 100
 /** Orgs whose queues are remembered. */
 const maxOrgs = 1_000
 /** Queues of each org, and jobs before the positions of each queue. */
@@ -157,7 +159,11 @@ export const makeJobPositions = () => {
         return
       }
       queue.left = new Set(queue.added)
-      for (const [priority, ids] of look.heads) for (const id of ids) add(queue, { id, priority })
+      for (const [priority, ids] of look.heads) {
+        // There may be more before the position than it remembers.
+        if (ids.length < maxLookedJobs) for (const id of ids) add(queue, { id, priority })
+        else queue.priorities.set(priority, Math.min(timeOf(ids[0]!), queue.priorities.get(priority) ?? Infinity))
+      }
       // Jobs that another replica creates with the priority that most jobs have are found without a look.
       if (!queue.priorities.has(0)) queue.priorities.set(0, look.at)
       queue.isUsed = true

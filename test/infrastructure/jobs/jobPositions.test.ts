@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
-import { type JobLook, makeJobPositions } from "#src/infrastructure/jobs/jobPositions.ts"
+import { type JobLook, makeJobPositions, maxLookedJobs } from "#src/infrastructure/jobs/jobPositions.ts"
 
 const start = Date.parse("2026-11-25T12:00:00.000Z")
 const id = (seconds: number) => `${idAt(start + 1000 * seconds)}0000000000000000`
@@ -42,6 +42,14 @@ describe("where claims of jobs begin to read", () => {
       [5, since(-10)],
       [0, since(2)],
     ])
+  })
+
+  it("moves back to the first job when a look finds more before it than it remembers", () => {
+    const positions = positionsAfter([[0, [id(0)]]])
+    const early = Array.from({ length: maxLookedJobs }, (_, n) => id(-200 + n))
+    positions.looked("org", "w", { at: start, heads: [[0, early]], tookMillis: 100 }, 2_000)
+    assert.deepStrictEqual(headsOf(positions), [[0, since(-200)]])
+    assert.deepStrictEqual(positions.reads("org", ["w"])!.left, [])
   })
 
   it("does not move back for a job that is queued again, which is claimed by its id", () => {
