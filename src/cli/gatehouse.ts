@@ -18,6 +18,7 @@ import { outbox } from "./outbox.ts"
 import { overview } from "./overview.ts"
 import { register } from "./register.ts"
 import { schedules } from "./schedules.ts"
+import { workflows } from "./workflows.ts"
 import { secrets } from "./secrets.ts"
 import { serve } from "./serve.ts"
 
@@ -47,6 +48,7 @@ const commands = [
   schedules,
   outbox,
   imports,
+  workflows,
   listen,
   register,
   api,

@@ -91,6 +91,10 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "schedules.update": ["schedules update", ["schedule_id", "callback_secret"]],
   "schedules.run": ["schedules run", ["schedule_id"]],
   "schedules.delete": ["schedules delete", ["schedule_id"]],
+  "workflows.set": ["workflows set", ["workflow"]],
+  "workflows.get": ["workflows get", ["workflow"]],
+  "workflows.list": ["workflows list"],
+  "workflows.delete": ["workflows delete", ["workflow"]],
 }
 
 /** Operations for browsers, programs and other services; `gatehouse api` reaches them. */

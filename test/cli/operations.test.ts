@@ -95,6 +95,19 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       }),
     )
 
+    it.effect("limits of workflows are set, shown, listed and deleted", () =>
+      Effect.gen(function* () {
+        const { cli } = yield* tenant
+        const rate = ["--rate", '{"limit":10,"window_seconds":60}']
+        expect((yield* cli(["workflows", "set", "mail", "--concurrency-per-key", "1", ...rate])).code).toBe(0)
+        expect((yield* cli(["workflows", "list"])).out).toMatch(/^mail +- +1 +10 in 60 s$/m)
+        expect((yield* cli(["workflows", "get", "mail"])).out).toMatch(/^at once per key +1$/m)
+        expect((yield* cli(["workflows", "set", "mail"])).err).toContain("at least one of")
+        expect((yield* cli(["workflows", "delete", "mail"])).code).toBe(0)
+        expect((yield* cli(["workflows", "get", "mail"])).code).toBe(1)
+      }),
+    )
+
     it.effect("listen forwards webhooks and replays one; a delivery shows its attempts and is recovered", () =>
       Effect.gen(function* () {
         const { cli } = yield* tenant

@@ -194,7 +194,7 @@ const encodeError = Schema.encodeUnknownSync(
 export const failureOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.map(Effect.flip(effect), (error) => JSON.stringify(encodeError(error)))
 
-const notFound = (error: string) => JSON.stringify({ error, code: "not_found" })
+export const notFound = (error: string) => JSON.stringify({ error, code: "not_found" })
 export const noSuchOrg = notFound("There is no such org.")
 export const noSuchProject = notFound("There is no such project.")
 export const noSuchKey = notFound("The org has no such key.")

@@ -24,7 +24,12 @@ export const layer = Layer.effect(
     const createJob = Effect.fnUntraced(function* (stored: StoredSchedule, jobId: string, now: DateTime.Utc) {
       const { callbackSecret, orgId, row } = stored
       yield* needRoom(world, "unfinishedJobs", orgId)
-      yield* needRoom(world, "storedBytes", orgId, rowBytes("job", [row.callback_url], [row.input]))
+      yield* needRoom(
+        world,
+        "storedBytes",
+        orgId,
+        rowBytes("job", [row.callback_url, row.concurrency_key], [row.input]),
+      )
       const job = {
         jobId,
         orgId,
@@ -34,6 +39,8 @@ export const layer = Layer.effect(
         callbackUrl: row.callback_url,
         callbackSecret,
         skipCallbacks: row.skip_callbacks,
+        concurrencyKey: row.concurrency_key,
+        expiresInSeconds: row.expires_in_seconds,
         priority: row.priority,
         maxAttempts: row.max_attempts,
         retryDelaySeconds: row.retry_delay_seconds,
@@ -55,7 +62,7 @@ export const layer = Layer.effect(
             world,
             "storedBytes",
             schedule.orgId,
-            rowBytes("schedule", [schedule.callbackUrl], [schedule.input]),
+            rowBytes("schedule", [schedule.callbackUrl, schedule.concurrencyKey], [schedule.input]),
           )
           keepEntry(world, schedule.orgId, entry)
           schedules.set(schedule.scheduleId, {
@@ -69,6 +76,8 @@ export const layer = Layer.effect(
               deployment_id: schedule.deploymentId,
               callback_url: schedule.callbackUrl,
               skip_callbacks: schedule.skipCallbacks,
+              concurrency_key: schedule.concurrencyKey,
+              expires_in_seconds: schedule.expiresInSeconds,
               priority: schedule.priority,
               max_attempts: schedule.maxAttempts,
               retry_delay_seconds: schedule.retryDelaySeconds,
@@ -111,8 +120,14 @@ export const layer = Layer.effect(
         )
         const input = changes.input === undefined ? row.input : toStoredJson(changes.input)
         const { callbackUrl = row.callback_url, deploymentId = row.deployment_id } = changes
-        const before = rowBytes("schedule", [row.callback_url], [row.input])
-        yield* needRoom(world, "storedBytes", orgId, rowBytes("schedule", [callbackUrl], [input]) - before)
+        const { concurrencyKey = row.concurrency_key, expiresInSeconds = row.expires_in_seconds } = changes
+        const before = rowBytes("schedule", [row.callback_url, row.concurrency_key], [row.input])
+        yield* needRoom(
+          world,
+          "storedBytes",
+          orgId,
+          rowBytes("schedule", [callbackUrl, concurrencyKey], [input]) - before,
+        )
         keepEntry(world, orgId, entry)
         const changed = { cron, overlap, timezone, workflow, input, next_at, active: next_at !== null }
         schedules.set(scheduleId, {
@@ -123,6 +138,8 @@ export const layer = Layer.effect(
             ...changed,
             deployment_id: deploymentId,
             callback_url: callbackUrl,
+            concurrency_key: concurrencyKey,
+            expires_in_seconds: expiresInSeconds,
             skip_callbacks: changes.skipCallbacks ?? row.skip_callbacks,
             priority: changes.priority ?? row.priority,
             max_attempts: changes.maxAttempts ?? row.max_attempts,

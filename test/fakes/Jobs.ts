@@ -18,9 +18,10 @@ import { byteLength, graceBytes } from "#src/domain/orgs/StoredBytes.ts"
 import { toStoredJson } from "./storedJson.ts"
 import { writeEvent } from "./outbox.ts"
 import { batchOf } from "./roundRobin.ts"
-import type { StoredJob } from "./WebhookWorld.ts"
+import { maxWorkflows, tooManyWorkflows, workflowNotFound } from "#src/domain/jobs/Workflows.ts"
+import type { StoredJob, StoredWorkflow } from "./WebhookWorld.ts"
 import { jobBytes, ownedBy, rowBytes, textOfLines, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr, needRoom, pageOf, withinBytes } from "./World.ts"
+import { findOr, keepEntry, needRoom, pageOf, withinBytes } from "./World.ts"
 
 /** The stored row of a queued job. */
 export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
@@ -33,11 +34,14 @@ export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
     deployment_id: job.deploymentId,
     callback_url: job.callbackUrl,
     skip_callbacks: job.skipCallbacks,
+    concurrency_key: job.concurrencyKey,
     priority: job.priority,
     max_attempts: job.maxAttempts,
     retry_delay_seconds: job.retryDelaySeconds,
     run_at: job.runAt,
     unique_key: job.unique?.key ?? null,
+    expires_at:
+      job.expiresInSeconds === null ? null : DateTime.add(job.runAt ?? job.now, { seconds: job.expiresInSeconds }),
     attempt: 0,
     progress: null,
     note: null,
@@ -60,6 +64,9 @@ export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
   secret: job.callbackSecret === null ? null : { stored: job.callbackSecret, owner },
 })
 
+/** A job as it is read: one that was claimed does not expire. */
+const shown = ({ row }: Pick<StoredJob, "row">) => ({ ...row, expires_at: row.attempt === 0 ? row.expires_at : null })
+
 /** Jobs in memory. */
 export const layer = Layer.effect(
   JobRepository,
@@ -81,7 +88,7 @@ export const layer = Layer.effect(
       [...log, { attempt: row.attempt, ended_at: now, note: row.note, error: error!.slice(0, 1_000) }].slice(-20)
     const cancel = (stored: StoredJob, now: DateTime.Utc) => {
       const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
-      change(stored, { ...ended, status: "canceled", finished_at: now }, { delayed: false })
+      change(stored, { ...ended, status: "canceled", expires_at: null, finished_at: now }, { delayed: false })
     }
     const queueAgain = (stored: StoredJob, input: unknown, now: DateTime.Utc) => {
       const { attempt, job_id, max_attempts } = stored.row
@@ -134,6 +141,54 @@ export const layer = Layer.effect(
         (unique.since !== null && newest.row.job_id.slice(0, 10) >= idAt(DateTime.toEpochMillis(unique.since)))
       return isTaken && !(unique.debounces && newest.row.attempt > 0) ? newest : undefined
     }
+    const settingsOf = (orgId: string) => {
+      const known = world.workflows.get(orgId) ?? new Map<string, StoredWorkflow>()
+      world.workflows.set(orgId, known)
+      return known
+    }
+    const policyOf = ({ orgId, row }: StoredJob) => settingsOf(orgId).get(row.workflow)?.settings.retry ?? null
+    /** The first jobs that exceed no limit; of a workflow with a limit for each key, keys take turns. */
+    const withinLimits = (orgId: string, queued: ReadonlyArray<StoredJob>, limit: number, now: number) => {
+      const all = settingsOf(orgId)
+      const runs = (workflow: string, key?: string | null) =>
+        [...jobs.values()].filter(
+          ({ orgId: owner, row }) =>
+            owner === orgId &&
+            row.status === "running" &&
+            row.workflow === workflow &&
+            (key === undefined || row.concurrency_key === key),
+        ).length
+      const candidates = [...Map.groupBy(queued, ({ row }) => row.workflow)].flatMap(([workflow, ofWorkflow]) => {
+        const stored = all.get(workflow)
+        if (stored === undefined) return ofWorkflow
+        const { concurrency, concurrency_per_key: perKey, rate } = stored.settings
+        const started = stored.starts.filter((at) => rate !== null && at > now - rate.window_seconds * 1000).length
+        const room = Math.min(limit, (concurrency ?? Infinity) - runs(workflow), (rate?.limit ?? Infinity) - started)
+        if (perKey === null) return ofWorkflow.slice(0, Math.max(0, room))
+        const keys = Map.groupBy(ofWorkflow, ({ row }) => row.concurrency_key)
+        const order = [...keys.keys()].filter((key) => key !== null).toSorted()
+        const turns = [...order.filter((key) => key > stored.lastKey), ...order.filter((key) => key <= stored.lastKey)]
+        const ranked = [null, ...turns].flatMap((key, turn) =>
+          (keys.get(key) ?? [])
+            .slice(0, key === null ? undefined : Math.max(0, perKey - runs(workflow, key)))
+            .map((job, round) => ({ job, round, turn })),
+        )
+        return ranked
+          .toSorted((a, b) => a.round - b.round || a.turn - b.turn)
+          .slice(0, Math.max(0, room))
+          .map(({ job }) => job)
+      })
+      const taken = candidates
+        .toSorted((a, b) => b.row.priority - a.row.priority || (a.row.job_id < b.row.job_id ? -1 : 1))
+        .slice(0, limit)
+      for (const job of candidates) {
+        const stored = all.get(job.row.workflow)
+        if (stored === undefined || !taken.includes(job)) continue
+        stored.starts.push(now)
+        stored.lastKey = job.row.concurrency_key ?? stored.lastKey
+      }
+      return taken
+    }
     const hasExpired = ({ row }: StoredJob, now: DateTime.Utc) =>
       row.status === "running" &&
       row.lease_expires_at !== null &&
@@ -144,7 +199,9 @@ export const layer = Layer.effect(
     ) {
       const stored = yield* find(orgId, jobId)
       const { row } = stored
-      const decision = yield* Effect.fromResult(decide({ ...row, ...stored }, report, now))
+      const decision = yield* Effect.fromResult(
+        decide({ ...row, ...stored, retryPolicy: policyOf(stored) }, report, { now, nonce }),
+      )
       const changed = { status: statusAfter(decision), hasSweep: false }
       if (decision._tag === "Unchanged") return changed
       const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
@@ -165,7 +222,7 @@ export const layer = Layer.effect(
       }
       change(
         stored,
-        { ...ended, ...outcome, status, finished_at: now },
+        { ...ended, ...outcome, status, expires_at: null, finished_at: now },
         { delayed: false, finishedAttempt: decision.by },
       )
       yield* writeEvent(world, random, stored, { ...outcome, status }, { endId, nonce, now })
@@ -196,7 +253,9 @@ export const layer = Layer.effect(
             }
             if (jobs.has(job.jobId)) throw new Error("The id is taken")
             yield* needRoom(world, "unfinishedJobs", job.orgId)
-            const stored = storedJob(job)
+            const seconds =
+              job.expiresInSeconds ?? settingsOf(job.orgId).get(job.workflow)?.settings.expires_in_seconds ?? null
+            const stored = storedJob({ ...job, expiresInSeconds: seconds })
             yield* needRoom(world, "storedBytes", job.orgId, jobBytes(stored))
             jobs.set(job.jobId, stored)
             return { jobId: job.jobId, created: true }
@@ -211,16 +270,21 @@ export const layer = Layer.effect(
       claim: (orgId, { workflows, limit, now, leaseUntil }) =>
         Effect.sync(() =>
           withinBytes(
-            [...jobs.values()]
-              .filter(
-                ({ delayed, orgId: owner, row }) =>
-                  owner === orgId &&
-                  row.status === "queued" &&
-                  !delayed &&
-                  (workflows === undefined || workflows.includes(row.workflow)),
-              )
-              .toSorted((a, b) => b.row.priority - a.row.priority || (a.row.job_id < b.row.job_id ? -1 : 1))
-              .slice(0, limit),
+            withinLimits(
+              orgId,
+              [...jobs.values()]
+                .filter(
+                  ({ delayed, orgId: owner, row }) =>
+                    owner === orgId &&
+                    row.status === "queued" &&
+                    !delayed &&
+                    (row.attempt > 0 || row.expires_at === null || DateTime.isGreaterThan(row.expires_at, now)) &&
+                    (workflows === undefined || workflows.includes(row.workflow)),
+                )
+                .toSorted((a, b) => b.row.priority - a.row.priority || (a.row.job_id < b.row.job_id ? -1 : 1)),
+              limit,
+              DateTime.toEpochMillis(now),
+            ),
           ).map((stored) => {
             const { job_id, workflow, input, deployment_id, attempt } = change(stored, {
               status: "running",
@@ -273,7 +337,11 @@ export const layer = Layer.effect(
         ),
 
       find: (orgId, jobId) =>
-        Effect.map(find(orgId, jobId), ({ log, row, steps }) => ({ ...row, attempt_log: attemptLog(log, row), steps })),
+        Effect.map(find(orgId, jobId), ({ log, row, steps }) => ({
+          ...shown({ row }),
+          attempt_log: attemptLog(log, row),
+          steps,
+        })),
       lines: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ lines }) => lines),
       finishStep: Effect.fnUntraced(function* (orgId, jobId, { attempt, name, now, result }) {
         const stored = yield* find(orgId, jobId)
@@ -290,12 +358,7 @@ export const layer = Layer.effect(
 
       list: (orgId, filter, page) =>
         Effect.sync(() => ({
-          ...pageOf(
-            selected(orgId, filter).map(({ row }) => row),
-            (row) => row.job_id,
-            page,
-            -1,
-          ),
+          ...pageOf(selected(orgId, filter).map(shown), (row) => row.job_id, page, -1),
           scannedTo: null,
         })),
 
@@ -336,6 +399,30 @@ export const layer = Layer.effect(
             })
         }),
 
+      hasLimits: (orgId) => settingsOf(orgId).size > 0,
+      setWorkflow: (orgId, settings, entry) =>
+        Effect.gen(function* () {
+          const all = settingsOf(orgId)
+          const known = all.get(settings.workflow)
+          if (known === undefined && all.size >= maxWorkflows) return yield* tooManyWorkflows()
+          const { created_at = settings.created_at } = known?.settings ?? {}
+          all.set(settings.workflow, { starts: [], lastKey: "", ...known, settings: { ...settings, created_at } })
+          keepEntry(world, orgId, entry)
+        }),
+      workflows: (orgId, workflow) =>
+        Effect.sync(() =>
+          [...settingsOf(orgId).values()]
+            .map(({ settings }) => settings)
+            .filter((one) => workflow === undefined || one.workflow === workflow)
+            .toSorted((a, b) => (a.workflow < b.workflow ? -1 : 1)),
+        ),
+      deleteWorkflow: (orgId, workflow, entry) =>
+        Effect.suspend(() =>
+          settingsOf(orgId).delete(workflow)
+            ? Effect.sync(() => keepEntry(world, orgId, entry))
+            : Effect.fail(workflowNotFound()),
+        ),
+
       expireLeases: ({ now, ...batch }) =>
         Effect.sync(() => {
           const leaseOf = ({ row }: StoredJob) => DateTime.toEpochMillis(row.lease_expires_at!)
@@ -346,9 +433,14 @@ export const layer = Layer.effect(
             (stored) => hasExpired(stored, now),
             batch,
           )
+          const isExhausted = (stored: StoredJob) => {
+            const { attempts } = policyOf(stored) ?? {}
+            const { attempt, max_attempts } = stored.row
+            return attempt >= (attempts === undefined ? max_attempts : stored.attemptsBefore + attempts)
+          }
           const [again, exhausted] = [
-            picked.filter(({ row }) => row.attempt < row.max_attempts),
-            picked.filter(({ row }) => row.attempt >= row.max_attempts),
+            picked.filter((stored) => !isExhausted(stored)),
+            picked.filter((stored) => isExhausted(stored)),
           ]
           for (const stored of again) {
             const log = logged(stored, leaseExpired.error, now)
@@ -359,6 +451,19 @@ export const layer = Layer.effect(
             exhausted: exhausted.map(({ orgId, row }) => ({ orgId, jobId: row.job_id })),
             next,
           }
+        }),
+
+      findExpired: ({ now, ...batch }) =>
+        Effect.sync(() => {
+          const timeOf = ({ row }: StoredJob) => DateTime.toEpochMillis(row.expires_at!)
+          const { next, picked } = batchOf(
+            [...jobs.values()]
+              .filter(({ row }) => row.status === "queued" && row.attempt === 0 && row.expires_at !== null)
+              .toSorted((a, b) => timeOf(a) - timeOf(b)),
+            (stored) => timeOf(stored) <= DateTime.toEpochMillis(now),
+            batch,
+          )
+          return { queued: 0, exhausted: picked.map(({ orgId, row }) => ({ orgId, jobId: row.job_id })), next }
         }),
 
       queueDelayed: ({ now, ...batch }) =>

@@ -2,6 +2,7 @@ import { Context, DateTime, Effect, Layer } from "effect"
 import type { Delivery, DeliveryAttempt } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { Job, JobAttempt, JobLine, JobStep } from "#src/domain/jobs/Job.ts"
 import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import type { Workflow } from "#src/domain/jobs/Workflows.ts"
 import { byteLength, rowCost } from "#src/domain/orgs/StoredBytes.ts"
 import { isServiceType } from "#src/domain/webhooks/EventPatterns.ts"
 import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
@@ -35,6 +36,14 @@ export interface StoredJob {
   readonly lines: ReadonlyArray<JobLine>
   readonly steps: ReadonlyArray<JobStep>
   readonly secret: { readonly stored: string; readonly owner: string } | null
+}
+
+export interface StoredWorkflow {
+  readonly settings: Workflow
+  /** When its jobs were started, in milliseconds. */
+  readonly starts: Array<number>
+  /** The key that had the last turn. */
+  lastKey: string
 }
 
 export interface StoredSchedule {
@@ -78,6 +87,8 @@ export class WebhookWorld extends Context.Service<
     readonly endpoints: Map<string, StoredEndpoint>
     readonly jobs: Map<string, StoredJob>
     readonly schedules: Map<string, StoredSchedule>
+    /** By org and name. */
+    readonly workflows: Map<string, Map<string, StoredWorkflow>>
     readonly events: Map<string, StoredEvent>
     readonly deliveries: Map<string, StoredDelivery>
     /** The Ed25519 keys of orgs, the newest first, and until when each signs. */
@@ -108,7 +119,9 @@ export class WebhookWorld extends Context.Service<
       ) => [...rows.values()].reduce((sum, row) => sum + (row.orgId === orgId ? bytesOf(row) : 0), 0)
       const storedBytes = (orgId: string) =>
         sumOf(jobs, orgId, jobBytes) +
-        sumOf(schedules, orgId, ({ row }) => rowBytes("schedule", [row.callback_url], [row.input])) +
+        sumOf(schedules, orgId, ({ row }) =>
+          rowBytes("schedule", [row.callback_url, row.concurrency_key], [row.input]),
+        ) +
         // Events of the service's own do not count.
         sumOf(events, orgId, ({ body, idempotencyKey, type }) =>
           isServiceType(type) ? 0 : rowBytes("event", [body, idempotencyKey]),
@@ -139,6 +152,7 @@ export class WebhookWorld extends Context.Service<
         endpoints,
         jobs,
         schedules,
+        workflows: new Map(),
         events,
         deliveries,
         signingKeys: new Map(),
@@ -171,7 +185,14 @@ export const rowBytes = (
 export const jobBytes = ({ idempotencyKey, lines, log, row, steps }: Omit<StoredJob, "secret">) =>
   rowBytes(
     "job",
-    [row.callback_url, idempotencyKey, row.error, logText(log), ...[lines, steps].map(textOfLines)],
+    [
+      row.callback_url,
+      idempotencyKey,
+      row.concurrency_key,
+      row.error,
+      logText(log),
+      ...[lines, steps].map(textOfLines),
+    ],
     [row.input, row.result, row.mapped_stack],
   )
 

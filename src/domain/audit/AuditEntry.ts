@@ -35,6 +35,8 @@ const AuditAction = Schema.Literals([
   "schedule.create",
   "schedule.update",
   "schedule.delete",
+  "workflow.set",
+  "workflow.delete",
 ])
 export type AuditAction = typeof AuditAction.Type
 

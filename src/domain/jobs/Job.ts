@@ -46,11 +46,28 @@ const RetryDelaySeconds = whole(1, 86_400).annotate({
   examples: [10],
 })
 
+/** How long nobody claims a job until it fails. */
+export const ExpiresInSeconds = whole(1, 30 * 86_400)
+
+/** A key of a job. */
+const JobKey = NonEmptyText.check(atMost(200))
+
 /** How a job is queued and tried again. */
 const queueFields = {
+  concurrency_key: Schema.optionalKey(Schema.NullOr(JobKey)).annotate({
+    description:
+      "What shares the concurrency_per_key of the workflow, such as a customer's id, at most 200 characters. Default: none.",
+    examples: ["customer-17"],
+  }),
   priority: Schema.optionalKey(Priority),
   max_attempts: Schema.optionalKey(MaxAttempts),
   retry_delay_seconds: Schema.optionalKey(RetryDelaySeconds),
+  expires_in_seconds: Schema.optionalKey(Schema.NullOr(ExpiresInSeconds)).annotate({
+    description:
+      "The job fails when nobody has claimed it so long after its creation, or after run_at, 1 to 2592000 seconds. Default: " +
+      "that of the workflow, or never.",
+    examples: [3600],
+  }),
 }
 
 export const jobFields = {
@@ -62,9 +79,6 @@ export const jobFields = {
   ...callbackFields,
   ...queueFields,
 }
-
-/** A key of a job. */
-const JobKey = NonEmptyText.check(atMost(200))
 
 /** The states of an unfinished job. */
 const UnfinishedState = Schema.Literals(["queued", "running"])
@@ -281,6 +295,10 @@ export const sharedFields = {
   deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
+  concurrency_key: Schema.NullOr(Schema.String).annotate({
+    description: "What shares the concurrency_per_key of the workflow. null: none.",
+    examples: [null],
+  }),
   priority: Priority,
   max_attempts: Schema.Int.annotate({ examples: [3] }),
   retry_delay_seconds: Schema.Int.annotate({ examples: [10] }),
@@ -299,6 +317,9 @@ export const Job = Schema.Struct({
   unique_key: Schema.NullOr(Schema.String).annotate({
     description: "The key of unique. null: the job has none.",
     examples: [null],
+  }),
+  expires_at: Schema.NullOr(Timestamp).annotate({
+    description: "When the job fails, unless somebody has claimed it. null: never, or the job has ended.",
   }),
   attempt: Schema.Int.annotate({ description: "How often the job was claimed.", examples: [1] }),
   progress: Schema.NullOr(Schema.Finite).annotate({

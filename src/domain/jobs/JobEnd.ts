@@ -25,6 +25,9 @@ export const failed = (error: string, mapped_stack: unknown): JobOutcome => ({
 /** The outcome of a job whose last lease expired. */
 export const leaseExpired = failed("lease expired", null)
 
+/** The outcome of a job that nobody has claimed in time. */
+const expired = failed("expired: no worker claimed the job in time", null)
+
 /** What is reported about a job. */
 export type JobReport =
   | {
@@ -36,6 +39,8 @@ export type JobReport =
       readonly retry: boolean
     }
   | { readonly _tag: "LeaseExpired" }
+  /** Nobody has claimed the job in time. */
+  | { readonly _tag: "Expired" }
   | { readonly _tag: "Canceled" }
 
 /** The job of a report, and when. */
@@ -59,6 +64,10 @@ export interface JobState {
   readonly lease_expires_at: DateTime.Utc | null
   readonly max_attempts: number
   readonly retry_delay_seconds: number
+  /** The retries of its workflow, in place of its own. */
+  readonly retryPolicy: RetryPolicy | null
+  /** `null`: it does not expire. */
+  readonly expires_at: DateTime.Utc | null
   /** The attempt whose report finished the job. `null`: no report of a running attempt did, or it is unfinished. */
   readonly finishedAttempt: number | null
   /** The attempts that failed with a retry: bit n for attempt n + 1. */
@@ -103,6 +112,7 @@ const notRunningConflict = () =>
   new Conflict({ error: "The job is not running: no worker has a lease on it. Claim it first." })
 const canceledConflict = () => new Conflict({ error: "The job is canceled: stop the work." })
 const finishedConflict = () => new Conflict({ error: "The job has already finished and cannot be canceled." })
+const claimedConflict = () => new Conflict({ error: "The job has not expired: a worker has claimed it." })
 const otherAttempt = (attempt: number) =>
   new Conflict({
     error: `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work.`,
@@ -110,6 +120,31 @@ const otherAttempt = (attempt: number) =>
 
 /** The longest delay of a retry, in seconds. */
 const maxRetryDelaySeconds = 3600
+
+/** How the jobs of a workflow are tried again. */
+export interface RetryPolicy {
+  readonly attempts: number
+  /** The waits, in seconds; the last one repeats. */
+  readonly delays?: ReadonlyArray<number>
+  /** The first wait, in seconds, which doubles up to `max_seconds`. */
+  readonly base_seconds?: number
+  readonly max_seconds?: number
+}
+
+/** The longest change of a wait of a policy, as a part of it: jobs that fail together are not tried together. */
+const jitter = 0.2
+
+/** The wait after a failed attempt by a policy, in seconds. The job has its own waits when the policy has none. */
+const policyDelay = (policy: RetryPolicy, own: number, attempt: number, nonce: string) => {
+  const { base_seconds: base, delays, max_seconds: max = maxRetryDelaySeconds } = policy
+  const delay =
+    delays === undefined
+      ? Math.min(max, (base ?? own) * 2 ** (attempt - 1))
+      : delays[Math.min(attempt, delays.length) - 1]!
+  // Random, but the same each time that the report is decided.
+  const chance = Number.parseInt(nonce.slice(0, 8), 16) / 2 ** 32
+  return delay * (1 - jitter + 2 * jitter * chance)
+}
 
 /** The wait after a failed attempt, in seconds. It doubles with each attempt, up to an hour. */
 export const retryDelay = (retryDelaySeconds: number, attempt: number) =>
@@ -125,15 +160,24 @@ const finish = ({ attempt, status }: JobState, outcome: JobOutcome): JobDecision
 })
 
 /** The decision about a failure with a retry. */
-const retryOrFinish = (job: JobState, outcome: JobOutcome, now: DateTime.Utc): JobDecision => {
+const retryOrFinish = (job: JobState, outcome: JobOutcome, now: DateTime.Utc, nonce: string): JobDecision => {
+  const { attempt, attemptsBefore, retryPolicy, retry_delay_seconds: own } = job
   // Queued again already, by an expired lease or by an earlier report. A job that was never claimed has no attempt to
   // retry.
   if (job.status === "queued" && job.attempt > 0) return unchanged
-  if (job.status !== "running" || job.attempt >= job.max_attempts) return finish(job, outcome)
-  const runAt = DateTime.add(now, { seconds: retryDelay(job.retry_delay_seconds, job.attempt - job.attemptsBefore) })
-  return { _tag: "Retry", outcome, runAt }
+  const maxAttempts = retryPolicy === null ? job.max_attempts : attemptsBefore + retryPolicy.attempts
+  if (job.status !== "running" || attempt >= maxAttempts) return finish(job, outcome)
+  const tried = attempt - attemptsBefore
+  const seconds = retryPolicy === null ? retryDelay(own, tried) : policyDelay(retryPolicy, own, tried, nonce)
+  return { _tag: "Retry", outcome, runAt: DateTime.add(now, { milliseconds: Math.round(1000 * seconds) }) }
 }
 
+/** Whether a job has expired: nobody has claimed it in time. */
+const isExpired = ({ attempt, expires_at, status }: JobState, now: DateTime.Utc) =>
+  status === "queued" && attempt === 0 && expires_at !== null && DateTime.isLessThanOrEqualTo(expires_at, now)
+
+/** When a report is decided, and its chance. */
+type Decided = Pick<JobEnd, "nonce" | "now">
 type Ended = Extract<JobReport, { readonly _tag: "Ended" }>
 
 /** Whether the attempt has reported the same before. */
@@ -141,7 +185,7 @@ const isRepeated = (job: JobState, { attempt, outcome, retry }: Ended & { readon
   (job.status === outcome.status && job.finishedAttempt === attempt) ||
   (retry && (job.retriedAttempts & attemptBit(attempt)) !== 0)
 
-const decideEnded = (job: JobState, report: Ended, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
+const decideEnded = (job: JobState, report: Ended, { nonce, now }: Decided): Result.Result<JobDecision, Conflict> => {
   const { attempt, outcome, retry } = report
   if (attempt !== undefined && (job.status !== "running" || job.attempt !== attempt)) {
     if (isRepeated(job, { ...report, attempt })) return Result.succeed(unchanged)
@@ -151,7 +195,7 @@ const decideEnded = (job: JobState, report: Ended, now: DateTime.Utc): Result.Re
   if (job.status === outcome.status) return Result.succeed(unchanged)
   if (job.status === "canceled") return Result.fail(canceledConflict())
   if (job.status === "completed" || job.status === "failed") return Result.fail(otherOutcomeConflict())
-  return Result.succeed(retry ? retryOrFinish(job, outcome, now) : finish(job, outcome))
+  return Result.succeed(retry ? retryOrFinish(job, outcome, now, nonce) : finish(job, outcome))
 }
 
 const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
@@ -164,12 +208,14 @@ const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecis
 }
 
 /** Decides what a report changes. Fails with a `Conflict` when the state of the job does not allow it. */
-export const decide = (job: JobState, report: JobReport, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
+export const decide = (job: JobState, report: JobReport, end: Decided): Result.Result<JobDecision, Conflict> => {
   switch (report._tag) {
     case "Ended":
-      return decideEnded(job, report, now)
+      return decideEnded(job, report, end)
     case "LeaseExpired":
-      return decideExpired(job, now)
+      return decideExpired(job, end.now)
+    case "Expired":
+      return isExpired(job, end.now) ? Result.succeed(finish(job, expired)) : Result.fail(claimedConflict())
     case "Canceled":
       if (job.status === "canceled") return Result.succeed(unchanged)
       return job.status === "queued" || job.status === "running"

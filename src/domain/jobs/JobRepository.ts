@@ -6,6 +6,7 @@ import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { JobCause, JobSweep, JobSweepOrder } from "./JobSweeps.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
+import type { Workflow } from "./Workflows.ts"
 import type { Found, Page } from "../Page.ts"
 
 /** A new job. `callbackSecret` is encrypted for the job's id. */
@@ -99,7 +100,8 @@ export class JobRepository extends Context.Service<
     ) => Effect.Effect<ReadonlyArray<CreatedJob>, LimitReached | Unavailable>
     /**
      * Claims queued jobs of the org, the highest priority first, then the oldest, up to `limit` and to the bytes of a
-     * page, until `leaseUntil`. Skips jobs whose time to run has not come.
+     * page, until `leaseUntil`. Skips jobs whose time to run has not come. Exceeds no limit of a workflow; under a limit
+     * for each key, keys take turns.
      */
     readonly claim: (
       orgId: string,
@@ -183,8 +185,25 @@ export class JobRepository extends Context.Service<
       orgId: string,
       filter: Pick<JobFilter, "workflow" | "since" | "until">,
     ) => Effect.Effect<ReadonlyArray<JobCause>, Unavailable>
+    /** Whether claims of the org, as far as this process knows, wait until others end. */
+    readonly hasLimits: (orgId: string) => boolean
+    /** Sets the settings of a workflow in place of those that it has. Fails when the org has too many of them. */
+    readonly setWorkflow: (
+      orgId: string,
+      settings: Workflow,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, Conflict | Unavailable>
+    /** The workflows of the org that have settings, by their names; only the one that is named. */
+    readonly workflows: (orgId: string, workflow?: string) => Effect.Effect<ReadonlyArray<Workflow>, Unavailable>
+    readonly deleteWorkflow: (
+      orgId: string,
+      workflow: string,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
     /** Queues the jobs of one batch of expired leases again, and returns those without another attempt. */
     readonly expireLeases: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>
+    /** Returns the jobs of one batch that nobody has claimed in time. They are still `queued`. */
+    readonly findExpired: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>
     /** Opens the jobs of one batch of delayed jobs, whose time to run has come, to claims. */
     readonly queueDelayed: (batch: DelayedBatch) => Effect.Effect<QueuedJobs, Unavailable>
   }

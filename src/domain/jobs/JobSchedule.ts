@@ -64,6 +64,10 @@ export const JobSchedule = Schema.Struct({
   cron: Schema.String.annotate({ examples: ["0 4 * * *"] }),
   timezone: Schema.String.annotate({ examples: ["Europe/Berlin"] }),
   ...sharedFields,
+  expires_in_seconds: Schema.NullOr(Schema.Int).annotate({
+    description: "After how long a job fails that nobody claims. null: as the workflow says, or never.",
+    examples: [null],
+  }),
   overlap: Overlap.annotate({ examples: ["allow"] }),
   active: Schema.Boolean.annotate({ examples: [true] }),
   next_at: Schema.NullOr(Timestamp).annotate({ description: "The next run. null: the schedule is paused." }),

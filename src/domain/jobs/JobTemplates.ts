@@ -17,9 +17,11 @@ export interface JobTemplate {
   /** Encrypted for the id of the job or schedule. */
   readonly callbackSecret: string | null
   readonly skipCallbacks: boolean
+  readonly concurrencyKey: string | null
   readonly priority: number
   readonly maxAttempts: number
   readonly retryDelaySeconds: number
+  readonly expiresInSeconds: number | null
 }
 
 /** What a job has if its request says nothing else. */
@@ -29,9 +31,11 @@ const defaults = {
   callbackUrl: null,
   callbackSecret: null,
   skipCallbacks: false,
+  concurrencyKey: null,
   priority: 0,
   maxAttempts: 3,
   retryDelaySeconds: 10,
+  expiresInSeconds: null,
 } as const
 
 type Fields = Schema.Struct.Type<typeof jobFields>
@@ -62,9 +66,11 @@ export class JobTemplates extends Context.Service<
           callbackUrl: url,
           callbackSecret: secret == null ? secret : yield* cipher.encrypt(Redacted.make(secret), owner),
           skipCallbacks: fields.skip_callbacks,
+          concurrencyKey: fields.concurrency_key,
           priority: fields.priority,
           maxAttempts: fields.max_attempts,
           retryDelaySeconds: fields.retry_delay_seconds,
+          expiresInSeconds: fields.expires_in_seconds,
         }
         return withoutUndefined(template)
       })

@@ -43,6 +43,7 @@ import {
   type RetryJobs,
 } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
+import { makeWorkflows, type SetWorkflow, type Workflow } from "./Workflows.ts"
 
 const defaultLeaseSeconds = 60
 /** How far ahead `run_at` may be. */
@@ -129,15 +130,16 @@ const makeReport = Effect.gen(function* () {
     const endId = id < jobId ? jobId.slice(0, 10) + id.slice(10) : id
     return { orgId, jobId, endId, nonce, now: yield* DateTime.now }
   })
-  const wake = Effect.fnUntraced(function* (changes: ReadonlyArray<ReportedChange>) {
+  const wake = Effect.fnUntraced(function* (orgId: string, changes: ReadonlyArray<ReportedChange>) {
     yield* wakeups.deliveries
+    if (repository.hasLimits(orgId)) yield* wakeups.jobs(orgId)
     if (changes.some(({ hasSweep }) => hasSweep)) yield* wakeups.sweeps
   })
 
   return {
     one: Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
       const change = yield* repository.report(yield* endOf(orgId, jobId), report)
-      yield* wake([change])
+      yield* wake(orgId, [change])
       return change.status
     }),
     /** Returns what became of each report. */
@@ -149,7 +151,10 @@ const makeReport = Effect.gen(function* () {
         Effect.map(endOf(orgId, jobId), (end) => ({ end, report })),
       )
       const outcomes = yield* repository.reportAll(orgId, ends)
-      yield* wake(outcomes.flatMap((outcome) => (Result.isSuccess(outcome) ? outcome.success : [])))
+      yield* wake(
+        orgId,
+        outcomes.flatMap((outcome) => (Result.isSuccess(outcome) ? outcome.success : [])),
+      )
       return outcomes
     }),
   }
@@ -269,8 +274,22 @@ export class Jobs extends Context.Service<
       InvalidRequest | Unauthorized | Unavailable,
       CurrentPrincipal
     >
+    /** Sets the settings of a workflow in place of those that it has. */
+    readonly setWorkflow: (
+      input: typeof SetWorkflow.Type,
+    ) => Effect.Effect<void, Conflict | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly workflow: (
+      workflow: string,
+    ) => Effect.Effect<Workflow, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    /** The workflows that have settings, by their names. */
+    readonly workflows: Effect.Effect<ReadonlyArray<Workflow>, Unauthorized | Unavailable, CurrentPrincipal>
+    readonly deleteWorkflow: (
+      workflow: string,
+    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
     /** Queues all jobs with an expired lease again, or fails them after their last lease; orgs take turns. */
     readonly expireLeases: Effect.Effect<void, Unavailable>
+    /** Fails all jobs that nobody has claimed in time; orgs take turns. */
+    readonly expireQueued: Effect.Effect<void, Unavailable>
     /** Opens all delayed jobs whose time to run has come to claims; orgs take turns. */
     readonly queueDelayed: Effect.Effect<void, Unavailable>
   }
@@ -285,6 +304,7 @@ export class Jobs extends Context.Service<
       const claim = yield* makeClaim
       const report = yield* makeReport
       const sweeps = yield* makeJobSweeps
+      const workflows = yield* makeWorkflows
 
       const insert = Effect.fnUntraced(function* (
         inputs: ReadonlyArray<typeof CreateJob.Type>,
@@ -386,6 +406,9 @@ export class Jobs extends Context.Service<
       const expireLeases = makeExpiry(repository.expireLeases, ({ orgId, jobId }) =>
         Effect.catchTag(report.one(orgId, jobId, { _tag: "LeaseExpired" }), "LimitReached", Effect.die),
       )
+      const expireQueued = makeExpiry(repository.findExpired, ({ orgId, jobId }) =>
+        Effect.catchTag(report.one(orgId, jobId, { _tag: "Expired" }), "LimitReached", Effect.die),
+      )
       const queueDelayed = makeDelayed(repository.queueDelayed, wakeups.jobs)
 
       return Jobs.of({
@@ -400,10 +423,12 @@ export class Jobs extends Context.Service<
         completeBatch,
         fail,
         ...sweeps,
+        ...workflows,
         cancel,
         get,
         list,
         expireLeases,
+        expireQueued,
         queueDelayed,
       })
     }),

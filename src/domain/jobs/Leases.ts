@@ -7,7 +7,7 @@ export interface LeaseBatch extends RoundRobinBatch {
   readonly now: DateTime.Utc
 }
 
-/** A job whose last lease expired. */
+/** A job whose last lease expired, or that nobody has claimed in time. */
 export interface ExhaustedJob {
   readonly orgId: string
   readonly jobId: string
@@ -17,7 +17,7 @@ export interface ExhaustedJob {
 export interface ExpiredLeases {
   /** The number of jobs that are queued again. */
   readonly queued: number
-  /** The jobs to fail, because their last lease expired. They are still `running`. */
+  /** The jobs to fail, because their last lease expired: they are still `running`; or because they expired. */
   readonly exhausted: ReadonlyArray<ExhaustedJob>
   readonly next: string | null
 }

@@ -5,7 +5,7 @@ import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
 import { DeploymentsGroup } from "./Deployments.ts"
 import { EventsGroup } from "./Events.ts"
-import { JobsGroup, SchedulesGroup } from "./Jobs.ts"
+import { JobsGroup, SchedulesGroup, WorkflowsGroup } from "./Jobs.ts"
 import { OrgsGroup } from "./Orgs.ts"
 import { ProjectDocsGroup } from "./ProjectDocs.ts"
 import { ProjectsGroup } from "./Projects.ts"
@@ -37,6 +37,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(EventsGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
+  .add(WorkflowsGroup)
   .add(PortalGroup)
   .annotate(HttpApi.PayloadParseOptions, knownFieldsOnly)
   .annotate(HttpApi.QueryParseOptions, knownFieldsOnly)

@@ -20,6 +20,7 @@ import {
   WorkflowName,
 } from "../../domain/jobs/Job.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "../../domain/jobs/JobSchedule.ts"
+import { SetWorkflow, Workflow } from "../../domain/jobs/Workflows.ts"
 import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweeps.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
@@ -300,3 +301,44 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant())
   .annotateMerge(OpenApi.annotations({ title: "Schedules", description: "Jobs that are created at fixed times." })) {}
+
+const named = Schema.Struct({ workflow: WorkflowName })
+
+export class WorkflowsGroup extends HttpApiGroup.make("workflows")
+  .add(
+    HttpApiEndpoint.post("set", "/v1/workflows/set", {
+      payload: SetWorkflow,
+      success: Done,
+      error: Conflict,
+    }).annotateMerge(
+      about(
+        "Set the limits of a workflow",
+        "Replaces all settings of the workflow: an absent limit is none. They hold for queued jobs from the answer on, exactly, over all replicas: a claim takes no job that would exceed one. Running jobs stay. A key that is full holds up no other, and keys take turns. An org has settings for at most 500 workflows; more are a 409.",
+      ),
+    ),
+    HttpApiEndpoint.post("get", "/v1/workflows/get", {
+      payload: named.annotate({ identifier: "GetWorkflow" }),
+      success: Workflow,
+      error: NotFound,
+    }).annotateMerge(about("Get the limits of a workflow", "A workflow without settings is a 404.")),
+    HttpApiEndpoint.post("list", "/v1/workflows/list", {
+      payload: noFields,
+      success: Schema.Struct({ workflows: Schema.Array(Workflow) }).annotate({ identifier: "Workflows" }),
+    }).annotateMerge(
+      about("List workflows with limits", "All workflows of the org that have settings, by their names."),
+    ),
+    HttpApiEndpoint.post("delete", "/v1/workflows/delete", {
+      payload: named.annotate({ identifier: "DeleteWorkflow" }),
+      success: Done,
+      error: NotFound,
+    }).annotateMerge(about("Delete the limits of a workflow", "Its jobs stay, and have no limits from the answer on.")),
+  )
+  .middleware(WebhookAuthorization)
+  .middleware(WebhookRequestErrors)
+  .annotateEndpointsMerge(access.tenant())
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Workflows",
+      description: "How many jobs of a workflow run at once, and start in a time.",
+    }),
+  ) {}

@@ -617,6 +617,7 @@ const texts: Readonly<Record<string, string>> = {
   causes: "What the attempts ended with, the most frequent first.",
   resend_id: "The id of the resend, a ULID.",
   sweeps: "The retries and cancellations that are running.",
+  workflows: "The workflows that have settings.",
   sweep_id: "The id of the retry or cancellation, a ULID.",
   filter: "What it selects.",
   events: "The events, the newest first.",

@@ -188,4 +188,16 @@ const schedules = group(Api, "schedules", (handlers) =>
   ),
 )
 
-export const layer = Layer.merge(jobs, schedules)
+const workflows = group(Api, "workflows", (handlers) =>
+  Effect.map(Jobs, (jobs) =>
+    handlers.handleAll({
+      set: ({ payload }) => Effect.as(jobs.setWorkflow(payload), done("The limits hold from now on.")),
+      get: ({ payload }) => jobs.workflow(payload.workflow),
+      list: () => Effect.map(jobs.workflows, (workflows) => ({ workflows })),
+      delete: ({ payload }) =>
+        Effect.as(jobs.deleteWorkflow(payload.workflow), done("The workflow has no limits any more.")),
+    }),
+  ),
+)
+
+export const layer = Layer.mergeAll(jobs, schedules, workflows)

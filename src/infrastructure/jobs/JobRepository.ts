@@ -43,6 +43,9 @@ import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
 import * as ReportJob from "./finishJobs.ts"
 import * as JobSweeps from "./sweepJobs.ts"
+import * as Limits from "./claimWithinLimits.ts"
+import { decodeClaims, spareCandidates, unkeyedOf, withoutPriority } from "./claimWithinLimits.ts"
+import * as Workflows from "./workflows.ts"
 import { type JobLook, jobPositions, type JobReads, maxLookedJobs, type QueuedJob } from "./jobPositions.ts"
 
 const Row = Schema.Struct({
@@ -51,6 +54,7 @@ const Row = Schema.Struct({
   result: JsonText,
   mapped_stack: JsonText,
   run_at: Schema.NullOr(Time),
+  expires_at: Schema.NullOr(Time),
   lease_expires_at: Schema.NullOr(Time),
   created_at: Time,
   updated_at: Time,
@@ -93,7 +97,7 @@ export const layer = Layer.effect(
     const scope = yield* Effect.scope
     const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
     const positions = jobPositions(sql)
-    const [leases, delays] = [yield* makeWalk, yield* makeWalk]
+    const [leases, delays, expiries] = [yield* makeWalk, yield* makeWalk, yield* makeWalk]
 
     const remember = <A extends { readonly again: ReadonlyArray<QueuedJob> }>({ again, ...found }: A) => {
       positions.queued(again)
@@ -107,7 +111,9 @@ export const layer = Layer.effect(
       )
       positions.looked(orgId, workflow, found, yield* nowMillis)
     })
-    const claimNext = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
+    const limits = yield* Limits.make
+    const workflowSettings = yield* Workflows.make
+    const claimUnlimited = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
       const workflows = claim.workflows ?? [null]
       const begun = yield* nowMillis
       const jobs = yield* claimJobs(sql, orgId, claim, positions.reads(orgId, workflows))
@@ -116,15 +122,21 @@ export const layer = Layer.effect(
       for (const workflow of positions.claimed(orgId, workflows, found, ended - begun, ended)) {
         yield* Effect.forkIn(look(orgId, workflow), scope)
       }
-      return jobs.map((job): ClaimedJob => {
-        const { priority: _, ...claimed } = job
-        return claimed
-      })
+      return jobs.map(withoutPriority)
+    })
+    const claim = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
+      if (!limits.isKnown(orgId, claim.workflows)) {
+        const jobs = yield* orUnavailable(claimUnlimited(orgId, claim))
+        if (jobs.length > 0 || !(yield* orUnavailable(limits.check(orgId, claim.workflows)))) return jobs
+      }
+      return yield* limits.claim(orgId, claim)
     })
 
     return JobRepository.of({
       insert,
-      claim: (orgId, claim) => orUnavailable(claimNext(orgId, claim)),
+      claim,
+      hasLimits: limits.hasLimits,
+      ...workflowSettings,
       release: (orgId, jobs, now) =>
         releaseJobs(sql, orgId, jobs, now).pipe(Effect.map(positions.queued), orUnavailable),
       extendLease: (orgId, jobId, heartbeat) => orUnavailable(extendLease(sql, bytes, orgId, jobId, heartbeat)),
@@ -143,6 +155,12 @@ export const layer = Layer.effect(
           (since) => expireLeases(sql, usage, batch, since),
           ({ exhausted }) => exhausted.length > 0,
         ).pipe(Effect.map(remember), orUnavailableWithin("sweep")),
+      findExpired: (batch) =>
+        expiries(
+          batch,
+          (since) => findExpired(sql, batch, since),
+          ({ exhausted }) => exhausted.length > 0,
+        ).pipe(orUnavailableWithin("sweep")),
       queueDelayed: (batch) =>
         delays(batch, (since) => queueDelayed(sql, batch, since)).pipe(
           Effect.map(remember),
@@ -171,13 +189,14 @@ type JobFilter = Parameters<JobRepository["Service"]["list"]>[1]
 
 /** The columns of a job in one of its tables. */
 const columnsIn = (table: "jobs" | "finished_jobs") => {
-  const [lease, result, updated] =
+  const [lease, expiry, result, updated] =
     table === "jobs"
-      ? ["lease_expires_at", "NULL", "updated_at, NULL::timestamptz"]
-      : ["NULL::timestamptz", "result", "finished_at AS updated_at, finished_at"]
+      ? ["lease_expires_at", "CASE WHEN attempt = 0 THEN expires_at END", "NULL", "updated_at, NULL::timestamptz"]
+      : ["NULL::timestamptz", "NULL::timestamptz", "result", "finished_at AS updated_at, finished_at"]
   return `
     id AS job_id, workflow, status, input, deployment_id, callback_url, skip_callbacks, priority, max_attempts,
-    retry_delay_seconds, run_at, unique_key, attempt, progress, note, ${lease} AS lease_expires_at, ${result} AS result, error, mapped_stack,
+    retry_delay_seconds, run_at, unique_key, concurrency_key, attempt, progress, note, ${lease} AS lease_expires_at, ${expiry} AS expires_at,
+    ${result} AS result, error, mapped_stack,
     created_at, ${updated} AS finished_at`
 }
 
@@ -264,6 +283,23 @@ const runningJobs = {
   byOrg: "status = 'running'",
 }
 
+const expiringJobs = {
+  table: "jobs",
+  time: "expires_at",
+  byTime: "status || '' = 'queued' AND attempt = 0 AND expires_at IS NOT NULL",
+  byOrg: "status = 'queued' AND attempt = 0 AND expires_at IS NOT NULL",
+}
+
+/** One batch of a sweep: returns the jobs that nobody has claimed in time. */
+const findExpired = (sql: SqlClient.SqlClient, batch: LeaseBatch, since: DateTime.Utc | null) => {
+  const { next, picked } = pickDue(sql, expiringJobs, "id, org_id", batch, since)
+  return sql<{ exhausted: ReadonlyArray<ExhaustedJob>; next: string | null }>`
+    ${picked} SELECT ${next} AS next,
+      (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked) AS exhausted`.pipe(
+    Effect.map(([row]) => ({ queued: 0, ...row! })),
+  )
+}
+
 /** One batch of a sweep: queues the jobs that have attempts left, and returns the others. */
 const expireLeases = (
   sql: SqlClient.SqlClient,
@@ -272,7 +308,10 @@ const expireLeases = (
   since: DateTime.Utc | null,
 ) => {
   const { now } = batch
-  const columns = "id, org_id, workflow, priority, attempt, max_attempts, octet_length(attempt_log::text) AS log_bytes"
+  const columns = `
+    id, org_id, workflow, priority, attempt, octet_length(attempt_log::text) AS log_bytes, coalesce((
+      SELECT attempts_before + (retry ->> 'attempts')::int FROM workflows w
+      WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow), max_attempts) AS max_attempts`
   const { next, picked } = pickDue(sql, runningJobs, columns, batch, since)
   return sql<ExpiredRow>`
     ${picked}, queued AS (
@@ -300,19 +339,10 @@ const expireLeases = (
 type JobClaim = Parameters<JobRepository["Service"]["claim"]>[1]
 type Claimed = Pick<ClaimedJob, "job_id" | "attempt">
 
-const decodeClaims = decodeRows(
-  Schema.Struct({
-    ...ClaimedJob.fields,
-    input: JsonText,
-    lease_expires_at: Time,
-    priority: Schema.Int,
-  }),
-)
-
-/** Jobs of several workflows that a claim considers beyond its limit, because other claims may hold the first. */
-const spareCandidates = 32
-
-/** SQL: the next jobs of the queue, in its order. Locks them and skips those that others have locked. */
+/**
+ * SQL: the next jobs of the queue, in its order; none when the claim is limited. Locks them and skips those that others
+ * have locked.
+ */
 const nextJobs = (
   sql: SqlClient.SqlClient,
   orgId: string,
@@ -320,16 +350,14 @@ const nextJobs = (
   reads: JobReads | undefined,
 ) => {
   const columns = sql.literal("id, input, priority")
-  // An org that was deleted meanwhile has no jobs, though a sweep may not have removed them.
-  const orgExists = sql`EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
   // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would
   // otherwise read all of them by their status, and sort them.
-  const queued = sql`${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND ${orgExists}`
+  const queued = sql`${Limits.queuedOf(sql, orgId)} AND NOT ${Limits.areLimited(sql, orgId, workflows)}`
   const candidates = limit + spareCandidates
   if (reads !== undefined) {
     // The heads of each workflow and priority from their positions on, the highest priority first, and the jobs before
     // them.
-    const ofQueue = workflows === undefined ? sql`priority >= -100` : sql`workflow = asked.workflow AND attempt >= 0`
+    const ofQueue = workflows === undefined ? sql`priority >= -100` : unkeyedOf(sql, sql`asked.workflow`)
     return sql`
       SELECT job.* FROM (
         SELECT id FROM (
@@ -354,7 +382,7 @@ const nextJobs = (
   const [workflow, ...others] = workflows ?? []
   if (workflow === undefined || others.length === 0) {
     // The last condition is true of every job: it allows only the index in the order of the claim.
-    const ofQueue = workflow === undefined ? sql`priority >= -100` : sql`workflow = ${workflow} AND attempt >= 0`
+    const ofQueue = workflow === undefined ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
     return sql`
       SELECT ${columns} FROM jobs WHERE ${queued} AND ${ofQueue}
       ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
@@ -364,7 +392,7 @@ const nextJobs = (
   return sql`
     SELECT job.* FROM (
       SELECT head.id FROM unnest(${texts(workflows!)}) AS asked (workflow) CROSS JOIN LATERAL (
-        SELECT id, priority FROM jobs WHERE ${queued} AND workflow = asked.workflow AND attempt >= 0
+        SELECT id, priority FROM jobs WHERE ${queued} AND ${unkeyedOf(sql, sql`asked.workflow`)}
         ORDER BY priority DESC, id LIMIT ${candidates}
       ) AS head ORDER BY head.priority DESC, head.id LIMIT ${candidates}
     ) AS candidate CROSS JOIN LATERAL (
@@ -381,12 +409,8 @@ const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim, rea
     ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])})
     UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(claim.leaseUntil)},
       updated_at = ${date(claim.now)}, progress = NULL, note = NULL
-    WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)}
-    RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority`.pipe(
-    decodeClaims,
-    // RETURNING keeps no order.
-    Effect.map((jobs) => jobs.toSorted((a, b) => b.priority - a.priority || (a.job_id < b.job_id ? -1 : 1))),
-  )
+    WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)} AND ${Limits.isInTime(sql, claim.now)}
+    RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority`.pipe(decodeClaims)
 
 /**
  * Looks for the first jobs of a queue, with each priority. Reads the queue from its beginning, as claims without a
@@ -394,7 +418,7 @@ const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim, rea
  */
 const lookAtQueue = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, workflow: string | null) {
   const at = yield* Clock.currentTimeMillis
-  const ofQueue = workflow === null ? sql`priority >= -100` : sql`workflow = ${workflow} AND attempt >= 0`
+  const ofQueue = workflow === null ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
   const queued = sql`${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND ${ofQueue}`
   const [row] = yield* sql<{ heads: JobLook["heads"] | null; took: number }>`
     WITH RECURSIVE priorities AS (

@@ -59,7 +59,7 @@ const sizedColumns = ["workflow", "cron", "timezone", "input", "deployment_id", 
 const scheduleColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
     s.id AS schedule_id, s.workflow, s.cron, s.timezone, s.input, s.deployment_id, s.callback_url, s.skip_callbacks,
-    s.priority, s.max_attempts, s.retry_delay_seconds, s.overlap, s.next_at IS NOT NULL AS active, s.next_at, s.created_at`)
+    s.concurrency_key, s.priority, s.max_attempts, s.retry_delay_seconds, s.expires_in_seconds, s.overlap, s.next_at IS NOT NULL AS active, s.next_at, s.created_at`)
 
 /** Reads a schedule with the last job that it created. */
 const findSchedule = (sql: SqlClient.SqlClient, orgId: string, scheduleId: string) =>
@@ -86,8 +86,8 @@ const findSchedule = (sql: SqlClient.SqlClient, orgId: string, scheduleId: strin
 /** The values of `templateColumns`. `input` is the template's input as JSON text, which the caller encodes once. */
 const templateValues = (sql: SqlClient.SqlClient, template: JobTemplate, input: string | null) => sql`
   ${template.workflow}, ${input}, ${template.deploymentId}, ${template.callbackUrl},
-  ${template.callbackSecret}, ${template.skipCallbacks}::boolean, ${template.priority}::smallint,
-  ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int`
+  ${template.callbackSecret}, ${template.skipCallbacks}::boolean, ${template.concurrencyKey}, ${template.priority}::smallint,
+  ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int, ${template.expiresInSeconds}::int`
 
 /** Inserts a schedule within the limits of its org. */
 const insertSchedule = (
@@ -99,7 +99,7 @@ const insertSchedule = (
 ) => {
   const { orgId } = schedule
   const input = toJsonText(schedule.input)
-  const size = rowCost.schedule + byteLength(input, schedule.callbackUrl)
+  const size = rowCost.schedule + byteLength(input, schedule.callbackUrl, schedule.concurrencyKey)
   const insert = (rowsAtMost: number | null) =>
     audited(
       sql,
@@ -189,6 +189,7 @@ interface ChangedRow {
   readonly timezone: string
   readonly next_at: Date | null
   readonly callbackUrl: string | null
+  readonly concurrencyKey: string | null
   readonly inputBytes: number
 }
 
@@ -201,9 +202,11 @@ const assignments = (sql: SqlClient.SqlClient, changes: JobScheduleChanges, inpu
     callback_url: changes.callbackUrl,
     callback_secret: changes.callbackSecret,
     skip_callbacks: changes.skipCallbacks,
+    concurrency_key: changes.concurrencyKey,
     priority: changes.priority,
     max_attempts: changes.maxAttempts,
     retry_delay_seconds: changes.retryDelaySeconds,
+    expires_in_seconds: changes.expiresInSeconds,
     cron: changes.cron,
     timezone: changes.timezone,
     overlap: changes.overlap,
@@ -224,7 +227,8 @@ const changeSchedule = Effect.fnUntraced(function* (
   entry: AuditEntry,
 ) {
   const [row] = yield* sql<ChangedRow>`
-    SELECT cron, timezone, next_at, callback_url AS "callbackUrl", coalesce(octet_length(input), 0) AS "inputBytes"
+    SELECT cron, timezone, next_at, callback_url AS "callbackUrl", concurrency_key AS "concurrencyKey",
+      coalesce(octet_length(input), 0) AS "inputBytes"
     FROM job_schedules
     WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
   if (row === undefined) return yield* scheduleNotFound()
@@ -234,10 +238,10 @@ const changeSchedule = Effect.fnUntraced(function* (
     (error) => new InvalidRequest({ error: `${error}.` }),
   )
   const input = changes.input === undefined ? null : toJsonText(changes.input)
-  const { callbackUrl = row.callbackUrl } = changes
+  const { callbackUrl = row.callbackUrl, concurrencyKey = row.concurrencyKey } = changes
   const added =
-    byteLength(callbackUrl) -
-    byteLength(row.callbackUrl) +
+    byteLength(callbackUrl, concurrencyKey) -
+    byteLength(row.callbackUrl, row.concurrencyKey) +
     (changes.input === undefined ? 0 : byteLength(input) - row.inputBytes)
   const sets = [...assignments(sql, changes, input), sql`next_at = ${dateOrNull(nextAt)}::timestamptz`]
   const [updated] = yield* bytes.storing(

@@ -44,14 +44,16 @@ const toRow = ({ input, job, rowsAtMost, unwrittenBytes }: Insert) => ({
   callback_url: job.callbackUrl,
   callback_secret: job.callbackSecret,
   skip_callbacks: job.skipCallbacks,
+  concurrency_key: job.concurrencyKey,
   priority: job.priority,
   max_attempts: job.maxAttempts,
   retry_delay_seconds: job.retryDelaySeconds,
+  expires_in_seconds: job.expiresInSeconds,
 })
 const columns = `
   id text, "orgId" text, key text, "unique" text, "runAt" timestamptz, now timestamptz, "rowsAtMost" bigint,
   unwritten bigint, workflow text, input text, deployment_id text, callback_url text, callback_secret text,
-  skip_callbacks boolean, priority smallint, max_attempts smallint, retry_delay_seconds int`
+  skip_callbacks boolean, concurrency_key text, priority smallint, max_attempts smallint, retry_delay_seconds int, expires_in_seconds int`
 
 /**
  * Inserts jobs in one statement; returns the ids of those that it has inserted: not those whose key is taken, nor those
@@ -184,7 +186,8 @@ const findUnique = Effect.fnUntraced(function* (
       SELECT id, coalesce(octet_length(input), 0) AS size FROM jobs
       WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} AND attempt = 0 FOR UPDATE
     )
-    UPDATE jobs SET input = ${input}, run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)}
+    UPDATE jobs SET input = ${input}, run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
+      expires_at = expires_at - run_at + ${dateOrNull(runAt)}::timestamptz
     FROM before WHERE jobs.id = before.id RETURNING before.size`
   for (const { size } of replaced) usage.addBytes(orgId, byteLength(input) - size)
   return { id, version, isTaken: replaced.length > 0 }
@@ -223,7 +226,8 @@ export const make = Effect.gen(function* () {
       return orUnavailable(Effect.map(alone, (id) => (id === undefined ? undefined : [id])))
     }
     const sizes = jobs.map(
-      (job, n) => rowCost.job + byteLength(inputs[n], job.callbackUrl, job.idempotencyKey, job.unique?.key),
+      (job, n) =>
+        rowCost.job + byteLength(inputs[n], job.callbackUrl, job.idempotencyKey, job.unique?.key, job.concurrencyKey),
     )
     const isNew = (ids: ReadonlyArray<string>, n: number) => ids[n] === jobs[n]!.jobId
     const sum = (counts: (n: number) => boolean) => sizes.reduce((all, size, n) => all + (counts(n) ? size : 0), 0)
@@ -249,8 +253,8 @@ export const make = Effect.gen(function* () {
   }
 })
 
-const columnNames = `workflow, input, deployment_id, callback_url, callback_secret, skip_callbacks, priority, max_attempts,
-  retry_delay_seconds`
+const columnNames = `workflow, input, deployment_id, callback_url, callback_secret, skip_callbacks, concurrency_key,
+  priority, max_attempts, retry_delay_seconds, expires_in_seconds`
 
 /** The columns that a job has in common with the schedule that creates it. */
 export const templateColumns = (sql: SqlClient.SqlClient) => sql.literal(columnNames)
@@ -287,9 +291,11 @@ export const insertJobs = (
     rows (id, org_id, idempotency_key, unique_key, run_at, owner, created_at, ${templateColumns(sql)})
     AS MATERIALIZED (${rows}), ${isKeyed ? keyed : sql``} made AS (
       INSERT INTO jobs (id, org_id, idempotency_key, unique_key, run_at, delayed, ${templateColumns(sql)},
-        callback_secret_owner, status, created_at, updated_at)
+        callback_secret_owner, status, created_at, updated_at, expires_at)
       SELECT id, org_id, idempotency_key, unique_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
-        CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at
+        CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at,
+        coalesce(run_at, created_at) + make_interval(secs => coalesce(expires_in_seconds, (
+          SELECT w.expires_in_seconds FROM workflows w WHERE w.org_id = rows.org_id AND w.workflow = rows.workflow)))
       FROM rows ${isKeyed ? isFree : sql``} RETURNING ${sql.literal(returning)}
     )`
 }

@@ -98,10 +98,11 @@ interface Reported {
 /** What became of a report. */
 type ReportOutcome = Result.Result<Written, NotFound | Conflict | LimitReached>
 
-interface Row extends Omit<ReportedJob, "lease_expires_at"> {
+interface Row extends Omit<ReportedJob, "lease_expires_at" | "expires_at"> {
   /** `null`: there is no such job. */
   readonly id: string | null
   readonly lease_expires_at: Date | null
+  readonly expires_at: Date | null
   /**
    * In the first row: the ids of the org's endpoints that want job.completed, that want job.failed, and the inactive
    * ones.
@@ -131,7 +132,8 @@ const readJobs = Effect.fnUntraced(function* (
       CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
     FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
       SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
-        skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts, retry_delay_seconds,
+        skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts, retry_delay_seconds, expires_at,
+        (SELECT retry FROM workflows w WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow) AS "retryPolicy",
         NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts",
         coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes,
         coalesce(octet_length(attempt_log::text), 0) AS "logBytes"
@@ -144,9 +146,10 @@ const readJobs = Effect.fnUntraced(function* (
     candidates: { completed: candidates(first!.completed!), failed: candidates(first!.failed!) },
     left: first!.left ?? 0,
     jobs: new Map(
-      rows.flatMap(({ id, lease_expires_at: lease, ...row }): Array<[string, ReportedJob]> =>
-        id === null ? [] : [[id, { ...row, lease_expires_at: lease && DateTime.fromDateUnsafe(lease) }]],
-      ),
+      rows.flatMap(({ expires_at, id, lease_expires_at, ...row }): Array<[string, ReportedJob]> => {
+        const [lease, expiry] = [lease_expires_at, expires_at].map((at) => at && DateTime.fromDateUnsafe(at))
+        return id === null ? [] : [[id, { ...row, lease_expires_at: lease!, expires_at: expiry! }]]
+      }),
     ),
   }
 })
@@ -178,12 +181,12 @@ export const loggedAttempt = (sql: Sql, table: string, error: Statement.Fragment
 /** Reads finished jobs of an org, as far as a report asks for them. */
 const readFinished = (sql: Sql, orgId: string, jobIds: ReadonlyArray<string>) => {
   const columns = `
-    id, status, attempt, attempts_before AS "attemptsBefore", NULL AS lease_expires_at, max_attempts, retry_delay_seconds, finished_attempt AS "finishedAttempt",
+    id, status, attempt, attempts_before AS "attemptsBefore", NULL AS lease_expires_at, NULL AS expires_at, NULL AS "retryPolicy", max_attempts, retry_delay_seconds, finished_attempt AS "finishedAttempt",
     retried_attempts AS "retriedAttempts"`
   return jobIds.length === 0
     ? Effect.succeed(new Map<string, JobState>())
     : Effect.map(
-        sql<JobState & { readonly id: string; readonly lease_expires_at: null }>`
+        sql<JobState & { readonly id: string; readonly lease_expires_at: null; readonly expires_at: null }>`
           SELECT job.* FROM unnest(${texts(jobIds)}) AS asked (id)
           CROSS JOIN LATERAL ${finishedJob(sql, orgId, sql.literal("asked.id"), columns)} AS job`,
         (rows) => new Map(rows.map(({ id, ...job }): [string, JobState] => [id, job])),
@@ -224,7 +227,7 @@ const reportJobs = Effect.fnUntraced(function* (
         continue
       }
       const decision: Result.Result<JobDecision, NotFound | Conflict> =
-        state === undefined ? Result.fail(jobNotFound()) : decide(state, reported.report, reported.end.now)
+        state === undefined ? Result.fail(jobNotFound()) : decide(state, reported.report, reported.end)
       if (Result.isFailure(decision)) outcomes.set(reported, Result.fail(decision.failure))
       else if (decision.success._tag === "Unchanged") outcomes.set(reported, Result.succeed(nothing))
       else {
@@ -430,16 +433,16 @@ const writeReports = Effect.fnUntraced(function* (
     ), ended AS (
       DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
       RETURNING jobs.id, asked.end_id, workflow, input, deployment_id, callback_url, callback_secret, callback_secret_owner,
-        skip_callbacks, idempotency_key, unique_key, priority, max_attempts, retry_delay_seconds, jobs.run_at, asked.status,
+        skip_callbacks, idempotency_key, unique_key, concurrency_key, priority, max_attempts, retry_delay_seconds, jobs.run_at, asked.status,
         attempt, progress, note, asked.finished_attempt, asked.retried_attempts, attempts_before, attempt_log, lines, steps, asked.result,
         asked.error, asked.mapped_stack, created_at, asked.type, asked.body
     ), finished AS (
       INSERT INTO finished_jobs (id, end_id, org_id, workflow, input, deployment_id, callback_url, skip_callbacks,
-        idempotency_key, unique_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress,
+        idempotency_key, unique_key, concurrency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress,
         note, finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
         mapped_stack, created_at, finished_at)
       SELECT id, end_id, ${orgId}, workflow, input, deployment_id, callback_url, skip_callbacks,
-        idempotency_key, unique_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress,
+        idempotency_key, unique_key, concurrency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress,
         note, finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
         mapped_stack, created_at, ${at}
       FROM ended

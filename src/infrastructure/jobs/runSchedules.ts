@@ -32,7 +32,7 @@ const dueSchedules = {
   byOrg: "max_attempts >= 0",
 }
 const columns = `id, org_id, cron, timezone, overlap, last_job_id, next_at,
-  coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0) AS bytes`
+  coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0) + coalesce(octet_length(concurrency_key), 0) AS bytes`
 
 /**
  * Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of each

@@ -261,8 +261,8 @@ interface QueuedRow extends QueuedJob {
 
 /** The columns that a job keeps when it is queued again. */
 const keptColumns = `
-  id, org_id, workflow, deployment_id, callback_url, skip_callbacks, idempotency_key, unique_key, priority, retry_delay_seconds,
-  attempt, retried_attempts, lines, steps, error, mapped_stack, created_at`
+  id, org_id, workflow, deployment_id, callback_url, skip_callbacks, idempotency_key, unique_key, concurrency_key,
+  priority, retry_delay_seconds, attempt, retried_attempts, lines, steps, error, mapped_stack, created_at`
 
 /**
  * Moves failed jobs back to the queue, each with as many attempts as it had. The secret of a callback is that of the

@@ -30,6 +30,7 @@ export const movedTables: ReadonlyArray<MovedTable> = [
   { name: "jobs", order: ["status", "id"] },
   { name: "finished_jobs", order: ["status", "id"] },
   { name: "job_keys", order: ["workflow", "key"] },
+  { name: "workflows", order: ["workflow"] },
   { name: "event_keys", order: ["key"] },
   { name: "events", order: ["id"] },
   { name: "deliveries", order: ["id"] },

@@ -34,9 +34,11 @@ const newSchedule = {
   callbackUrl: null,
   callbackSecret: null,
   skipCallbacks: false,
+  concurrencyKey: null,
   priority: 0,
   maxAttempts: 3,
   retryDelaySeconds: 10,
+  expiresInSeconds: null,
   overlap: "allow" as const,
 }
 
@@ -100,6 +102,8 @@ export const schedules = (it: It) => {
           callbackUrl: "https://example.com/cb",
           input,
           skipCallbacks,
+          concurrencyKey: text.slice(0, 200),
+          expiresInSeconds: n + 1,
         }
         ids.push(yield* insertSchedule(orgId, plus(now, n), { ...fields, timezone: "Europe/Berlin" }))
       }
@@ -114,6 +118,8 @@ export const schedules = (it: It) => {
           deployment_id: awkwardTexts[n]!,
           callback_url: "https://example.com/cb",
           skip_callbacks: n % 2 === 0,
+          concurrency_key: awkwardTexts[n]!.slice(0, 200),
+          expires_in_seconds: n + 1,
           priority: 0,
           max_attempts: 3,
           retry_delay_seconds: 10,

@@ -33,6 +33,7 @@ import { jobRetries } from "../jobs/jobRetries.ts"
 import { jobLines } from "../jobs/jobLines.ts"
 import { jobReports } from "../jobs/jobReports.ts"
 import { jobs } from "../jobs/jobs.ts"
+import { workflows } from "../jobs/workflows.ts"
 import { webhookPages } from "../pages.ts"
 import { ownEvents } from "./ownEvents.ts"
 import { lanesWithRules } from "./lanesWithRules.ts"
@@ -145,6 +146,7 @@ for (const [backend, repositories] of Object.entries(backends)) {
     jobLeases(it)
     jobReports(it)
     jobLines(it)
+    workflows(it)
     jobRetries(it)
     outbox(it)
     outboxRaces(it)

@@ -38,6 +38,8 @@ const insertSchedule = Effect.fnUntraced(function* (orgId: string, overrides: Pa
     callbackUrl: null,
     callbackSecret: null,
     skipCallbacks: false,
+    concurrencyKey: null,
+    expiresInSeconds: null,
     priority: 0,
     maxAttempts: 3,
     retryDelaySeconds: 10,

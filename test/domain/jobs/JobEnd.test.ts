@@ -5,13 +5,17 @@ import {
   completed,
   decide,
   failed,
+  type JobDecision,
   type JobReport,
   type JobState,
   leaseExpired,
   refusedHeartbeat,
   retryDelay,
+  type RetryPolicy,
 } from "#src/domain/jobs/JobEnd.ts"
 
+/** A nonce whose chance is a half: a wait is neither shorter nor longer. */
+const half = "8".padEnd(32, "0")
 const at = (seconds: number) => DateTime.makeUnsafe(seconds * 1000)
 const queued: JobState = {
   status: "queued",
@@ -19,6 +23,8 @@ const queued: JobState = {
   lease_expires_at: null,
   max_attempts: 3,
   retry_delay_seconds: 10,
+  retryPolicy: null,
+  expires_at: null,
   finishedAttempt: null,
   retriedAttempts: 0,
   attemptsBefore: 0,
@@ -44,7 +50,7 @@ const expired: JobReport = { _tag: "LeaseExpired" }
 
 /** The decision on a report, or the sentence of the conflict. */
 const decisionOn = (job: JobState, report: JobReport, now = at(0)) => {
-  const decision = decide(job, report, now)
+  const decision = decide(job, report, { now, nonce: half })
   if (Result.isFailure(decision)) return decision.failure.error
   const { success } = decision
   if (success._tag === "Finish")
@@ -155,5 +161,44 @@ describe("the end of a job", () => {
     assert.strictEqual(refusedHeartbeat(canceled, 2).error, "The job is canceled: stop the work.")
     assert.strictEqual(refusedHeartbeat(running, 1).error, over(1))
     for (const attempt of [undefined, 2]) assert.strictEqual(refusedHeartbeat(queued, attempt).error, notRunning)
+  })
+
+  it("a policy decides the attempts and waits in place of the job's own, with a fifth of chance", () => {
+    const wait = (retryPolicy: RetryPolicy, attempt: number, more: Partial<JobState> = {}, nonce = half) => {
+      const job = { ...running, attempt, retryPolicy, ...more }
+      const decision = decide(job, fail(undefined, true), { now: at(0), nonce })
+      assert.isTrue(Result.isSuccess(decision))
+      const { success } = decision as Result.Success<JobDecision, never>
+      return success._tag === "Retry" ? DateTime.toEpochMillis(success.runAt) / 1000 : success._tag
+    }
+    const delays = { attempts: 5, delays: [5, 60] }
+    assert.deepStrictEqual(
+      [1, 2, 3, 4, 5].map((attempt) => wait(delays, attempt)),
+      [5, 60, 60, 60, "Finish"],
+    )
+    const exponential = { attempts: 20, base_seconds: 10, max_seconds: 50 }
+    assert.deepStrictEqual(
+      [1, 2, 3, 4, 19].map((attempt) => wait(exponential, attempt)),
+      [10, 20, 40, 50, 50],
+    )
+    // By the job's own delay, and up to an hour.
+    assert.deepStrictEqual([wait({ attempts: 20 }, 2), wait({ attempts: 20 }, 19)], [20, 3600])
+    // Attempts before somebody retried the job do not count.
+    assert.deepStrictEqual(wait(delays, 6, { attemptsBefore: 5 }), 5)
+    assert.deepStrictEqual(wait(delays, 10, { attemptsBefore: 5 }), "Finish")
+    const shortest = wait(delays, 2, {}, "0".repeat(32))
+    const longest = wait(delays, 2, {}, "f".repeat(32))
+    assert.deepStrictEqual([shortest, longest], [48, 72])
+  })
+
+  it("a job expires only while it is queued and nobody has claimed it", () => {
+    const expires = { ...queued, expires_at: at(10) }
+    const end: JobReport = { _tag: "Expired" }
+    assert.strictEqual(decisionOn(expires, end, at(10)), "failed")
+    const claimed = "The job has not expired: a worker has claimed it."
+    for (const job of [queued, { ...expires, attempt: 1 }, { ...running, expires_at: at(10) }, ended("failed", 1)]) {
+      assert.strictEqual(decisionOn(job, end, at(11)), claimed)
+    }
+    assert.strictEqual(decisionOn(expires, end, at(9)), claimed)
   })
 })

@@ -30,6 +30,8 @@ describe("JobSchedules", () => {
           deployment_id: null,
           callback_url: null,
           skip_callbacks: false,
+          concurrency_key: null,
+          expires_in_seconds: null,
           priority: 0,
           max_attempts: 3,
           retry_delay_seconds: 10,

@@ -25,6 +25,8 @@ const queued = {
   callbackUrl: null,
   callbackSecret: null,
   skipCallbacks: false,
+  concurrencyKey: null,
+  expiresInSeconds: null,
   priority: 0,
   maxAttempts: 3,
   retryDelaySeconds: 10,

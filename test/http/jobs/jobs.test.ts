@@ -74,6 +74,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
         retry_delay_seconds: 10,
         run_at: null,
         unique_key: null,
+        concurrency_key: null,
+        expires_at: null,
         progress: null,
         note: null,
       }

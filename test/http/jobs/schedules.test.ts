@@ -10,7 +10,7 @@ import { keysOf } from "../operations.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
 const fields =
-  "active,callback_url,created_at,cron,deployment_id,input,max_attempts,next_at,overlap,priority,retry_delay_seconds," +
+  "active,callback_url,concurrency_key,created_at,cron,deployment_id,expires_in_seconds,input,max_attempts,next_at,overlap,priority,retry_delay_seconds," +
   "schedule_id,skip_callbacks,timezone,workflow"
 
 const list = (tenant: Tenant) =>

@@ -41,7 +41,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("pages", (i
       yield* send("jobs/fail", `"job_id":"${failed}","error":"\\"e","mapped_stack":${json}`)
       yield* send("jobs/complete", `"job_id":"${completed}","result":${json}`)
       const job = (id: string, status: string, attempt: number, rest: string) =>
-        `\\{"job_id":"${id}","workflow":"w","status":"${status}","input":${escaped(kept)},"deployment_id":null,"callback_url":null,"skip_callbacks":false,"priority":0,"max_attempts":3,"retry_delay_seconds":10,"run_at":null,"unique_key":null,"attempt":${attempt},"progress":null,"note":null,"lease_expires_at":null,${escaped(rest)},"created_at":${time},"updated_at":${time},"finished_at":${time}\\}`
+        `\\{"job_id":"${id}","workflow":"w","status":"${status}","input":${escaped(kept)},"deployment_id":null,"callback_url":null,"skip_callbacks":false,"concurrency_key":null,"priority":0,"max_attempts":3,"retry_delay_seconds":10,"run_at":null,"unique_key":null,"expires_at":null,"attempt":${attempt},"progress":null,"note":null,"lease_expires_at":null,${escaped(rest)},"created_at":${time},"updated_at":${time},"finished_at":${time}\\}`
       const first = job(failed, "failed", 1, `"result":null,"error":"\\"e","mapped_stack":${kept}`)
       const second = job(completed, "completed", 0, `"result":${kept},"error":null,"mapped_stack":null`)
       const history = `,"steps":\\[\\],"attempt_log":\\[\\{"attempt":1,"ended_at":${time},"note":null,"error":${escaped('"\\"e"')}\\}\\]`
@@ -55,7 +55,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("pages", (i
       yield* send("schedules/create", `"workflow":"w","cron":"0 4 1 1 *","input":${json}`)
       expect((yield* send("schedules/list", "")).text).toMatch(
         new RegExp(
-          `^\\{"schedules":\\[\\{"schedule_id":"\\w+","workflow":"w","cron":"0 4 1 1 \\*","timezone":"UTC","input":${escaped(kept)},"deployment_id":null,"callback_url":null,"skip_callbacks":false,"priority":0,"max_attempts":3,"retry_delay_seconds":10,"overlap":"allow","active":true,"next_at":${time},"created_at":${time}\\}\\]\\}$`,
+          `^\\{"schedules":\\[\\{"schedule_id":"\\w+","workflow":"w","cron":"0 4 1 1 \\*","timezone":"UTC","input":${escaped(kept)},"deployment_id":null,"callback_url":null,"skip_callbacks":false,"concurrency_key":null,"priority":0,"max_attempts":3,"retry_delay_seconds":10,"expires_in_seconds":null,"overlap":"allow","active":true,"next_at":${time},"created_at":${time}\\}\\]\\}$`,
         ),
       )
     }),

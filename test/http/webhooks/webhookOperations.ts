@@ -16,6 +16,7 @@ import {
 } from "#src/domain/jobs/Job.ts"
 import { CancelJobs, RetryJobs } from "#src/domain/jobs/JobSweeps.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import { SetWorkflow, Workflow } from "#src/domain/jobs/Workflows.ts"
 import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "#src/domain/webhooks/Events.ts"
 import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
@@ -214,6 +215,13 @@ export const webhookOperations = {
     [404, 409],
   ),
   deleteSchedule: post("schedules/delete", Schema.Struct({ schedule_id: Schema.String }), done, [404]),
+  setWorkflow: post("workflows/set", SetWorkflow, done, [409]),
+  getWorkflow: post("workflows/get", Schema.Struct({ workflow: Schema.String }), Workflow.fields, [404]),
+  listWorkflows: {
+    ...post("workflows/list", Schema.Struct({}), { workflows: Schema.Array(Workflow) }),
+    mayBeEmpty: true,
+  },
+  deleteWorkflow: post("workflows/delete", Schema.Struct({ workflow: Schema.String }), done, [404]),
 }
 export type WebhookOperationName = keyof typeof webhookOperations
 
@@ -268,6 +276,10 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
     updateSchedule: { schedule_id: schedule, active: false },
     runSchedule: { schedule_id: schedule },
     deleteSchedule: { schedule_id: schedule },
+    setWorkflow: { workflow: "limited", concurrency: 5, rate: { limit: 10, window_seconds: 60 } },
+    getWorkflow: { workflow: "limited" },
+    listWorkflows: {},
+    deleteWorkflow: { workflow: "limited" },
   }
   return bodies[name]
 }
@@ -281,6 +293,7 @@ export const makeThings = Effect.fnUntraced(function* (tenant: Tenant, url = now
   yield* tenant.call("jobs/claim", { workflow: "running" })
   const { job_id: queued } = yield* tenant.call("jobs/create", { workflow: "queued", skip_callbacks: true })
   const { schedule_id: schedule } = yield* tenant.call("schedules/create", { workflow: "w", cron: "0 4 * * *" })
+  yield* tenant.call("workflows/set", { workflow: "limited", concurrency: 5 })
   return { endpoint, delivery, event, running: running!, queued: queued!, schedule: schedule! }
 })
 

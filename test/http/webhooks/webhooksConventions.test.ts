@@ -64,15 +64,19 @@ const fields: Record<WebhookOperationName, string> = {
   cancelJobSweep: "code,message,success",
   listJobCauses: "causes",
   getJob:
-    "attempt,attempt_log,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,steps,unique_key,updated_at,workflow",
+    "attempt,attempt_log,callback_url,concurrency_key,created_at,deployment_id,error,expires_at,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,steps,unique_key,updated_at,workflow",
   listJobs: "jobs,next_cursor",
   createSchedule: "message,schedule_id,success",
   listSchedules: "schedules",
   getSchedule:
-    "active,callback_url,created_at,cron,deployment_id,input,last_job,max_attempts,next_at,next_times,overlap,priority,retry_delay_seconds,schedule_id,skip_callbacks,timezone,workflow",
+    "active,callback_url,concurrency_key,created_at,cron,deployment_id,expires_in_seconds,input,last_job,max_attempts,next_at,next_times,overlap,priority,retry_delay_seconds,schedule_id,skip_callbacks,timezone,workflow",
   updateSchedule: "message,success",
   runSchedule: "job_id,message,success",
   deleteSchedule: "message,success",
+  setWorkflow: "message,success",
+  getWorkflow: "concurrency,concurrency_per_key,created_at,expires_in_seconds,rate,retry,updated_at,workflow",
+  listWorkflows: "workflows",
+  deleteWorkflow: "message,success",
 }
 
 /** No sweep runs long enough to be canceled here. */

@@ -28,6 +28,7 @@ import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
 import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
+import { setWorkflow } from "../../contract/jobs/workflows.ts"
 import { eraseBatch } from "#src/infrastructure/orgs/eraseOrg.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
@@ -112,6 +113,7 @@ const tables = [
   "sessions",
   "sweeps",
   "webhook_endpoints",
+  "workflows",
 ]
 
 /** Jobs of an org, each with an event and a delivery. */
@@ -165,6 +167,9 @@ const fill = Effect.fnUntraced(function* (place: Place, rows: number, states: St
   yield* sql`
     INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, attempt, created_at, updated_at)
     SELECT ${endpoint} || 'j' || id, ${orgId}, 'workflow ' || n % 100, false, 'queued', 1, ${at}, ${at} FROM ${each}`
+  yield* sql`
+    INSERT INTO jobs (id, org_id, workflow, concurrency_key, skip_callbacks, status, expires_at, created_at, updated_at)
+    SELECT ${endpoint} || 'k' || id, ${orgId}, 'limited', 'key ' || n % 1000, false, 'queued', ${at}, ${at}, ${at} FROM ${each}`
   yield* sql`
     INSERT INTO events (id, org_id, job_id, type, body, created_at)
     SELECT ${endpoint} || 'e' || id, ${orgId}, ${endpoint} || 'j' || id, 'job.completed', '{}', ${at} FROM ${each}`
@@ -223,6 +228,8 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     callbackUrl: null,
     callbackSecret: null,
     skipCallbacks: true,
+    concurrencyKey: null,
+    expiresInSeconds: null,
     priority: 0,
     maxAttempts: 3,
     retryDelaySeconds: 10,
@@ -235,6 +242,8 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
   })
   const jobClaim = (workflows: ReadonlyArray<string> | undefined) =>
     jobs.claim(orgId, { workflows, limit: 20, now: later, leaseUntil: plus(now, 60) })
+  const rate = { limit: 1_000_000, window_seconds: 60 }
+  const limited = { workflow: "limited", concurrency: 100, concurrency_per_key: 1, rate }
   const running = Effect.flatMap(insertJob(orgId, { workflow: "mine" }), (jobId) =>
     Effect.as(jobClaim(["mine"]), jobId),
   )
@@ -329,6 +338,15 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["jobs.claim", 20, jobClaim(undefined)],
     ["jobs.claim of a workflow", 20, jobClaim(["workflow 7"])],
     ["jobs.claim of workflows", 40, jobClaim(["workflow 7", "workflow 8"])],
+    ["jobs.hasLimits", 1, Effect.sync(() => jobs.hasLimits(orgId))],
+    ["jobs.claim of a workflow with keys", 20, jobClaim(["limited"])],
+    ["jobs.setWorkflow", 10, setWorkflow(orgId, limited, later)],
+    ["jobs.claim within limits", 20, jobClaim(["limited"])],
+    ["jobs.claim of any within limits", 300, jobClaim(undefined)],
+    ["jobs.workflows", 10, jobs.workflows(orgId)],
+    ["jobs.deleteWorkflow", 10, jobs.deleteWorkflow(orgId, "limited", newEntry())],
+    ["jobs.findExpired", 100, jobs.findExpired(batch)],
+    ["jobs.findExpired in turns", 100, jobs.findExpired({ ...batch, after: "" })],
     ["jobs.release", 40, Effect.flatMap(jobClaim(undefined), (all) => jobs.release(orgId, all, later))],
     [
       "jobs.extendLease",

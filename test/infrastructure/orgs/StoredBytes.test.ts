@@ -271,6 +271,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       // As many as there are keys, endpoints or deliveries, or with a bound of their own.
       const others = [
         ...["key_counters", "key_usage", "endpoint_throttles", "endpoint_attempts", "failing_callbacks"],
+        "workflows",
         ...["event_keys", "job_keys", "idempotency_keys", "pending_deliveries", "sweeps", "activity_counts"],
         // At most 100 of them.
         "roles",

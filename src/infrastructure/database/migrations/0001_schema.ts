@@ -372,12 +372,16 @@ const jobs = Effect.gen(function* () {
       skip_callbacks boolean NOT NULL,
       idempotency_key text,
       unique_key text,
+      concurrency_key text COLLATE "C",
       priority smallint NOT NULL DEFAULT 0,
       max_attempts smallint NOT NULL DEFAULT 3,
       retry_delay_seconds integer NOT NULL DEFAULT 10,
       run_at timestamptz,
       -- A queued job whose run_at has not come; no index of claims has it.
       delayed boolean NOT NULL DEFAULT false,
+      expires_in_seconds integer,
+      -- When the job fails, if nobody has claimed it.
+      expires_at timestamptz,
       status text NOT NULL,
       attempt integer NOT NULL DEFAULT 0,
       lease_expires_at timestamptz,
@@ -415,10 +419,26 @@ const jobs = Effect.gen(function* () {
     WHERE status = 'queued' AND NOT delayed AND priority >= -100`
   yield* sql`
     CREATE INDEX jobs_queue_by_workflow ON jobs ((org_id || ''), workflow, priority DESC, id)
-    WHERE status = 'queued' AND NOT delayed AND attempt >= 0`
+    WHERE status = 'queued' AND NOT delayed AND attempt >= 0 AND concurrency_key IS NULL`
+  // Jobs with a concurrency key: by workflow, by key, and those that run (ADR 39). Other jobs have no entries here.
+  yield* sql`
+    CREATE INDEX jobs_keyed ON jobs ((org_id || ''), workflow, priority DESC, id)
+    WHERE status = 'queued' AND NOT delayed AND attempt >= 0 AND concurrency_key IS NOT NULL`
+  yield* sql`
+    CREATE INDEX jobs_queue_by_key ON jobs ((org_id || ''), workflow, concurrency_key, priority DESC, id)
+    WHERE status = 'queued' AND NOT delayed AND concurrency_key IS NOT NULL AND max_attempts > 0`
+  yield* sql`
+    CREATE INDEX jobs_running_by_key ON jobs ((org_id || ''), (workflow || concurrency_key))
+    WHERE status = 'running' AND concurrency_key IS NOT NULL`
   yield* sql`CREATE INDEX jobs_delayed ON jobs (run_at) WHERE status || '' = 'queued' AND delayed`
   yield* sql`
     CREATE INDEX jobs_delayed_by_org ON jobs ((org_id || ''), run_at) WHERE status = 'queued' AND delayed`
+  yield* sql`
+    CREATE INDEX jobs_expiring ON jobs (expires_at)
+    WHERE status || '' = 'queued' AND attempt = 0 AND expires_at IS NOT NULL`
+  yield* sql`
+    CREATE INDEX jobs_expiring_by_org ON jobs ((org_id || ''), expires_at)
+    WHERE status = 'queued' AND attempt = 0 AND expires_at IS NOT NULL`
 
   // The jobs that have ended. end_id is the id of the job's event, or of its cancellation, and is never before the
   // job's: retention counts from the end, and removes a job with its event.
@@ -434,6 +454,7 @@ const jobs = Effect.gen(function* () {
       skip_callbacks boolean NOT NULL,
       idempotency_key text,
       unique_key text,
+      concurrency_key text COLLATE "C",
       priority smallint NOT NULL,
       max_attempts smallint NOT NULL,
       retry_delay_seconds integer NOT NULL,
@@ -471,6 +492,28 @@ const jobs = Effect.gen(function* () {
       PRIMARY KEY (org_id, workflow, key)
     )`
 
+  // The settings of workflows. version: how often a claim or a request has changed the row. last_key: the key after
+  // which the next claim begins. start_times, start_counts: the jobs that were started in the last window of the rate.
+  // Each claim changes the row: with room for that on its page, its index stays as it is.
+  yield* sql`
+    CREATE TABLE workflows (
+      org_id text COLLATE "C" NOT NULL,
+      workflow text NOT NULL,
+      concurrency integer,
+      concurrency_per_key integer,
+      rate_limit integer,
+      rate_window_seconds integer,
+      retry jsonb,
+      expires_in_seconds integer,
+      created_at timestamptz NOT NULL,
+      updated_at timestamptz NOT NULL,
+      version bigint NOT NULL DEFAULT 0,
+      last_key text COLLATE "C" NOT NULL DEFAULT '',
+      start_times timestamptz[] NOT NULL DEFAULT '{}',
+      start_counts integer[] NOT NULL DEFAULT '{}',
+      PRIMARY KEY (org_id, workflow)
+    ) WITH (fillfactor = 20)`
+
   // next_at is NULL while the schedule is paused.
   yield* sql`
     CREATE TABLE job_schedules (
@@ -484,9 +527,11 @@ const jobs = Effect.gen(function* () {
       callback_url text,
       callback_secret text,
       skip_callbacks boolean NOT NULL,
+      concurrency_key text COLLATE "C",
       priority smallint NOT NULL DEFAULT 0,
       max_attempts smallint NOT NULL DEFAULT 3,
       retry_delay_seconds integer NOT NULL DEFAULT 10,
+      expires_in_seconds integer,
       overlap text NOT NULL DEFAULT 'allow',
       last_job_id text COLLATE "C",
       next_at timestamptz,
