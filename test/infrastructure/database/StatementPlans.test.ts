@@ -244,6 +244,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     jobs.claim(orgId, { workflows, limit: 20, now: later, leaseUntil: plus(now, 60) })
   const rate = { limit: 1_000_000, window_seconds: 60 }
   const limited = { workflow: "limited", concurrency: 100, concurrency_per_key: 1, rate }
+  const limit = setWorkflow(orgId, limited, later)
   const running = Effect.flatMap(insertJob(orgId, { workflow: "mine" }), (jobId) =>
     Effect.as(jobClaim(["mine"]), jobId),
   )
@@ -340,11 +341,11 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["jobs.claim of workflows", 40, jobClaim(["workflow 7", "workflow 8"])],
     ["jobs.hasLimits", 1, Effect.sync(() => jobs.hasLimits(orgId))],
     ["jobs.claim of a workflow with keys", 20, jobClaim(["limited"])],
-    ["jobs.setWorkflow", 10, setWorkflow(orgId, limited, later)],
-    ["jobs.claim within limits", 20, jobClaim(["limited"])],
-    ["jobs.claim of any within limits", 300, jobClaim(undefined)],
+    ["jobs.setWorkflow", 10, limit],
+    ["jobs.claim within limits", 20, Effect.andThen(limit, jobClaim(["limited"]))],
+    ["jobs.claim of any within limits", 300, Effect.andThen(limit, jobClaim(undefined))],
     ["jobs.workflows", 10, jobs.workflows(orgId)],
-    ["jobs.deleteWorkflow", 10, jobs.deleteWorkflow(orgId, "limited", newEntry())],
+    ["jobs.deleteWorkflow", 10, Effect.andThen(limit, jobs.deleteWorkflow(orgId, "limited", newEntry()))],
     ["jobs.findExpired", 100, jobs.findExpired(batch)],
     ["jobs.findExpired in turns", 100, jobs.findExpired({ ...batch, after: "" })],
     ["jobs.release", 40, Effect.flatMap(jobClaim(undefined), (all) => jobs.release(orgId, all, later))],
