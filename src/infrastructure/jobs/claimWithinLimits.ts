@@ -209,7 +209,9 @@ const claimLimited = (sql: Sql, orgId: string, claim: JobClaim) => {
       FROM clock CROSS JOIN unnest(${names}) AS asked (name) LEFT JOIN settings w ON w.workflow = asked.name
       CROSS JOIN LATERAL (
         SELECT count(*) FROM (
-          SELECT FROM jobs WHERE org_id || workflow = ${orgId}::text || asked.name AND status = 'running' AND ${isOfOrg(sql, orgId)}
+          -- The status is a parameter, which fits no index of all that runs.
+          SELECT FROM jobs WHERE org_id || workflow = ${orgId}::text || asked.name AND status = ${"running"}
+            AND ${isOfOrg(sql, orgId)}
           LIMIT coalesce(w.concurrency, 0)
         ) AS jobs
       ) AS running CROSS JOIN LATERAL (
@@ -227,8 +229,8 @@ const claimLimited = (sql: Sql, orgId: string, claim: JobClaim) => {
           FROM walk CROSS JOIN LATERAL (
             SELECT one.key, one.is_second, r.per_key - (
               SELECT count(*)::int FROM (
-                SELECT FROM jobs WHERE ${isOfOrg(sql, orgId)} AND workflow || concurrency_key = r.workflow || one.key
-                  AND status = 'running' AND workflow = r.workflow LIMIT r.per_key
+                SELECT FROM jobs WHERE org_id || workflow || concurrency_key = ${orgId}::text || r.workflow || one.key
+                  AND status = ${"running"} AND concurrency_key IS NOT NULL AND workflow = r.workflow LIMIT r.per_key
               ) AS jobs) AS free
             FROM (
               (SELECT concurrency_key AS key, walk.is_second ${nextKey(
