@@ -17,7 +17,6 @@ interface Answer {
 }
 
 describe("limits of a workflow under kill -9", () => {
-  // Seen failing without the comparison of versions: 27 jobs ran at once.
   it.live("never more run than the limits while replicas are killed and leases are lost, and all jobs end", () =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()

@@ -42,7 +42,6 @@ const claimed = Effect.fnUntraced(function* (orgId: string, settings: Partial<Wo
 })
 
 describe("100 claims at once at two replicas", () => {
-  // Seen failing without the comparison of versions: 38 jobs of a workflow with a concurrency of 20 ran at once.
   it.live("exceed no concurrency, and leave none of it unused", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
@@ -68,6 +67,15 @@ describe("100 claims at once at two replicas", () => {
       const { ids } = yield* claimed(orgId, { concurrency_per_key: 2 }, 15)
       assert.strictEqual(ids.length, 30)
       assert.deepStrictEqual(yield* runningOf(orgId), { all: 30, ofKey: 2 })
+    }).pipe(Effect.scoped, Effect.provide(layer)),
+  )
+
+  it.live("exceed no concurrency while keys take turns", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const { ids } = yield* claimed(orgId, { concurrency: 20, concurrency_per_key: 2 }, 60)
+      assert.strictEqual(ids.length, 20)
+      assert.isAtMost((yield* runningOf(orgId)).ofKey, 2)
     }).pipe(Effect.scoped, Effect.provide(layer)),
   )
 
