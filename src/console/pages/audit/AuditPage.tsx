@@ -15,7 +15,7 @@ const subjects = [
   { value: "projects", label: "Projects", prefixes: ["project.", "deployment.", "docs."] },
   { value: "keys", label: "API keys", prefixes: ["key."] },
   { value: "endpoints", label: "Endpoints", prefixes: ["webhook_endpoint.", "signing_key.", "resend."] },
-  { value: "schedules", label: "Jobs and schedules", prefixes: ["job_sweep.", "schedule."] },
+  { value: "schedules", label: "Jobs and schedules", prefixes: ["job_sweep.", "schedule.", "workflow."] },
 ] as const
 
 const shownId = 8
@@ -309,6 +309,8 @@ const sentences: Record<Entry["action"], Tell> = {
   "schedule.create": ({ details }) => `created a schedule of ${text(details, "workflow")}: ${text(details, "cron")}`,
   "schedule.update": ({ details }, target) => `changed ${changedFields(details)} of the schedule ${target}`,
   "schedule.delete": (_, target) => `deleted the schedule ${target}`,
+  "workflow.set": (_, target) => `set the limits of the workflow ${target}`,
+  "workflow.delete": (_, target) => `deleted the limits of the workflow ${target}`,
 }
 
 /** What an entry says, without its actor. */
