@@ -55,7 +55,7 @@ const RecoverSince = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
 const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
   const orgId = useOrg()
   const may = useMay()
-  const { byId } = useEndpoints()
+  const { byId, missing } = useEndpoints()
   const { event_id, job_id, webhook_endpoint_id } = delivery
   const endpoint = byId.get(webhook_endpoint_id ?? "")
   return (
@@ -66,7 +66,7 @@ const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
           webhook_endpoint_id === null ? (
             "the callback_url of the job"
           ) : endpoint === undefined ? (
-            "a deleted endpoint"
+            missing
           ) : (
             <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>{shortUrl(endpoint.url)}</Link>
           ),

@@ -35,11 +35,11 @@ const LastAttempt = ({ attempts, last_duration_ms, last_failure, last_status }: 
 /** Deliveries, the newest first. */
 export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableProps) => {
   const orgId = useOrg()
-  const { byId } = useEndpoints()
+  const { byId, missing } = useEndpoints()
   const nameOf = ({ webhook_endpoint_id }: Delivery) => {
     if (webhook_endpoint_id === null) return <span class="quiet">callback of a job</span>
     const endpoint = byId.get(webhook_endpoint_id)
-    if (endpoint === undefined) return <span class="quiet">deleted endpoint</span>
+    if (endpoint === undefined) return <span class="quiet">{missing}</span>
     return (
       <span class="clip wide" title={endpoint.url}>
         {shortUrl(endpoint.url)}

@@ -323,15 +323,11 @@ const End = ({ job }: { readonly job: Job }) => {
 
 const Delivered = ({ delivery, job }: { readonly delivery: Delivery; readonly job: Job }) => {
   const orgId = useOrg()
-  const { byId } = useEndpoints()
+  const { byId, missing } = useEndpoints()
   const { attempts, delivery_id, state, updated_at, webhook_endpoint_id } = delivery
   const endpoint = byId.get(webhook_endpoint_id ?? "")
   const name =
-    webhook_endpoint_id === null
-      ? "the callback URL"
-      : endpoint === undefined
-        ? "a deleted endpoint"
-        : shortUrl(endpoint.url)
+    webhook_endpoint_id === null ? "the callback URL" : endpoint === undefined ? missing : shortUrl(endpoint.url)
   const tone = state === "delivered" ? "done" : state === "failed" ? "bad" : state === "pending" ? "now" : "open"
   const after =
     state === "delivered" && job.finished_at !== null ? Date.parse(updated_at) - Date.parse(job.finished_at) : 0

@@ -5,14 +5,14 @@ import type { ResponseBody } from "../../client/Operations.ts"
 export type Endpoint = ResponseBody<"webhooks.list">["webhook_endpoints"][number]
 export type EndpointDetail = ResponseBody<"webhooks.get">
 
-/** All endpoints of the org, up to 1,000, by their ids. */
+/** All endpoints of the org, up to 1,000, by their ids. `missing`: what one is called that is not among them. */
 export const useEndpoints = () => {
   const { data, ...rest } = useData("webhooks.list", {})
   const byId = useMemo(
     () => new Map(data?.webhook_endpoints.map((endpoint) => [endpoint.webhook_endpoint_id, endpoint])),
     [data],
   )
-  return { ...rest, endpoints: data?.webhook_endpoints, byId }
+  return { ...rest, endpoints: data?.webhook_endpoints, byId, missing: data === undefined ? "…" : "a deleted endpoint" }
 }
 
 /** A URL without its scheme, as people name it. */
