@@ -58,6 +58,7 @@ const ofTests: Readonly<Record<string, string>> = {
   EVENTS: "test/faults/retention.test.ts",
   ORDERED: "test/faults/ownEvents.test.ts",
   UPDATE_LAYOUTS: "test/console/layout.test.ts",
+  CONSOLE_MINUTES: "test/faults/console.test.ts",
   RACES: "test/faults/races.test.ts",
   LOCKS: "test/sim/locks.test.ts",
   LOCKS_SEED: "test/sim/locks.test.ts",

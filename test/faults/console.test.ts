@@ -8,7 +8,7 @@ import { browserPage, hasBrowser } from "../support/browser.ts"
 import { startService } from "../support/process.ts"
 import { makeTenant, makeVerifier, onPostgres } from "./support.ts"
 
-/** How long the page stays open under load. Without it, the test is skipped: it needs a built console and a quiet machine. */
+/** How long the page stays open. Without it, the test is skipped: it needs a built console and a quiet machine. */
 const minutes = Number(process.env.CONSOLE_MINUTES ?? 0)
 const isBuilt = existsSync(new URL("../../dist/console/index.html", import.meta.url))
 
