@@ -29,6 +29,7 @@ import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
 import { Jobs } from "../domain/jobs/Jobs.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { Roles } from "../domain/keys/Roles.ts"
+import { KeyTokens, TokenIssuer } from "../domain/keys/KeyTokens.ts"
 import { KeyUsageReport } from "../domain/keys/KeyUsage.ts"
 import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
 import { DefaultLimits } from "../domain/orgs/OrgLimits.ts"
@@ -81,6 +82,7 @@ import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
 import * as KeyCountersSql from "../infrastructure/keys/KeyCounterRepository.ts"
 import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
 import * as RolesSql from "../infrastructure/keys/RoleRepository.ts"
+import * as TokenKeysSql from "../infrastructure/keys/TokenKeyRepository.ts"
 import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
 import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
 import * as Oidc from "../infrastructure/oidc/CiTokenVerifier.ts"
@@ -177,6 +179,8 @@ export const app = (settings: Settings, { issuers, listener, random, receivers }
   Layer.mergeAll(Server.layer, ProcessMetrics.layer, logWelcome(settings)).pipe(
     Layer.provideMerge(listener),
     Layer.provideMerge(Layer.mergeAll(workers, Tenants.layer(Layer.provideMerge(tenantWorkers, webhooks(settings))))),
+    Layer.provideMerge(KeyTokens.layer),
+    Layer.provide(Layer.mergeAll(TokenKeysSql.layer, Layer.succeed(TokenIssuer, settings.baseUrl))),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provide([receivers, issuers]),
     Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Observed.layer))),

@@ -100,12 +100,14 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
 /** Operations for browsers, programs and other services; `gatehouse api` reaches them. */
 const withoutCommand = [
   "keys.authorize",
+  "keys.token",
   "secretScanning.github",
   "chat.answer",
   "chat.feedback",
   "docs.llmsTxt",
   "docs.mcp",
   "system.healthz",
+  "system.jwks",
   "system.readyz",
   "sessions.create",
   "sessions.remove",

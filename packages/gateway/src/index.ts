@@ -53,6 +53,11 @@ export interface GatewayOptions {
   readonly timeoutMillis?: number | undefined
   /** Called when Gatehouse does not answer as it should: log it. The client gets a 503. */
   readonly onFault?: ((message: string) => void) | undefined
+  /**
+   * Also accepts tokens of `POST /api/v0/keys/token` of this issuer: the `BASE_URL` of Gatehouse. They are verified
+   * without a call, so that no use counts, and a deleted key is accepted until its token ends.
+   */
+  readonly tokens?: { readonly issuer: string } | undefined
   /** Another `fetch`, for tests. */
   readonly fetch?: typeof fetch | undefined
 }
@@ -144,13 +149,100 @@ const toDecision = ({ body, retryAfter, status }: KeyResponse): Decision | undef
   return undefined
 }
 
+/** The parts of a JWT in the compact form. */
+const tokenShape = /^([\w-]+)\.([\w-]+)\.([\w-]+)$/
+/** How often the public keys are read at most, for tokens whose key is not known. */
+const readAgainMillis = 30_000
+
+/** A public key of Gatehouse. */
+interface PublicKey {
+  readonly kid: string
+  readonly kty: string
+  readonly crv: string
+  readonly x: string
+}
+type VerifyKey = Awaited<ReturnType<typeof crypto.subtle.importKey>>
+
+interface Claims {
+  readonly iss: string
+  readonly sub: string
+  readonly org: string
+  readonly project: string
+  readonly permissions: ReadonlyArray<string>
+  readonly exp: number
+}
+
+const bytesOf = (part: string) =>
+  Uint8Array.from(atob(part.replaceAll("-", "+").replaceAll("_", "/")), (character) => character.charCodeAt(0))
+const jsonOf = (part: string): unknown => JSON.parse(new TextDecoder().decode(bytesOf(part)))
+
+const isGranted = (list: ReadonlyArray<string>, needed: string) =>
+  list.some((one) => one === "*" || one === needed || (one.endsWith(".*") && needed.startsWith(one.slice(0, -1))))
+
+/** Makes the check of tokens. Throws when the public keys cannot be read. */
+const makeTokenCheck = (issuer: string, readKeys: () => Promise<ReadonlyArray<PublicKey>>) => {
+  const invalid = () => refusal(401, "unauthorized", "The token is not valid.", bearer)
+  let keys = new Map<string, VerifyKey>()
+  let readAt = -Infinity
+  let reading: Promise<void> | undefined
+  const read = async () => {
+    readAt = performance.now()
+    const published = await readKeys()
+    const imported = published.map(async ({ crv, kid, kty, x }) => {
+      const key = await crypto.subtle.importKey("jwk", { crv, kty, x }, "Ed25519", false, ["verify"])
+      return [kid, key] as const
+    })
+    keys = new Map(await Promise.all(imported))
+  }
+  const keyOf = async (kid: string) => {
+    if (!keys.has(kid) && (reading !== undefined || performance.now() - readAt >= readAgainMillis)) {
+      await (reading ??= read().finally(() => (reading = undefined)))
+    }
+    return keys.get(kid)
+  }
+
+  return async (token: string, permissions: ReadonlyArray<string> = []): Promise<Decision> => {
+    const [, header, payload, signature] = tokenShape.exec(token) as unknown as [string, string, string, string]
+    let parsed: { readonly alg?: string; readonly kid?: string }
+    let claims: Claims
+    try {
+      parsed = jsonOf(header) as typeof parsed
+      claims = jsonOf(payload) as Claims
+    } catch {
+      return invalid()
+    }
+    const { exp, iss, org, permissions: own, project, sub } = claims
+    if (parsed.alg !== "EdDSA" || parsed.kid === undefined || iss !== issuer || !(exp * 1000 > Date.now())) {
+      return invalid()
+    }
+    const key = await keyOf(parsed.kid)
+    if (key === undefined) return invalid()
+    const content = new TextEncoder().encode(`${header}.${payload}`)
+    if (!(await crypto.subtle.verify("Ed25519", key, bytesOf(signature), content))) return invalid()
+    const missing = permissions.find((needed) => !isGranted(own, needed))
+    if (missing !== undefined) {
+      return refusal(403, "forbidden", `The token does not have the permission ${missing}.`)
+    }
+    return { owner: { keyId: sub, orgId: org, projectId: project } }
+  }
+}
+
 /** Makes a gateway's check of API keys. */
 export const makeGateway = (options: GatewayOptions): Gateway => {
   const { cacheSeconds = 0, credential, keyHeader, onFault = () => {}, timeoutMillis = 2_000, url } = options
   if (!(cacheSeconds >= 0 && cacheSeconds <= 60)) throw new RangeError("cacheSeconds must be 0 to 60.")
   const { read, said } = keyIn(keyHeader)
   const send = options.fetch ?? fetch
-  const address = new URL("api/v0/keys/validate", url.endsWith("/") ? url : `${url}/`)
+  const base = url.endsWith("/") ? url : `${url}/`
+  const address = new URL("api/v0/keys/validate", base)
+  const checkToken =
+    options.tokens &&
+    makeTokenCheck(options.tokens.issuer, async () => {
+      const signal = AbortSignal.timeout(timeoutMillis)
+      const response = await send(new URL(".well-known/jwks.json", base), { redirect: "manual", signal })
+      if (response.status !== 200) throw new Error(`status ${response.status} of its public keys`)
+      return ((await response.json()) as { readonly keys: [] }).keys
+    })
   const headers = {
     "content-type": "application/json",
     ...(credential === undefined ? {} : { authorization: `Bearer ${credential}` }),
@@ -180,11 +272,13 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
     check: async (headers, { clientIp, cost, permissions } = {}) => {
       const key = read(headers)
       if (key === undefined || key === "") return refusal(401, "unauthorized", `Send an API key: ${said}.`, bearer)
+      const isToken = checkToken !== undefined && tokenShape.test(key)
       const asked = JSON.stringify({ key, permissions, cost, clientIp })
       const known = cached.get(asked)
       if (known !== undefined && performance.now() < known.until) return known.decision
       cached.delete(asked)
       try {
+        if (isToken) return await checkToken(key, permissions)
         return await ask(asked, cacheSeconds > 0 && cost === undefined)
       } catch (error) {
         onFault(`Gatehouse at ${address.origin} cannot check a key: ${error instanceof Error ? error.message : error}`)

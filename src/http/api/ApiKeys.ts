@@ -26,6 +26,7 @@ import {
 } from "../../domain/keys/ApiKey.ts"
 import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsage.ts"
 import { ImportedKeys, ImportKeys } from "../../domain/keys/ImportKeys.ts"
+import { ExchangeKey, KeyToken } from "../../domain/keys/KeyTokens.ts"
 import { RoleName } from "../../domain/keys/KeySettings.ts"
 import { PutRole, Role, RoleList } from "../../domain/keys/Roles.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
@@ -205,6 +206,21 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
           "Returns the owner of a key. Every invalid key is the same 401. Without a credential, a client address may fail 600 " +
             "times a minute; a gateway should send a credential of its own. An address outside of `allowedIps` or a missing permission is a 403, and takes nothing. A " +
             "key above its rate limit, or without credits, is a 429.",
+        ),
+      ),
+    HttpApiEndpoint.post("token", "/api/v0/keys/token", {
+      payload: ExchangeKey,
+      success: KeyToken,
+      error: [Unauthorized, Forbidden, IpNotAllowed, KeyLimitedWithRetryAfter],
+    })
+      .middleware(Authorization)
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
+      .annotateMerge(
+        access.holder(
+          "Exchange an API key for a token",
+          "Returns a JWT that services verify without asking, with the keys of `/.well-known/jwks.json`. Its claims are `iss` " +
+            "(`BASE_URL`), `sub` (the id of the key), `org`, `project`, `permissions`, `jti`, `iat` and `exp`. The exchange is one use of the key. A " +
+            "token stays valid until it ends, also when its key is deleted or changed.",
         ),
       ),
     HttpApiEndpoint.get("authorize", authorizePath, {

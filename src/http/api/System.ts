@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { JsonWebKeys } from "../../domain/keys/KeyTokens.ts"
 import { about } from "./security.ts"
 
 const Ok = Schema.Struct({ ok: Schema.Boolean }).annotate({ identifier: "Ok" })
@@ -18,6 +19,13 @@ export class SystemGroup extends HttpApiGroup.make("system")
   .add(
     HttpApiEndpoint.get("healthz", "/healthz", { success: Ok }).annotateMerge(
       about("Check that the process is alive", "Does not use the database."),
+    ),
+    HttpApiEndpoint.get("jwks", "/.well-known/jwks.json", { success: JsonWebKeys }).annotateMerge(
+      about(
+        "Get the public keys of tokens",
+        "Those that verify tokens of `POST /api/v0/keys/token`. A new key is here an hour before it signs, and an old one until its " +
+          "last token has ended. Read them again for an unknown `kid`.",
+      ),
     ),
     HttpApiEndpoint.get("readyz", "/readyz", { success: Ready }).annotateMerge(
       about(

@@ -121,6 +121,12 @@ export const access = {
     "Anyone, in both modes. With a credential of its own, a client's failures are not limited.",
     [...ownCredentials, "session"],
   ),
+  holder: describe(
+    "anyone",
+    [...holders, "anonymous"],
+    "Whoever has the key in the request, in both modes. Failures are limited for each client address (`TRUST_PROXY`).",
+    [],
+  ),
   proxy: describe(
     "anyone",
     [],

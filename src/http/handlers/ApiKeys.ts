@@ -4,13 +4,14 @@ import { group } from "./group.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyUsageReport } from "../../domain/keys/KeyUsage.ts"
 import { LeakedKeys } from "../../domain/keys/LeakedKeys.ts"
+import { KeyTokens } from "../../domain/keys/KeyTokens.ts"
 import { Roles } from "../../domain/keys/Roles.ts"
 import { Api } from "../api/Api.ts"
 import { annotateOriginal, keyIn, upstreamHeaders } from "../authorize.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 export const layer = group(Api, "keys", (handlers) =>
-  Effect.zipWith(ApiKeys, KeyUsageReport, (keys, usages) =>
+  Effect.map(Effect.all([ApiKeys, KeyUsageReport, KeyTokens]), ([keys, usages, tokens]) =>
     handlers.handleAll({
       createForProject: ({ payload }) => keys.createForProject(payload),
       createForOrg: ({ params, payload }) => keys.createForOrg(params.orgId, payload),
@@ -35,6 +36,8 @@ export const layer = group(Api, "keys", (handlers) =>
               (authorized) => HttpApiSchema.withHeaders({ body: undefined, headers: upstreamHeaders(authorized) }),
             ),
         ),
+      token: ({ payload: { key, ...asked } }) =>
+        Effect.flatMap(clientAddress, (address) => tokens.exchange(Redacted.make(key), address, asked)),
       validate: ({ payload: { key, ...use } }) =>
         Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(key), address, use)),
     }),

@@ -61,6 +61,13 @@ const secretColumns: ReadonlyArray<SecretColumn> = [
     inUse: "previous_until > now()",
   },
   {
+    what: "keys that sign tokens",
+    table: "token_keys",
+    column: "private_key",
+    key: ["id"],
+    ownerOf: (row) => row["id"]!,
+  },
+  {
     what: "callback secrets of schedules",
     table: "job_schedules",
     column: "callback_secret",

@@ -154,6 +154,16 @@ const keys = Effect.gen(function* () {
     WHERE project_id IS NOT NULL`
   yield* sql`CREATE INDEX api_keys_by_counter ON api_keys (org_id, counter_id) WHERE counter_id IS NOT NULL`
 
+  // The Ed25519 keys that sign tokens, in their order.
+  yield* sql`
+    CREATE TABLE token_keys (
+      n integer NOT NULL UNIQUE,
+      id text COLLATE "C" PRIMARY KEY,
+      public_key text NOT NULL,
+      private_key text NOT NULL,
+      signs_from timestamptz NOT NULL
+    )`
+
   // Named sets of permissions; api_keys.roles has names.
   yield* sql`
     CREATE TABLE roles (

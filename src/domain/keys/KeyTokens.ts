@@ -1,0 +1,184 @@
+import { Context, DateTime, Effect, Layer, Redacted, Schema } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { Cipher } from "../Cipher.ts"
+import type { Unavailable } from "../Errors.ts"
+import { monotonicMillis } from "../monotonicMillis.ts"
+import { Timestamp, whole } from "../Schemas.ts"
+import { Ed25519 } from "../webhooks/Signatures.ts"
+import { ValidateKey } from "./ApiKey.ts"
+import { ApiKeys } from "./ApiKeys.ts"
+
+/** The longest life of a token. */
+const maxSeconds = 3_600
+const defaultSeconds = 300
+/** A new key begins to sign when the one before is this old. */
+const rotationDays = 30
+/** How long a key is published before it signs. Whoever verifies offline has read it by then. */
+const leadMinutes = 60
+/** How long replicas remember the keys. */
+const rememberMillis = 60_000
+
+export const ExchangeKey = Schema.Struct({
+  key: ValidateKey.fields.key,
+  permissions: ValidateKey.fields.permissions.annotate({
+    description: "The permissions of the token, all of which the key must have. Absent: those of the key.",
+  }),
+  expiresInSeconds: Schema.optionalKey(whole(60, maxSeconds)).annotate({
+    description: "How long the token is valid, 60 to 3600. Default: 300. It ends with the key at the latest.",
+    examples: [300],
+  }),
+}).annotate({ identifier: "ExchangeKey" })
+
+export const KeyToken = Schema.Struct({
+  token: Schema.String.annotate({
+    description: "A JWT, signed with EdDSA by a key of /.well-known/jwks.json.",
+    examples: ["eyJhbGciOiJFZERTQSJ9.e30.c2ln"],
+  }),
+  expiresAt: Timestamp,
+}).annotate({ identifier: "KeyToken" })
+export type KeyToken = typeof KeyToken.Type
+
+const text = (description: string, example: string) => Schema.String.annotate({ description, examples: [example] })
+/** RFC 7517 and RFC 8037. */
+export const JsonWebKeys = Schema.Struct({
+  keys: Schema.Array(
+    Schema.Struct({
+      kty: text("The kind of the key.", "OKP"),
+      crv: text("The curve of the key.", "Ed25519"),
+      alg: text("The algorithm of its signatures.", "EdDSA"),
+      use: text("What the key is for.", "sig"),
+      kid: text("The id of the key, which the header of a token has.", "01KAHBMKZ3D2X7S5QN8W4V6R9T"),
+      x: text("The public key in base64url.", "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"),
+    }).annotate({ identifier: "JsonWebKey" }),
+  ),
+}).annotate({ identifier: "JsonWebKeys" })
+
+/** The issuer of tokens: BASE_URL. */
+export const TokenIssuer = Context.Reference("gatehouse/domain/KeyTokens/TokenIssuer", { defaultValue: () => "" })
+
+/** A key that signs tokens. */
+export interface TokenKey {
+  readonly id: string
+  /** Its place in the order of the keys. */
+  readonly n: number
+  /** 32 bytes in base64. */
+  readonly publicKey: string
+  /** Encrypted for its id. */
+  readonly privateKey: string
+  readonly signsFrom: DateTime.Utc
+}
+
+export class TokenKeyRepository extends Context.Service<
+  TokenKeyRepository,
+  {
+    /** All keys, in their order. */
+    readonly list: Effect.Effect<ReadonlyArray<TokenKey>, Unavailable>
+    /** Adds a key, unless another replica has added one in its place; removes keys that have ended before a time. */
+    readonly add: (key: TokenKey, endedBefore: DateTime.Utc) => Effect.Effect<void, Unavailable>
+  }
+>()("gatehouse/domain/KeyTokens/TokenKeyRepository") {}
+
+const encode = (part: object) => Buffer.from(JSON.stringify(part)).toString("base64url")
+const toUrl = (base64: string) => Buffer.from(base64, "base64").toString("base64url")
+
+/** The keys that sign, and their rotation. */
+const makeSigning = Effect.gen(function* () {
+  const repository = yield* TokenKeyRepository
+  const random = yield* SecureRandom.SecureRandom
+  const cipher = yield* Cipher
+  const ed25519 = yield* Ed25519
+  let known: { readonly keys: ReadonlyArray<TokenKey>; readonly readAt: number } | undefined
+  let prepared: { readonly id: string; readonly sign: (message: string) => string } | undefined
+
+  const reread = Effect.gen(function* () {
+    const readAt = yield* monotonicMillis
+    const keys = yield* repository.list
+    known = { keys, readAt }
+    return keys
+  })
+  const read = Effect.flatMap(monotonicMillis, (now) =>
+    known !== undefined && now - known.readAt < rememberMillis ? Effect.succeed(known.keys) : reread,
+  )
+
+  const addAfter = Effect.fnUntraced(function* (newest: TokenKey | undefined, now: DateTime.Utc) {
+    const [id, { privateKey, publicKey }] = [yield* random.ulid, yield* ed25519.generate]
+    const stored = yield* cipher.encrypt(Redacted.make(privateKey), id)
+    const signsFrom = newest === undefined ? now : DateTime.add(now, { minutes: leadMinutes })
+    const key = { id, n: (newest?.n ?? 0) + 1, publicKey, privateKey: stored, signsFrom }
+    yield* repository.add(key, DateTime.subtract(now, { seconds: maxSeconds, minutes: leadMinutes }))
+    return yield* reread
+  })
+
+  /** The key that signs now. Adds the next one in time. */
+  const current = Effect.fnUntraced(function* (now: DateTime.Utc) {
+    let keys = yield* read
+    const newest = keys.at(-1)
+    const isDue =
+      newest === undefined || DateTime.isLessThan(DateTime.add(newest.signsFrom, { days: rotationDays }), now)
+    if (isDue) {
+      const added = addAfter(newest, now)
+      // On a standby nothing is added, and the key goes on.
+      keys = yield* newest === undefined ? added : Effect.catch(added, () => Effect.succeed(keys))
+    }
+    const key = keys.findLast(({ signsFrom }) => DateTime.isLessThanOrEqualTo(signsFrom, now)) ?? keys[0]!
+    if (prepared?.id !== key.id) {
+      const privateKey = yield* cipher.decrypt(key.privateKey, key.id)
+      prepared = { id: key.id, sign: ed25519.sign(Redacted.value(privateKey)) }
+    }
+    return prepared
+  })
+
+  return { current, read }
+})
+
+/** Short-lived tokens for keys, which others verify without asking. */
+export class KeyTokens extends Context.Service<
+  KeyTokens,
+  {
+    /** Exchanges a key for a token. It is a use of the key, and refused as `ApiKeys.authorize`. */
+    readonly exchange: (
+      key: Redacted.Redacted<string>,
+      address: string,
+      asked: Omit<typeof ExchangeKey.Type, "key">,
+    ) => Effect.Effect<KeyToken, Effect.Error<ReturnType<ApiKeys["Service"]["authorize"]>>>
+    /** The public keys: those that sign, will sign, or have signed what may still be valid. */
+    readonly publicKeys: Effect.Effect<typeof JsonWebKeys.Type, Unavailable>
+  }
+>()("gatehouse/domain/KeyTokens") {
+  static readonly layer = Layer.effect(
+    KeyTokens,
+    Effect.gen(function* () {
+      const keys = yield* ApiKeys
+      const random = yield* SecureRandom.SecureRandom
+      const issuer = yield* TokenIssuer
+      const signing = yield* makeSigning
+
+      const exchange = Effect.fn("KeyTokens.exchange")(function* (
+        key: Redacted.Redacted<string>,
+        address: string,
+        { expiresInSeconds = defaultSeconds, permissions }: Omit<typeof ExchangeKey.Type, "key">,
+      ) {
+        const { grant } = yield* keys.authorize(key, address, { permissions, clientIp: address })
+        const now = yield* DateTime.now
+        const { id: kid, sign } = yield* signing.current(now)
+        const iat = Math.floor(now.epochMilliseconds / 1000)
+        const end = grant.expiresAt === null ? Infinity : Math.floor(grant.expiresAt.epochMilliseconds / 1000)
+        const exp = Math.min(iat + expiresInSeconds, end)
+        const claims = {
+          ...{ iss: issuer, sub: grant.keyId, jti: yield* random.ulid, iat, exp },
+          ...{ org: grant.orgId, project: grant.projectId, permissions: permissions ?? grant.permissions.list },
+        }
+        const content = `${encode({ alg: "EdDSA", typ: "JWT", kid })}.${encode(claims)}`
+        return { token: `${content}.${toUrl(sign(content))}`, expiresAt: DateTime.makeUnsafe(exp * 1000) }
+      })
+
+      const publicKeys = Effect.map(signing.read, (all) => ({
+        keys: all.map(({ id, publicKey }) => ({
+          ...{ kty: "OKP", crv: "Ed25519", alg: "EdDSA", use: "sig", kid: id, x: toUrl(publicKey) },
+        })),
+      }))
+
+      return KeyTokens.of({ exchange, publicKeys })
+    }),
+  )
+}
