@@ -150,7 +150,7 @@ const toDecision = ({ body, retryAfter, status }: KeyResponse): Decision | undef
 }
 
 /** The parts of a JWT in the compact form. */
-const tokenShape = /^([\w-]+)\.([\w-]+)\.([\w-]+)$/
+const tokenShape = /^[\w-]+\.[\w-]+\.[\w-]*$/
 /** How often the public keys are read at most, for tokens whose key is not known. */
 const readAgainMillis = 30_000
 
@@ -175,6 +175,18 @@ interface Claims {
 const bytesOf = (part: string) =>
   Uint8Array.from(atob(part.replaceAll("-", "+").replaceAll("_", "/")), (character) => character.charCodeAt(0))
 const jsonOf = (part: string): unknown => JSON.parse(new TextDecoder().decode(bytesOf(part)))
+
+/** The parts of a token that is not verified yet; `undefined` for one that cannot be read. */
+const parseToken = (token: string) => {
+  const [header = "", payload = "", signature = ""] = token.split(".")
+  try {
+    const { alg, kid } = jsonOf(header) as { readonly alg?: string; readonly kid?: string }
+    const content = new TextEncoder().encode(`${header}.${payload}`)
+    return { alg, kid, claims: jsonOf(payload) as Claims | null, content, signature: bytesOf(signature) }
+  } catch {
+    return undefined
+  }
+}
 
 const isGranted = (list: ReadonlyArray<string>, needed: string) =>
   list.some((one) => one === "*" || one === needed || (one.endsWith(".*") && needed.startsWith(one.slice(0, -1))))
@@ -202,28 +214,17 @@ const makeTokenCheck = (issuer: string, readKeys: () => Promise<ReadonlyArray<Pu
   }
 
   return async (token: string, permissions: ReadonlyArray<string> = []): Promise<Decision> => {
-    const [, header, payload, signature] = tokenShape.exec(token) as unknown as [string, string, string, string]
-    let parsed: { readonly alg?: string; readonly kid?: string }
-    let claims: Claims
-    try {
-      parsed = jsonOf(header) as typeof parsed
-      claims = jsonOf(payload) as Claims
-    } catch {
+    const { alg, claims, content, kid, signature } = parseToken(token) ?? {}
+    if (alg !== "EdDSA" || kid === undefined || claims?.iss !== issuer || !(claims.exp * 1000 > Date.now())) {
       return invalid()
     }
-    const { exp, iss, org, permissions: own, project, sub } = claims
-    if (parsed.alg !== "EdDSA" || parsed.kid === undefined || iss !== issuer || !(exp * 1000 > Date.now())) {
-      return invalid()
-    }
-    const key = await keyOf(parsed.kid)
-    if (key === undefined) return invalid()
-    const content = new TextEncoder().encode(`${header}.${payload}`)
-    if (!(await crypto.subtle.verify("Ed25519", key, bytesOf(signature), content))) return invalid()
-    const missing = permissions.find((needed) => !isGranted(own, needed))
+    const key = await keyOf(kid)
+    if (key === undefined || !(await crypto.subtle.verify("Ed25519", key, signature!, content!))) return invalid()
+    const missing = permissions.find((needed) => !isGranted(claims.permissions, needed))
     if (missing !== undefined) {
       return refusal(403, "forbidden", `The token does not have the permission ${missing}.`)
     }
-    return { owner: { keyId: sub, orgId: org, projectId: project } }
+    return { owner: { keyId: claims.sub, orgId: claims.org, projectId: claims.project } }
   }
 }
 

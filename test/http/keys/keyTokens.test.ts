@@ -110,7 +110,7 @@ it.live("the gateway package verifies a token without a call, and refuses what i
       asked.push(address.pathname)
       return globalThis.fetch(address, init)
     }) as typeof globalThis.fetch
-    const gateway = makeGateway({ url, tokens: { issuer }, fetch: counting })
+    const gateway = makeGateway({ url, tokens: { issuer }, fetch: counting, timeoutMillis: 30_000 })
     const check = (text: string, permissions: ReadonlyArray<string> = [], at = gateway) =>
       Effect.promise(() => at.check({ authorization: `Bearer ${text}` }, { permissions }))
     const owner = { keyId: id, orgId, projectId: "" }
@@ -128,14 +128,14 @@ it.live("the gateway package verifies a token without a call, and refuses what i
       `${encode({ ...decodeProtectedHeader(token), alg: "HS256" })}.${payload}.${signature}`,
       `${encode({ alg: "EdDSA", kid: "unknown" })}.${payload}.${signature}`,
       `${header}.${encode({ ...claims, exp: 1 })}.${signature}`,
-      "a.b.c",
+      ...["a.b.c", "a.b.", `${encode({ alg: "EdDSA", kid: "x" })}.bnVsbA.${signature}`, `${header}.${payload}.a`],
     ]
     for (const text of forged) expect((yield* check(text)).refusal?.status, text).toBe(401)
     // Another environment has other keys, and another address.
     const foreign = yield* makeKey(stranger.send)
     const other = yield* stranger.exchange({ key: foreign.key })
     expect((yield* check(other.token)).refusal?.status).toBe(401)
-    const wrong = makeGateway({ url, tokens: { issuer: "https://other.example.com" } })
+    const wrong = makeGateway({ url, tokens: { issuer: "https://other.example.com" }, timeoutMillis: 30_000 })
     expect((yield* check(token, [], wrong)).refusal?.status).toBe(401)
     // Unknown ids of keys read the keys at most once in 30 seconds; keys are validated as before.
     expect(asked.filter((path) => path.endsWith("jwks.json"))).toHaveLength(1)
