@@ -111,10 +111,10 @@ it.live("the gateway package verifies a token without a call, and refuses what i
       return globalThis.fetch(address, init)
     }) as typeof globalThis.fetch
     const gateway = makeGateway({ url, tokens: { issuer }, fetch: counting, timeoutMillis: 30_000 })
-    const check = (text: string, permissions: ReadonlyArray<string> = [], at = gateway) =>
+    const check = (text: string, permissions?: ReadonlyArray<string>, at = gateway) =>
       Effect.promise(() => at.check({ authorization: `Bearer ${text}` }, { permissions }))
     const owner = { keyId: id, orgId, projectId: "" }
-    for (const permissions of [[], ["files.read"], ["files.a.b"]]) {
+    for (const permissions of [undefined, ["files.read"], ["files.a.b"]]) {
       expect(yield* check(token, permissions)).toEqual({ owner })
     }
     expect((yield* check(token, ["models.a"])).refusal).toMatchObject({ status: 403, body: { code: "forbidden" } })
@@ -136,11 +136,11 @@ it.live("the gateway package verifies a token without a call, and refuses what i
     const other = yield* stranger.exchange({ key: foreign.key })
     expect((yield* check(other.token)).refusal?.status).toBe(401)
     const wrong = makeGateway({ url, tokens: { issuer: "https://other.example.com" }, timeoutMillis: 30_000 })
-    expect((yield* check(token, [], wrong)).refusal?.status).toBe(401)
+    expect((yield* check(token, undefined, wrong)).refusal?.status).toBe(401)
     // Unknown ids of keys read the keys at most once in 30 seconds; keys are validated as before.
     expect(asked.filter((path) => path.endsWith("jwks.json"))).toHaveLength(1)
     expect(yield* check(key)).toEqual({ owner })
     const down = makeGateway({ url: "http://127.0.0.1:9", tokens: { issuer } })
-    expect((yield* check(token, [], down)).refusal?.status).toBe(503)
+    expect((yield* check(token, undefined, down)).refusal?.status).toBe(503)
   }).pipe(Effect.scoped),
 )

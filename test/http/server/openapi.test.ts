@@ -100,7 +100,15 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
       const api = yield* document
       // Read, and never stored; the whole body has a limit.
       const reading = new Set([
-        ...["keys.validate", "keys.authorize", "secretScanning.github", "chat.answer", "docs.mcp", "live.follow"],
+        ...[
+          "keys.validate",
+          "keys.token",
+          "keys.authorize",
+          "secretScanning.github",
+          "chat.answer",
+          "docs.mcp",
+          "live.follow",
+        ],
       ])
       const storing = all(api).filter(({ operation }) => !reading.has(operation.operationId))
       const found = storing.flatMap(({ operation: { operationId, parameters, requestBody } }) => [
@@ -186,8 +194,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         }
         if (!path.startsWith("/api/")) continue
         const schemes = (operation.security ?? []).flatMap((requirement) => Object.keys(requirement))
-        // The token of a portal link is in the body.
-        expect(schemes.length > 0, at).toBe(path !== "/api/v0/sessions/portal")
+        // The token of a portal link is in the body, and so is the key that is exchanged.
+        expect(schemes.length > 0, at).toBe(!["/api/v0/sessions/portal", "/api/v0/keys/token"].includes(path))
         for (const scheme of schemes) expect(Object.keys(api.components.securitySchemes), at).toContain(scheme)
         // Spec.md declares no credential for operations of the platform, except CI's and GitHub's.
         const open = operation.security!.some((requirement) => Object.keys(requirement).length === 0)
@@ -224,7 +232,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         const url = path.replace(/\{(\w+)\}/g, (_, field: keyof typeof names) => names[field])
         const ids = "projectId" in (example as object) ? { projectId } : {}
         const answer = yield* send(method, url, { json: { ...(example as object), ...ids } })
-        const needsSecret = /\/(validate|register-deployment|secret-scanning\/github)$/.test(path)
+        const needsSecret = /\/(validate|token|register-deployment|secret-scanning\/github)$/.test(path)
         // Nothing is stored: the address of the example does not exist.
         const hasNoDocs = path.endsWith("/docs/mcp")
         expect(answer.status, `${method} ${url} ${answer.text}`).toBe(needsSecret ? 401 : hasNoDocs ? 404 : 200)
