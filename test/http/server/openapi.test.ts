@@ -252,6 +252,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         const { example, schema } = operation.requestBody.content["application/json"]!
         const tenant = yield* makeTenant()
         const { endpoint, delivery, event, queued, running, schedule } = yield* makeThings(tenant)
+        yield* tenant.call("workflows/set", { workflow: "nightly-report", concurrency: 1 })
         const ids: Record<string, unknown> = {
           id: endpoint,
           webhook_endpoint_id: endpoint,
@@ -272,7 +273,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         expect(api.components.schemas[name], name).toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(45)
+      expect(taken).toBe(49)
     }),
   )
 
