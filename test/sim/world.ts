@@ -140,7 +140,7 @@ export class Actor {
   /** Effect's services of this actor: time, order and randomness. */
   readonly services: Context.Context<never>
   #tasks: Array<() => void> = []
-  #first: (() => void) | undefined
+  readonly #firsts = new Set<() => void>()
 
   constructor(world: World, name: string, clock: ClockError) {
     this.world = world
@@ -165,7 +165,7 @@ export class Actor {
   enqueueFirst(task: () => void) {
     if (this.state === "dead") return
     this.#tasks.unshift(task)
-    this.#first = task
+    this.#firsts.add(task)
   }
 
   /** Runs the next task. Returns whether what it begins goes on before other tasks. */
@@ -174,7 +174,7 @@ export class Actor {
       this.#tasks.length > 1 && this.dice.chance(this.overtaking) ? this.dice.int(0, this.#tasks.length - 1) : 0
     const task = at === 0 ? this.#tasks.shift()! : this.#tasks.splice(at, 1)[0]!
     this.world.runAs(this, task)
-    return task === this.#first
+    return this.#firsts.delete(task)
   }
 
   /** Ends the actor at once: no task of it runs again, no finalizer. */

@@ -59,7 +59,8 @@ const taken = ({ args, kind }: Done) => {
       case "heartbeat":
       case "log":
       case "step":
-        return isOwn ? [state] : []
+        // Not of a job that waits, also without an attempt.
+        return status === "running" && attempt === n ? [state] : []
       case "retryJob":
         // A lease may have run out unseen, and was the last.
         return isOpen || status === "failed" ? [`queued ${attempt} ${released} -`] : []
@@ -93,8 +94,8 @@ const refused =
     const expired: ReadonlyArray<State> = [`queued ${attempt} ${released} -`, `failed ${attempt} ${released} -`]
     if (status === "running") return attempt === (one.args["attempt"] ?? attempt) ? expired : [state]
     // A claim whose answer was lost may have run out, too, and was the last.
-    if (status === "queued" && one.args["attempt"] === undefined && one.kind !== "cancelJob")
-      return [`failed ${attempt} ${released} -`]
+    const isEnd = one.kind === "complete" || one.kind === "fail"
+    if (status === "queued" && one.args["attempt"] === undefined && isEnd) return [`failed ${attempt} ${released} -`]
     return taken(one)(state).length > 0 && one.kind !== "cancelJob" && status !== "failed" ? [] : [state]
   }
 
