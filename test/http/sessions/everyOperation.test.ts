@@ -32,6 +32,9 @@ const ownerOf = (orgId: string) => `octo-${orgId}`
 const otherBodies: Record<string, (ids: Ids) => object> = {
   "chat.answer": () => ({ messages: [{ role: "user", content: "hello" }] }),
   "chat.feedback": ({ projectId }) => ({ messageId: projectId, thumb: "up" }),
+  "keys.importKeys": () => ({ keys: [{ hash: "0".repeat(64), algorithm: "sha256", name: "k" }] }),
+  "roles.put": () => ({ permissions: ["models.*"] }),
+  "keys.token": ({ key }) => ({ key }),
   "docs.put": () => ({ docsZipUrl: "https://localhost:9/docs.zip" }),
   "docs.mcp": () => ({ jsonrpc: "2.0", id: 1, method: "ping" }),
   "portal.link": () => ({}),

@@ -57,7 +57,7 @@ export const webhookOperations = {
   createEndpoint: post(
     "webhooks/create",
     CreateWebhookEndpoint,
-    { ...done, webhook_endpoint_id: Schema.String },
+    { ...done, webhook_endpoint_id: Schema.String, signing_secret: Schema.optionalKey(Schema.String) },
     [409, 422],
   ),
   listEndpoints: wholeList("webhooks/list", "webhook_endpoints", WebhookEndpoint),
@@ -136,11 +136,16 @@ export const webhookOperations = {
     }),
     { causes: Schema.Array(Schema.Unknown) },
   ),
-  publishEvent: post("events/publish", PublishEvent, { ...done, event_id: Schema.String }, [409, 422]),
+  publishEvent: post(
+    "events/publish",
+    PublishEvent,
+    { ...done, event_id: Schema.String, deliveries: Schema.Int },
+    [409, 422],
+  ),
   publishEvents: post(
     "events/publish-batch",
     PublishEvents,
-    { ...done, event_ids: Schema.Array(Schema.String) },
+    { ...done, event_ids: Schema.Array(Schema.String), deliveries: Schema.Array(Schema.Int) },
     [409, 422],
   ),
   listEvents: post(

@@ -44,6 +44,9 @@ const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, en
     VALUES ('o', 'p', ${yield* encrypt("private", "o", key)}, 'q', ${yield* encrypt("previous private", "o", key)},
       ${new Date(now.getTime() + 60_000)}, ${now})`
   yield* sql`
+    INSERT INTO token_keys (n, id, public_key, private_key, signs_from)
+    VALUES (1, 't', 'p', ${yield* encrypt("of t", "t", key)}, ${now})`
+  yield* sql`
     INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, callback_secret, skip_callbacks, next_at, created_at)
     VALUES ('s', 'o', 'w', '* * * * *', 'UTC', ${yield* encrypt("of s", "s", key)}, false, ${now}, ${now})`
   for (const [id, owner, status] of [
@@ -73,6 +76,7 @@ const readAll = Effect.fnUntraced(function* (...keys: Keys) {
     UNION ALL SELECT headers, id FROM webhook_endpoints WHERE headers IS NOT NULL
     UNION ALL SELECT private_key, org_id FROM org_signing_keys
     UNION ALL SELECT previous_private_key, org_id FROM org_signing_keys
+    UNION ALL SELECT private_key, id FROM token_keys
     UNION ALL SELECT callback_secret, id FROM job_schedules
     UNION ALL SELECT callback_secret, callback_secret_owner FROM jobs
     UNION ALL SELECT callback_secret, callback_secret_owner FROM events
@@ -91,9 +95,9 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       yield* fill(old)
       const before = yield* readAll(old)
       const ends = yield* run([fresh, old])
-      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 3, 1, 1], Array(9).fill(0)])
+      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 1, 3, 1, 1], Array(10).fill(0)])
       assert.deepStrictEqual((yield* readAll(fresh)).toSorted(), before.toSorted())
-      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(9).fill(0))
+      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(10).fill(0))
     }).pipe(Effect.provide(database)),
   )
 
@@ -104,9 +108,9 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       yield* run([fresh, old], (_, done) => (done === 500 ? Effect.interrupt : Effect.void)).pipe(Effect.exit)
       const untouched = sql`SELECT id, secret FROM webhook_endpoints WHERE id < 'w0500' ORDER BY id`
       const first = yield* untouched
-      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 1, 1, 1, 3, 1, 1])
+      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 1, 1, 1, 1, 3, 1, 1])
       assert.deepStrictEqual(yield* untouched, first)
-      assert.strictEqual((yield* readAll(fresh)).length, 611)
+      assert.strictEqual((yield* readAll(fresh)).length, 612)
     }).pipe(Effect.provide(database)),
   )
 
@@ -142,12 +146,12 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       // The secret of another row: a copied value is not re-encrypted.
       yield* sql`UPDATE jobs SET callback_secret = (SELECT callback_secret FROM jobs WHERE id = 'j1') WHERE id = 'j3'`
       const ends = yield* run([fresh, old])
-      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 2, 1, 1])
+      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 1, 2, 1, 1])
       assert.deepStrictEqual(
         ends.map(({ unreadable }) => unreadable),
-        [["w0001"], [], [], [], [], [], ["j3"], [], []],
+        [["w0001"], [], [], [], [], [], [], ["j3"], [], []],
       )
-      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 0, 0, 0, 1, 0, 0])
+      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 0, 0, 0, 0, 1, 0, 0])
     }).pipe(Effect.provide(database)),
   )
 })
