@@ -80,6 +80,8 @@ describe("regular expressions", () => {
       "src/http/server/requests.ts",
       // A field of the front matter: one line.
       "src/infrastructure/docs/Documents.ts",
+      // The path of an operation, and a number.
+      "src/sdk/outbox.ts",
     ])
   })
 

@@ -100,8 +100,8 @@ export class JobRepository extends Context.Service<
     ) => Effect.Effect<ReadonlyArray<CreatedJob>, LimitReached | Unavailable>
     /**
      * Claims queued jobs of the org, the highest priority first, then the oldest, up to `limit` and to the bytes of a
-     * page, until `leaseUntil`. Skips jobs whose time to run has not come. Exceeds no limit of a workflow; under a limit
-     * for each key, keys take turns.
+     * page, until `leaseUntil`. Skips jobs whose time to run has not come. Exceeds no limit of a workflow; under a
+     * limit for each key, keys take turns.
      */
     readonly claim: (
       orgId: string,

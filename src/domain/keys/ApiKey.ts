@@ -270,3 +270,40 @@ export const ValidatedKey = Schema.Struct({
   ),
 }).annotate({ identifier: "ValidatedKey" })
 export interface ValidatedKey extends Schema.Schema.Type<typeof ValidatedKey> {}
+
+/** The longest life of a token. */
+export const maxTokenSeconds = 3_600
+export const ExchangeKey = Schema.Struct({
+  key: ValidateKey.fields.key,
+  permissions: ValidateKey.fields.permissions.annotate({
+    description: "The permissions of the token, all of which the key must have. Absent: those of the key.",
+  }),
+  expiresInSeconds: Schema.optionalKey(whole(60, maxTokenSeconds)).annotate({
+    description: "How long the token is valid, 60 to 3600. Default: 300. It ends with the key at the latest.",
+    examples: [300],
+  }),
+}).annotate({ identifier: "ExchangeKey" })
+
+export const KeyToken = Schema.Struct({
+  token: Schema.String.annotate({
+    description: "A JWT, signed with EdDSA by a key of /.well-known/jwks.json.",
+    examples: ["eyJhbGciOiJFZERTQSJ9.e30.c2ln"],
+  }),
+  expiresAt: Timestamp,
+}).annotate({ identifier: "KeyToken" })
+export type KeyToken = typeof KeyToken.Type
+
+const text = (description: string, example: string) => Schema.String.annotate({ description, examples: [example] })
+/** RFC 7517 and RFC 8037. */
+export const JsonWebKeys = Schema.Struct({
+  keys: Schema.Array(
+    Schema.Struct({
+      kty: text("The kind of the key.", "OKP"),
+      crv: text("The curve of the key.", "Ed25519"),
+      alg: text("The algorithm of its signatures.", "EdDSA"),
+      use: text("What the key is for.", "sig"),
+      kid: text("The id of the key, which the header of a token has.", "01KAHBMKZ3D2X7S5QN8W4V6R9T"),
+      x: text("The public key in base64url.", "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"),
+    }).annotate({ identifier: "JsonWebKey" }),
+  ),
+}).annotate({ identifier: "JsonWebKeys" })

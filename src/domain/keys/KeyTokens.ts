@@ -1,15 +1,12 @@
-import { Context, DateTime, Effect, Layer, Redacted, Schema } from "effect"
+import { Context, DateTime, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { Cipher } from "../Cipher.ts"
 import type { Unavailable } from "../Errors.ts"
 import { monotonicMillis } from "../monotonicMillis.ts"
-import { Timestamp, whole } from "../Schemas.ts"
+import { type ExchangeKey, type JsonWebKeys, type KeyToken, maxTokenSeconds } from "./ApiKey.ts"
 import { Ed25519 } from "../webhooks/Signatures.ts"
-import { ValidateKey } from "./ApiKey.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
-/** The longest life of a token. */
-const maxSeconds = 3_600
 const defaultSeconds = 300
 /** A new key begins to sign when the one before is this old. */
 const rotationDays = 30
@@ -17,41 +14,6 @@ const rotationDays = 30
 const leadMinutes = 60
 /** How long replicas remember the keys. */
 const rememberMillis = 60_000
-
-export const ExchangeKey = Schema.Struct({
-  key: ValidateKey.fields.key,
-  permissions: ValidateKey.fields.permissions.annotate({
-    description: "The permissions of the token, all of which the key must have. Absent: those of the key.",
-  }),
-  expiresInSeconds: Schema.optionalKey(whole(60, maxSeconds)).annotate({
-    description: "How long the token is valid, 60 to 3600. Default: 300. It ends with the key at the latest.",
-    examples: [300],
-  }),
-}).annotate({ identifier: "ExchangeKey" })
-
-export const KeyToken = Schema.Struct({
-  token: Schema.String.annotate({
-    description: "A JWT, signed with EdDSA by a key of /.well-known/jwks.json.",
-    examples: ["eyJhbGciOiJFZERTQSJ9.e30.c2ln"],
-  }),
-  expiresAt: Timestamp,
-}).annotate({ identifier: "KeyToken" })
-export type KeyToken = typeof KeyToken.Type
-
-const text = (description: string, example: string) => Schema.String.annotate({ description, examples: [example] })
-/** RFC 7517 and RFC 8037. */
-export const JsonWebKeys = Schema.Struct({
-  keys: Schema.Array(
-    Schema.Struct({
-      kty: text("The kind of the key.", "OKP"),
-      crv: text("The curve of the key.", "Ed25519"),
-      alg: text("The algorithm of its signatures.", "EdDSA"),
-      use: text("What the key is for.", "sig"),
-      kid: text("The id of the key, which the header of a token has.", "01KAHBMKZ3D2X7S5QN8W4V6R9T"),
-      x: text("The public key in base64url.", "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"),
-    }).annotate({ identifier: "JsonWebKey" }),
-  ),
-}).annotate({ identifier: "JsonWebKeys" })
 
 /** The issuer of tokens: BASE_URL. */
 export const TokenIssuer = Context.Reference("gatehouse/domain/KeyTokens/TokenIssuer", { defaultValue: () => "" })
@@ -105,7 +67,7 @@ const makeSigning = Effect.gen(function* () {
     const stored = yield* cipher.encrypt(Redacted.make(privateKey), id)
     const signsFrom = newest === undefined ? now : DateTime.add(now, { minutes: leadMinutes })
     const key = { id, n: (newest?.n ?? 0) + 1, publicKey, privateKey: stored, signsFrom }
-    yield* repository.add(key, DateTime.subtract(now, { seconds: maxSeconds, minutes: leadMinutes }))
+    yield* repository.add(key, DateTime.subtract(now, { seconds: maxTokenSeconds, minutes: leadMinutes }))
     return yield* reread
   })
 

@@ -115,16 +115,16 @@ export const EventPatterns = Schema.Array(EventPattern)
   })
 
 /** Names that narrow the receivers of an event, such as the ids of a customer's projects. */
-export const Channels = Schema.Array(
+export const PublishedChannels = Schema.Array(
   Schema.String.check(
     Schema.isPattern(/^[A-Za-z0-9_.:-]{1,128}$/u, {
       expected: "1 to 128 letters, digits, _, -, full stops and colons, as in project_42",
     }),
   ),
-).check(
-  Schema.isMinLength(1, { expected: "at least 1 channel" }),
-  Schema.isMaxLength(10, { expected: "at most 10 channels" }),
-)
+).check(Schema.isMaxLength(10, { expected: "at most 10 channels" }))
+
+/** The channels of an endpoint that has some. */
+export const Channels = PublishedChannels.check(Schema.isMinLength(1, { expected: "at least 1 channel" }))
 
 /** The patterns of an endpoint without `event_types`. */
 export const defaultPatterns: ReadonlyArray<string> = ["*"]

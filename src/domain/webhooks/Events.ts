@@ -6,7 +6,7 @@ import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { AnyJson, atMost, NonEmptyText } from "../Schemas.ts"
 import { type Event, type EventDetail, type NewEvent, envelopeBody, makeNonce, type SeenEventType } from "./Event.ts"
 import { EventRepository } from "./EventRepository.ts"
-import { Channels, EventType } from "./EventPatterns.ts"
+import { EventType, PublishedChannels } from "./EventPatterns.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /** The largest `data` of an event, in bytes of JSON. */
@@ -24,9 +24,9 @@ export const PublishEvent = Schema.Struct({
     examples: ["invoice-in_42-paid"],
   }),
   channels: Schema.optionalKey(
-    Channels.annotate({
+    PublishedChannels.annotate({
       description:
-        "Of the endpoints with channels, only those that have one of these receive the event: 1 to 10. Absent: none of those.",
+        "Of the endpoints with channels, only those that have one of these receive the event: up to 10. None: none of those.",
       examples: [["project_42"]],
     }),
   ),

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { JsonWebKeys } from "../../domain/keys/KeyTokens.ts"
+import { JsonWebKeys } from "../../domain/keys/ApiKey.ts"
 import { about } from "./security.ts"
 
 const Ok = Schema.Struct({ ok: Schema.Boolean }).annotate({ identifier: "Ok" })

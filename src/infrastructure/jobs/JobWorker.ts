@@ -4,8 +4,8 @@ import { Jobs } from "../../domain/jobs/Jobs.ts"
 import { every } from "../background.ts"
 
 /**
- * Every second: queues or fails jobs whose lease has expired, fails those that nobody has claimed in time, opens delayed jobs to claims, and creates the jobs of due
- * schedules.
+ * Every second: queues or fails jobs whose lease has expired, fails those that nobody has claimed in time, opens
+ * delayed jobs to claims, and creates the jobs of due schedules.
  */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {

@@ -94,7 +94,7 @@ func main() {
 
 	body(must(asOrg.WebhooksCreateWithResponse(ctx, nil, gatehouse.CreateWebhookEndpoint{
 		Url:           os.Getenv("RECEIVER_URL"),
-		SigningSecret: "a secret of the story",
+		SigningSecret: ptr("a secret of the story"),
 		EventTypes:    nullable.NewNullableWithValue([]string{"invoice.*"}),
 	})).JSON200)
 	data := map[string]any{"amount": 42, "note": nil}
@@ -119,7 +119,7 @@ func main() {
 
 	noOrg := must(openMode.OrgsGetWithResponse(ctx, unknown))
 	noEndpoint := must(asOrg.WebhooksGetWithResponse(ctx, gatehouse.GetWebhookEndpoint{Id: unknown}))
-	noType := must(asOrg.EventsPublishWithResponse(ctx, nil, gatehouse.PublishEvent{Type: "invoice", Data: 1}))
+	noType := must(asOrg.EventsPublishWithResponse(ctx, nil, gatehouse.PublishEvent{Type: "in voice", Data: 1}))
 	noName := must(openMode.OrgsCreateWithResponse(ctx, nil, gatehouse.CreateOrg{}))
 	noKey := must(client("svc_unknown").OrgsGetWithResponse(ctx, org.OrgId))
 

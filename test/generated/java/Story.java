@@ -101,7 +101,7 @@ public class Story {
     story.put("errors", List.of(
         platformFailure(() -> orgs.orgsGet(unknown)),
         webhookFailure(() -> new WebhookEndpointsApi(asOrg).webhooksGet(new GetWebhookEndpoint().id(unknown))),
-        webhookFailure(() -> events.eventsPublish(new PublishEvent().type("invoice").data(1), null)),
+        webhookFailure(() -> events.eventsPublish(new PublishEvent().type("in voice").data(1), null)),
         platformFailure(() -> orgs.orgsCreate(new CreateOrg().name(""), null)),
         platformFailure(() -> new OrgsApi(client("svc_unknown")).orgsGet(orgId))));
     System.out.println(json.writeValueAsString(story));

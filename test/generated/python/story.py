@@ -83,7 +83,7 @@ stranger = AuthenticatedClient(base_url=url, token="svc_unknown")
 errors = [
     failure(orgs_get.sync_detailed(unknown, client=open_mode)),
     failure(webhooks_get.sync_detailed(client=as_org, body=GetWebhookEndpoint(id=unknown))),
-    failure(events_publish.sync_detailed(client=as_org, body=PublishEvent(type_="invoice", data=1))),
+    failure(events_publish.sync_detailed(client=as_org, body=PublishEvent(type_="in voice", data=1))),
     failure(orgs_create.sync_detailed(client=open_mode, body=CreateOrg(name=""))),
     failure(orgs_get.sync_detailed(org.org_id, client=stranger)),
 ]

@@ -98,7 +98,7 @@ const tell = async () => {
     errors: [
       await failure(orgs.orgsGet({ orgId: unknown })),
       await failure(endpoints.webhooksGet({ getWebhookEndpoint: { id: unknown } })),
-      await failure(events.eventsPublish({ publishEvent: { type: "invoice", data: 1 } })),
+      await failure(events.eventsPublish({ publishEvent: { type: "in voice", data: 1 } })),
       await failure(orgs.orgsCreate({ createOrg: { name: "" } })),
       await failure(new gatehouse.OrgsApi(client("svc_unknown")).orgsGet({ orgId })),
     ],

@@ -95,7 +95,7 @@ const stranger = createClient<paths>({ baseUrl, headers: { authorization: "Beare
 const errors = [
   await failure(openMode.GET("/api/v0/orgs/{orgId}", { params: { path: { orgId: unknown } } })),
   await failure(asOrg.POST("/v1/webhooks/get", { body: { id: unknown } })),
-  await failure(asOrg.POST("/v1/events/publish", { body: { type: "invoice", data: 1 } })),
+  await failure(asOrg.POST("/v1/events/publish", { body: { type: "in voice", data: 1 } })),
   await failure(openMode.POST("/api/v0/orgs", { body: { name: "" } })),
   await failure(stranger.GET("/api/v0/orgs/{orgId}", { params: { path } })),
 ]

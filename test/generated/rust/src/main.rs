@@ -70,8 +70,9 @@ async fn story() -> Value {
     names.sort();
 
     let endpoint = CreateWebhookEndpoint {
+        signing_secret: Some("a secret of the story".into()),
         event_types: Some(Some(vec!["invoice.*".into()])),
-        ..CreateWebhookEndpoint::new(std::env::var("RECEIVER_URL").unwrap(), "a secret of the story".into())
+        ..CreateWebhookEndpoint::new(std::env::var("RECEIVER_URL").unwrap())
     };
     webhooks_create(&as_org, endpoint, None).await.unwrap();
     let paid = PublishEvent::new("invoice.paid".into(), Some(json!({ "amount": 42, "note": null })));
@@ -97,7 +98,7 @@ async fn story() -> Value {
     jobs_complete(&as_org, rows).await.unwrap();
     let finished = jobs_get(&as_org, GetJob::new(job.job_id)).await.unwrap();
 
-    let invoice = PublishEvent::new("invoice".into(), Some(json!(1)));
+    let invoice = PublishEvent::new("in voice".into(), Some(json!(1)));
     let stranger = client(Some("svc_unknown"));
     let errors = [
         failure(orgs_get(&open_mode, UNKNOWN).await),
