@@ -118,7 +118,7 @@ func main() {
 	finished := body(must(asOrg.JobsGetWithResponse(ctx, gatehouse.GetJob{JobId: job.JobId})).JSON200)
 
 	noOrg := must(openMode.OrgsGetWithResponse(ctx, unknown))
-	noEndpoint := must(asOrg.WebhooksGetWithResponse(ctx, gatehouse.GetWebhookEndpoint{Id: unknown}))
+	noEndpoint := must(asOrg.WebhooksGetWithResponse(ctx, gatehouse.GetWebhookEndpoint{Id: ptr(unknown)}))
 	noType := must(asOrg.EventsPublishWithResponse(ctx, nil, gatehouse.PublishEvent{Type: "in voice", Data: 1}))
 	noName := must(openMode.OrgsCreateWithResponse(ctx, nil, gatehouse.CreateOrg{}))
 	noKey := must(client("svc_unknown").OrgsGetWithResponse(ctx, org.OrgId))

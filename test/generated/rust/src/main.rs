@@ -102,7 +102,7 @@ async fn story() -> Value {
     let stranger = client(Some("svc_unknown"));
     let errors = [
         failure(orgs_get(&open_mode, UNKNOWN).await),
-        failure(webhooks_get(&as_org, GetWebhookEndpoint::new(UNKNOWN.into())).await),
+        failure(webhooks_get(&as_org, GetWebhookEndpoint { id: Some(UNKNOWN.into()), ..GetWebhookEndpoint::new() }).await),
         failure(events_publish(&as_org, invoice, None).await),
         failure(orgs_create(&open_mode, CreateOrg::new(String::new()), None).await),
         failure(orgs_get(&stranger, &org.org_id).await),
