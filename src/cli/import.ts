@@ -557,7 +557,7 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
     }),
   ).pipe(Command.withDescription(about))
 
-/** Imports webhook endpoints of other services. Named `imports`, because `import` is a word of the language. */
+/** The command `import`: webhook endpoints of other services. */
 export const imports = Command.make("import").pipe(
   Command.withDescription(
     "Import the webhook endpoints of another service; its token comes from GATEHOUSE_IMPORT_TOKEN",

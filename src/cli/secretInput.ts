@@ -1,15 +1,9 @@
 import { Config, Console, Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Prompt } from "effect/cli"
 import { randomBytes } from "node:crypto"
-import { standardKey } from "../domain/webhooks/Signatures.ts"
+import { signingSecretBytes, signingSecretOf, standardKey } from "../domain/webhooks/Signatures.ts"
 
-/** Standard Webhooks 1.0 recommends keys of 24 to 64 bytes. */
-const minRecommendedBytes = 24
-
-/** A new signing secret: 24 random bytes in the format of Standard Webhooks. */
-export const newSecret = Effect.sync(() =>
-  Redacted.make(`whsec_${randomBytes(minRecommendedBytes).toString("base64")}`),
-)
+export const newSecret = Effect.sync(() => Redacted.make(signingSecretOf(randomBytes(signingSecretBytes))))
 
 /**
  * Calls `store` with a signing secret: GATEHOUSE_WEBHOOK_SECRET, the prompt or standard input, else a new
@@ -21,7 +15,7 @@ export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
   const given = yield* readSecret("The signing secret (empty: make a new one)", "GATEHOUSE_WEBHOOK_SECRET")
   const secret = Redacted.value(given ?? (yield* newSecret))
   const bytes = Buffer.byteLength(standardKey(secret))
-  if (bytes < minRecommendedBytes) {
+  if (bytes < signingSecretBytes) {
     yield* Console.error(
       `Warning: the signing secret has ${bytes} bytes; Standard Webhooks recommends 24 to 64. Pass no secret to get a new one.`,
     )

@@ -276,7 +276,7 @@ export const maxTokenSeconds = 3_600
 export const ExchangeKey = Schema.Struct({
   key: ValidateKey.fields.key,
   permissions: ValidateKey.fields.permissions.annotate({
-    description: "The permissions of the token, all of which the key must have. Absent: those of the key.",
+    description: "The permissions of the token. The key must have all of them. Absent: those of the key.",
   }),
   expiresInSeconds: Schema.optionalKey(whole(60, maxTokenSeconds)).annotate({
     description: "How long the token is valid, 60 to 3600. Default: 300. It ends with the key at the latest.",

@@ -58,6 +58,11 @@ export const standardKey = (secret: string): string | Uint8Array => {
   return Result.getOrThrow(Base64.decode(rest.padEnd(Math.ceil(rest.length / 4) * 4, "=")))
 }
 
+/** The bytes of a new signing secret. Standard Webhooks 1.0 recommends 24 to 64. */
+export const signingSecretBytes = 24
+/** A signing secret of random bytes, in the format of Standard Webhooks. */
+export const signingSecretOf = (bytes: Uint8Array) => `${prefix}${Base64.encode(bytes)}`
+
 /** Makes the headers of one attempt. */
 export type Sign = (attempt: Signable) => Readonly<Record<string, string>>
 

@@ -1,6 +1,5 @@
 import { Context, DateTime, Effect, Layer, Option, Redacted, Struct } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { Base64 } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
 import {
   Conflict,
@@ -23,7 +22,14 @@ import { dataText } from "./Events.ts"
 import { checkReceiverUrl, ReceiverUrlRules, withoutTokens } from "./ReceiverUrl.ts"
 import { isDelivered } from "./RetryDecision.ts"
 import { exampleData } from "./serviceEvents.ts"
-import { prepareSign, secretGraceHours, Signer, SigningKeys } from "./Signatures.ts"
+import {
+  prepareSign,
+  secretGraceHours,
+  Signer,
+  SigningKeys,
+  signingSecretBytes,
+  signingSecretOf,
+} from "./Signatures.ts"
 import { Wakeups } from "../Wakeups.ts"
 import type {
   CreateWebhookEndpoint,
@@ -62,7 +68,7 @@ const updateDetails = (
   { url, active, description }: typeof UpdateWebhookEndpoint.Type,
   before: { readonly url: string } | undefined,
 ) => ({
-  ...(url === undefined || before === undefined
+  ...(url === undefined || before === undefined || url === before.url
     ? {}
     : { host: new URL(url).host, url: withoutTokens(url), urlBefore: withoutTokens(before.url) }),
   ...(active === undefined ? {} : { active }),
@@ -97,10 +103,6 @@ const settingsOf = Effect.fnUntraced(function* (cipher: Cipher["Service"], id: s
   }
   return settings
 })
-
-/** A signing secret of 24 random bytes, in the format of Standard Webhooks. */
-const newSigningSecret = (random: SecureRandom.SecureRandom["Service"]) =>
-  Effect.map(random.randomBytes(24), (bytes) => `whsec_${Base64.encode(bytes)}`)
 
 /** The settings in the audit log: headers only by their names, and without the caller's metadata. */
 const settingDetails = ({ headers, ...settings }: Partial<EndpointSettings>) => ({
@@ -182,7 +184,10 @@ export class WebhookEndpoints extends Context.Service<
         yield* checkReceiverUrl("url", input.url, rules)
         const id = yield* random.ulid
         const { url, active = true, description = null } = input
-        const made = input.signing_secret === undefined ? yield* newSigningSecret(random) : undefined
+        const made =
+          input.signing_secret === undefined
+            ? signingSecretOf(yield* random.randomBytes(signingSecretBytes))
+            : undefined
         const secret = yield* cipher.encrypt(Redacted.make(made ?? input.signing_secret!), id)
         const given = yield* settingsOf(cipher, id, input)
         const settings = { ...defaultSettings, ...given }

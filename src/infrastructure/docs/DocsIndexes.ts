@@ -5,7 +5,7 @@ import { DocsIndexes, type DocsSource, type SearchableDocs } from "../../domain/
 import type { Page } from "../../domain/docs/DocsPassages.ts"
 import { expectedBytes, maxOvershoot } from "../../domain/docs/DocsSearch.ts"
 import type { IndexSize, IndexTask, IndexThreadData } from "./IndexThread.ts"
-import * as WorkerThread from "./workerThread.ts"
+import * as WorkerThread from "../workerThread.ts"
 
 /** Limit of a chat's wait for the memory of its index. */
 const indexMemoryDeadline = "10 seconds"
@@ -200,7 +200,7 @@ export const makeThread = Effect.fnUntraced(function* (
   onEnd: (ended: IndexThread) => void,
 ) {
   const worker = yield* WorkerThread.make<IndexTask>({
-    module: "IndexThread",
+    module: "docs/IndexThread",
     workerData: { isBackground } satisfies IndexThreadData,
     resourceLimits: {
       maxOldGenerationSizeMb: Math.ceil((maxBytes * (isBackground ? 1 : smallHeapFactor) + heapOverheadBytes) / MiB),

@@ -2,7 +2,7 @@ import { parentPort, workerData } from "node:worker_threads"
 import type { Page } from "../../domain/docs/DocsPassages.ts"
 import { type DocsIndex, indexing, type SearchOptions } from "../../domain/docs/DocsSearch.ts"
 import { faultPlace } from "../../domain/Errors.ts"
-import { lowerPriority, type ThreadCall, type ThreadReply } from "./workerThread.ts"
+import { lowerPriority, type ThreadCall, type ThreadReply } from "../workerThread.ts"
 
 /**
  * The data of the thread that indexes and searches documentation, which takes seconds of CPU time. The thread has a

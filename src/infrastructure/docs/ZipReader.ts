@@ -4,7 +4,7 @@ import { limits } from "../../domain/docs/Chat.ts"
 import type { Page } from "../../domain/docs/DocsPassages.ts"
 import type { Archive } from "../../domain/docs/Documents.ts"
 import type { ZipBatch, ZipTask, ZipThreadData } from "./ZipThread.ts"
-import * as WorkerThread from "./workerThread.ts"
+import * as WorkerThread from "../workerThread.ts"
 
 /** Heap of the thread. The bytes of zips and pages are outside of it. */
 const maxHeapMiB = 48
@@ -32,7 +32,7 @@ export class ZipReader extends Context.Service<
     ZipReader,
     Effect.gen(function* () {
       const thread = yield* WorkerThread.make<ZipTask>({
-        module: "ZipThread",
+        module: "docs/ZipThread",
         workerData: { maxPages: limits.pages } satisfies ZipThreadData,
         resourceLimits: { maxOldGenerationSizeMb: maxHeapMiB, maxYoungGenerationSizeMb: 8 },
         lost: "The zip could not be unpacked; try again.",

@@ -6,7 +6,7 @@ import { promisify } from "node:util"
 import { parentPort, workerData } from "node:worker_threads"
 import { crc32, inflateRawSync } from "node:zlib"
 import { type Entry, fromBuffer, getFileNameLowLevel, type Options, type ZipFile } from "yauzl"
-import { lowerPriority, type ThreadCall, type ThreadReply } from "./workerThread.ts"
+import { lowerPriority, type ThreadCall, type ThreadReply } from "../workerThread.ts"
 
 export interface ZipThreadData {
   /** Limit of the pages of a zip. */

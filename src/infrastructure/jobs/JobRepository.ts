@@ -43,9 +43,8 @@ import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
 import * as ReportJob from "./finishJobs.ts"
 import * as JobSweeps from "./sweepJobs.ts"
-import * as Limits from "./claimWithinLimits.ts"
-import { decodeClaims, spareCandidates, unkeyedOf, withoutPriority } from "./claimWithinLimits.ts"
 import * as Workflows from "./workflows.ts"
+import { decodeClaims, spareCandidates, unkeyedOf, withoutPriority } from "./workflows.ts"
 import { type JobLook, jobPositions, type JobReads, maxLookedJobs, type QueuedJob } from "./jobPositions.ts"
 
 const Row = Schema.Struct({
@@ -111,8 +110,8 @@ export const layer = Layer.effect(
       )
       positions.looked(orgId, workflow, found, yield* nowMillis)
     })
-    const limits = yield* Limits.make
-    const workflowSettings = yield* Workflows.make
+    const limits = yield* Workflows.makeClaims
+    const workflowSettings = yield* Workflows.makeSettings
     const claimUnlimited = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
       const workflows = claim.workflows ?? [null]
       const begun = yield* nowMillis
@@ -195,7 +194,8 @@ const columnsIn = (table: "jobs" | "finished_jobs") => {
       : ["NULL::timestamptz", "NULL::timestamptz", "result", "finished_at AS updated_at, finished_at"]
   return `
     id AS job_id, workflow, status, input, deployment_id, callback_url, skip_callbacks, priority, max_attempts,
-    retry_delay_seconds, run_at, unique_key, concurrency_key, attempt, progress, note, ${lease} AS lease_expires_at, ${expiry} AS expires_at,
+    retry_delay_seconds, run_at, unique_key, concurrency_key, attempt, progress, note,
+    ${lease} AS lease_expires_at, ${expiry} AS expires_at,
     ${result} AS result, error, mapped_stack,
     created_at, ${updated} AS finished_at`
 }
@@ -352,7 +352,7 @@ const nextJobs = (
   const columns = sql.literal("id, input, priority")
   // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would
   // otherwise read all of them by their status, and sort them.
-  const queued = sql`${Limits.queuedOf(sql, orgId)} AND NOT ${Limits.areLimited(sql, orgId, workflows)}`
+  const queued = sql`${Workflows.queuedOf(sql, orgId)} AND NOT ${Workflows.areLimited(sql, orgId, workflows)}`
   const candidates = limit + spareCandidates
   if (reads !== undefined) {
     // The heads of each workflow and priority from their positions on, the highest priority first, and the jobs before
@@ -409,7 +409,7 @@ const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim, rea
     ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])})
     UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(claim.leaseUntil)},
       updated_at = ${date(claim.now)}, progress = NULL, note = NULL
-    WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)} AND ${Limits.isInTime(sql, claim.now)}
+    WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)} AND ${Workflows.isInTime(sql, claim.now)}
     RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority`.pipe(decodeClaims)
 
 /**

@@ -1,15 +1,20 @@
-import { Effect, Schema } from "effect"
-import { SqlClient } from "effect/sql"
+import { DateTime, Effect, Schema, Semaphore } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
+import { LRUCache } from "lru-cache"
+import { ClaimedJob } from "../../domain/jobs/Job.ts"
 import type { JobRepository } from "../../domain/jobs/JobRepository.ts"
+import { distribute, nextToServe } from "../../domain/jobs/Jobs.ts"
 import { maxWorkflows, tooManyWorkflows, Workflow, workflowNotFound } from "../../domain/jobs/Workflows.ts"
 import { audited } from "../audit/audited.ts"
-import { date, decodeRows, Time } from "../database/fragments.ts"
+import * as Batches from "../database/Batches.ts"
+import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
+import { date, decodeRows, isOfOrg, JsonText, texts, Time, withinBytes } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 
-const decode = decodeRows(Schema.Struct({ ...Workflow.fields, created_at: Time, updated_at: Time }))
+const decodeWorkflows = decodeRows(Schema.Struct({ ...Workflow.fields, created_at: Time, updated_at: Time }))
 
 /** The settings of workflows in PostgreSQL. */
-export const make = Effect.gen(function* () {
+export const makeSettings = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   return {
     setWorkflow: (orgId, settings, entry) => {
@@ -26,8 +31,8 @@ export const make = Effect.gen(function* () {
         sql`
           INSERT INTO workflows (org_id, workflow, created_at, updated_at, ${columns})
           SELECT id, ${workflow}, ${date(now)}, ${date(now)}, ${values} FROM rows
-          ON CONFLICT (org_id, workflow) DO UPDATE SET updated_at = excluded.updated_at, version = workflows.version + 1,
-            (${columns}) = ROW (${values})
+          ON CONFLICT (org_id, workflow) DO UPDATE SET
+            updated_at = excluded.updated_at, version = workflows.version + 1, (${columns}) = ROW (${values})
           RETURNING org_id AS "orgId"`,
         undefined,
         sql`
@@ -43,10 +48,11 @@ export const make = Effect.gen(function* () {
 
     workflows: (orgId, workflow) =>
       sql`
-        SELECT workflow, concurrency, concurrency_per_key, retry, expires_in_seconds, created_at, updated_at, CASE WHEN rate_limit IS NOT NULL
-          THEN json_build_object('limit', rate_limit, 'window_seconds', rate_window_seconds) END AS rate
+        SELECT workflow, concurrency, concurrency_per_key, retry, expires_in_seconds, created_at, updated_at,
+          CASE WHEN rate_limit IS NOT NULL
+            THEN json_build_object('limit', rate_limit, 'window_seconds', rate_window_seconds) END AS rate
         FROM workflows WHERE org_id = ${orgId} AND ${workflow === undefined ? sql`true` : sql`workflow = ${workflow}`}
-        ORDER BY workflow`.pipe(decode, orUnavailable),
+        ORDER BY workflow`.pipe(decodeWorkflows, orUnavailable),
 
     deleteWorkflow: (orgId, workflow, entry) =>
       audited(
@@ -60,3 +66,324 @@ export const make = Effect.gen(function* () {
       ),
   } satisfies Partial<JobRepository["Service"]>
 })
+
+type Sql = SqlClient.SqlClient
+type JobClaim = Parameters<JobRepository["Service"]["claim"]>[1]
+type Workflows = JobClaim["workflows"]
+type Claimed = ReadonlyArray<ClaimedJob>
+
+const decode = decodeRows(
+  Schema.Struct({ ...ClaimedJob.fields, input: JsonText, lease_expires_at: Time, priority: Schema.Int }),
+)
+/** Decodes claimed jobs, in the order of the queue: RETURNING keeps none. */
+export const decodeClaims = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
+  Effect.map(decode(rows), (jobs) => jobs.toSorted((a, b) => b.priority - a.priority || (a.job_id < b.job_id ? -1 : 1)))
+export const withoutPriority = (claimed: ClaimedJob & { readonly priority: number }): ClaimedJob => {
+  const { priority: _, ...job } = claimed
+  return job
+}
+
+/** Jobs of several workflows that a claim considers beyond its limit, because other claims may hold the first. */
+export const spareCandidates = 32
+
+/** Orgs whose claims of limited workflows are remembered, and the claims of each. */
+const maxOrgs = 1_000
+const maxClaimsPerOrg = 100
+/** Claims of an org that share their statements. */
+const maxTogether = 64
+/** Workflows of the queue that a claim of any workflow reads, when the org has limits. */
+const maxNames = 100
+/** Keys and their running jobs that a statement looks at in a workflow, and statements of a claim that finds none. */
+const maxLooked = 5_000
+const maxStatements = 10
+/** The parts of a rate's window: the start of a job counts until the part in which it was is over. */
+const windowParts = 100
+
+/** SQL: queued jobs of an org that claims may take. An org that was deleted meanwhile has none. */
+export const queuedOf = (sql: Sql, orgId: string) => sql`
+  ${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
+
+/** SQL: whether a queued job has not expired. The sweep of expired jobs is to find the others. */
+export const isInTime = (sql: Sql, now: DateTime.Utc) =>
+  sql`(attempt > 0 OR expires_at IS NULL OR expires_at > ${date(now)})`
+
+/** SQL beside `queuedOf`: those of a workflow without a concurrency key, and those with one. Each fits its index. */
+export const unkeyedOf = (sql: Sql, workflow: Statement.Fragment) =>
+  sql`workflow = ${workflow} AND attempt >= 0 AND concurrency_key IS NULL`
+const keyedOf = (sql: Sql, workflow: Statement.Fragment) =>
+  sql`workflow = ${workflow} AND attempt >= 0 AND concurrency_key IS NOT NULL`
+
+/** SQL: whether claims of workflows must look at limits or keys. A claim of any workflow reads all keys in order. */
+export const areLimited = (sql: Sql, orgId: string, workflows: Workflows) =>
+  workflows === undefined
+    ? sql`EXISTS (SELECT FROM workflows AS w WHERE w.org_id = ${orgId})`
+    : sql`(
+        EXISTS (SELECT FROM workflows AS w WHERE w.org_id = ${orgId} AND w.workflow = ANY(${texts(workflows)}))
+        OR EXISTS (
+          SELECT FROM unnest(${texts(workflows)}) AS asked (name) CROSS JOIN LATERAL (
+            SELECT FROM jobs WHERE ${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed
+              AND ${keyedOf(sql, sql`asked.name`)} LIMIT 1
+          ) AS keyed
+        )
+      )`
+
+/** Claims of workflows that have limits, or jobs with keys (ADR 39). */
+export const makeClaims = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  /** By org: which claims are limited, as far as this process knows, and one statement of them at a time. */
+  const orgs = new LRUCache<string, { readonly claims: Set<string>; readonly turn: Semaphore.Semaphore }>({
+    max: maxOrgs,
+  })
+  /** By org with too many names: the name after which the next claim of any workflow begins. */
+  const namesAfter = new LRUCache<string, string>({ max: maxOrgs })
+  const stateOf = (orgId: string) => {
+    const known = orgs.get(orgId) ?? { claims: new Set<string>(), turn: Semaphore.makeUnsafe(1) }
+    orgs.set(orgId, known)
+    return known
+  }
+  const remember = (orgId: string, workflows: Workflows, isLimited: boolean) => {
+    const name = JSON.stringify(workflows)
+    if (!isLimited) orgs.get(orgId)?.claims.delete(name)
+    else {
+      const { claims } = stateOf(orgId)
+      if (claims.size < maxClaimsPerOrg) claims.add(name)
+    }
+    return isLimited
+  }
+
+  /** The workflows that a claim of any workflow reads. */
+  const namesOf = Effect.fnUntraced(function* (orgId: string) {
+    const after = namesAfter.get(orgId) ?? ""
+    const next = (than: Statement.Fragment) => {
+      const first = (which: Statement.Fragment) =>
+        sql`(SELECT workflow FROM jobs
+             WHERE ${queuedOf(sql, orgId)} AND workflow > ${than} AND attempt >= 0 AND ${which}
+             ORDER BY workflow, priority DESC, id LIMIT 1)`
+      return sql`(SELECT min(workflow) AS name FROM (
+        ${first(sql`concurrency_key IS NULL`)} UNION ALL ${first(sql`concurrency_key IS NOT NULL`)}) AS firsts)`
+    }
+    const rows = yield* sql<{ name: string }>`
+      WITH RECURSIVE names AS (
+        SELECT name FROM ${next(sql`${after}`)} AS first
+        UNION ALL
+        SELECT next.name FROM names CROSS JOIN LATERAL ${next(sql`names.name`)} AS next WHERE names.name IS NOT NULL
+      )
+      SELECT name FROM names WHERE name IS NOT NULL LIMIT ${maxNames}`
+    const names = rows.map(({ name }) => name)
+    if (names.length === maxNames) namesAfter.set(orgId, names.at(-1)!)
+    else namesAfter.delete(orgId)
+    return names
+  })
+
+  /** Claims for several requests of the same workflows and lease. */
+  const claimFor = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
+    const names = claim.workflows ?? (yield* namesOf(orgId))
+    for (let statement = 1; statement <= maxStatements; statement++) {
+      let found = yield* claimLimited(sql, orgId, { ...claim, workflows: names })
+      // Another replica has claimed while this statement waited for it.
+      if (!found.isFresh) {
+        found = yield* sql.withTransaction(
+          Effect.andThen(lockWorkflows(sql, orgId, names), claimLimited(sql, orgId, { ...claim, workflows: names })),
+        )
+      }
+      if (claim.workflows !== undefined) remember(orgId, claim.workflows, found.isLimited)
+      if (found.jobs.length > 0 || !found.hasMoreKeys) return found.jobs
+    }
+    return []
+  })
+
+  const run =
+    (orgId: string): RunTogether<JobClaim, Claimed> =>
+    (all) =>
+      Effect.gen(function* () {
+        const claimed = new Map<JobClaim, Claimed>()
+        const groups = Map.groupBy(all, ({ leaseUntil, now, workflows }) =>
+          JSON.stringify([workflows, DateTime.toEpochMillis(leaseUntil) - DateTime.toEpochMillis(now)]),
+        )
+        for (let group of groups.values()) {
+          while (group.length > 0) {
+            const { limit, served } = nextToServe(group)
+            const jobs = yield* claimFor(orgId, { ...served.at(-1)!, limit })
+            for (const [one, own] of distribute(served, jobs).shares) claimed.set(one, own)
+            group = jobs.length < limit ? [] : group.slice(served.length)
+          }
+        }
+        return claimed
+      }).pipe(stateOf(orgId).turn.withPermit, orUnavailable)
+  const batchOf = yield* Batches.makeByOrg(
+    (orgId, all: ReadonlyArray<JobClaim>) => orAlone(run(orgId))(all),
+    maxTogether,
+  )
+
+  return {
+    /** Whether claims are limited as far as this process knows. */
+    isKnown: (orgId: string, workflows: Workflows) => orgs.get(orgId)?.claims.has(JSON.stringify(workflows)) === true,
+    hasLimits: (orgId: string) => (orgs.get(orgId)?.claims.size ?? 0) > 0,
+    /** Whether claims are limited. */
+    check: (orgId: string, workflows: Workflows) =>
+      Effect.map(sql<{ limited: boolean }>`SELECT ${areLimited(sql, orgId, workflows)} AS limited`, ([row]) =>
+        remember(orgId, workflows, row!.limited),
+      ),
+    claim: (orgId: string, claim: JobClaim): Effect.Effect<Claimed, Effect.Error<ReturnType<ReturnType<typeof run>>>> =>
+      Effect.map(inBatch(sql, run(orgId), batchOf(orgId), claim), (jobs) => jobs ?? []),
+  }
+})
+
+/** Locks the settings of workflows, in the order of their names: two claims never wait for each other. */
+const lockWorkflows = (sql: Sql, orgId: string, names: ReadonlyArray<string>) => sql`
+  SELECT * FROM workflows WHERE org_id = ${orgId} AND workflow = ANY(${texts(names)})
+  ORDER BY workflow FOR NO KEY UPDATE`
+
+/**
+ * Claims jobs of workflows within their limits, in one statement. It locks the settings, and counts what runs in its
+ * snapshot. Each claim changes the version of the settings: when the locked one is that of the snapshot, no claim has
+ * come in between, and the count is not too low. Otherwise it claims nothing.
+ */
+const claimLimited = (sql: Sql, orgId: string, claim: JobClaim) => {
+  const { leaseUntil, limit, now, workflows } = claim
+  const names = texts(workflows!)
+  // Of many workflows, one has others for jobs that are locked.
+  const spare = workflows!.length > 20 ? 0 : spareCandidates
+  const queued = queuedOf(sql, orgId)
+  const inOrder = sql.literal("ORDER BY priority DESC, id")
+  const head = (which: Statement.Fragment) =>
+    sql`(SELECT id, priority FROM jobs WHERE ${queued} AND ${which} ${inOrder} LIMIT r.room)`
+  const nextKey = (range: Statement.Fragment) => sql`
+    FROM jobs WHERE ${queued} AND workflow = r.workflow AND ${range} AND max_attempts > 0
+    ORDER BY concurrency_key, priority DESC, id LIMIT 1`
+  const ofWindow = sql.literal("make_interval(secs => w.rate_window_seconds)")
+  return sql`
+    WITH RECURSIVE settings AS MATERIALIZED (${lockWorkflows(sql, orgId, workflows!)}),
+    state AS MATERIALIZED (
+      SELECT ARRAY(SELECT (workflow, version)::text FROM settings ORDER BY workflow) = ARRAY(
+        SELECT (workflow, version)::text FROM workflows WHERE org_id = ${orgId} AND workflow = ANY(${names})
+        ORDER BY workflow) AS "isFresh"
+    ), clock AS MATERIALIZED (
+      -- After the lock.
+      SELECT clock_timestamp() AS at FROM state WHERE "isFresh"
+    ), rooms AS MATERIALIZED (
+      SELECT asked.name AS workflow, w.workflow IS NOT NULL AS is_limited, w.concurrency_per_key AS per_key, w.last_key,
+        CASE WHEN w.workflow IS NULL THEN ${limit + spare}::int ELSE greatest(0, least(
+          ${limit}, w.concurrency - running.count, w.rate_limit - started.count)) END::int AS room
+      FROM clock CROSS JOIN unnest(${names}) AS asked (name) LEFT JOIN settings w ON w.workflow = asked.name
+      CROSS JOIN LATERAL (
+        SELECT count(*) FROM (
+          -- The status is a parameter, which fits no index of all that runs.
+          SELECT FROM jobs WHERE org_id || workflow = ${orgId}::text || asked.name AND status = ${"running"}
+            AND ${isOfOrg(sql, orgId)}
+          LIMIT coalesce(w.concurrency, 0)
+        ) AS jobs
+      ) AS running CROSS JOIN LATERAL (
+        -- What is later was written before the clock stepped back.
+        SELECT coalesce(sum(count), 0) AS count FROM unnest(w.start_times, w.start_counts) AS s (at, count)
+        WHERE s.at > clock.at - ${ofWindow} AND s.at <= clock.at + ${ofWindow}
+      ) AS started
+    ), keys AS MATERIALIZED (
+      -- The keys after the last one that had a turn, then those before it, until enough have a free slot.
+      SELECT r.workflow, r.room, k.* FROM rooms r CROSS JOIN LATERAL (
+        WITH RECURSIVE walk AS (
+          SELECT r.last_key AS key, false AS is_second, 0 AS free, 0 AS turn, 0 AS looked
+          UNION ALL
+          SELECT next.key, next.is_second, next.free, turn + (next.free > 0)::int, looked + 1 + r.per_key - next.free
+          FROM walk CROSS JOIN LATERAL (
+            SELECT one.key, one.is_second, r.per_key - (
+              SELECT count(*)::int FROM (
+                SELECT FROM jobs WHERE org_id || workflow || concurrency_key = ${orgId}::text || r.workflow || one.key
+                  AND status = ${"running"} AND concurrency_key IS NOT NULL AND workflow = r.workflow LIMIT r.per_key
+              ) AS jobs) AS free
+            FROM (
+              (SELECT concurrency_key AS key, walk.is_second ${nextKey(
+                sql`concurrency_key > walk.key AND (NOT walk.is_second OR concurrency_key <= r.last_key)`,
+              )})
+              UNION ALL
+              (SELECT concurrency_key, true ${nextKey(
+                sql`concurrency_key > '' AND concurrency_key <= r.last_key AND NOT walk.is_second`,
+              )})
+              LIMIT 1
+            ) AS one
+          ) AS next
+          WHERE turn < r.room AND looked < ${maxLooked}
+        )
+        SELECT *, max(turn) OVER () AS turns FROM walk
+      ) AS k WHERE r.per_key IS NOT NULL AND r.room > 0
+    ), candidates AS MATERIALIZED (
+      SELECT r.workflow, r.room, id, priority, NULL AS key, 0 AS turn,
+        CASE WHEN r.per_key IS NULL THEN 0 ELSE row_number() OVER (PARTITION BY r.workflow ${inOrder}) END AS round
+      FROM rooms r CROSS JOIN LATERAL ${head(unkeyedOf(sql, sql`r.workflow`))} AS job
+      UNION ALL
+      SELECT r.workflow, r.room, id, priority, NULL, 0, 0
+      FROM rooms r CROSS JOIN LATERAL ${head(keyedOf(sql, sql`r.workflow`))} AS job WHERE r.per_key IS NULL
+      UNION ALL
+      SELECT r.workflow, r.room, job.id, job.priority, r.key, r.turn, job.round
+      FROM keys r CROSS JOIN LATERAL (
+        SELECT id, priority, row_number() OVER (${inOrder}) AS round FROM (
+          SELECT id, priority FROM jobs
+          WHERE ${queued} AND workflow = r.workflow AND concurrency_key = r.key AND max_attempts > 0 ${inOrder}
+          LIMIT CASE WHEN r.turns < r.room THEN least(r.free, r.room) ELSE 1 END
+        ) AS jobs
+      ) AS job WHERE r.free > 0
+    ), queued AS MATERIALIZED (
+      SELECT job.*, wanted.workflow, wanted.key, wanted.turn FROM (
+        SELECT * FROM (
+          SELECT *, row_number() OVER (PARTITION BY workflow ORDER BY round, turn, priority DESC, id) AS place
+          FROM candidates
+        ) AS ranked WHERE place <= room ${inOrder} LIMIT ${limit + spareCandidates}
+      ) AS wanted CROSS JOIN LATERAL (
+        SELECT id, input, priority FROM jobs WHERE id = wanted.id AND ${queued} FOR UPDATE SKIP LOCKED
+      ) AS job LIMIT ${limit}
+    ), placed AS (
+      SELECT id, input, (row_number() OVER (${inOrder}))::int AS place FROM queued
+    ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])}),
+    claimed AS (
+      UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(leaseUntil)},
+        updated_at = ${date(now)}, progress = NULL, note = NULL
+      WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)} AND ${isInTime(sql, now)}
+      RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority
+    ), counted AS MATERIALIZED (
+      SELECT r.workflow, (SELECT count(*)::int FROM claimed c WHERE c.workflow = r.workflow) AS count,
+        (SELECT q.key FROM queued q JOIN picked USING (id)
+         WHERE q.workflow = r.workflow ORDER BY turn DESC LIMIT 1) AS key,
+        -- The last key of a walk that was too long.
+        (SELECT key FROM keys WHERE workflow = r.workflow AND looked >= ${maxLooked} LIMIT 1) AS "end"
+      FROM rooms r WHERE is_limited
+    ), noted AS (
+      UPDATE workflows w SET version = version + 1, last_key = coalesce(counted.key, counted.end, last_key),
+        (start_times, start_counts) = (
+          SELECT coalesce(array_agg(at), '{}'), coalesce(array_agg(count), '{}') FROM (
+            SELECT at, sum(count)::int AS count FROM (
+              SELECT s.at, s.count FROM unnest(w.start_times, w.start_counts) AS s (at, count)
+              WHERE s.at > clock.at - ${ofWindow} AND s.at <= clock.at + ${ofWindow}
+              UNION ALL
+              -- The end of the part of the window, so that a start never counts too short.
+              SELECT to_timestamp(ceil(extract(epoch FROM clock.at) * ${windowParts} / w.rate_window_seconds)
+                * w.rate_window_seconds / ${windowParts}), counted.count
+              WHERE counted.count > 0 AND w.rate_limit IS NOT NULL
+            ) AS s GROUP BY at
+          ) AS s)
+      FROM counted CROSS JOIN clock
+      WHERE w.org_id = ${orgId} AND w.workflow = counted.workflow AND (counted.count > 0 OR counted.end IS NOT NULL)
+    )
+    SELECT claimed.*, "isFresh", ${areLimited(sql, orgId, workflows)} AS "isLimited",
+      EXISTS (SELECT FROM counted WHERE "end" IS NOT NULL) AS "hasMoreKeys"
+    FROM state LEFT JOIN claimed ON true`.pipe(
+    Effect.flatMap((rows) => {
+      const [{ hasMoreKeys, isFresh, isLimited }] = rows as unknown as [State]
+      const jobs = (rows as ReadonlyArray<{ readonly job_id: string | null }>).filter((row) => row.job_id !== null)
+      return Effect.map(decodeClaims(Effect.succeed(jobs)), (claimed) => ({
+        jobs: claimed.map(withoutPriority),
+        isFresh,
+        isLimited,
+        hasMoreKeys,
+      }))
+    }),
+  )
+}
+
+/** What the rows of `claimLimited` say beside their jobs. */
+interface State {
+  /** Whether no other claim has come in between. */
+  readonly isFresh: boolean
+  readonly isLimited: boolean
+  /** Whether a walk over the keys has not come to its end. */
+  readonly hasMoreKeys: boolean
+}

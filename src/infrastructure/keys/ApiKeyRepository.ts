@@ -1,5 +1,6 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
+import * as Crypto from "node:crypto"
 import { Conflict, InvalidRequest, type NotFound } from "../../domain/Errors.ts"
 import type { Found, Page } from "../../domain/Page.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
@@ -199,6 +200,9 @@ const importKeys = (
     const foreign = keys.findIndex(({ projectId }) => projectId !== null && !ownIds.has(projectId))
     if (foreign !== -1) return yield* faultOf(foreign, "projectId: the org has no such project.")
 
+    const unverifiable = hasArgon2 ? -1 : keys.findIndex(({ hash }) => hash.startsWith(argon2Start))
+    if (unverifiable !== -1) return yield* faultOf(unverifiable, "algorithm: argon2id needs Node 24.7 or newer here.")
+
     const hashes = new Set(keys.map(({ hash }) => hash))
     const stored = yield* sql<{ readonly id: string; readonly orgId: string; readonly hash: string }>`
       SELECT id, org_id AS "orgId", encode(coalesce(import_hash, hash), 'hex') AS hash FROM api_keys
@@ -239,6 +243,11 @@ const importKeys = (
     }
     return keys.map(({ hash, id }) => ({ id: idOf.get(hash)!, isNew: idOf.get(hash) === id }))
   }).pipe(sql.withTransaction, orUnavailable)
+
+/** Node has it since 24.7. */
+const hasArgon2 = "argon2Sync" in Crypto
+/** What the text of such a hash begins with, in hex. */
+const argon2Start = Buffer.from("$argon2id$").toString("hex")
 
 const faultOf = (index: number, fault: string) => new InvalidRequest({ error: `keys[${index}].${fault}` })
 const startTaken = `start: ${maxKeysPerStart} other keys with a slow hash begin with it. Take more characters.`

@@ -14,7 +14,7 @@ import { Notification, Notifications } from "../database/Notifications.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 import { Unavailable } from "../../domain/Errors.ts"
 import { startLengths } from "../../domain/keys/ImportKeys.ts"
-import * as WorkerThread from "../docs/workerThread.ts"
+import * as WorkerThread from "../workerThread.ts"
 import type { SlowHashTask } from "./SlowHashThread.ts"
 import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 
@@ -268,7 +268,7 @@ export const make = Effect.gen(function* () {
   const lookUp = yield* Batches.make(findBatch, lookUpBatchSize)
 
   const thread = yield* WorkerThread.make<SlowHashTask>({
-    module: "../keys/SlowHashThread",
+    module: "keys/SlowHashThread",
     resourceLimits: { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 8 },
     lost: "The key could not be checked; try again.",
   })

@@ -1,7 +1,7 @@
 import { compareSync } from "bcryptjs"
-import { argon2Sync, scryptSync, timingSafeEqual } from "node:crypto"
+import * as Crypto from "node:crypto"
 import { parentPort } from "node:worker_threads"
-import { lowerPriority, type ThreadCall, type ThreadReply } from "../docs/workerThread.ts"
+import { lowerPriority, type ThreadCall, type ThreadReply } from "../workerThread.ts"
 
 /** Whether a key has a slow hash, whose text the import has checked. */
 export interface SlowHashTask {
@@ -30,10 +30,10 @@ const verify = ({ hash, key }: SlowHashTask) => {
   const { number, salt, tag } = partsOf(hash)
   if (hash.startsWith("$scrypt$")) {
     const cost = { N: 2 ** number("ln"), r: number("r"), p: number("p"), maxmem: maxScryptBytes }
-    return timingSafeEqual(scryptSync(key, salt, tag.length, cost), tag)
+    return Crypto.timingSafeEqual(Crypto.scryptSync(key, salt, tag.length, cost), tag)
   }
   const cost = { memory: number("m"), passes: number("t"), parallelism: number("p"), tagLength: tag.length }
-  return timingSafeEqual(argon2Sync("argon2id", { message: key, nonce: salt, ...cost }), tag)
+  return Crypto.timingSafeEqual(Crypto.argon2Sync("argon2id", { message: key, nonce: salt, ...cost }), tag)
 }
 
 lowerPriority()

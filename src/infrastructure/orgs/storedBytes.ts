@@ -24,7 +24,7 @@ const sizedTexts = {
     "steps",
   ],
   schedule: ["input", "callback_url", "concurrency_key"],
-  event: ["body", "idempotency_key"],
+  event: ["body", "idempotency_key", "array_to_string(channels, '')"],
   delivery: ["attempt_error", "attempt_body"],
   attempt: ["error", "body"],
 } as const

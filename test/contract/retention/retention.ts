@@ -56,8 +56,9 @@ export const publishAt = Effect.fnUntraced(function* (
   time: DateTime.Utc,
   key: string | null = null,
   createdAt = time,
+  channels: ReadonlyArray<string> = [],
 ) {
-  const event = { id: yield* idOf(time), type: "a.b", body: "{}", idempotencyKey: key, channels: [], createdAt }
+  const event = { id: yield* idOf(time), type: "a.b", body: "{}", idempotencyKey: key, channels, createdAt }
   return (yield* EventRepository.use((events) => events.publish(orgId, [event]))).ids[0]!
 })
 

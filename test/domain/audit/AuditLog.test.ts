@@ -160,6 +160,7 @@ describe("the audit log of the webhook interface's operations", () => {
           const { webhook_endpoint_id: endpoint } = yield* endpoints.create({ url, signing_secret: "S3CRET" })
           yield* endpoints.update({ id: endpoint, active: false, signing_secret: "S3CRET-2" })
           yield* endpoints.update({ id: endpoint, url: "https://example.org/S3CRET", description: null })
+          yield* endpoints.update({ id: endpoint, url: "https://example.org/S3CRET" })
           yield* endpoints.remove(endpoint)
           const schedule = yield* schedules.create({
             workflow: "w",
@@ -183,6 +184,8 @@ describe("the audit log of the webhook interface's operations", () => {
             ...{ description: null, secretChanged: false },
           },
         ],
+        // The same URL again is no change of it.
+        ["webhook_endpoint.update", endpoint, { secretChanged: false }],
         ["webhook_endpoint.delete", endpoint, {}],
         ["schedule.create", schedule, { workflow: "w", cron: "0 4 * * *", timezone: "UTC" }],
         ["schedule.delete", schedule, {}],

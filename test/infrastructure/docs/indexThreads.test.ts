@@ -23,7 +23,7 @@ describe("the thread of indexes", () => {
         expect(yield* thread.ask(0, { ...search, question: "rotate a key" })).toBeDefined()
       }).pipe(Effect.scoped, Effect.provide(Logger.layer([logger])))
       expect(lines).toHaveLength(1)
-      expect(lines[0]).toMatch(/A task of IndexThread failed,TypeError\n {4}at /)
+      expect(lines[0]).toMatch(/A task of docs\/IndexThread failed,TypeError\n {4}at /)
       expect(lines[0]).not.toContain("marzipan")
     }),
   )

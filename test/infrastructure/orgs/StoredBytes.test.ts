@@ -164,7 +164,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       yield* prepare(now)
       // The text of an event for two endpoints counts once.
       for (let n = 0; n < 2; n++) yield* insertEndpoint(orgId, { active: false })
-      for (const key of [null, "key"]) yield* publishAt(orgId, now, key)
+      for (const key of [null, "key"]) yield* publishAt(orgId, now, key, now, ["a", "bc"])
       yield* publishAt(other.orgId, now)
       const [ended] = yield* sql<{ id: string }>`SELECT id FROM events WHERE org_id = ${orgId} LIMIT 1`
       for (const [n, idempotencyKey] of [null, "key"].entries()) {
@@ -179,8 +179,8 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       yield* refresh
       const [{ bytes }] = (yield* sql<{ bytes: number }>`
         SELECT sum(octet_length(body))::int AS bytes FROM events WHERE org_id = ${orgId}`) as [{ bytes: number }]
-      // The input of each job, and the keys of a job and of an event.
-      const all = 2 * (rowCost.job + 4) + 3 + bytes + 3 + 2 * (rowCost.event + 2 * rowCost.delivery)
+      // The input of each job, the keys of a job and of an event, and the channels of each event.
+      const all = 2 * (rowCost.job + 4) + 3 + bytes + 3 + 2 * (rowCost.event + 3 + 2 * rowCost.delivery)
       assert.strictEqual(yield* written(orgId), all)
       yield* removeOld(plus(now, 3_600))
       assert.strictEqual(yield* written(orgId), 0)

@@ -217,27 +217,29 @@ const fieldWords = (field: string) =>
     .trim()
 
 const listed = (words: ReadonlyArray<string>) =>
-  words.length < 2 ? (words[0] ?? "nothing") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`
+  words.length < 2 ? words[0] : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`
 
 /** "its name and rate limit". */
 const changedFields = (details: EntryDetails) => {
-  const { secretChanged, url, urlBefore } = details
+  const { secretChanged, url } = details
   const others = Object.keys(details).filter((name) => !["host", "secretChanged", "url", "urlBefore"].includes(name))
   const fields = [
-    ...(url === urlBefore ? [] : ["url"]),
+    ...(url === undefined ? [] : ["url"]),
     ...others,
     ...(secretChanged === true ? ["secretChanged"] : []),
   ]
-  return `the ${listed(fields.map(fieldWords))}`
+  return fields.length === 0 ? "nothing" : `the ${listed(fields.map(fieldWords))}`
 }
 
 /** Whether nothing else of an endpoint has changed. */
 const isActivation = ({ active, secretChanged, ...rest }: EntryDetails) =>
   active === true && secretChanged !== true && Object.keys(rest).length === 0
 
-/** From what to what the URL was changed. */
-const urlText = ({ url, urlBefore }: EntryDetails) =>
-  url === urlBefore ? "" : `, from ${String(urlBefore)} to ${String(url)}`
+/** From what to what the URL was changed. What may be a token in it is not recorded. */
+const urlText = ({ url, urlBefore }: EntryDetails) => {
+  if (url === undefined) return ""
+  return url === urlBefore ? ", in a part that is not shown" : `, from ${String(urlBefore)} to ${String(url)}`
+}
 
 const reasons: Readonly<Record<string, string>> = {
   gone: "because its receiver said that it is gone",

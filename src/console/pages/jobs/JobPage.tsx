@@ -284,7 +284,7 @@ const Claims = ({ job }: { readonly job: Job }) => {
         <span class="quiet">
           {attempt === 0
             ? `A worker claims jobs of ${job.workflow}.`
-            : `Attempt ${attempt} of ${max_attempts} ended without an outcome.`}
+            : `Attempt ${attempt + 1} of ${max_attempts} comes next.`}
         </span>
       </Step>
     )

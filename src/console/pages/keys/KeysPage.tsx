@@ -162,7 +162,10 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
         <Field label="Name" hint="So that people recognize the key.">
           <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
         </Field>
-        <Field label="For" hint="A key of the whole org manages the org. A key of a project is for what it deploys.">
+        <Field
+          label="For"
+          hint="Required. A key of the whole org manages the org. A key of a project is for what it deploys."
+        >
           <Select name="owner" value={projectId ?? ""} onInput={setOwner} options={owners} />
         </Field>
         <SettingFields texts={texts} onChange={setTexts} />

@@ -1,7 +1,7 @@
 import { Deferred, Effect } from "effect"
 import { getPriority, setPriority } from "node:os"
 import { type ResourceLimits, Worker } from "node:worker_threads"
-import { Unavailable } from "../../domain/Errors.ts"
+import { Unavailable } from "../domain/Errors.ts"
 
 /** A task, and the number of its call; -1 for a task without a reply. */
 export interface ThreadCall<Task> {
@@ -17,7 +17,7 @@ export type ThreadReply =
   | { readonly call: number; readonly fault: string }
 
 interface ThreadOptions {
-  /** The module of the thread, without its extension, beside this file. */
+  /** The path of the module of the thread from this folder, without its extension. */
   readonly module: string
   readonly workerData?: unknown
   readonly resourceLimits: ResourceLimits
