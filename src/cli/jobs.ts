@@ -11,17 +11,16 @@ import {
   StepJob,
 } from "../domain/jobs/Job.ts"
 import { CancelFilter, RetryFilter, RetryJobs } from "../domain/jobs/JobSweeps.ts"
-import { table, usage } from "./output.ts"
+import { said, table, usage } from "./output.ts"
 import { actFor, actForFlag, given, page, payloadFlags } from "./flags.ts"
 import { call, callPages } from "./call.ts"
 import { withCallback } from "./secretInput.ts"
 
-/** Claims jobs. */
+const job = Argument.String("job").pipe(Argument.withDescription("The job's id"))
+
 const claim = Command.make(
   "claim",
-  {
-    ...payloadFlags(Struct.omit(ClaimJobs.fields, ["workflows"]), { lease_seconds: "lease", wait_seconds: "wait" }),
-  },
+  payloadFlags(Struct.omit(ClaimJobs.fields, ["workflows"]), { lease_seconds: "lease", wait_seconds: "wait" }),
   (flags) =>
     call(
       (gatehouse) => gatehouse.jobs.claim({ payload: given(flags) }),
@@ -35,11 +34,10 @@ const claim = Command.make(
     ),
 ).pipe(Command.withDescription("Claim queued jobs; finish them before the lease ends"))
 
-/** Extends the lease of a job. */
 const heartbeat = Command.make(
   "heartbeat",
   {
-    job: Argument.String("job").pipe(Argument.withDescription("The job's id")),
+    job,
     ...payloadFlags(Struct.omit(HeartbeatJob.fields, ["job_id", "lines"]), { lease_seconds: "lease" }),
   },
   ({ job, ...flags }) =>
@@ -49,9 +47,6 @@ const heartbeat = Command.make(
     ),
 ).pipe(Command.withDescription("Extend the lease of a claimed job"))
 
-const job = Argument.String("job").pipe(Argument.withDescription("The job's id"))
-
-/** Lists jobs. */
 const list = Command.make(
   "list",
   {
@@ -85,7 +80,6 @@ const list = Command.make(
     ),
 ).pipe(Command.withDescription("List jobs, newest first"))
 
-/** Shows a job. */
 const get = Command.make("get", { job }, ({ job }) =>
   call(
     (gatehouse) => gatehouse.jobs.get({ payload: { job_id: job } }),
@@ -116,7 +110,6 @@ const get = Command.make("get", { job }, ({ job }) =>
   ),
 ).pipe(Command.withDescription("Show a job"))
 
-/** Keeps a line with a job. */
 const log = Command.make(
   "log",
   {
@@ -131,14 +124,10 @@ const log = Command.make(
   Effect.fnUntraced(function* ({ attempt, job, level, text }) {
     if (Option.isNone(attempt)) return yield* usage("Use --attempt, the attempt of the claim")
     const lines = [{ text, ...given({ level }) }]
-    yield* call(
-      (gatehouse) => gatehouse.jobs.log({ payload: { job_id: job, attempt: attempt.value, lines } }),
-      ({ message }) => ({ out: "", note: message }),
-    )
+    yield* call((gatehouse) => gatehouse.jobs.log({ payload: { job_id: job, attempt: attempt.value, lines } }), said)
   }),
 ).pipe(Command.withDescription("Keep a line with a running job"))
 
-/** Shows the lines of a job. */
 const logs = Command.make("logs", { job }, ({ job }) =>
   call(
     (gatehouse) => gatehouse.jobs.logs({ payload: { job_id: job } }),
@@ -158,7 +147,7 @@ const step = Command.make(
     yield* call(
       (gatehouse) =>
         gatehouse.jobs.step({ payload: { job_id: job, attempt: attempt.value, name, ...given({ result }) } }),
-      ({ message }) => ({ out: "", note: message }),
+      said,
     )
   }),
 ).pipe(Command.withDescription("Keep the result of a finished step with a running job"))
@@ -186,7 +175,6 @@ const showChanged =
     note: message,
   })
 
-/** Cancels a job, or those of a filter. */
 const cancel = Command.make(
   "cancel",
   { job: oneJob, ...payloadFlags(CancelFilter.fields), dryRun },
@@ -197,7 +185,6 @@ const cancel = Command.make(
   Command.withExamples([{ command: "gatehouse jobs cancel --workflow nightly-report --status queued --dry-run" }]),
 )
 
-/** Retries a failed job, or those of a filter. */
 const retry = Command.make(
   "retry",
   { job: oneJob, ...payloadFlags({ input: RetryJobs.fields.input, ...RetryFilter.fields }), dryRun },
@@ -229,11 +216,7 @@ const sweeps = Command.make("sweeps", {}, () =>
 const cancelSweep = Command.make(
   "cancel-sweep",
   { sweep: Argument.String("sweep").pipe(Argument.withDescription("The id of the retry or cancellation")) },
-  ({ sweep }) =>
-    call(
-      (gatehouse) => gatehouse.jobs.endSweep({ payload: { sweep_id: sweep } }),
-      ({ message }) => ({ out: "", note: message }),
-    ),
+  ({ sweep }) => call((gatehouse) => gatehouse.jobs.endSweep({ payload: { sweep_id: sweep } }), said),
 ).pipe(Command.withDescription("Cancel the rest of a retry or cancellation by a filter"))
 
 const causes = Command.make(
@@ -277,11 +260,8 @@ const create = Command.make(
 const finish = Command.make(
   "finish",
   {
-    job: Argument.String("job").pipe(Argument.withDescription("The job's id")),
-    ...payloadFlags({
-      ...Struct.omit(CompleteJob.fields, ["job_id"]),
-      ...Struct.omit(FailJob.fields, ["job_id"]),
-    }),
+    job,
+    ...payloadFlags(Struct.omit({ ...CompleteJob.fields, ...FailJob.fields }, ["job_id"])),
   },
   Effect.fnUntraced(function* ({ attempt, error, job, mapped_stack, result, retry }) {
     if (Option.isSome(error) && Option.isSome(result)) {

@@ -19,6 +19,9 @@ export interface Shown {
   readonly note?: string | undefined
 }
 
+/** What the service says of a change. */
+export const said = ({ message }: { readonly message: string }): Shown => ({ out: "", note: message })
+
 /** Prints the JSON document with `--json`, else the text. */
 export const print = Effect.fnUntraced(function* (document: string, { note, out }: Shown) {
   if (yield* Json) return yield* Console.log(document)

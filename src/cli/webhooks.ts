@@ -11,7 +11,7 @@ import { PublishEvent } from "../domain/webhooks/Events.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { call, callPages, inFlags } from "./call.ts"
 import { actFor, actForFlag, clearFlag, given, page, payloadFlags, time, wholeList } from "./flags.ts"
-import { CommandFailed, more, plain, table, usage } from "./output.ts"
+import { CommandFailed, more, plain, said, table, usage } from "./output.ts"
 import { withSigningSecret } from "./secretInput.ts"
 
 /** Lists deliveries. */
@@ -189,11 +189,7 @@ const resends = Command.make("resends", {}, () =>
 const cancelResend = Command.make(
   "cancel-resend",
   { resend: Argument.String("resend").pipe(Argument.withDescription("The id of the resend")) },
-  ({ resend }) =>
-    call(
-      (gatehouse) => gatehouse.deliveries.cancelResend({ payload: { resend_id: resend } }),
-      ({ message }) => ({ out: "", note: message }),
-    ),
+  ({ resend }) => call((gatehouse) => gatehouse.deliveries.cancelResend({ payload: { resend_id: resend } }), said),
 ).pipe(Command.withDescription("Cancel the rest of a resend"))
 
 const causes = Command.make(

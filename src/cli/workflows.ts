@@ -3,7 +3,7 @@ import { Argument, Command } from "effect/cli"
 import { SetWorkflow, type Workflow } from "../domain/jobs/Workflows.ts"
 import { call } from "./call.ts"
 import { actFor, actForFlag, given, payloadFlags } from "./flags.ts"
-import { table } from "./output.ts"
+import { said, table } from "./output.ts"
 
 const workflow = Argument.String("workflow").pipe(Argument.withDescription("The name of the kind of work"))
 
@@ -11,10 +11,7 @@ const set = Command.make(
   "set",
   { workflow, ...payloadFlags(Struct.omit(SetWorkflow.fields, ["workflow"])) },
   ({ workflow, ...flags }) =>
-    call(
-      (gatehouse) => gatehouse.workflows.set({ payload: { workflow, ...given(flags) } }),
-      ({ message }) => ({ out: "", note: message }),
-    ),
+    call((gatehouse) => gatehouse.workflows.set({ payload: { workflow, ...given(flags) } }), said),
 ).pipe(
   Command.withDescription("Set all limits of a workflow; what is not named has none"),
   Command.withExamples([
@@ -56,10 +53,7 @@ const get = Command.make("get", { workflow }, (payload) =>
 ).pipe(Command.withDescription("Show the limits of a workflow"))
 
 const remove = Command.make("delete", { workflow }, (payload) =>
-  call(
-    (gatehouse) => gatehouse.workflows.delete({ payload }),
-    ({ message }) => ({ out: "", note: message }),
-  ),
+  call((gatehouse) => gatehouse.workflows.delete({ payload }), said),
 ).pipe(Command.withDescription("Delete the limits of a workflow; its jobs stay"))
 
 /** Limits what runs at once. */

@@ -54,6 +54,9 @@ export interface JobEnd {
   readonly now: DateTime.Utc
 }
 
+/** The id of an end: a new one, with the time of the job's id if that is later, by the clock of another replica. */
+export const endIdOf = (jobId: string, made: string) => (made < jobId ? jobId.slice(0, 10) + made.slice(10) : made)
+
 /** The fields of a job that decide what a report changes. */
 export interface JobState {
   readonly status: JobStatus

@@ -86,6 +86,9 @@ export interface FinishedStep {
   readonly now: DateTime.Utc
 }
 
+/** A change of a job. */
+type Change<A = void, E = never> = Effect.Effect<A, E | NotFound | Conflict | LimitReached | Unavailable>
+
 /** The jobs of orgs. */
 export class JobRepository extends Context.Service<
   JobRepository,
@@ -126,17 +129,9 @@ export class JobRepository extends Context.Service<
      * Extends the lease of a running job, and keeps lines that its worker has logged: the newest within their limit.
      * Fails with a `Conflict` when the job, or the attempt, is not running.
      */
-    readonly extendLease: (
-      orgId: string,
-      jobId: string,
-      heartbeat: Heartbeat,
-    ) => Effect.Effect<void, NotFound | Conflict | LimitReached | Unavailable>
+    readonly extendLease: (orgId: string, jobId: string, heartbeat: Heartbeat) => Change
     /** Keeps the result of a finished step of a running job. A step of that name that is there stays as it is. */
-    readonly finishStep: (
-      orgId: string,
-      jobId: string,
-      step: FinishedStep,
-    ) => Effect.Effect<void, InvalidRequest | NotFound | Conflict | LimitReached | Unavailable>
+    readonly finishStep: (orgId: string, jobId: string, step: FinishedStep) => Change<void, InvalidRequest>
     /** The newest lines of a job, oldest first. */
     readonly lines: (orgId: string, jobId: string) => Effect.Effect<ReadonlyArray<JobLine>, NotFound | Unavailable>
     /**
@@ -144,10 +139,7 @@ export class JobRepository extends Context.Service<
      * it again, in one transaction. Fails with the `Conflict` of `decide`, and with `LimitReached` when the org has no
      * room for a long result or error.
      */
-    readonly report: (
-      end: JobEnd,
-      report: JobReport,
-    ) => Effect.Effect<ReportedChange, NotFound | Conflict | LimitReached | Unavailable>
+    readonly report: (end: JobEnd, report: JobReport) => Change<ReportedChange>
     /** Makes reports about jobs of one org, each as `report` does by itself. Returns what became of each. */
     readonly reportAll: (
       orgId: string,
@@ -162,12 +154,7 @@ export class JobRepository extends Context.Service<
      *
      * @param input replaces its input; `undefined` leaves it as it is
      */
-    readonly retry: (
-      orgId: string,
-      jobId: string,
-      input: unknown,
-      now: DateTime.Utc,
-    ) => Effect.Effect<void, NotFound | Conflict | LimitReached | Unavailable>
+    readonly retry: (orgId: string, jobId: string, input: unknown, now: DateTime.Utc) => Change
     /** Counts the jobs that a sweep would change, up to a limit; `isAll` says whether that is all. */
     readonly countSwept: (orgId: string, order: JobSweepOrder) => Effect.Effect<Counted, Unavailable>
     /** Starts a sweep, whose id is the target of the entry. Fails when the org has too many of them. */

@@ -8,7 +8,6 @@ import {
   type LimitReached,
   type NotFound,
   type TooManyRequests,
-  type Unauthorized,
   type Unavailable,
 } from "../Errors.ts"
 import type { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "./JobSchedule.ts"
@@ -16,7 +15,7 @@ import { JobScheduleRepository } from "./JobScheduleRepository.ts"
 import { JobTemplates, withoutUndefined } from "./JobTemplates.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { roundRobin } from "../roundRobin.ts"
-import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
+import { currentTenant, type ForTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /** Schedules that one transaction runs. */
@@ -34,36 +33,18 @@ export class JobSchedules extends Context.Service<
   {
     readonly create: (
       input: typeof CreateJobSchedule.Type,
-    ) => Effect.Effect<
-      string,
-      InvalidRequest | LimitReached | TooManyRequests | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<string, InvalidRequest | LimitReached | TooManyRequests>
     readonly list: (
       asked?: WholeList,
-    ) => Effect.Effect<
-      { readonly schedules: ReadonlyArray<JobSchedule>; readonly next_cursor?: string },
-      Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<{ readonly schedules: ReadonlyArray<JobSchedule>; readonly next_cursor?: string }>
     /** A schedule with its next runs and its last job. */
-    readonly get: (
-      scheduleId: string,
-    ) => Effect.Effect<JobScheduleDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly get: (scheduleId: string) => ForTenant<JobScheduleDetail, NotFound>
     readonly update: (
       input: typeof UpdateJobSchedule.Type,
-    ) => Effect.Effect<
-      void,
-      InvalidRequest | LimitReached | NotFound | TooManyRequests | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<void, InvalidRequest | LimitReached | NotFound | TooManyRequests>
     /** Creates a job of the schedule now, also while it is paused; returns the job's id. */
-    readonly run: (
-      scheduleId: string,
-    ) => Effect.Effect<string, Conflict | LimitReached | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
-    readonly remove: (
-      scheduleId: string,
-    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly run: (scheduleId: string) => ForTenant<string, Conflict | LimitReached | NotFound>
+    readonly remove: (scheduleId: string) => ForTenant<void, NotFound | TooManyRequests>
     /** Runs all due schedules; orgs take turns. */
     readonly runDue: Effect.Effect<void, Unavailable>
   }

@@ -1,5 +1,4 @@
 import { Context, DateTime, Deferred, Effect, Exit, FiberSet, Latch, Layer, Result } from "effect"
-import type { Scope } from "effect"
 import { SecureRandom } from "effect/crypto"
 import {
   type Conflict,
@@ -7,11 +6,10 @@ import {
   type LimitReached,
   type NotFound,
   type TooManyRequests,
-  type Unauthorized,
   type Unavailable,
 } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
-import { type CurrentPrincipal, currentTenant, RequestOrg } from "../Principal.ts"
+import { currentTenant, type ForTenant, RequestOrg } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { makeNonce } from "../webhooks/Event.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
@@ -32,7 +30,7 @@ import type {
   LogJob,
   StepJob,
 } from "./Job.ts"
-import { completed, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
+import { completed, endIdOf, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
 import { type CreatedJob, type JobFilter, JobRepository, type NewJob, type ReportOutcome } from "./JobRepository.ts"
 import {
   type CancelJobs,
@@ -125,9 +123,7 @@ const makeReport = Effect.gen(function* () {
   const wakeups = yield* Wakeups
 
   const endOf = Effect.fnUntraced(function* (orgId: string, jobId: string) {
-    const [nonce, id] = [yield* makeNonce(random), yield* random.ulid]
-    // The clock of the replica that made the job may be ahead: the end comes after it.
-    const endId = id < jobId ? jobId.slice(0, 10) + id.slice(10) : id
+    const [nonce, endId] = [yield* makeNonce(random), endIdOf(jobId, yield* random.ulid)]
     return { orgId, jobId, endId, nonce, now: yield* DateTime.now }
   })
   const wake = Effect.fnUntraced(function* (orgId: string, changes: ReadonlyArray<ReportedChange>) {
@@ -176,116 +172,60 @@ const completion = ({ attempt, result = null }: typeof CompleteJob.Type): JobRep
 export class Jobs extends Context.Service<
   Jobs,
   {
-    readonly create: (
-      input: typeof CreateJob.Type,
-    ) => Effect.Effect<CreatedJob, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly create: (input: typeof CreateJob.Type) => ForTenant<CreatedJob, InvalidRequest | LimitReached>
     /** Creates jobs, all or none of them. Returns the id of each. An error names the place of its job. */
     readonly createBatch: (
       input: typeof CreateJobs.Type,
-    ) => Effect.Effect<
-      ReadonlyArray<string>,
-      InvalidRequest | LimitReached | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<ReadonlyArray<string>, InvalidRequest | LimitReached>
     /**
      * Claims queued jobs, the highest priority first, then the oldest. With `wait_seconds`, waits that long for the
      * first one. Fails with `LimitReached` when too many claims of the org wait in this replica.
      */
     readonly claim: (
       input: typeof ClaimJobs.Type,
-    ) => Effect.Effect<
-      ReadonlyArray<ClaimedJob>,
-      InvalidRequest | LimitReached | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
-    readonly heartbeat: (
-      input: typeof HeartbeatJob.Type,
-    ) => Effect.Effect<void, NotFound | Conflict | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => ForTenant<ReadonlyArray<ClaimedJob>, InvalidRequest | LimitReached>
+    readonly heartbeat: (input: typeof HeartbeatJob.Type) => ForTenant<void, NotFound | Conflict | LimitReached>
     /** Keeps lines that the worker of a job has logged. */
-    readonly log: (
-      input: typeof LogJob.Type,
-    ) => Effect.Effect<void, NotFound | Conflict | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly log: (input: typeof LogJob.Type) => ForTenant<void, NotFound | Conflict | LimitReached>
     /** The newest lines of a job, oldest first. */
-    readonly lines: (
-      jobId: string,
-    ) => Effect.Effect<ReadonlyArray<JobLine>, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly lines: (jobId: string) => ForTenant<ReadonlyArray<JobLine>, NotFound>
     /** Keeps the result of a finished step; the first result of a step stays. */
-    readonly step: (
-      input: typeof StepJob.Type,
-    ) => Effect.Effect<
-      void,
-      InvalidRequest | NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    readonly step: (input: typeof StepJob.Type) => ForTenant<void, InvalidRequest | NotFound | Conflict | LimitReached>
     /** Completes a job. Returns its new status; `null` when it was completed before and nothing changes. */
     readonly complete: (
       input: typeof CompleteJob.Type,
-    ) => Effect.Effect<
-      JobStatus | null,
-      NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<JobStatus | null, NotFound | Conflict | LimitReached>
     /** Completes jobs, each as `complete` does by itself. Returns what became of each. */
-    readonly completeBatch: (
-      input: typeof CompleteJobs.Type,
-    ) => Effect.Effect<ReadonlyArray<ReportOutcome>, Unauthorized | Unavailable, CurrentPrincipal>
+    readonly completeBatch: (input: typeof CompleteJobs.Type) => ForTenant<ReadonlyArray<ReportOutcome>>
     /**
      * Fails a job, or queues it again. Returns its new status; `null` when nothing changes, because it was done before.
      */
-    readonly fail: (
-      input: typeof FailJob.Type,
-    ) => Effect.Effect<
-      JobStatus | null,
-      NotFound | Conflict | LimitReached | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    readonly fail: (input: typeof FailJob.Type) => ForTenant<JobStatus | null, NotFound | Conflict | LimitReached>
     /**
      * Cancels a job that is not finished, or in the background all that a filter selects. They make no event; their
      * workers get a `Conflict`.
      */
     readonly cancel: (
       input: typeof CancelJobs.Type,
-    ) => Effect.Effect<
-      ChangedJobs,
-      InvalidRequest | NotFound | Conflict | TooManyRequests | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<ChangedJobs, InvalidRequest | NotFound | Conflict | TooManyRequests>
     /** Queues a failed job again, or in the background all that a filter selects. */
     readonly retry: (
       input: typeof RetryJobs.Type,
-    ) => Effect.Effect<
-      ChangedJobs,
-      InvalidRequest | NotFound | Conflict | LimitReached | TooManyRequests | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<ChangedJobs, InvalidRequest | NotFound | Conflict | LimitReached | TooManyRequests>
     /** The unfinished retries and cancellations by a filter, oldest first. */
-    readonly sweeps: Effect.Effect<ReadonlyArray<JobSweep>, Unauthorized | Unavailable, CurrentPrincipal>
-    readonly endSweep: (
-      sweepId: string,
-    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
-    readonly causes: (
-      filter: Pick<JobFilter, "workflow" | "since" | "until">,
-    ) => Effect.Effect<ReadonlyArray<JobCause>, Unauthorized | Unavailable, CurrentPrincipal>
-    readonly get: (jobId: string) => Effect.Effect<JobDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly sweeps: ForTenant<ReadonlyArray<JobSweep>>
+    readonly endSweep: (sweepId: string) => ForTenant<void, NotFound | TooManyRequests>
+    readonly causes: (filter: Pick<JobFilter, "workflow" | "since" | "until">) => ForTenant<ReadonlyArray<JobCause>>
+    readonly get: (jobId: string) => ForTenant<JobDetail, NotFound>
     readonly list: (
       query: Page & JobFilter,
-    ) => Effect.Effect<
-      { readonly jobs: ReadonlyArray<Job>; readonly next_cursor: string | null },
-      InvalidRequest | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<{ readonly jobs: ReadonlyArray<Job>; readonly next_cursor: string | null }, InvalidRequest>
     /** Sets the settings of a workflow in place of those that it has. */
-    readonly setWorkflow: (
-      input: typeof SetWorkflow.Type,
-    ) => Effect.Effect<void, Conflict | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
-    readonly workflow: (
-      workflow: string,
-    ) => Effect.Effect<Workflow, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly setWorkflow: (input: typeof SetWorkflow.Type) => ForTenant<void, Conflict | TooManyRequests>
+    readonly workflow: (workflow: string) => ForTenant<Workflow, NotFound>
     /** The workflows that have settings, by their names. */
-    readonly workflows: Effect.Effect<ReadonlyArray<Workflow>, Unauthorized | Unavailable, CurrentPrincipal>
-    readonly deleteWorkflow: (
-      workflow: string,
-    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly workflows: ForTenant<ReadonlyArray<Workflow>>
+    readonly deleteWorkflow: (workflow: string) => ForTenant<void, NotFound | TooManyRequests>
     /** Queues all jobs with an expired lease again, or fails them after their last lease; orgs take turns. */
     readonly expireLeases: Effect.Effect<void, Unavailable>
     /** Fails all jobs that nobody has claimed in time; orgs take turns. */
@@ -412,24 +352,8 @@ export class Jobs extends Context.Service<
       const queueDelayed = makeDelayed(repository.queueDelayed, wakeups.jobs)
 
       return Jobs.of({
-        create,
-        createBatch,
-        claim,
-        heartbeat,
-        log,
-        lines,
-        step,
-        complete,
-        completeBatch,
-        fail,
-        ...sweeps,
-        ...workflows,
-        cancel,
-        get,
-        list,
-        expireLeases,
-        expireQueued,
-        queueDelayed,
+        ...{ create, createBatch, claim, heartbeat, log, lines, step, complete, completeBatch, fail },
+        ...{ ...sweeps, ...workflows, cancel, get, list, expireLeases, expireQueued, queueDelayed },
       })
     }),
   )
@@ -543,19 +467,10 @@ const leave = (poll: Poll, waiter: Waiter) => {
  * @param claim claims up to `limit` jobs
  * @param release returns claimed jobs to the queue
  */
-const makeJobPolls: (
+const makeJobPolls = Effect.fnUntraced(function* (
   claim: (key: PollKey, limit: number) => Effect.Effect<Claimed, Unavailable>,
   release: (orgId: string, jobs: Claimed) => Effect.Effect<void, Unavailable>,
-) => Effect.Effect<
-  {
-    /** Waits up to `seconds` for up to `limit` jobs. Returns an empty list if none arrives. */
-    readonly wait: (key: PollKey, limit: number, seconds: number) => Effect.Effect<Claimed, Unavailable>
-    /** Signals that the org may have queued jobs. */
-    readonly wake: (orgId: string) => void
-  },
-  never,
-  Scope.Scope
-> = Effect.fnUntraced(function* (claim, release) {
+) {
   // Polls do not run in the fibers of requests, because a poll outlives the waiter that started it.
   const run = yield* FiberSet.makeRuntime()
   const polls = makePolls()
@@ -610,6 +525,7 @@ const makeJobPolls: (
     return poll
   }
 
+  /** Waits up to `seconds` for up to `limit` jobs. Returns an empty list if none arrives. */
   const wait = (key: PollKey, limit: number, seconds: number) =>
     Effect.uninterruptibleMask((restore) => {
       const waiter: Waiter = { limit, answer: Deferred.makeUnsafe(), isServed: false, isOver: false, jobs: [] }

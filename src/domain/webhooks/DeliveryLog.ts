@@ -2,9 +2,9 @@ import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
-import { Conflict, NotFound, type TooManyRequests, type Unauthorized, type Unavailable } from "../Errors.ts"
+import { Conflict, NotFound, type TooManyRequests, type Unavailable } from "../Errors.ts"
 import { cutRows, nextCursor, type Page } from "../Page.ts"
-import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
+import { currentTenant, type ForTenant } from "../Principal.ts"
 import { Id, Timestamp, whole } from "../Schemas.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { SelectedEventType } from "./EventPatterns.ts"
@@ -98,43 +98,25 @@ export class DeliveryLog extends Context.Service<
   {
     readonly list: (
       query: Page & DeliveryFilter,
-    ) => Effect.Effect<
-      { readonly deliveries: ReadonlyArray<Delivery>; readonly next_cursor: string | null },
-      Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
-    readonly get: (
-      deliveryId: string,
-    ) => Effect.Effect<DeliveryDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
-    readonly retry: (
-      deliveryId: string,
-    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => ForTenant<{ readonly deliveries: ReadonlyArray<Delivery>; readonly next_cursor: string | null }>
+    readonly get: (deliveryId: string) => ForTenant<DeliveryDetail, NotFound>
+    readonly retry: (deliveryId: string) => ForTenant<void, NotFound | Conflict>
     /** Resends the unsuccessful deliveries of an endpoint in a range of time. */
     readonly recover: (input: {
       readonly webhook_endpoint_id: string
       readonly since: DateTime.Utc
       readonly until?: DateTime.Utc | undefined
-    }) => Effect.Effect<Recovered, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    }) => ForTenant<Recovered, NotFound | Conflict>
     /** Counts the unsuccessful deliveries of a filter, and resends them in the background. */
     readonly resend: (input: {
       readonly filter: ResendFilter
       readonly dry_run?: boolean | undefined
-    }) => Effect.Effect<
-      Counted & { readonly resendId: string | null },
-      Conflict | TooManyRequests | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
-    readonly resends: Effect.Effect<
-      { readonly resends: ReadonlyArray<Resend> },
-      Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
-    readonly cancelResend: (
-      resendId: string,
-    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
+    }) => ForTenant<Counted & { readonly resendId: string | null }, Conflict | TooManyRequests>
+    readonly resends: ForTenant<{ readonly resends: ReadonlyArray<Resend> }>
+    readonly cancelResend: (resendId: string) => ForTenant<void, NotFound | TooManyRequests>
     readonly causes: (
       filter: Pick<DeliveryFilter, "webhook_endpoint_id" | "since" | "until">,
-    ) => Effect.Effect<{ readonly causes: ReadonlyArray<DeliveryCause> }, Unauthorized | Unavailable, CurrentPrincipal>
+    ) => ForTenant<{ readonly causes: ReadonlyArray<DeliveryCause> }>
   }
 >()("gatehouse/domain/DeliveryLog") {
   static readonly layer = Layer.effect(

@@ -1,8 +1,8 @@
 import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { InvalidRequest, type LimitReached, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
+import { InvalidRequest, type LimitReached, type NotFound } from "../Errors.ts"
 import { cutRows, nextCursor, nextCursorIfMore, type Page } from "../Page.ts"
-import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
+import { currentTenant, type ForTenant } from "../Principal.ts"
 import { AnyJson, atMost, NonEmptyText } from "../Schemas.ts"
 import { type Event, type EventDetail, type NewEvent, envelopeBody, makeNonce, type SeenEventType } from "./Event.ts"
 import { EventRepository } from "./EventRepository.ts"
@@ -81,33 +81,18 @@ export class Events extends Context.Service<
     readonly publish: (
       events: ReadonlyArray<typeof PublishEvent.Type>,
       fieldOf: (n: number) => string,
-    ) => Effect.Effect<
-      {
-        readonly ids: ReadonlyArray<string>
-        readonly deliveries: ReadonlyArray<number>
-        readonly repeated: number
-      },
-      InvalidRequest | LimitReached | Unauthorized | Unavailable,
-      CurrentPrincipal
+    ) => ForTenant<
+      { readonly ids: ReadonlyArray<string>; readonly deliveries: ReadonlyArray<number>; readonly repeated: number },
+      InvalidRequest | LimitReached
     >
     readonly list: (
       query: Page & { readonly type?: string | undefined },
-    ) => Effect.Effect<
-      { readonly events: ReadonlyArray<Event>; readonly next_cursor: string | null },
-      Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
-    readonly get: (
-      eventId: string,
-    ) => Effect.Effect<EventDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => ForTenant<{ readonly events: ReadonlyArray<Event>; readonly next_cursor: string | null }>
+    readonly get: (eventId: string) => ForTenant<EventDetail, NotFound>
     /** Every type of the org's events, with the time of its newest event. */
     readonly types: (
       page: Page,
-    ) => Effect.Effect<
-      { readonly types: ReadonlyArray<SeenEventType>; readonly next_cursor?: string },
-      Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<{ readonly types: ReadonlyArray<SeenEventType>; readonly next_cursor?: string }>
   }
 >()("gatehouse/domain/webhooks/Events") {
   static readonly layer = Layer.effect(

@@ -1,8 +1,8 @@
 import { Context, DateTime, Effect, Layer, Redacted, Result } from "effect"
 import { Base64 } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
-import type { TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
-import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
+import type { TooManyRequests, Unavailable } from "../Errors.ts"
+import { currentTenant, type ForTenant } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
@@ -154,17 +154,13 @@ export class SigningKeys extends Context.Service<
   SigningKeys,
   {
     /** Makes the org's first key if it has none. */
-    readonly ensure: Effect.Effect<void, Unauthorized | Unavailable, CurrentPrincipal>
+    readonly ensure: ForTenant<void>
     /** The public keys, the newest first. Makes the first key if there is none. */
-    readonly list: Effect.Effect<ReadonlyArray<string>, Unauthorized | Unavailable, CurrentPrincipal>
+    readonly list: ForTenant<ReadonlyArray<string>>
     /**
      * Replaces the key. The old key signs beside the new one for 24 hours. Returns the public keys, the newest first.
      */
-    readonly rotate: Effect.Effect<
-      ReadonlyArray<string>,
-      TooManyRequests | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    readonly rotate: ForTenant<ReadonlyArray<string>, TooManyRequests>
   }
 >()("gatehouse/domain/webhooks/SigningKeys") {
   static readonly layer = Layer.effect(

@@ -1,17 +1,9 @@
 import { Context, DateTime, Effect, Layer, Option, Redacted, Struct } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { Cipher } from "../Cipher.ts"
-import {
-  Conflict,
-  InvalidRequest,
-  type LimitReached,
-  type NotFound,
-  type TooManyRequests,
-  type Unauthorized,
-  type Unavailable,
-} from "../Errors.ts"
+import { Conflict, InvalidRequest, type LimitReached, type NotFound, type TooManyRequests } from "../Errors.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
-import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
+import { currentTenant, type ForTenant } from "../Principal.ts"
 import { healthOf, healthRanges } from "../activity/Activity.ts"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
@@ -116,36 +108,23 @@ export class WebhookEndpoints extends Context.Service<
   {
     readonly create: (
       input: typeof CreateWebhookEndpoint.Type,
-    ) => Effect.Effect<
+    ) => ForTenant<
       { readonly webhook_endpoint_id: string; readonly signing_secret?: string } & Warning,
-      Conflict | InvalidRequest | LimitReached | TooManyRequests | Unauthorized | Unavailable,
-      CurrentPrincipal
+      Conflict | InvalidRequest | LimitReached | TooManyRequests
     >
     readonly list: (
       asked?: WholeList,
-    ) => Effect.Effect<
-      { readonly webhook_endpoints: ReadonlyArray<WebhookEndpoint>; readonly next_cursor?: string },
-      Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
+    ) => ForTenant<{ readonly webhook_endpoints: ReadonlyArray<WebhookEndpoint>; readonly next_cursor?: string }>
     /** An endpoint with its health. */
-    readonly get: (
-      by: EndpointRef,
-    ) => Effect.Effect<WebhookEndpointDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly get: (by: EndpointRef) => ForTenant<WebhookEndpointDetail, NotFound>
     readonly update: (
       input: typeof UpdateWebhookEndpoint.Type,
-    ) => Effect.Effect<
-      Warning,
-      Conflict | InvalidRequest | NotFound | TooManyRequests | Unauthorized | Unavailable,
-      CurrentPrincipal
-    >
-    readonly remove: (
-      id: string,
-    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => ForTenant<Warning, Conflict | InvalidRequest | NotFound | TooManyRequests>
+    readonly remove: (id: string) => ForTenant<void, NotFound | TooManyRequests>
     /** Sends a test to the endpoint and returns the response. Fails with a `Conflict` when too many are in flight. */
     readonly test: (
       input: typeof TestWebhookEndpoint.Type,
-    ) => Effect.Effect<TestResult, InvalidRequest | NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => ForTenant<TestResult, InvalidRequest | NotFound | Conflict>
   }
 >()("gatehouse/domain/WebhookEndpoints") {
   static readonly layer = Layer.effect(

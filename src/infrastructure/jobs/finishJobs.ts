@@ -132,7 +132,8 @@ const readJobs = Effect.fnUntraced(function* (
       CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
     FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
       SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
-        skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts, retry_delay_seconds, expires_at,
+        skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts,
+        retry_delay_seconds, expires_at,
         (SELECT retry FROM workflows w WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow) AS "retryPolicy",
         NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts",
         coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes,
@@ -181,7 +182,8 @@ export const loggedAttempt = (sql: Sql, table: string, error: Statement.Fragment
 /** Reads finished jobs of an org, as far as a report asks for them. */
 const readFinished = (sql: Sql, orgId: string, jobIds: ReadonlyArray<string>) => {
   const columns = `
-    id, status, attempt, attempts_before AS "attemptsBefore", NULL AS lease_expires_at, NULL AS expires_at, NULL AS "retryPolicy", max_attempts, retry_delay_seconds, finished_attempt AS "finishedAttempt",
+    id, status, attempt, attempts_before AS "attemptsBefore", NULL AS lease_expires_at, NULL AS expires_at,
+    NULL AS "retryPolicy", max_attempts, retry_delay_seconds, finished_attempt AS "finishedAttempt",
     retried_attempts AS "retriedAttempts"`
   return jobIds.length === 0
     ? Effect.succeed(new Map<string, JobState>())
@@ -333,6 +335,12 @@ const textBytes = (change: Change) => {
   return byteLength(result, error, mapped_stack) - change.job.bytes
 }
 
+/** The columns that a finished job keeps, and those of its outcome. */
+const keptColumns = `workflow, input, deployment_id, callback_url, skip_callbacks, idempotency_key, unique_key,
+  concurrency_key, priority, max_attempts, retry_delay_seconds, attempt, progress, note, attempts_before, attempt_log,
+  lines, steps, created_at`
+const outcomeColumns = "status, finished_attempt, retried_attempts, result, error, mapped_stack"
+
 /** A change with everything that is written. */
 const prepare = Effect.fnUntraced(function* (random: Random, change: Change, candidates: Candidates) {
   const columns = columnsOf(change)
@@ -403,6 +411,7 @@ const writeReports = Effect.fnUntraced(function* (
   const at = date(now)
   const ids = texts(prepared.map(({ end }) => end.jobId))
   const wanted = wantedRows(sql, prepared)
+  const [kept, outcome] = [sql.literal(keptColumns), sql.literal(outcomeColumns)]
   const isUnchanged = sql`
     jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
     AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
@@ -432,20 +441,11 @@ const writeReports = Effect.fnUntraced(function* (
       SELECT * FROM ${askedRows(sql, prepared)}
     ), ended AS (
       DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
-      RETURNING jobs.id, asked.end_id, workflow, input, deployment_id, callback_url, callback_secret, callback_secret_owner,
-        skip_callbacks, idempotency_key, unique_key, concurrency_key, priority, max_attempts, retry_delay_seconds, jobs.run_at, asked.status,
-        attempt, progress, note, asked.finished_attempt, asked.retried_attempts, attempts_before, attempt_log, lines, steps, asked.result,
-        asked.error, asked.mapped_stack, created_at, asked.type, asked.body
+      RETURNING jobs.id, asked.end_id, jobs.run_at, ${kept}, callback_secret, callback_secret_owner,
+        ${sql.literal(outcomeColumns.replaceAll(/\w+/g, "asked.$&"))}, asked.type, asked.body
     ), finished AS (
-      INSERT INTO finished_jobs (id, end_id, org_id, workflow, input, deployment_id, callback_url, skip_callbacks,
-        idempotency_key, unique_key, concurrency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress,
-        note, finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
-        mapped_stack, created_at, finished_at)
-      SELECT id, end_id, ${orgId}, workflow, input, deployment_id, callback_url, skip_callbacks,
-        idempotency_key, unique_key, concurrency_key, priority, max_attempts, retry_delay_seconds, run_at, status, attempt, progress,
-        note, finished_attempt, retried_attempts, attempts_before, attempt_log, lines, steps, result, error,
-        mapped_stack, created_at, ${at}
-      FROM ended
+      INSERT INTO finished_jobs (id, end_id, org_id, run_at, ${kept}, ${outcome}, finished_at)
+      SELECT id, end_id, ${orgId}, run_at, ${kept}, ${outcome}, ${at} FROM ended
     ), ${hasRetry ? sql`${retried},` : sql``} event AS (
       INSERT INTO events (id, org_id, job_id, type, body, callback_url, callback_secret, callback_secret_owner, created_at)
       SELECT end_id, ${orgId}, id, type, body, callback_url, callback_secret, callback_secret_owner, ${at}

@@ -1,6 +1,6 @@
 import { LRUCache } from "lru-cache"
 import type { SqlClient } from "effect/sql"
-import { base32Digits, idAt } from "../database/fragments.ts"
+import { idAt, timeOfId } from "../database/fragments.ts"
 
 /**
  * How far before a position claims begin to read, in milliseconds: another replica's transaction may commit a little
@@ -62,9 +62,6 @@ export interface JobLook {
   readonly tookMillis: number
 }
 
-/** The time in an id, in milliseconds since 1970. */
-const timeOf = (id: string) => [...id.slice(0, 10)].reduce((sum, digit) => sum * 32 + base32Digits.indexOf(digit), 0)
-
 /**
  * Where claims of jobs begin to read (ADR 30). Claimed jobs leave dead index entries, which stay while any old
  * transaction is open. The claims of a queue that became slow begin at the first job that the last claim found, for
@@ -94,7 +91,7 @@ export const makeJobPositions = () => {
 
   /** Adds a job that the queue got. */
   const add = (queue: Queue, { id, priority }: Pick<QueuedJob, "id" | "priority">) => {
-    const [at, position] = [timeOf(id), queue.priorities.get(priority)]
+    const [at, position] = [timeOfId(id), queue.priorities.get(priority)]
     if (position === undefined || !queue.isUsed) queue.priorities.set(priority, Math.min(at, position ?? Infinity))
     else if (at < position - marginMillis && queue.left.size < maxPerOrg) {
       queue.left.add(id)
@@ -136,7 +133,7 @@ export const makeJobPositions = () => {
         const first = new Map<number, number>()
         for (const { id, priority, workflow: of } of jobs) {
           if (workflow !== null && workflow !== of) continue
-          if (!queue.left.delete(id)) first.set(priority, Math.min(timeOf(id), first.get(priority) ?? Infinity))
+          if (!queue.left.delete(id)) first.set(priority, Math.min(timeOfId(id), first.get(priority) ?? Infinity))
         }
         if (queue.isUsed) for (const [priority, at] of first) queue.priorities.set(priority, at)
         if (queue.isLooking || now < queue.lookAt) return false
@@ -162,7 +159,7 @@ export const makeJobPositions = () => {
       for (const [priority, ids] of look.heads) {
         // There may be more before the position than it remembers.
         if (ids.length < maxLookedJobs) for (const id of ids) add(queue, { id, priority })
-        else queue.priorities.set(priority, Math.min(timeOf(ids[0]!), queue.priorities.get(priority) ?? Infinity))
+        else queue.priorities.set(priority, Math.min(timeOfId(ids[0]!), queue.priorities.get(priority) ?? Infinity))
       }
       // Jobs that another replica creates with the priority that most jobs have are found without a look.
       if (!queue.priorities.has(0)) queue.priorities.set(0, look.at)

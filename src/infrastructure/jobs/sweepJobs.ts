@@ -3,6 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
 import type { JobStatus } from "../../domain/jobs/Job.ts"
+import { endIdOf } from "../../domain/jobs/JobEnd.ts"
 import {
   type JobFilter,
   jobNotFailed,
@@ -204,10 +205,10 @@ export const cancelJobs = Effect.fnUntraced(function* (
   const { orgId, now } = batch
   const { doneTo, looked, wanted } = yield* readBatch(sql, "cancel", batch)
   const reports = yield* Effect.forEach(wanted, ({ id }) =>
-    Effect.map(random.ulid, (made) => {
-      const endId = made < id ? id.slice(0, 10) + made.slice(10) : made
-      return { end: { orgId, jobId: id, endId, nonce: "", now }, report: { _tag: "Canceled" as const } }
-    }),
+    Effect.map(random.ulid, (made) => ({
+      end: { orgId, jobId: id, endId: endIdOf(id, made), nonce: "", now },
+      report: { _tag: "Canceled" as const },
+    })),
   )
   const outcomes = yield* reportAll(orgId, reports)
   const done = outcomes.filter((outcome) => outcome._tag === "Success" && outcome.success.status !== null).length
