@@ -1,7 +1,15 @@
-import { Effect, Option, Redacted, Schema, Struct } from "effect"
+import { DateTime, Effect, Option, Redacted, Schema, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Timestamp } from "../domain/Schemas.ts"
-import { type ApiKey, CreateOrgKey, keyFilters, RotateKey, UpdateKey, ValidateKey } from "../domain/keys/ApiKey.ts"
+import {
+  type ApiKey,
+  CreateOrgKey,
+  ExchangeKey,
+  keyFilters,
+  RotateKey,
+  UpdateKey,
+  ValidateKey,
+} from "../domain/keys/ApiKey.ts"
 import { PutRole, type Role } from "../domain/keys/Roles.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
 import { plain, print, table, usage } from "./output.ts"
@@ -370,6 +378,25 @@ const validate = Command.make(
   Command.withExamples([{ command: 'printf %s "$KEY" | gatehouse keys validate' }]),
 )
 
+const token = Command.make(
+  "token",
+  payloadFlags(Struct.omit(ExchangeKey.fields, ["key"])),
+  Effect.fnUntraced(function* (flags) {
+    const key = yield* readSecret("The key to exchange")
+    if (key === undefined) return yield* usage("The key to exchange is missing. Pass it on standard input")
+    yield* call(
+      (gatehouse) => gatehouse.keys.token({ payload: { key: Redacted.value(key), ...given(flags) } }),
+      ({ expiresAt, token }) => ({
+        out: token,
+        note: `The token is valid until ${DateTime.formatIso(expiresAt)}. It cannot be revoked.`,
+      }),
+    )
+  }),
+).pipe(
+  Command.withDescription("Exchange a key from standard input for a short-lived token, and print it"),
+  Command.withExamples([{ command: 'printf %s "$KEY" | gatehouse keys token --permission files.read' }]),
+)
+
 const role = Argument.String("role").pipe(Argument.withDescription("The name of the role"))
 
 const roleTable = (roles: ReadonlyArray<Role>) =>
@@ -424,8 +451,8 @@ export const roles = Command.make("roles").pipe(
   Command.withSubcommands([listRoles, putRole, removeRole]),
 )
 
-/** Creates, lists, changes, rotates, deletes and validates API keys, and shows their usage. */
+/** Creates, lists, changes, rotates, deletes, validates and exchanges API keys, and shows their usage. */
 export const keys = Command.make("keys").pipe(
   Command.withDescription("API keys of projects and orgs"),
-  Command.withSubcommands([create, importKeys, list, show, update, rotate, remove, validate, keyUsage]),
+  Command.withSubcommands([create, importKeys, list, show, update, rotate, remove, validate, token, keyUsage]),
 )

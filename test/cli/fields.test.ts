@@ -21,6 +21,7 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "keys.usage": ["keys usage"],
   "keys.orgUsage": ["keys usage"],
   "keys.validate": ["keys validate", ["key"]],
+  "keys.token": ["keys token", ["key"]],
   "roles.list": ["roles list"],
   "roles.put": ["roles put"],
   "roles.remove": ["roles delete"],
@@ -100,7 +101,6 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
 /** Operations for browsers, programs and other services; `gatehouse api` reaches them. */
 const withoutCommand = [
   "keys.authorize",
-  "keys.token",
   "secretScanning.github",
   "chat.answer",
   "chat.feedback",

@@ -137,7 +137,7 @@ export const layer = Layer.effect(
       importKeys: Effect.fnUntraced(function* (orgId, wanted, dryRun, entry) {
         const now = yield* clock
         if (!orgs.has(orgId)) return yield* orgNotFound()
-        const fault = (index: number, text: string) => new InvalidRequest({ error: `keys[${index}].${text}` })
+        const fault = (index: number, text: string) => new InvalidRequest({ error: `keys.${index}.${text}` })
         const isForeign = ({ projectId }: { readonly projectId: string | null }) =>
           projectId !== null && projects.get(projectId)?.row.orgId !== orgId
         const foreign = wanted.findIndex(isForeign)
@@ -145,7 +145,7 @@ export const layer = Layer.effect(
         const hashOf = ({ hash, importHash = hash }: StoredKey) => importHash
         const others = new Set([...keys.values()].filter((key) => key.orgId !== orgId).map(hashOf))
         const taken = wanted.findIndex(({ hash }) => others.has(hash))
-        if (taken !== -1) return yield* new Conflict({ error: `keys[${taken}].hash: a key of another org has it.` })
+        if (taken !== -1) return yield* new Conflict({ error: `keys.${taken}.hash: a key of another org has it.` })
         const idOf = new Map([...keys.values()].map((key) => [hashOf(key), key.row.id]))
         const added = wanted.filter(({ hash, id }) => !idOf.has(hash) && idOf.set(hash, id) !== undefined)
         const starts = [...keys.values()].map(({ importStart }) => importStart)

@@ -358,7 +358,7 @@ const mintKeys = (random: SecureRandom.SecureRandom["Service"], hashOf: (key: st
 /** An imported key as it is stored, or the fault of the key at an index. */
 const importOf = (key: KeyToImport, id: string, index: number, now: DateTime.Utc) =>
   Effect.gen(function* () {
-    const fault = (text: string) => new InvalidRequest({ error: `keys[${index}].${text}` })
+    const fault = (text: string) => new InvalidRequest({ error: `keys.${index}.${text}` })
     const { credits = null, expiresAt = null, name, projectId = null, start = "" } = key
     const bytes = bytesOf(key)
     if ("expected" in bytes) return yield* fault(`hash must be ${bytes.expected}.`)

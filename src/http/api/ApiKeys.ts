@@ -101,7 +101,9 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       success: ImportedKeys,
       error: [Forbidden, NotFound, Conflict, LimitReached],
     })
+      .middleware(Idempotent)
       .middleware(Authorization)
+      .annotateMerge(idempotencyKey)
       .annotateMerge(
         access.administrator(
           "Import API keys",

@@ -209,7 +209,7 @@ const importKeys = (
       WHERE import_hash = ANY(${bytes(hashes)}) OR hash = ANY(${bytes(hashes)})`
     const others = new Set(stored.filter((one) => one.orgId !== orgId).map(({ hash }) => hash))
     const taken = keys.findIndex(({ hash }) => others.has(hash))
-    if (taken !== -1) return yield* new Conflict({ error: `keys[${taken}].hash: a key of another org has it.` })
+    if (taken !== -1) return yield* new Conflict({ error: `keys.${taken}.hash: a key of another org has it.` })
 
     const idOf = new Map(stored.map(({ hash, id }) => [hash, id]))
     const wanted = keys.filter(({ hash, id }) => !idOf.has(hash) && idOf.set(hash, id) !== undefined)
@@ -249,7 +249,7 @@ const hasArgon2 = "argon2Sync" in Crypto
 /** What the text of such a hash begins with, in hex. */
 const argon2Start = Buffer.from("$argon2id$").toString("hex")
 
-const faultOf = (index: number, fault: string) => new InvalidRequest({ error: `keys[${index}].${fault}` })
+const faultOf = (index: number, fault: string) => new InvalidRequest({ error: `keys.${index}.${fault}` })
 const startTaken = `start: ${maxKeysPerStart} other keys with a slow hash begin with it. Take more characters.`
 
 /**
@@ -413,27 +413,33 @@ interface OldKey {
 /** Keys with one counter that a change notifies of: as many as a key was rotated within the longest grace period. */
 const maxNotified = 1_000
 
-const json = (value: unknown) => (value === null ? null : JSON.stringify(value))
-/** Without roles, a look-up of a key reads no roles. */
-const orNull = (roles: ReadonlyArray<string>) => (roles.length === 0 ? null : JSON.stringify(roles))
+/** SQL: the values of the columns that settings change, in the order of the columns; `undefined` for the others. */
+const settingValues = (sql: SqlClient.SqlClient, settings: SettingsChange) => {
+  const { allowedIps, enabled, externalId, metadata, permissions, rateLimit, roles } = settings
+  const given = <A>(value: A | undefined, of: (value: A) => Statement.Fragment) =>
+    value === undefined ? undefined : of(value)
+  const json = (value: unknown) => sql`${value === null ? null : JSON.stringify(value)}::text::json`
+  return {
+    enabled: given(enabled, (is) => sql`${is}::boolean`),
+    permissions: given(permissions, json),
+    // Without roles, a look-up of a key reads no roles.
+    roles: given(roles, (all) => json(all.length === 0 ? null : all)),
+    external_id: given(externalId, (id) => sql`${id}::text`),
+    metadata: given(metadata, json),
+    allowed_ips: given(allowedIps, json),
+    rate_limit: given(rateLimit, (rate) => sql`${rate?.limit ?? null}::int`),
+    rate_window: given(rateLimit, (rate) => sql`${rate?.window ?? null}::int`),
+  }
+}
 
 /** The columns to set. */
-const setsOf = (sql: SqlClient.SqlClient, change: KeyChange) => {
-  const sets = []
-  const { allowedIps, enabled, expiresAt, externalId, metadata, name, permissions, rateLimit, roles } = change
-  if (name !== undefined) sets.push(sql`name = ${name}`)
-  if (enabled !== undefined) sets.push(sql`enabled = ${enabled}`)
-  if (expiresAt !== undefined) sets.push(sql`expires_at = ${dateOrNull(expiresAt)}::timestamptz`)
-  if (externalId !== undefined) sets.push(sql`external_id = ${externalId}::text`)
-  if (metadata !== undefined) sets.push(sql`metadata = ${json(metadata)}::text::json`)
-  if (permissions !== undefined) sets.push(sql`permissions = ${json(permissions)}::text::json`)
-  if (roles !== undefined) sets.push(sql`roles = ${orNull(roles)}::text::json`)
-  if (allowedIps !== undefined) sets.push(sql`allowed_ips = ${json(allowedIps)}::text::json`)
-  if (rateLimit !== undefined) {
-    sets.push(sql`rate_limit = ${rateLimit?.limit ?? null}::int, rate_window = ${rateLimit?.window ?? null}::int`)
-  }
-  return sets
-}
+const setsOf = (sql: SqlClient.SqlClient, { expiresAt, name, ...settings }: KeyChange) => [
+  ...(name === undefined ? [] : [sql`name = ${name}`]),
+  ...(expiresAt === undefined ? [] : [sql`expires_at = ${dateOrNull(expiresAt)}::timestamptz`]),
+  ...Object.entries(settingValues(sql, settings)).flatMap(([column, value]) =>
+    value === undefined ? [] : [sql`${sql(column)} = ${value}`],
+  ),
+]
 
 /** Notifies every replica of the keys that are affected by a change: the key, and those with the same counter. */
 const notify = (sql: SqlClient.SqlClient, orgId: string, keyId: string, counterId: string | undefined) =>
@@ -498,20 +504,10 @@ const disableLeakedKey = (
 
 /** The settings of the new key as SQL: those that are given, else those of the old key. */
 const newSettings = (sql: SqlClient.SqlClient, settings: SettingsChange) => {
-  const json = (value: unknown) => sql`${value === null ? null : JSON.stringify(value)}::text::json`
-  const { allowedIps, enabled, externalId, metadata, permissions, rateLimit, roles } = settings
-  return sql.csv([
-    // A leaked key is replaced by one that is enabled.
-    enabled === undefined ? sql`enabled OR leaked_at IS NOT NULL` : sql`${enabled}::boolean`,
-    permissions === undefined ? sql`permissions` : json(permissions),
-    roles === undefined ? sql`roles` : sql`${orNull(roles)}::text::json`,
-    externalId === undefined ? sql`external_id` : sql`${externalId}::text`,
-    metadata === undefined ? sql`metadata` : json(metadata),
-    allowedIps === undefined ? sql`allowed_ips` : json(allowedIps),
-    ...(rateLimit === undefined
-      ? [sql`rate_limit`, sql`rate_window`]
-      : [sql`${rateLimit?.limit ?? null}::int`, sql`${rateLimit?.window ?? null}::int`]),
-  ])
+  // A leaked key is replaced by one that is enabled.
+  const enabled = sql`enabled OR leaked_at IS NOT NULL`
+  const values = Object.entries(settingValues(sql, settings))
+  return sql.csv(values.map(([column, value]) => value ?? (column === "enabled" ? enabled : sql`${sql(column)}`)))
 }
 
 interface RotatedKey {

@@ -141,17 +141,17 @@ for (const [name, environment] of [
         const good = { algorithm: "sha256", hash: digest("sha256", newKey()), name: "k" }
         const bcryptHash = slow.bcrypt(newKey())
         const cases: ReadonlyArray<readonly [object, string]> = [
-          [{ ...good, hash: good.hash.slice(1) }, "keys[1].hash must be the 32 bytes of sha256 in hex."],
-          [{ ...good, hash: `${good.hash.slice(1)}g` }, "keys[1].hash must be the 32 bytes of sha256 in hex."],
-          [{ ...good, algorithm: "sha512" }, "keys[1].hash must be the 64 bytes of sha512 in hex."],
-          [{ ...good, encoding: "base64" }, "keys[1].hash must be the 32 bytes of sha256 in base64."],
+          [{ ...good, hash: good.hash.slice(1) }, "keys.1.hash must be the 32 bytes of sha256 in hex."],
+          [{ ...good, hash: `${good.hash.slice(1)}g` }, "keys.1.hash must be the 32 bytes of sha256 in hex."],
+          [{ ...good, algorithm: "sha512" }, "keys.1.hash must be the 64 bytes of sha512 in hex."],
+          [{ ...good, encoding: "base64" }, "keys.1.hash must be the 32 bytes of sha256 in base64."],
           [{ ...good, algorithm: "md5" }, "one of sha256, sha512, bcrypt, scrypt, argon2id"],
-          [{ ...good, algorithm: "bcrypt" }, "keys[1].hash must be $2b$12$ and 53 characters"],
-          [{ ...good, algorithm: "bcrypt", hash: bcryptHash }, "keys[1].start is needed for bcrypt"],
+          [{ ...good, algorithm: "bcrypt" }, "keys.1.hash must be $2b$12$ and 53 characters"],
+          [{ ...good, algorithm: "bcrypt", hash: bcryptHash }, "keys.1.start is needed for bcrypt"],
           [{ ...good, algorithm: "bcrypt", hash: bcryptHash.replace("$04$", "$31$"), start: "sk_live" }, "4 to 14"],
           [{ ...good, start: "abc" }, "4 to 16 visible"],
-          [{ ...good, expiresAt: "2020-01-01T00:00:00Z" }, "keys[1].expiresAt must be a time in the future."],
-          [{ ...good, projectId: "none" }, "keys[1].projectId: the org has no such project."],
+          [{ ...good, expiresAt: "2020-01-01T00:00:00Z" }, "keys.1.expiresAt must be a time in the future."],
+          [{ ...good, projectId: "none" }, "keys.1.projectId: the org has no such project."],
           [{ ...good, roles: ["none"] }, "roles: the org has no role none."],
           [{ ...good, name: "" }, "name"],
           [{ ...good, permission: [] }, "permission"],
@@ -191,7 +191,7 @@ for (const [name, environment] of [
         expect(both.map(({ imported }) => imported.length).toSorted()).toEqual([0, 50])
         expect(yield* validate(keys[49]!)).toBe(200)
         const two = yield* makeOrg
-        expect(yield* two.refusal(asked.slice(3, 4))).toEqual([409, "keys[0].hash: a key of another org has it."])
+        expect(yield* two.refusal(asked.slice(3, 4))).toEqual([409, "keys.0.hash: a key of another org has it."])
         const { entries } = (yield* must(send, "GET", `/api/v0/orgs/${orgId}/audit`, { as })) as unknown as {
           readonly entries: ReadonlyArray<{ readonly action: string; readonly details: object }>
         }
@@ -204,7 +204,21 @@ for (const [name, environment] of [
           hash: `${hash.slice(0, -2)}${String(n).padStart(2, "0")}`,
         }))
         yield* must(send, "PATCH", `/api/v0/orgs/${orgId}`, { json: { limits: { keys: 100 } }, as })
-        expect((yield* refusal(many))[1]).toContain("keys[20].start: 20 other keys")
+        expect((yield* refusal(many))[1]).toContain("keys.20.start: 20 other keys")
+      }),
+    )
+
+    it.effect("an import while the org is deleted leaves no valid key", () =>
+      Effect.gen(function* () {
+        const { orgId, post, send, validate } = yield* makeOrg
+        const keys = Array.from({ length: 200 }, newKey)
+        const asked = keys.map((key) => ({ algorithm: "sha256", hash: digest("sha256", key), name: "k" }))
+        const remove = send("DELETE", `/api/v0/orgs/${orgId}`, { as })
+        const [imported, removed] = yield* Effect.all([post(asked), remove], { concurrency: 2 })
+        expect([200, 404]).toContain(imported.status)
+        expect(removed.status).toBe(200)
+        expect([yield* validate(keys[0]!), yield* validate(keys[199]!)]).toEqual([401, 401])
+        expect((yield* post(asked)).status).toBe(404)
       }),
     )
 

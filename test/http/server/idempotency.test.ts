@@ -31,6 +31,13 @@ const creating = Effect.gen(function* () {
     ["/api/v0/projects", administrator, { name: "a", orgId }, { name: "b", orgId }, "projects"],
     ["/api/v0/keys", administrator, { name: "a", projectId }, { name: "b", projectId }, "api_keys"],
     [keys, administrator, { name: "a" }, { name: "a", expiresAt: "2100-01-01T00:00:00Z" }, "api_keys"],
+    [
+      `${keys}/import`,
+      administrator,
+      { keys: [{ hash: "1".repeat(64), algorithm: "sha256", name: "a" }] },
+      { keys: [{ hash: "2".repeat(64), algorithm: "sha256", name: "a" }] },
+      "api_keys",
+    ],
     [`${keys}/${keyId}/rotate`, administrator, {}, { overlapSeconds: 5 }, "api_keys"],
     ["/v1/webhooks/create", tenant, endpoint, { ...endpoint, active: false }, "webhook_endpoints"],
     ["/v1/jobs/create", tenant, { workflow: "a" }, { workflow: "a", input: null }, "jobs"],
@@ -90,7 +97,8 @@ for (const [database, server] of Object.entries(servers)) {
           if (!path.endsWith("/rotate")) {
             expect((yield* ask("two", json)).text, path).not.toBe(first.text)
             expect((yield* send("POST", path, { ...caller, json })).text, path).not.toBe(first.text)
-            expect(yield* count, path).toBe(before + 3)
+            // A hash that is imported again exists.
+            expect(yield* count, path).toBe(before + (path.endsWith("/import") ? 1 : 3))
           }
         }
       }),

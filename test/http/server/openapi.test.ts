@@ -176,7 +176,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         }
         // Operations that create something accept an idempotency key.
         const creates =
-          method === "POST" && /\/(keys|projects|orgs|rotate|create|create-batch|publish|publish-batch)$/.test(path)
+          method === "POST" &&
+          /\/(keys|import|projects|orgs|rotate|create|create-batch|publish|publish-batch)$/.test(path)
         const keyed = operation.parameters.some(({ name }) => name === "idempotency-key")
         expect([keyed, "422" in operation.responses], at).toEqual([creates, creates || path === "/api/svc/chat"])
         const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))
