@@ -12,25 +12,16 @@ import { ActFor } from "./flags.ts"
 import { CommandFailed, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
-/** The fields of `webhooks/create` that a source knows. */
-interface Wanted {
-  readonly external_id: string
-  readonly url: string
-  readonly active: boolean
-  readonly description?: string | null
-  readonly signing_secret?: string
-  readonly event_types?: ReadonlyArray<string>
-  readonly channels?: ReadonlyArray<string>
-  readonly headers?: Readonly<Record<string, string>>
-  readonly max_per_second?: number
-  readonly header_names?: "svix"
-}
-
-/** An endpoint of another service. */
+/** An endpoint of another service, to be created with the fields of `webhooks/create`. */
 interface Found {
   /** Whose it is: an application, an owner or a tenant. */
   readonly owner: { readonly id: string; readonly name: string }
-  readonly endpoint: Wanted
+  readonly endpoint: Readonly<Record<string, unknown>> & {
+    readonly external_id: string
+    readonly url: string
+    readonly channels?: ReadonlyArray<string>
+    readonly event_types?: ReadonlyArray<string>
+  }
   /** What has no counterpart here. */
   readonly lost: ReadonlyArray<string>
   /** Why the endpoint cannot be imported. */
@@ -46,9 +37,11 @@ type Get = <S extends Schema.ConstraintDecoder<unknown>>(
 /** Reads all endpoints of another service. `project` is what `--project` says. */
 type Read = (get: Get, project: string) => Effect.Effect<ReadonlyArray<Found>, CommandFailed, HttpClient.HttpClient>
 
-const OptionalText = Schema.optional(Schema.NullOr(Schema.String))
-const OptionalInt = Schema.optional(Schema.NullOr(Schema.Int))
+const maybe = <S extends Schema.Constraint>(schema: S) => Schema.optional(Schema.NullOr(schema))
+const OptionalText = maybe(Schema.String)
+const OptionalInt = maybe(Schema.Int)
 const Texts = Schema.Record(Schema.String, Schema.String)
+const Anything = Schema.Record(Schema.String, Schema.Unknown)
 
 /** All items of a list in pages: `page` gets one, and says where the next begins. */
 const allPages = Effect.fnUntraced(function* <A, E, R>(
@@ -66,35 +59,58 @@ const allPages = Effect.fnUntraced(function* <A, E, R>(
 
 const after = (name: string, cursor: string) => (cursor === "" ? "" : `&${name}=${encodeURIComponent(cursor)}`)
 
-/** `max_per_second` for a limit of `count` in `seconds`. */
-const perSecond = (count: number | null | undefined, seconds = 1) => {
-  if (count == null || count <= 0) return { limit: {}, lost: [] }
-  const exact = count / seconds
-  const limit = Math.min(1000, Math.max(1, Math.floor(exact)))
-  const lost = limit === exact ? [] : [`the limit of ${count} in ${seconds} s is ${limit} a second here`]
-  return exact > 1000 ? { limit: {}, lost } : { limit: { max_per_second: limit }, lost }
+/** An endpoint as another service knows it. Absent, empty or null: it has none. */
+interface Known extends Pick<Found, "owner" | "refusal"> {
+  readonly id: string
+  readonly url: string
+  readonly description?: string | null | undefined
+  readonly active: boolean
+  readonly secret?: string | null | undefined
+  readonly types?: ReadonlyArray<string> | null | undefined
+  readonly headers?: Readonly<Record<string, string>>
+  /** So many requests in so many seconds. */
+  readonly limit?: { readonly count: number | null | undefined; readonly seconds?: number }
+  /** Further fields of `webhooks/create`. */
+  readonly more?: { readonly channels?: ReadonlyArray<string>; readonly header_names?: "svix" }
+  readonly lost: ReadonlyArray<string>
 }
 
-/** The patterns that exist here of those of another service, and those that do not; all for none. */
-const patternsOf = (types: ReadonlyArray<string> | null | undefined) => {
-  if (types == null || types.length === 0 || types.includes("*")) return { patterns: {}, lost: [] }
-  const known = types.filter((type) => Schema.is(EventPatterns)([type]))
-  const others = types.filter((type) => !known.includes(type))
+/** The endpoint with those of its settings that can exist here, and the names of the others. */
+const found = ({ headers = {}, id, limit, more, owner, refusal, secret, types, ...known }: Known): Found => {
+  const lost: Array<string> = []
+  const kept = <A>(what: string, all: ReadonlyArray<A>, isKnown: (one: A) => boolean, name: (one: A) => string) => {
+    const others = all.filter((one) => !isKnown(one))
+    if (others.length > 0) lost.push(`${what}: ${others.map(name).join(", ")}`)
+    return all.filter(isKnown)
+  }
+  const isAny = !types?.length || types.includes("*")
+  const patterns = isAny ? [] : kept("event types", types, (type) => Schema.is(EventPatterns)([type]), String)
+  const sent = kept(
+    "headers",
+    Object.entries(headers),
+    (one) => Schema.is(EndpointHeaders)(Object.fromEntries([one])),
+    ([name]) => name,
+  )
+  const { count, seconds = 1 } = limit ?? {}
+  const exact = count == null || count <= 0 ? Infinity : count / seconds
+  const perSecond = Math.min(1000, Math.max(1, Math.floor(exact)))
+  if (exact !== Infinity && exact !== perSecond)
+    lost.push(`the limit of ${count} in ${seconds} s is ${perSecond} a second here`)
   return {
-    patterns: { event_types: known },
-    lost: others.length === 0 ? [] : [`event types: ${others.join(", ")}`],
+    owner,
+    refusal,
+    endpoint: {
+      ...{ external_id: id, url: known.url, active: known.active, ...more },
+      ...(known.description === undefined ? {} : { description: known.description }),
+      ...(secret ? { signing_secret: secret } : {}),
+      ...(isAny ? {} : { event_types: patterns }),
+      ...(sent.length === 0 ? {} : { headers: Object.fromEntries(sent) }),
+      ...(exact > 1000 ? {} : { max_per_second: perSecond }),
+    },
+    lost: [...lost, ...known.lost],
   }
 }
-
-/** The headers that an endpoint may have here, and the names of the others. */
-const headersOf = (headers: Readonly<Record<string, string>>) => {
-  const known = Object.entries(headers).filter(([name, value]) => Schema.is(EndpointHeaders)({ [name]: value }))
-  const others = Object.keys(headers).filter((name) => !known.some(([other]) => other === name))
-  return {
-    headers: known.length === 0 ? {} : { headers: Object.fromEntries(known) },
-    lost: others.length === 0 ? [] : [`headers: ${others.join(", ")}`],
-  }
-}
+const newSecret = "the secret: the endpoint has a new one"
 
 const SvixPage = <S extends Schema.Constraint>(item: S) =>
   Schema.Struct({ data: Schema.Array(item), iterator: OptionalText, done: Schema.Boolean })
@@ -104,11 +120,12 @@ const SvixEndpoint = Schema.Struct({
   uid: OptionalText,
   url: Schema.String,
   description: OptionalText,
-  disabled: Schema.optional(Schema.NullOr(Schema.Boolean)),
-  filterTypes: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
-  channels: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
+  disabled: maybe(Schema.Boolean),
+  filterTypes: maybe(Schema.Array(Schema.String)),
+  channels: maybe(Schema.Array(Schema.String)),
   rateLimit: OptionalInt,
 })
+const SvixHeaders = Schema.Struct({ headers: Texts, sensitive: Schema.optional(Schema.Array(Schema.String)) })
 
 const svix: Read = Effect.fnUntraced(function* (get) {
   const list = <S extends Schema.ConstraintDecoder<unknown>>(path: string, item: S) =>
@@ -118,58 +135,37 @@ const svix: Read = Effect.fnUntraced(function* (get) {
         next: done ? null : iterator,
       })),
     )
-  const found: Array<Found> = []
+  const all: Array<Found> = []
   for (const application of yield* list("/api/v1/app/", SvixApplication)) {
     const of = `/api/v1/app/${application.id}/endpoint/`
-    for (const { channels, description, disabled, filterTypes, id, rateLimit, uid, url } of yield* list(
-      of,
-      SvixEndpoint,
-    )) {
-      const { key } = yield* get(`${of}${id}/secret/`, Schema.Struct({ key: Schema.String }))
-      const sent = yield* get(
-        `${of}${id}/headers/`,
-        Schema.Struct({ headers: Texts, sensitive: Schema.optional(Schema.Array(Schema.String)) }),
-      )
-      const { headers, lost: lostHeaders } = headersOf(sent.headers)
-      const { limit, lost: lostLimit } = perSecond(rateLimit)
-      const { lost: lostTypes, patterns } = patternsOf(filterTypes)
-      const hidden = (sent.sensitive ?? []).filter((name) => !(name in sent.headers))
+    for (const one of yield* list(of, SvixEndpoint)) {
+      const { key } = yield* get(`${of}${one.id}/secret/`, Schema.Struct({ key: Schema.String }))
+      const { headers, sensitive = [] } = yield* get(`${of}${one.id}/headers/`, SvixHeaders)
+      const hidden = sensitive.filter((name) => !(name in headers))
       const isSymmetric = key.startsWith("whsec_")
-      found.push({
-        owner: { id: application.uid ?? application.id, name: application.name },
-        endpoint: {
-          external_id: uid ?? id,
-          url,
-          description: description ?? null,
-          active: disabled !== true,
-          header_names: "svix",
-          ...(isSymmetric ? { signing_secret: key } : {}),
-          ...(channels == null || channels.length === 0 ? {} : { channels }),
-          ...patterns,
-          ...headers,
-          ...limit,
-        },
-        lost: [
-          ...lostTypes,
-          ...lostHeaders,
-          ...lostLimit,
-          ...(hidden.length === 0 ? [] : [`headers that are not shown: ${hidden.join(", ")}`]),
-          ...(isSymmetric ? [] : ["the asymmetric key: the endpoint has a new secret"]),
-        ],
-      })
+      all.push(
+        found({
+          ...{ owner: { id: application.uid ?? application.id, name: application.name }, id: one.uid ?? one.id },
+          ...{ url: one.url, description: one.description ?? null, active: one.disabled !== true, headers },
+          ...{ secret: isSymmetric ? key : null, types: one.filterTypes, limit: { count: one.rateLimit } },
+          more: { header_names: "svix", ...(one.channels?.length ? { channels: one.channels } : {}) },
+          lost: [
+            ...(hidden.length === 0 ? [] : [`headers that are not shown: ${hidden.join(", ")}`]),
+            ...(isSymmetric ? [] : ["the asymmetric key: the endpoint has a new secret"]),
+          ],
+        }),
+      )
     }
   }
-  return found
+  return all
 })
 
 const ConvoyPage = <S extends Schema.Constraint>(item: S) =>
   Schema.Struct({
     data: Schema.Struct({
       content: Schema.NullOr(Schema.Array(item)),
-      pagination: Schema.optional(
-        Schema.NullOr(
-          Schema.Struct({ has_next_page: Schema.optional(Schema.Boolean), next_page_cursor: OptionalText }),
-        ),
+      pagination: maybe(
+        Schema.Struct({ has_next_page: Schema.optional(Schema.Boolean), next_page_cursor: OptionalText }),
       ),
     }),
   })
@@ -182,44 +178,32 @@ const ConvoyEndpoint = Schema.Struct({
   status: OptionalText,
   rate_limit: OptionalInt,
   rate_limit_duration: OptionalInt,
-  secrets: Schema.optional(
-    Schema.NullOr(Schema.Array(Schema.Struct({ value: Schema.String, expires_at: OptionalText }))),
-  ),
-  authentication: Schema.optional(
-    Schema.NullOr(
-      Schema.Struct({
-        type: OptionalText,
-        api_key: Schema.optional(
-          Schema.NullOr(Schema.Struct({ header_name: OptionalText, header_value: OptionalText })),
-        ),
-        basic_auth: Schema.optional(Schema.NullOr(Schema.Struct({ username: OptionalText, password: OptionalText }))),
-      }),
-    ),
+  secrets: maybe(Schema.Array(Schema.Struct({ value: Schema.String, expires_at: OptionalText }))),
+  authentication: maybe(
+    Schema.Struct({
+      type: OptionalText,
+      api_key: maybe(Schema.Struct({ header_name: OptionalText, header_value: OptionalText })),
+      basic_auth: maybe(Schema.Struct({ username: OptionalText, password: OptionalText })),
+    }),
   ),
 })
 const ConvoySubscription = Schema.Struct({
-  endpoint_metadata: Schema.optional(Schema.NullOr(Schema.Struct({ uid: Schema.String }))),
-  filter_config: Schema.optional(
-    Schema.NullOr(
-      Schema.Struct({
-        event_types: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
-        filter: Schema.optional(
-          Schema.NullOr(Schema.Record(Schema.String, Schema.NullOr(Schema.Record(Schema.String, Schema.Unknown)))),
-        ),
-      }),
-    ),
+  endpoint_metadata: maybe(Schema.Struct({ uid: Schema.String })),
+  filter_config: maybe(
+    Schema.Struct({
+      event_types: maybe(Schema.Array(Schema.String)),
+      filter: maybe(Schema.Record(Schema.String, Schema.NullOr(Anything))),
+    }),
   ),
 })
 
 const convoy: Read = Effect.fnUntraced(function* (get, project) {
   if (project === "") return yield* usage("Set --project to the id of the project at Convoy")
+  const of = `/api/v1/projects/${encodeURIComponent(project)}`
   const list = <S extends Schema.ConstraintDecoder<unknown>>(name: string, item: S) =>
     allPages((cursor) =>
       Effect.map(
-        get(
-          `/api/v1/projects/${encodeURIComponent(project)}/${name}?perPage=100${after("next_page_cursor", cursor)}`,
-          ConvoyPage(item),
-        ),
+        get(`${of}/${name}?perPage=100${after("next_page_cursor", cursor)}`, ConvoyPage(item)),
         ({ data: { content, pagination } }) => ({
           items: content ?? [],
           next: pagination?.has_next_page === true ? pagination.next_page_cursor : null,
@@ -227,53 +211,38 @@ const convoy: Read = Effect.fnUntraced(function* (get, project) {
       ),
     )
   const subscriptions = yield* list("subscriptions", ConvoySubscription)
-  return (yield* list("endpoints", ConvoyEndpoint)).map((one): Found => {
+  return (yield* list("endpoints", ConvoyEndpoint)).map((one) => {
     const own = subscriptions.filter(({ endpoint_metadata }) => endpoint_metadata?.uid === one.uid)
-    const types = own.flatMap(({ filter_config }) => filter_config?.event_types ?? ["*"])
     const isFiltered = own.some(({ filter_config }) =>
       Object.values(filter_config?.filter ?? {}).some((part) => part !== null && Object.keys(part).length > 0),
     )
-    const { lost: lostTypes, patterns } = patternsOf(types)
-    const { limit, lost: lostLimit } = perSecond(one.rate_limit, one.rate_limit_duration || 1)
     const { api_key: key, basic_auth: basic, type } = one.authentication ?? {}
     const credential = Buffer.from(`${basic?.username ?? ""}:${basic?.password ?? ""}`).toString("base64")
-    const { headers, lost: lostHeaders } = headersOf({
-      ...(key?.header_name && key.header_value ? { [key.header_name]: key.header_value } : {}),
-      ...(basic?.username ? { authorization: `Basic ${credential}` } : {}),
-    })
     const secret = one.secrets?.findLast(({ expires_at }) => expires_at == null || expires_at === "")?.value
-    return {
-      owner: { id: one.owner_id || project, name: one.owner_id || project },
-      endpoint: {
-        external_id: one.uid,
-        url: one.url,
-        description: one.description || one.name || null,
-        // An endpoint without a subscription receives nothing there.
-        active: one.status !== "inactive" && one.status !== "paused" && own.length > 0,
-        ...(secret ? { signing_secret: secret } : {}),
-        ...patterns,
-        ...headers,
-        ...limit,
+    return found({
+      ...{ owner: { id: one.owner_id || project, name: one.owner_id || project }, id: one.uid, url: one.url },
+      ...{ description: one.description || one.name || null, secret },
+      // An endpoint without a subscription receives nothing there.
+      active: one.status !== "inactive" && one.status !== "paused" && own.length > 0,
+      types: own.flatMap(({ filter_config }) => filter_config?.event_types ?? ["*"]),
+      headers: {
+        ...(key?.header_name && key.header_value ? { [key.header_name]: key.header_value } : {}),
+        ...(basic?.username ? { authorization: `Basic ${credential}` } : {}),
       },
+      limit: { count: one.rate_limit, seconds: one.rate_limit_duration || 1 },
       lost: [
-        ...lostTypes,
-        ...lostHeaders,
-        ...lostLimit,
         ...(isFiltered ? ["the filter of a subscription"] : []),
         ...(type === "oauth2" ? ["OAuth2 credentials"] : []),
-        ...(secret ? [] : ["the secret: the endpoint has a new one"]),
+        ...(secret ? [] : [newSecret]),
         "x-convoy-signature: the receiver reads x-webhook-signature",
       ],
-    }
+    })
   })
 })
 
 /** Lists of Outpost and of Hookdeck. */
 const Models = <S extends Schema.Constraint>(item: S) =>
-  Schema.Struct({
-    models: Schema.Array(item),
-    pagination: Schema.optional(Schema.NullOr(Schema.Struct({ next: OptionalText }))),
-  })
+  Schema.Struct({ models: Schema.Array(item), pagination: maybe(Schema.Struct({ next: OptionalText })) })
 const listModels = <S extends Schema.ConstraintDecoder<unknown>>(get: Get, path: string, item: S) =>
   allPages((cursor) =>
     Effect.map(get(`${path}?limit=100${after("next", cursor)}`, Models(item)), ({ models, pagination }) => ({
@@ -282,55 +251,41 @@ const listModels = <S extends Schema.ConstraintDecoder<unknown>>(get: Get, path:
     })),
   )
 
-const OutpostTenant = Schema.Struct({
-  id: Schema.String,
-  metadata: Schema.optional(Schema.NullOr(Schema.Record(Schema.String, Schema.Unknown))),
-})
+const OutpostTenant = Schema.Struct({ id: Schema.String, metadata: maybe(Anything) })
 const OutpostDestination = Schema.Struct({
   id: Schema.String,
   type: Schema.String,
   topics: Schema.Union([Schema.String, Schema.Array(Schema.String)]),
   disabled_at: OptionalText,
-  filter: Schema.optional(Schema.NullOr(Schema.Record(Schema.String, Schema.Unknown))),
+  filter: maybe(Anything),
   config: Schema.Struct({ url: OptionalText, custom_headers: OptionalText }),
-  credentials: Schema.optional(Schema.NullOr(Schema.Struct({ secret: OptionalText }))),
+  credentials: maybe(Schema.Struct({ secret: OptionalText })),
 })
 const HeadersText = Schema.fromJsonString(Texts)
 
 const outpost: Read = Effect.fnUntraced(function* (get) {
-  const found: Array<Found> = []
+  const all: Array<Found> = []
   for (const { id: tenant, metadata } of yield* listModels(get, "/api/v1/tenants", OutpostTenant)) {
+    const name = typeof metadata?.["name"] === "string" ? metadata["name"] : tenant
     const path = `/api/v1/tenants/${encodeURIComponent(tenant)}/destinations`
-    for (const { config, credentials, disabled_at, filter, id, topics, type } of yield* get(
-      path,
-      Schema.Array(OutpostDestination),
-    )) {
-      const custom = Schema.decodeUnknownOption(HeadersText)(config.custom_headers || "{}")
-      const { headers, lost: lostHeaders } = headersOf(Option.getOrElse(custom, () => ({})))
-      const { lost: lostTypes, patterns } = patternsOf(typeof topics === "string" ? [topics] : topics)
-      const secret = credentials?.secret
-      found.push({
-        owner: { id: tenant, name: typeof metadata?.["name"] === "string" ? metadata["name"] : tenant },
-        endpoint: {
-          external_id: id,
-          url: config.url ?? "",
-          active: disabled_at == null,
-          ...(secret ? { signing_secret: secret } : {}),
-          ...patterns,
-          ...headers,
-        },
-        lost: [
-          ...lostTypes,
-          ...lostHeaders,
-          ...(filter == null || Object.keys(filter).length === 0 ? [] : ["the filter"]),
-          ...(secret ? [] : ["the secret: the endpoint has a new one"]),
-          "x-outpost-signature: the receiver reads webhook-signature",
-        ],
-        refusal: type === "webhook" ? undefined : `a destination of type ${type}`,
-      })
+    for (const one of yield* get(path, Schema.Array(OutpostDestination))) {
+      const custom = Schema.decodeUnknownOption(HeadersText)(one.config.custom_headers || "{}")
+      const secret = one.credentials?.secret
+      all.push(
+        found({
+          ...{ owner: { id: tenant, name }, id: one.id, url: one.config.url ?? "", active: one.disabled_at == null },
+          ...{ secret, types: [one.topics].flat(), headers: Option.getOrElse(custom, () => ({})) },
+          lost: [
+            ...(one.filter == null || Object.keys(one.filter).length === 0 ? [] : ["the filter"]),
+            ...(secret ? [] : [newSecret]),
+            "x-outpost-signature: the receiver reads webhook-signature",
+          ],
+          refusal: one.type === "webhook" ? undefined : `a destination of type ${one.type}`,
+        }),
+      )
     }
   }
-  return found
+  return all
 })
 
 const HookdeckDestination = Schema.Struct({
@@ -338,49 +293,40 @@ const HookdeckDestination = Schema.Struct({
   name: Schema.String,
   description: OptionalText,
   disabled_at: OptionalText,
-  config: Schema.optional(
-    Schema.NullOr(
-      Schema.Struct({
-        url: OptionalText,
-        rate_limit: OptionalInt,
-        rate_limit_period: OptionalText,
-        auth_type: OptionalText,
-      }),
-    ),
+  config: maybe(
+    Schema.Struct({
+      url: OptionalText,
+      rate_limit: OptionalInt,
+      rate_limit_period: OptionalText,
+      auth_type: OptionalText,
+    }),
   ),
 })
 const periods: Readonly<Record<string, number>> = { second: 1, minute: 60, hour: 3600 }
 
 const hookdeck: Read = (get) =>
   Effect.map(listModels(get, "/2025-07-01/destinations", HookdeckDestination), (all) =>
-    all.map(({ config, description, disabled_at, id, name }): Found => {
+    all.map(({ config, description, disabled_at, id, name }) => {
       const seconds = periods[config?.rate_limit_period ?? "second"]
-      const { limit, lost } = perSecond(seconds === undefined ? null : config?.rate_limit, seconds)
-      return {
-        owner: { id: "hookdeck", name: "Hookdeck" },
-        endpoint: {
-          external_id: id,
-          url: config?.url ?? "",
-          description: description || name,
-          active: disabled_at == null,
-          ...limit,
-        },
+      return found({
+        ...{ owner: { id: "hookdeck", name: "Hookdeck" }, id, url: config?.url ?? "", active: disabled_at == null },
+        description: description || name,
+        ...(seconds === undefined ? {} : { limit: { count: config?.rate_limit, seconds } }),
         lost: [
-          ...lost,
           ...(config?.rate_limit && seconds === undefined ? ["the limit of concurrent requests"] : []),
           ...(config?.auth_type ? [`credentials of the kind ${config.auth_type}`] : []),
-          "sources, rules and transformations; the secret: the endpoint has a new one",
+          `sources, rules and transformations; ${newSecret}`,
         ],
         refusal: config?.url ? undefined : "a destination without a URL",
-      }
+      })
     }),
   )
 
-/** How long a request to the other service may take. */
+/** How long a try of a request to the other service may take. */
 const requestDeadline = "30 seconds"
-/** The waits between the tries of such a request. */
+/** The waits between the tries. `Retry-After` makes one longer. */
 const retries = Schedule.exponential("1 second")
-const maxRetries = 5
+const maxRetries = 4
 
 /** Gets JSON from the other service. What may pass (429, 5xx, the network) is tried again. */
 const getFrom =
@@ -389,18 +335,20 @@ const getFrom =
     Effect.gen(function* () {
       const url = `${base.replace(/\/+$/, "")}${path}`
       const client = withoutRedirects(yield* HttpClient.HttpClient).pipe(
+        HttpClient.transformResponse(Effect.timeout(requestDeadline)),
         HttpClient.retryTransient({ schedule: retries, times: maxRetries }),
       )
       const request = HttpClientRequest.get(url).pipe(
         HttpClientRequest.bearerToken(Redacted.value(token)),
         HttpClientRequest.acceptJson,
       )
-      const response = yield* client.execute(request).pipe(
-        Effect.timeout(requestDeadline),
-        Effect.mapError(
-          (error) => new CommandFailed({ message: `${url}: ${redirectOf(error) ?? transportFault(error)}` }),
-        ),
-      )
+      const response = yield* client
+        .execute(request)
+        .pipe(
+          Effect.mapError(
+            (error) => new CommandFailed({ message: `${url}: ${redirectOf(error) ?? transportFault(error)}` }),
+          ),
+        )
       const failed = (what: string) => new CommandFailed({ message: `${url} ${what}` })
       if (response.status !== 200) {
         const isRefused = response.status === 401 || response.status === 403
@@ -462,7 +410,7 @@ const importOne = Effect.fnUntraced(function* (
   { isDryRun, isOneOrg, orgId }: { readonly isDryRun: boolean; readonly isOneOrg: boolean; readonly orgId: string },
 ) {
   const base = { source: endpoint.external_id, org: orgId, endpoint: "", secret: null, lost }
-  const refused = (why: string): Imported => ({ ...base, result: "refused", lost: [why, ...lost] })
+  const refused = (why: string): Imported => ({ ...base, result: "refused", lost: [why.replace(/\.$/, ""), ...lost] })
   if (refusal !== undefined) return refused(refusal)
   const fault = urlFault(endpoint.url, { httpsOnly: false })
   if (fault !== undefined) return refused(`url ${fault}`)
@@ -474,7 +422,11 @@ const importOne = Effect.fnUntraced(function* (
   const decoded = decodeEndpoint({ payload: "data", ...ofOwner, ...endpoint })
   if (Result.isFailure(decoded)) return refused(String(decoded.failure).split("\n")[0]!)
   const payload = decoded.success
-  if (isDryRun) return { ...base, result: "would be imported" } satisfies Imported
+  if (isDryRun) {
+    const isPlain = urlFault(endpoint.url, { httpsOnly: true }) !== undefined
+    const all = isPlain ? ["only a service in open mode takes its url, which is not https", ...lost] : lost
+    return { ...base, lost: all, result: "would be imported" } satisfies Imported
+  }
   const asOrg = Effect.provideService(ActFor, Option.some(orgId))
   return yield* ask((gatehouse) =>
     gatehouse.webhooks.create({ payload }).pipe(

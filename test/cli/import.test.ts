@@ -1,8 +1,13 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { createHash } from "node:crypto"
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { blocks } from "../docs/pages.ts"
 import { must } from "../http/operations.ts"
-import { runCli } from "../support/cli.ts"
+import { run, runCli } from "../support/cli.ts"
+import { freshFolder } from "../support/databases.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { adminToken, embedded, guarded, TestServer } from "../support/server.ts"
 
@@ -144,6 +149,42 @@ const recorded = {
 type Line = { readonly source: string; readonly result: string; readonly org: string; readonly endpoint: string }
 type Row = Line & { readonly lost: ReadonlyArray<string>; readonly secret: string | null }
 
+/** A page of the keys of an API of Unkey, as its OpenAPI document describes them. */
+const unkeyPage = (cursor: string | undefined, plaintext: string | undefined) =>
+  cursor === undefined
+    ? {
+        meta: { requestId: "req_1" },
+        data: [
+          {
+            ...{
+              keyId: "key_0001",
+              start: "acme_3Zs",
+              enabled: true,
+              name: "Production",
+              createdAt: 1_700_000_000_000,
+            },
+            ...{ meta: { plan: "pro" }, expires: Date.UTC(2100, 0), roles: ["editor"] },
+            permissions: ["documents.read", "Documents:Read"],
+            credits: { remaining: 900, refill: { interval: "monthly", amount: 1000, refillDay: 15 } },
+            identity: { id: "id_1", externalId: "user_1" },
+            ratelimits: [
+              { id: "rl_00000001", name: "requests", limit: 100, duration: 60_000, autoApply: true },
+              { id: "rl_00000002", name: "tokens", limit: 9, duration: 500, autoApply: false },
+            ],
+            ...(plaintext === undefined ? {} : { plaintext }),
+          },
+        ],
+        pagination: { cursor: "key_0002", hasMore: true },
+      }
+    : {
+        meta: { requestId: "req_2" },
+        data: [
+          { keyId: "key_0002", start: "acm", enabled: true, createdAt: 1, credits: { remaining: null }, meta: {} },
+          { keyId: "key_0003", start: "acme_xyz", enabled: true, createdAt: 1, expires: 1_700_000_000_000 },
+        ],
+        pagination: { hasMore: false },
+      }
+
 layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true })("gatehouse import", (it) => {
   /** Another service that answers with what was recorded, and a command that imports from it. */
   const other = Effect.fnUntraced(function* (name: keyof typeof recorded) {
@@ -281,6 +322,72 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       expect((yield* runCli(["import", "svix", "--from", api.url], { env })).err).toContain(
         "Set GATEHOUSE_IMPORT_TOKEN",
       )
+    }),
+  )
+
+  it.effect("unkey: the program of the page prints keys that are imported with their settings", () =>
+    Effect.gen(function* () {
+      const { send, url } = yield* TestServer
+      const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name: "from unkey" } })
+      const role = { permissions: ["documents.write"] }
+      yield* must(send, "PUT", `/api/v0/orgs/${orgId}/roles/editor`, { as: adminToken, json: role })
+      const [first, second] = ["acme_3ZsVn8pFqRkT6wXy", "acme_7HdLm2bNcJgK9uPv"]
+      const hash = createHash("sha256").update(second).digest("base64")
+      const api = yield* makeReceiver()
+      api.behave(({ body, headers, path }) => {
+        const { cursor, decrypt } = JSON.parse(body.toString()) as { cursor?: string; decrypt: boolean }
+        const json = (status: number, value: object) => ({ status, body: JSON.stringify(value) })
+        if (headers.authorization !== "Bearer of the other" || path !== "/v2/apis.listKeys") {
+          return json(401, { meta: {}, error: { detail: "You are not allowed", status: 401 } })
+        }
+        return json(200, unkeyPage(cursor, decrypt ? first : undefined))
+      })
+      const folder = yield* freshFolder("empty")
+      const program = blocks.find(({ language, page }) => language === "js" && page === "docs/migrate-from/unkey.md")!
+      writeFileSync(join(folder, "unkey.mjs"), program.text)
+      const print = (token = "of the other") =>
+        run(process.execPath, ["unkey.mjs", "api_1", "", api.url], {
+          cwd: folder,
+          env: { GATEHOUSE_IMPORT_TOKEN: token },
+        })
+      expect((yield* print("none")).err).toContain("You are not allowed")
+
+      const named = (n: number) => `key_000${n}: `
+      const printed = yield* print()
+      expect(printed.err.trim().split("\n")).toEqual([
+        `${named(1)}the day of the refill: it is the 1st`,
+        `${named(1)}permissions: Documents:Read`,
+        `${named(2)}not imported: no hash`,
+        `${named(3)}not imported: no hash`,
+        `${named(3)}not imported: expired`,
+      ])
+      const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
+      const file = (text: string) => {
+        writeFileSync(join(folder, "keys.json"), text)
+        return runCli(["keys", "import", join(folder, "keys.json"), "--org", orgId!], { env })
+      }
+      expect((yield* file(printed.out)).out).toContain("1 keys are imported, 0 exist already.")
+      const validate = (key: string) =>
+        must(send, "POST", "/api/v0/keys/validate", { as: adminToken, json: { key, cost: 0, details: true } })
+      expect(yield* validate(first)).toMatchObject({
+        ...{ name: "Production", externalId: "user_1", metadata: { plan: "pro" }, credits: 900 },
+        ...{ permissions: ["documents.read", "documents.write"], expiresAt: "2100-01-01T00:00:00.000Z" },
+      })
+      const { keys } = yield* must(send, "GET", `/api/v0/orgs/${orgId}/keys`, { as: adminToken })
+      expect(keys).toMatchObject([
+        {
+          ...{ name: "Production", prefix: "acme_3Zs", roles: ["editor"], rateLimit: { limit: 100, window: 60 } },
+          credits: { remaining: 900, refill: { amount: 1000, every: "month" } },
+        },
+      ])
+
+      // Keys that Unkey cannot decrypt: their hashes are in a file.
+      writeFileSync(join(folder, "hashes.json"), JSON.stringify({ key_0002: hash }))
+      const hashed = yield* print()
+      expect(hashed.err).toContain(`${named(1)}not imported: no hash`)
+      expect((yield* file(hashed.out)).out).toContain("1 keys are imported, 0 exist already.")
+      expect(yield* validate(second)).toMatchObject({ name: "key_0002", permissions: [] })
+      expect((yield* file(hashed.out)).out).toContain("0 keys are imported, 1 exist already.")
     }),
   )
 })
