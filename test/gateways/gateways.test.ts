@@ -1,10 +1,10 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { Agent, createServer, type IncomingHttpHeaders } from "node:http"
 import { type AddressInfo, createServer as createTcpServer } from "node:net"
 import { tmpdir } from "node:os"
@@ -242,6 +242,121 @@ const casesFor = ({ good, plain, ...keys }: Keys): ReadonlyArray<Case> => {
   ]
 }
 
+/** A proxy that is not installed with packages, with the values of its example, as its documentation says it works. */
+interface Described {
+  /** Its request to Gatehouse about a request of a client. */
+  readonly asks: (
+    method: string,
+    path: string,
+  ) => Pick<Arrived, "method"> & {
+    readonly path: string
+    readonly headers?: Readonly<Record<string, string>>
+  }
+  /** The headers of the client that it sends to Gatehouse. */
+  readonly sends: ReadonlyArray<string>
+  /** The headers for which it refuses a request by itself. */
+  readonly refuses?: (header: string) => boolean
+  /** The headers of the client that it removes before it asks. */
+  readonly removes: RegExp
+  /** The headers of the answer that it sends to the application, in place of the client's. */
+  readonly copies: (header: string) => boolean
+  /** The headers that it removes after it has asked. */
+  readonly hides: ReadonlyArray<string>
+}
+
+const lower = (names: unknown) => (names as ReadonlyArray<string>).map((name) => name.toLowerCase())
+const at = (value: unknown, ...path: ReadonlyArray<string | number>): unknown =>
+  path.reduce((inner, key) => (inner as Readonly<Record<string | number, unknown>>)[key], value)
+const matches = (text: string, pattern: RegExp) => [...text.matchAll(pattern)].map(([, found]) => found!)
+const none = /^$/
+const target = (url: string) => new URL(url).pathname + new URL(url).search
+
+const envoy = (): Described => {
+  const http = at(
+    Yaml.parse(example("envoy.yaml")),
+    ...["static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config"],
+  )
+  const filter = at(http, "http_filters", 0, "typed_config")
+  const prefix = at(filter, "http_service", "path_prefix") as string
+  const rejects = at(http, "common_http_protocol_options", "headers_with_underscores_action") === "REJECT_REQUEST"
+  const copied = at(
+    filter,
+    "http_service",
+    "authorization_response",
+    "allowed_upstream_headers",
+    "patterns",
+    0,
+    "prefix",
+  )
+  return {
+    asks: (method, path) => ({ method, path: prefix + path, headers: { "content-length": "0" } }),
+    sends: (at(filter, "allowed_headers", "patterns") as ReadonlyArray<{ readonly exact: string }>).map(
+      ({ exact }) => exact,
+    ),
+    refuses: (header) => rejects && header.includes("_"),
+    removes: none,
+    copies: (header) => header.startsWith(copied as string),
+    hides: lower(at(http, "route_config", "virtual_hosts", 0, "request_headers_to_remove")),
+  }
+}
+
+const traefik = (): Described => {
+  const middlewares = at(Yaml.parse(example("traefik.yaml")), "http", "middlewares")
+  const auth = at(middlewares, "gatehouse", "forwardAuth")
+  const names = new RegExp((at(auth, "authResponseHeadersRegex") as string).replace("(?i)", ""), "i")
+  return {
+    asks: (method, path) => ({
+      ...{ method: "GET", path: target(at(auth, "address") as string) },
+      headers: { "x-forwarded-method": method, "x-forwarded-uri": path },
+    }),
+    sends: lower(at(auth, "authRequestHeaders")),
+    removes: names,
+    copies: (header) => names.test(header),
+    hides: lower(Object.keys(at(middlewares, "without-key", "headers", "customRequestHeaders") as object)),
+  }
+}
+
+/** The pattern of Lua by which a script removes headers: these characters mean the same in JavaScript. */
+const removed = (script: string) => new RegExp(matches(script, /name:lower\(\):find\("([\^x[\]a-z_-]+)"\)/g)[0]!)
+
+const apisix = (): Described => {
+  const plugins = at(Yaml.parse(example("apisix.yaml")), "routes", 0, "plugins")
+  const auth = at(plugins, "forward-auth")
+  const copied = lower(at(auth, "upstream_headers"))
+  return {
+    asks: (method, path) => ({
+      ...{ method: "GET", path: target(at(auth, "uri") as string) },
+      headers: { "x-forwarded-method": method, "x-forwarded-uri": path },
+    }),
+    sends: lower(at(auth, "request_headers")),
+    removes: removed(at(plugins, "serverless-pre-function", "functions", 0) as string),
+    copies: (header) => copied.includes(header),
+    hides: lower(matches(at(plugins, "serverless-post-function", "functions", 0) as string, /"([A-Z][\w-]+)"/g)),
+  }
+}
+
+const kong = (): Described => {
+  const script = at(Yaml.parse(example("kong.yaml")), "services", 0, "plugins", 0, "config", "access", 0) as string
+  const copied = matches(/ipairs\(\{(.*)\}\)/.exec(script)![1]!, /"([\w-]+)"/g).map(
+    (name) => `x-gatehouse-${name.toLowerCase()}`,
+  )
+  return {
+    asks: () => ({ method: "GET", path: target(matches(script, /request_uri\("([^"]+)"/g)[0]!) }),
+    sends: lower(matches(script, /kong\.request\.get_header\("([\w-]+)"\)/g)),
+    removes: removed(script),
+    copies: (header) => copied.includes(header),
+    hides: lower(matches(script, /clear_header\("([\w-]+)"\)/g)),
+  }
+}
+
+const described = { Envoy: envoy(), Traefik: traefik(), APISIX: apisix(), Kong: kong() }
+
+it("every example has its test", () => {
+  const tested = [...proxies.map(({ name }) => name), ...Object.keys(described)].map((name) => name.toLowerCase())
+  const examples = readdirSync(new URL("../../deploy/gateways", import.meta.url))
+  expect(examples.map((name) => name.toLowerCase().replace(/file$|\.\w+$/, "")).toSorted()).toEqual(tested.toSorted())
+})
+
 layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { excludeTestServices: true })(
   "behind",
   (it) => {
@@ -276,49 +391,39 @@ layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { exclude
         }))
     }
 
-    // As these proxies send it, by their documentation: no binary of theirs is installed with packages.
-    it.effect("Envoy: its requests are understood, and the client's path and query decide nothing", () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        const keys = yield* makeKeys(send)
-        const filter = JSON.stringify(Yaml.parse(example("envoy.yaml")))
-        const prefix = /"path_prefix":"([^"]+)"/.exec(filter)![1]!
-        for (const [name, status, method, path, headers] of casesFor(keys)) {
-          const sent = Object.entries(headers).filter(([header]) =>
-            /^(authorization|x-api-key|x-forwarded-for)$/.test(header),
-          )
-          const forwarded = { "x-forwarded-for": "127.0.0.1", "content-length": "0" }
-          const answer = yield* send(method, `${prefix}${path}`, {
-            headers: { ...(Object.fromEntries(sent) as Record<string, string>), ...forwarded },
-          })
-          expect([name, answer.status]).toEqual([name, status])
-          if (status === 200) for (const header of upstreamNames) expect(answer.headers, name).toHaveProperty(header)
-        }
-      }),
-    )
-
-    it.effect("Traefik: its requests are understood", () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        const keys = yield* makeKeys(send)
-        const { http } = Yaml.parse(example("traefik.yaml")) as {
-          http: {
-            middlewares: { gatehouse: { forwardAuth: { address: string; authRequestHeaders: ReadonlyArray<string> } } }
+    for (const [name, proxy] of Object.entries(described)) {
+      it.effect(`${name}: its requests are understood, and forged headers never arrive`, () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const keys = yield* makeKeys(send)
+          let refused = 0
+          for (const [name, status, method, path, given] of casesFor(keys)) {
+            const client = Object.entries(given).map(([header, value]) => [header.toLowerCase(), value] as const)
+            if (client.some(([header]) => proxy.refuses?.(header))) {
+              refused++
+              continue
+            }
+            const { headers, method: asks, path: asked } = proxy.asks(method, path)
+            const sent = client.filter(([header]) => proxy.sends.includes(header))
+            const answer = yield* send(asks, asked, {
+              headers: { ...Object.fromEntries(sent), ...headers, "x-forwarded-for": "127.0.0.1" } as Record<
+                string,
+                string
+              >,
+            })
+            expect([name, answer.status]).toEqual([name, status])
+            if (status !== 200) continue
+            const upstream = new Map<string, unknown>(client.filter(([header]) => !proxy.removes.test(header)))
+            for (const [header, value] of Object.entries(answer.headers))
+              if (proxy.copies(header)) upstream.set(header, value)
+            for (const header of proxy.hides) upstream.delete(header)
+            expect(JSON.stringify([...upstream]), name).not.toMatch(/forged|svc_/)
+            for (const header of upstreamNames) expect([...upstream.keys()], name).toContain(header)
+            expect(upstream.get("x-gatehouse-org"), name).toBe(keys.orgId)
           }
-        }
-        const { address, authRequestHeaders } = http.middlewares.gatehouse.forwardAuth
-        const { pathname, search } = new URL(address)
-        const names = authRequestHeaders.map((name) => name.toLowerCase())
-        for (const [name, status, method, path, headers] of casesFor(keys)) {
-          const sent = Object.entries(headers).filter(([header]) => names.includes(header))
-          const forwarded = { "x-forwarded-for": "127.0.0.1", "x-forwarded-method": method, "x-forwarded-uri": path }
-          const answer = yield* send("GET", `${pathname}${search}`, {
-            headers: { ...(Object.fromEntries(sent) as Record<string, string>), ...forwarded },
-          })
-          expect([name, answer.status]).toEqual([name, status])
-          if (status === 200) for (const header of upstreamNames) expect(answer.headers, name).toHaveProperty(header)
-        }
-      }),
-    )
+          expect(refused).toBe(proxy.refuses === undefined ? 0 : 1)
+        }),
+      )
+    }
   },
 )
