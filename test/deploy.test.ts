@@ -1,9 +1,18 @@
-import { describe, expect, it } from "@effect/vitest"
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { spawnSync } from "node:child_process"
-import { existsSync, readFileSync } from "node:fs"
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { BlockList } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { must } from "./http/operations.ts"
+import { makeTenant } from "./http/tenants.ts"
+import { run } from "./support/cli.ts"
+import { freshFolder } from "./support/databases.ts"
+import { adminToken, guarded, onPostgres, TestServer } from "./support/server.ts"
 
 const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url), "utf8")
 
@@ -56,7 +65,7 @@ it("compose.yaml sets variables that the service knows, and requires its secrets
   const { services } = Yaml.parse(text) as {
     services: Record<string, { environment: Record<string, string>; build?: string; mem_limit?: string }>
   }
-  expect(Object.keys(services)).toEqual(["postgres", "gatehouse"])
+  expect(Object.keys(services)).toEqual(["postgres", "gatehouse", "backup"])
   const { environment } = services["gatehouse"]!
   expect(Object.keys(environment).filter((name) => !variables.includes(name))).toEqual([])
   for (const name of ["ADMIN_TOKEN", "ENCRYPTION_KEY", "BASE_URL"]) expect(environment[name]).toMatch(`\${${name}:?`)
@@ -64,6 +73,109 @@ it("compose.yaml sets variables that the service knows, and requires its secrets
   for (const { mem_limit } of Object.values(services)) expect(mem_limit).toMatch(/^\d+[mg]$/)
   // Any other dollar sign would be read as a variable.
   expect(text.match(/\$(?!\{[A-Z_]+(:[?-][^$}]*)?\})/g)).toBeNull()
+})
+
+/** Runs a script where each named program is one of these scripts, and no other is found first. */
+const among = (programs: Readonly<Record<string, string>>, script: string, env: Readonly<Record<string, string>>) => {
+  const folder = mkdtempSync(join(tmpdir(), "gatehouse-deploy-"))
+  try {
+    for (const [name, text] of Object.entries(programs)) {
+      writeFileSync(join(folder, name), `#!/bin/sh\n${text}\n`, { mode: 0o755 })
+    }
+    const path = `${folder}:${process.env["PATH"]}`
+    return spawnSync("bash", ["--norc", "-euo", "pipefail", "-c", script], {
+      encoding: "utf8",
+      env: { ...env, PATH: path },
+    })
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+}
+
+// test/faults/backup.test.ts restores what it makes.
+it("backup.sh keeps the newest dumps, and a dump that fails removes none", () => {
+  const script = fileURLToPath(new URL("../deploy/backup.sh", import.meta.url))
+  const folder = mkdtempSync(join(tmpdir(), "gatehouse-backups-"))
+  try {
+    const old = ["gatehouse-20200101T000000Z.dump", "gatehouse-20200102T000000Z.dump"]
+    for (const name of [...old, "another.dump"]) writeFileSync(join(folder, name), "")
+    const run = (pg_dump: string) => among({ pg_dump }, `"${script}" once`, { BACKUP_DIR: folder, BACKUP_KEEP: "2" })
+    const failed = run("touch unfinished; exit 1")
+    expect([failed.status, failed.stdout]).toEqual([1, ""])
+    expect(readdirSync(folder).toSorted()).toEqual(["another.dump", ...old])
+    const made = run("touch unfinished")
+    expect([made.status, made.stderr]).toEqual([0, ""])
+    expect(readdirSync(folder).toSorted()).toEqual(["another.dump", old[1], made.stdout.trim()])
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+})
+
+describe("publish.yaml", () => {
+  interface Job {
+    readonly permissions: Readonly<Record<string, string>>
+    readonly steps: ReadonlyArray<{
+      readonly name?: string
+      readonly uses?: string
+      readonly run?: string
+      readonly env?: Readonly<Record<string, string>>
+    }>
+  }
+  const text = read(".github/workflows/publish.yaml")
+  const { jobs, permissions } = Yaml.parse(text) as {
+    readonly jobs: { readonly packages: Job; readonly image: Job }
+    readonly permissions: object
+  }
+  const stepsOf = ({ steps }: Job) => steps.flatMap(({ run }) => run ?? [])
+  const manifests = [
+    "package.json",
+    ...readdirSync(new URL("../packages", import.meta.url)).map((name) => `packages/${name}/package.json`),
+  ].filter((path) => existsSync(new URL(`../${path}`, import.meta.url)))
+
+  it("has the rights and the secret that it needs, and no others", () => {
+    expect(permissions).toEqual({})
+    expect(jobs.packages.permissions).toEqual({ contents: "read", "id-token": "write" })
+    expect(jobs.image.permissions).toEqual({ contents: "read", packages: "write" })
+    expect([...text.matchAll(/secrets\.(\w+)/g)].map(([, name]) => name)).toEqual(["NPM_TOKEN"])
+    for (const { run = "", uses = "actions/" } of [...jobs.packages.steps, ...jobs.image.steps]) {
+      expect(uses).toMatch(/^actions\//)
+      // What the release says reaches a shell by a variable only.
+      expect(run).not.toContain("${{")
+    }
+  })
+
+  it("publishes each package, of the version of the tag alone, with its provenance", () => {
+    const [compare, , name, publish] = stepsOf(jobs.packages)
+    const { version } = JSON.parse(read("package.json")) as { readonly version: string }
+    const compared = (TAG: string) => {
+      const root = fileURLToPath(new URL("../", import.meta.url))
+      return spawnSync("bash", ["-e", "-c", compare!], { encoding: "utf8", cwd: root, env: { ...process.env, TAG } })
+    }
+    expect([compared(`v${version}`).status, compared("v99.0.0").status]).toEqual([0, 1])
+    expect(manifests).toHaveLength(5)
+    for (const path of manifests) {
+      const { files, name, private: isPrivate } = JSON.parse(read(path)) as Readonly<Record<string, unknown>>
+      expect([isPrivate, typeof name, Array.isArray(files)], path).toEqual([undefined, "string", true])
+    }
+    const npm = `echo "$@"`
+    expect(among({ npm }, name!, { GITHUB_REPOSITORY: "acme/gatehouse" }).stdout).toContain(
+      "repository.url=git+https://github.com/acme/gatehouse.git --workspaces\n",
+    )
+    const { stdout } = among({ npm }, publish!, { CHANNEL: "next", NODE_AUTH_TOKEN: "token" })
+    const flags = "publish --provenance --access public --tag next"
+    expect(stdout).toBe(`${flags} --workspaces\n${flags}\n`)
+  })
+
+  it("publishes the image with its provenance, under its version", () => {
+    const { status, stdout } = among({ docker: `cat > /dev/null; echo "$@"` }, stepsOf(jobs.image)[0]!, {
+      ...{ GITHUB_REPOSITORY: "Acme/Gatehouse", GITHUB_ACTOR: "ann", TOKEN: "token" },
+      ...{ TAG: "v1.2.3", CHANNEL: "latest" },
+    })
+    expect(status).toBe(0)
+    expect(stdout).not.toMatch(/ token/)
+    const image = "ghcr.io/acme/gatehouse"
+    expect(stdout).toContain(`--provenance mode=max --sbom true --push --tag ${image}:1.2.3 --tag ${image}:latest .`)
+  })
 })
 
 describe("kubernetes.yaml", () => {
@@ -231,4 +343,66 @@ it("prometheus.yaml sends METRICS_TOKEN to each replica of compose.yaml and of k
     "__meta_kubernetes_pod_container_port_name",
   ])
   expect(kept!.regex).toBe(`${metadata.labels["app.kubernetes.io/name"]};${spec.containers[0].ports[0].name}`)
+})
+
+const hasTerraform = spawnSync("terraform", ["version"]).status === 0
+if (!hasTerraform) process.stdout.write("the example of Terraform is not run: there is no terraform\n")
+
+layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("the example of Terraform", (it) => {
+  const test = hasTerraform ? it.effect : it.effect.skip
+  test("sets roles and workflows, changes them in place, and deletes those that go", () =>
+    Effect.gen(function* () {
+      const { send, url } = yield* TestServer
+      const { orgId, key } = yield* makeTenant(adminToken)
+      const folder = yield* freshFolder("empty")
+      cpSync(new URL("../deploy/terraform/main.tf", import.meta.url), join(folder, "main.tf"))
+      const main = fileURLToPath(new URL("../src/cli/main.ts", import.meta.url))
+      writeFileSync(join(folder, "gatehouse"), `#!/bin/sh\nexec "${process.execPath}" "${main}" "$@"\n`, {
+        mode: 0o755,
+      })
+      const terraform = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
+        const { code, err, out } = yield* run("terraform", [`-chdir=${folder}`, ...args, "-no-color"], {
+          env: {
+            ...{ PATH: `${folder}:${process.env["PATH"]}`, HOME: folder, CHECKPOINT_DISABLE: "1" },
+            ...{ GATEHOUSE_URL: url, GATEHOUSE_TOKEN: key },
+          },
+        })
+        expect(code, out + err).toBe(0)
+      })
+      const apply = (roles: object, workflows: object, ...args: ReadonlyArray<string>) =>
+        terraform(
+          ...["apply", "-auto-approve", "-input=false", `-var=org=${orgId}`, `-var=roles=${JSON.stringify(roles)}`],
+          ...[`-var=workflows=${JSON.stringify(workflows)}`, ...args],
+        )
+      const state = Effect.gen(function* () {
+        const { roles } = yield* must(send, "GET", `/api/v0/orgs/${orgId}/roles`, { as: adminToken })
+        const { workflows } = yield* must(send, "POST", "/v1/workflows/list", {
+          json: {},
+          headers: { "x-api-key": key },
+        })
+        return [roles, workflows] as unknown as [ReadonlyArray<object>, ReadonlyArray<object>]
+      })
+
+      yield* terraform("init")
+      yield* apply({ reader: ["files.*"], editor: ["*"] }, { mail: { rate: { limit: 10, window_seconds: 1 } } })
+      const [roles, workflows] = yield* state
+      expect(roles).toMatchObject([
+        { name: "editor", permissions: ["*"] },
+        { name: "reader", permissions: ["files.*"] },
+      ])
+      expect(workflows).toMatchObject([{ workflow: "mail", rate: { limit: 10, window_seconds: 1 } }])
+      yield* apply({ reader: ["files.read"] }, { mail: { concurrency: 3 } })
+      const [changed, set] = yield* state
+      expect(changed).toMatchObject([{ name: "reader", permissions: ["files.read"] }])
+      expect(set).toMatchObject([{ workflow: "mail", rate: null, concurrency: 3 }])
+      // In place: the role was never away.
+      const { entries } = yield* must(send, "GET", `/api/v0/orgs/${orgId}/audit?limit=100`, { as: adminToken })
+      const gone = (entries as unknown as ReadonlyArray<{ readonly action: string; readonly details: object }>)
+        .filter(({ action }) => action === "role.delete")
+        .map(({ details }) => details)
+      expect(gone).toEqual([{ name: "editor" }])
+      expect(readFileSync(join(folder, "terraform.tfstate"), "utf8")).not.toContain(key)
+      yield* apply({}, {}, "-destroy")
+      expect(yield* state).toEqual([[], []])
+    }))
 })

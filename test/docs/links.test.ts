@@ -58,6 +58,8 @@ const ofTests: Readonly<Record<string, string>> = {
   EVENTS: "test/faults/retention.test.ts",
   ORDERED: "test/faults/ownEvents.test.ts",
   UPDATE_LAYOUTS: "test/console/layout.test.ts",
+  BACKUP_KEEP: "deploy/compose.yaml",
+  NPM_TOKEN: ".github/workflows/publish.yaml",
   CONSOLE_MINUTES: "test/faults/console.test.ts",
   RACES: "test/faults/races.test.ts",
   LOCKS: "test/sim/locks.test.ts",

@@ -1,8 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
-import { cpSync, readdirSync } from "node:fs"
-import { join } from "node:path"
+import { cpSync, readdirSync, renameSync } from "node:fs"
+import { dirname, join } from "node:path"
+import { fileURLToPath } from "node:url"
 import { inject } from "vitest"
 import { run } from "../support/cli.ts"
 import { adminClient, freshFolder, freshPostgres, inDatabase } from "../support/databases.ts"
@@ -89,6 +90,7 @@ const findTools = async () => {
   return folder === undefined ? { missing: `no pg_dump of PostgreSQL ${wanted} or newer is here` } : { folder }
 }
 const { folder, missing } = await findTools()
+const script = fileURLToPath(new URL("../../deploy/backup.sh", import.meta.url))
 
 const tool = Effect.fnUntraced(function* (name: string, ...args: ReadonlyArray<string>) {
   const { code, err } = yield* run(`${folder}${name}`, args)
@@ -129,23 +131,39 @@ describe.concurrent("a backup, restored", () => {
     }),
   )
 
-  it.live.skipIf(missing !== undefined)(
-    `of PostgreSQL: pg_dump of the running service's database${missing === undefined ? "" : ` (skipped: ${missing})`}`,
-    () =>
-      Effect.gen(function* () {
-        const [from, to, dumps] = [
-          yield* ownedPostgres("from"),
-          yield* ownedPostgres("to"),
-          yield* freshFolder("empty"),
-        ]
-        const dump = join(dumps, "gatehouse.dump")
-        const restore = Effect.as(
-          tool("pg_restore", "--exit-on-error", "--no-owner", "--dbname", to, dump),
-          onPostgres(to),
-        )
-        yield* check(onPostgres(from), Effect.as(tool("pg_dump", "--format=custom", "--file", dump, from), restore))
-      }),
-  )
+  const ways = {
+    pg_dump: (url: string, file: string) => tool("pg_dump", "--format=custom", "--file", file, url),
+    "backup.sh of compose.yaml": Effect.fnUntraced(function* (url: string, file: string) {
+      const { hostname, password, pathname, port, username } = new URL(url)
+      const { code, err, out } = yield* run(script, ["once"], {
+        env: {
+          ...{ PATH: `${folder === "" ? "" : `${folder}:`}${process.env["PATH"]}`, BACKUP_DIR: dirname(file) },
+          ...{ PGHOST: hostname, PGPORT: port, PGDATABASE: pathname.slice(1), PGUSER: username, PGPASSWORD: password },
+        },
+      })
+      assert.strictEqual(code, 0, err)
+      renameSync(join(dirname(file), out.trim()), file)
+    }),
+  }
+  for (const [name, dumped] of Object.entries(ways)) {
+    it.live.skipIf(missing !== undefined)(
+      `of PostgreSQL: ${name} of the running service's database${missing === undefined ? "" : ` (skipped: ${missing})`}`,
+      () =>
+        Effect.gen(function* () {
+          const [from, to, dumps] = [
+            yield* ownedPostgres(`from_${name.slice(0, 6)}`),
+            yield* ownedPostgres(`to_${name.slice(0, 6)}`),
+            yield* freshFolder("empty"),
+          ]
+          const dump = join(dumps, "gatehouse.dump")
+          const restore = Effect.as(
+            tool("pg_restore", "--exit-on-error", "--no-owner", "--dbname", to, dump),
+            onPostgres(to),
+          )
+          yield* check(onPostgres(from), Effect.as(dumped(from, dump), restore))
+        }),
+    )
+  }
 
   it.live("of PostgreSQL: a copy of the stopped service's database", () =>
     Effect.gen(function* () {
