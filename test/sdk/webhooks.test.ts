@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest"
 import { Effect, Layer, Redacted } from "effect"
+import { randomBytes } from "node:crypto"
 import { Webhook } from "standardwebhooks"
-import { Ed25519, Signer } from "#src/domain/webhooks/Signatures.ts"
+import { Ed25519, seedBytes, Signer } from "#src/domain/webhooks/Signatures.ts"
 import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 import { verifyWebhook, WebhookVerificationError } from "#src/sdk/webhooks.ts"
 
@@ -30,7 +31,7 @@ const signed = (
 /** A key pair as the service makes it. */
 const keyPair = () => {
   const { privateKey, publicKey } = Effect.runSync(
-    Ed25519.use((ed25519) => ed25519.generate).pipe(Effect.provide(Signatures.layer)),
+    Effect.map(Ed25519, ({ keyPair }) => keyPair(randomBytes(seedBytes))).pipe(Effect.provide(Signatures.layer)),
   )
   return { privateKey, publicKey: `whpk_${publicKey}` }
 }

@@ -4,7 +4,7 @@ import { Cipher } from "../Cipher.ts"
 import type { Unavailable } from "../Errors.ts"
 import { monotonicMillis } from "../monotonicMillis.ts"
 import { type ExchangeKey, type JsonWebKeys, type KeyToken, maxTokenSeconds } from "./ApiKey.ts"
-import { Ed25519 } from "../webhooks/Signatures.ts"
+import { Ed25519, seedBytes } from "../webhooks/Signatures.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
 const defaultSeconds = 300
@@ -58,12 +58,16 @@ const makeSigning = Effect.gen(function* () {
     known = { keys, readAt }
     return keys
   })
+  // The first key signs at once: that there is none is not remembered.
   const read = Effect.flatMap(monotonicMillis, (now) =>
-    known !== undefined && now - known.readAt < rememberMillis ? Effect.succeed(known.keys) : reread,
+    known !== undefined && known.keys.length > 0 && now - known.readAt < rememberMillis
+      ? Effect.succeed(known.keys)
+      : reread,
   )
 
   const addAfter = Effect.fnUntraced(function* (newest: TokenKey | undefined, now: DateTime.Utc) {
-    const [id, { privateKey, publicKey }] = [yield* random.ulid, yield* ed25519.generate]
+    const id = yield* random.ulid
+    const { privateKey, publicKey } = ed25519.keyPair(yield* random.randomBytes(seedBytes))
     const stored = yield* cipher.encrypt(Redacted.make(privateKey), id)
     const signsFrom = newest === undefined ? now : DateTime.add(now, { minutes: leadMinutes })
     const key = { id, n: (newest?.n ?? 0) + 1, publicKey, privateKey: stored, signsFrom }

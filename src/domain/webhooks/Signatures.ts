@@ -1,4 +1,5 @@
 import { Context, DateTime, Effect, Layer, Redacted, Result } from "effect"
+import { SecureRandom } from "effect/crypto"
 import { Base64 } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
 import type { TooManyRequests, Unavailable } from "../Errors.ts"
@@ -24,12 +25,15 @@ export class Hmac extends Context.Service<
 export class Ed25519 extends Context.Service<
   Ed25519,
   {
-    /** A new key pair: the 32 bytes of the public key in base64, and the private key as text for `sign`. */
-    readonly generate: Effect.Effect<{ readonly publicKey: string; readonly privateKey: string }>
+    /** The key pair of a seed: the 32 bytes of the public key in base64, and the private key as text for `sign`. */
+    readonly keyPair: (seed: Uint8Array) => { readonly publicKey: string; readonly privateKey: string }
     /** Prepares a private key, and returns a function that signs messages, in base64. */
     readonly sign: (privateKey: string) => (message: string) => string
   }
 >()("gatehouse/domain/Signature/Ed25519") {}
+
+/** The random bytes that make a key pair of Ed25519. */
+export const seedBytes = 32
 
 /** The parts of an attempt that are signed. */
 export interface Signable {
@@ -170,9 +174,10 @@ export class SigningKeys extends Context.Service<
       const ed25519 = yield* Ed25519
       const cipher = yield* Cipher
       const audit = yield* AuditLog
+      const random = yield* SecureRandom.SecureRandom
 
       const make = Effect.fnUntraced(function* (orgId: string) {
-        const { privateKey, publicKey } = yield* ed25519.generate
+        const { privateKey, publicKey } = ed25519.keyPair(yield* random.randomBytes(seedBytes))
         return { publicKey, privateKey: yield* cipher.encrypt(Redacted.make(privateKey), orgId) }
       })
       const find = Effect.fnUntraced(function* (orgId: string) {

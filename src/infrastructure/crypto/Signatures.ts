@@ -1,19 +1,22 @@
-import { Effect, Layer } from "effect"
-import { createHmac, createPrivateKey, createSecretKey, generateKeyPairSync, sign } from "node:crypto"
+import { Layer } from "effect"
+import { createHmac, createPrivateKey, createPublicKey, createSecretKey, sign } from "node:crypto"
 import { Ed25519, Hmac } from "../../domain/webhooks/Signatures.ts"
 
 /** The bytes of an Ed25519 public key, at the end of its SPKI form (RFC 8410). */
 const publicKeyBytes = 32
+/** What comes before the seed in the PKCS #8 form of a private key (RFC 8410). */
+const beforeSeed = Buffer.from("302e020100300506032b657004220420", "hex")
 
 /** Ed25519 (RFC 8032) of Node. */
 const ed25519 = Layer.succeed(Ed25519, {
-  generate: Effect.sync(() => {
-    const { privateKey, publicKey } = generateKeyPairSync("ed25519")
+  keyPair: (seed) => {
+    const privateKey = Buffer.concat([beforeSeed, seed])
+    const publicKey = createPublicKey(createPrivateKey({ key: privateKey, type: "pkcs8", format: "der" }))
     return {
       publicKey: publicKey.export({ type: "spki", format: "der" }).subarray(-publicKeyBytes).toString("base64"),
-      privateKey: privateKey.export({ type: "pkcs8", format: "der" }).toString("base64"),
+      privateKey: privateKey.toString("base64"),
     }
-  }),
+  },
   sign: (privateKey) => {
     const key = createPrivateKey({ key: Buffer.from(privateKey, "base64"), type: "pkcs8", format: "der" })
     return (message) => sign(null, Buffer.from(message), key).toString("base64")

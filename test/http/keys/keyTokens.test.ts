@@ -98,6 +98,16 @@ it.live(
     }).pipe(Effect.scoped),
 )
 
+it.live("a replica that has shown no key shows the first one as soon as another one has made it", () =>
+  Effect.gen(function* () {
+    const environment = yield* onPostgres(guarded)
+    const [one, other] = [yield* makeReplica(environment), yield* makeReplica(environment)]
+    expect(yield* other.kids).toEqual([])
+    const { token } = yield* one.exchange({ key: (yield* makeKey(one.send)).key })
+    expect(yield* other.kids).toEqual([decodeProtectedHeader(token).kid])
+  }).pipe(Effect.scoped),
+)
+
 it.live("the gateway package verifies a token without a call, and refuses what is not of its issuer", () =>
   Effect.gen(function* () {
     const { exchange, send, url } = yield* makeReplica(yield* onPostgres(guarded))
