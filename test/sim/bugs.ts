@@ -21,6 +21,7 @@ const leasedQuotas = "domain/keys/LeasedQuotas.ts"
 const finishJobs = "infrastructure/jobs/finishJobs.ts"
 const jobRepository = "infrastructure/jobs/JobRepository.ts"
 const sweepJobs = "infrastructure/jobs/sweepJobs.ts"
+const workflows = "infrastructure/jobs/workflows.ts"
 const jobEnd = "domain/jobs/JobEnd.ts"
 const schedules = "infrastructure/jobs/runSchedules.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
@@ -516,6 +517,133 @@ export const bugs: ReadonlyArray<Bug> = [
     ],
   },
 
+  // Channels, payloads and external ids of endpoints
+  {
+    name: "an event reaches all channels",
+    corner: "endpoints",
+    about: "An endpoint with channels gets what was published to others.",
+    edits: [[insert, "(channels IS NULL OR channels && ${channels})", "(channels IS NULL OR ${channels} IS NOT NULL)"]],
+  },
+  {
+    name: "data is sent in its envelope",
+    corner: "endpoints",
+    about: "The payload of an endpoint is forgotten by a claim.",
+    edits: [[claim, 'sentBody(row.payload ?? "envelope",', 'sentBody(row.payload === null ? "data" : "envelope",']],
+  },
+  {
+    name: "the names of headers are forgotten",
+    corner: "endpoints",
+    about: "An endpoint that wants the headers of Svix gets those of Standard Webhooks.",
+    edits: [[claim, 'headerNames: row.header_style ?? "webhook"', 'headerNames: row.id === "" ? "svix" : "webhook"']],
+  },
+  {
+    name: "an external id is looked up in all orgs",
+    corner: "endpoints",
+    about: "Two tenants have named their endpoints alike.",
+    edits: [
+      [
+        endpoints,
+        "sql`external_id = ${by.externalId}`} AND org_id = ${orgId}`",
+        "sql`external_id = ${by.externalId}`} AND ${orgId} > ''`",
+      ],
+    ],
+  },
+
+  // Roles, imports and tokens
+  {
+    name: "a change of a role notifies nobody",
+    corner: "keys",
+    about: "Only the replica that changes a role forgets the keys that have it.",
+    edits: [
+      [
+        "infrastructure/keys/RoleRepository.ts",
+        "          if (changed.length === 0) return yield* tooManyRoles()\n          yield* notify(orgId)\n",
+        "          if (changed.length === 0) return yield* tooManyRoles()\n",
+      ],
+    ],
+  },
+  {
+    name: "an import notifies nobody",
+    corner: "keys",
+    about: "A replica that remembers that no key was imported refuses those that are.",
+    edits: [[apiKeys, "      yield* sql`SELECT pg_notify(${revocationChannel}, ${keysImported})`\n", ""]],
+  },
+  {
+    name: "a replica signs with a key of its own",
+    corner: "keys",
+    about: "Of two replicas that make the first key of tokens, one keeps a key that is stored nowhere.",
+    edits: [["domain/keys/KeyTokens.ts", "    return yield* reread\n", "    return [key]\n"]],
+  },
+
+  {
+    name: "a replica remembers that no key signs",
+    corner: "keys",
+    about: "For a minute it shows no key, while another replica has made the first one and signs. It was so (seed 97).",
+    edits: [["domain/keys/KeyTokens.ts", "known !== undefined && known.keys.length > 0 &&", "known !== undefined &&"]],
+  },
+
+  // Workflows
+  {
+    name: "what runs is not counted",
+    corner: "workflows",
+    about: "Each claim gets as many jobs as the workflow may run.",
+    edits: [[workflows, "w.concurrency - running.count", "w.concurrency"]],
+  },
+  {
+    name: "what runs of a key is not counted",
+    corner: "workflows",
+    about: "Each claim gets as many jobs of a key as may run.",
+    edits: [[workflows, "AND workflow = r.workflow LIMIT r.per_key", "AND workflow = r.workflow LIMIT 0"]],
+  },
+  {
+    name: "a rate counts half of its window",
+    corner: "workflows",
+    about: "Claims start more jobs in the other half.",
+    edits: [[workflows, "secs => w.rate_window_seconds)", "secs => w.rate_window_seconds / 2)"]],
+  },
+  {
+    name: "the first keys never have a turn",
+    corner: "workflows",
+    about: "After the last key the turn does not come back to those before it.",
+    edits: [
+      [
+        workflows,
+        "concurrency_key > '' AND concurrency_key <= r.last_key AND NOT walk.is_second",
+        "concurrency_key > '' AND concurrency_key < '' AND NOT walk.is_second",
+      ],
+    ],
+  },
+  {
+    name: "a lost lease forgets the policy",
+    corner: "workflows",
+    about: "A job whose lease has ended is tried as often as it says itself.",
+    edits: [
+      [
+        jobRepository,
+        "SELECT attempts_before + (retry ->> 'attempts')::int FROM workflows w",
+        "SELECT attempts_before + max_attempts FROM workflows w",
+      ],
+    ],
+  },
+  {
+    name: "the expiry of a workflow is forgotten",
+    corner: "workflows",
+    about: "A new job expires only if it says so itself.",
+    edits: [[createJobs, "SELECT w.expires_in_seconds FROM workflows w", "SELECT NULL::int FROM workflows w"]],
+  },
+  {
+    name: "a sweep that was ended goes on",
+    corner: "bulk",
+    about: "A retry or a cancellation by a filter changes jobs after somebody has ended it.",
+    edits: [
+      [
+        "infrastructure/sweeps/filterSweeps.ts",
+        "DELETE FROM sweeps WHERE id = ${entry.target}",
+        "UPDATE sweeps SET total = total WHERE id = ${entry.target}",
+      ],
+    ],
+  },
+
   // Locks
   {
     name: "the counter deleted by a waiting statement",
@@ -548,8 +676,8 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "a report does not look at what it changes",
-    about: "The update of a job that waited for another report does not compare what was read before.",
-    race: "complete a job, fail it",
+    about: "A report that was read before a lease ended and another worker claimed does not compare what is there.",
+    race: "complete a job with the fence, claim it again",
     edits: [
       [
         finishJobs,
@@ -666,7 +794,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "retention checks for recoveries once",
     about: "What is resent between the check and the locks of a removal is dropped.",
-    corner: "retention",
+    race: "remove old events, recover their endpoint",
     edits: [
       [
         "infrastructure/retention/RetentionRepository.ts",

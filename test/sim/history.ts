@@ -32,6 +32,11 @@ export interface Body {
   readonly event_ids?: ReadonlyArray<string>
   readonly job_ids?: ReadonlyArray<string>
   readonly created?: boolean
+  readonly status?: string
+  readonly token?: string
+  readonly keys?: ReadonlyArray<{ readonly kid: string; readonly x: string }>
+  readonly imported?: ReadonlyArray<{ readonly index: number; readonly id: string }>
+  readonly existing?: ReadonlyArray<{ readonly index: number; readonly id: string }>
   readonly sweep_id?: string | null
   readonly resend_id?: string | null
   readonly keyId?: string
@@ -39,10 +44,12 @@ export interface Body {
     readonly job_id: string
     readonly attempt: number
     readonly input?: { readonly mark?: string }
+    readonly workflow?: string
     readonly success?: boolean
     readonly code?: string
     readonly unique_key?: string | null
   }>
+  readonly events?: ReadonlyArray<{ readonly event_id: string }>
   readonly deliveries?: ReadonlyArray<{ readonly delivery_id: string; readonly webhook_endpoint_id: string }>
   readonly error?: string
   readonly message?: string
@@ -70,6 +77,8 @@ export interface Received {
   readonly at: number
   readonly from: string
   readonly url: string
+  /** The id of the delivery, by whatever name of its header. */
+  readonly id: string | undefined
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
   readonly manner: string

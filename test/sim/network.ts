@@ -108,8 +108,9 @@ export class Receivers {
 
   #receive(actor: Actor, { body, headers = {}, url }: SafeRequest, manner: Manner, status: number | undefined) {
     const text = typeof body === "string" ? body : Buffer.from(body ?? []).toString()
-    this.received.push({ at: this.world.now, from: actor.name, url, headers, body: text, manner, status })
-    const kind = headers["webhook-id"] ?? text.slice(0, 60)
+    const id = headers["webhook-id"] ?? headers["svix-id"]
+    this.received.push({ at: this.world.now, from: actor.name, url, id, headers, body: text, manner, status })
+    const kind = id ?? text.slice(0, 60)
     this.world.note(url, `receives ${kind} from ${actor.name}, answers ${status ?? "nothing"}`)
   }
 

@@ -24,18 +24,20 @@ const faultKinds = [
   "database clock step",
   "at a statement",
 ] as const
-type FaultKind = (typeof faultKinds)[number]
+export type FaultKind = (typeof faultKinds)[number]
 
 /** Statements at which something goes wrong on purpose: what was read or written is known to nobody yet. */
 export const moments = {
   commit: /^COMMIT$/,
   keys: /FROM api_keys/,
+  lookUp: /FROM api_keys WHERE hash = ANY/,
   counters: /key_counters/,
   records: /INSERT INTO idempotency_keys/,
   events: /INSERT INTO events/,
   queue: /pending_deliveries/,
   attempts: /delivery_attempts/,
   jobs: /FROM jobs/,
+  limits: /UPDATE workflows/,
   ended: /INSERT INTO finished_jobs/,
   schedules: /job_schedules/,
   uniques: /job_keys/,
@@ -44,15 +46,23 @@ export const moments = {
 }
 type Moment = keyof typeof moments
 
-/** Something that goes wrong at a time, for a while. */
-export interface PlannedFault {
-  /** When it happens, if it happens at a statement. */
-  readonly moment: Moment
-  readonly at: number
+/** What goes wrong at a statement. */
+export const traps = ["pause", "crash", "cut", "silence", "late answer", "late answer"] as const
+
+/** Something that goes wrong for a while. */
+export interface Trouble {
   readonly kind: FaultKind
   readonly millis: number
-  readonly replica: number
   readonly seed: number
+  /** When it happens, if it happens at a statement; and what, if the dice do not say it. */
+  readonly moment?: Moment
+  readonly trap?: (typeof traps)[number]
+}
+
+/** Something that goes wrong at a time. */
+export interface PlannedFault extends Trouble {
+  readonly at: number
+  readonly replica: number
 }
 
 /** What a run does. It follows from the seed; a shrunk run has a part of it. */
@@ -82,8 +92,10 @@ interface Corner {
   readonly moments?: ReadonlyArray<Moment>
   /** How many of its faults last longer than a lease of deliveries: a share of 1. */
   readonly lasting?: number
-  /** How many of its runs have days without requests: a share of 1. */
+  /** How many of its runs have days without requests: a share of 1. Else a few have. */
   readonly long?: number
+  /** How many of its operations begin in a minute, where each is many requests. */
+  readonly perMinute?: ReadonlyArray<number>
 }
 
 /** The faults that keep a replica from news. */
@@ -91,7 +103,10 @@ const deafness = { silence: 3, pause: 3, refuse: 2, cut: 2, "lose notifications"
 
 export const corners = {
   keys: {
-    operations: { createKey: 3, validateKey: 3, updateKey: 2, rotateKey: 2, revokeKey: 8, useSession: 1 },
+    operations: {
+      ...{ createKey: 3, validateKey: 3, updateKey: 2, rotateKey: 2, revokeKey: 5, outOfTouch: 3, useSession: 1 },
+      ...{ changeRole: 2, importKeys: 2, exchange: 2 },
+    },
     faults: { ...deafness, crash: 1, "at a statement": 3 },
     moments: ["keys", "keys", "commit"],
     faultMillis: 4_000,
@@ -170,8 +185,24 @@ export const corners = {
     habits: { ordered: 1, batches: 0.5, failing: 0.1 },
     lasting: 0.2,
   },
+  workflows: {
+    operations: { limitWorkflow: 6, policies: 6, createJob: 1, cancelJob: 1 },
+    faults: { pause: 2, crash: 2, "slow database": 3, "cut at commit": 1, silence: 1, "at a statement": 3 },
+    moments: ["jobs", "limits", "commit"],
+    faultMillis: 8_000,
+    replicas: [2, 2, 3],
+    perMinute: [12, 25],
+  },
   deliveries: {
-    operations: { createEndpoint: 2, publish: 12, createJob: 2, work: 2, retryDelivery: 1, recover: 0.5 },
+    operations: {
+      createEndpoint: 2,
+      publish: 12,
+      createJob: 2,
+      work: 2,
+      retryDelivery: 1,
+      recover: 0.5,
+      lateRecord: 1,
+    },
     faults: { receiver: 10, pause: 3, crash: 1, silence: 1, refuse: 1, "cut at commit": 1, "at a statement": 2 },
     moments: ["queue", "attempts", "events"],
     faultMillis: 4_000,
@@ -183,7 +214,7 @@ export const corners = {
     faults: { receiver: 10, "slow database": 2, pause: 1, crash: 1, "at a statement": 1 },
     moments: ["queue", "attempts"],
     faultMillis: 4_000,
-    habits: { batches: 0.5, failing: 0.1 },
+    habits: { batches: 0.5, failing: 0.1, narrow: 0.4 },
   },
   retention: {
     operations: {
@@ -254,7 +285,7 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
   const replicas = dice.pick(corner?.replicas ?? [1, 2, 2, 3])
   const tenants = dice.pick([1, 2, 3])
   const busyMillis = dice.pick(minutes) * 60_000 * (corner === undefined ? 1 : 0.6)
-  const isLong = dice.chance(corner === undefined ? 0.25 : (corner.long ?? 0))
+  const isLong = dice.chance(corner === undefined ? 0.25 : (corner.long ?? 0.06))
   const times = dice.pick(isLong ? [2, 3] : [1, 1, 2, 3])
   const longestQuiet = dice.pick(longestQuiets)
   const quiet = () => (isLong ? dice.int(...dailyQuiets) : dice.next() ** 2 * longestQuiet)
@@ -271,7 +302,7 @@ export const makePlan = (seed: number, minutes: ReadonlyArray<number> = [0.5, 0.
     )
   const used = usedOperations(dice, corner, isLong)
   // A corner has what it needs in less time.
-  const perMinute = dice.pick(corner === undefined ? [40, 100, 200] : [60, 120, 200])
+  const perMinute = dice.pick(corner === undefined ? [40, 100, 200] : (corner.perMinute ?? [60, 120, 200]))
   const operations = Array.from({ length: Math.ceil((busyMillis / 60_000) * perMinute) }, () => ({
     at: anyTime(),
     tenant: dice.int(0, tenants - 1),

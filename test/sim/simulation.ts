@@ -5,7 +5,7 @@ import { compiled, engine } from "./engine.ts"
 import type { Fault, History, Removed, Violation } from "./history.ts"
 import { Issuers, type Manner, Receivers } from "./network.ts"
 import { judge, queries } from "./oracle/judge.ts"
-import { moments, type Plan, type PlannedFault } from "./plan.ts"
+import { moments, type Plan, traps, type Trouble } from "./plan.ts"
 import { Replica } from "./replica.ts"
 import { Clients, tenantOf } from "./workload.ts"
 import { Actor, Dice, type Entry, World } from "./world.ts"
@@ -37,6 +37,8 @@ export interface Outcome {
   /** How long it took a core, with the start of the engine. */
   readonly coreMillis: number
   readonly statements: number
+  /** The requests that were answered with success: their methods and paths. */
+  readonly answered: ReadonlySet<string>
   /** Of all statements and their answers. */
   readonly digest: string
 }
@@ -81,7 +83,7 @@ export const simulate = async (plan: Plan): Promise<Outcome> => {
   try {
     return await world.live(async () => {
       const database = await SimulatedDatabase.open(world, parts)
-      const history = await live(plan, world, database)
+      const { answered, history } = await live(plan, world, database)
       await database.close()
       return {
         plan,
@@ -90,6 +92,7 @@ export const simulate = async (plan: Plan): Promise<Outcome> => {
         virtualMillis: world.now,
         coreMillis: coreMillisSince(startedAt),
         statements: database.statements,
+        answered,
         digest: database.digest(),
       }
     })
@@ -105,7 +108,7 @@ const coreMillisSince = (start: NodeJS.CpuUsage) => {
 }
 
 /** Lives through a plan: starts everything, lets operations and faults happen, stops the faults, and waits. */
-const live = async (plan: Plan, world: World, database: SimulatedDatabase): Promise<History> => {
+const live = async (plan: Plan, world: World, database: SimulatedDatabase) => {
   const around = surroundingsOf(world, database, plan.retentionDays)
   const { issuers, receivers } = around
   receivers.failing = plan.habits.failing
@@ -141,17 +144,19 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     world.after(at, () => begin(clients.run(kind, tenants[tenant]!, new Dice(seed))))
   }
   const faults: Array<Fault> = []
-  for (const fault of plan.faults) {
-    world.after(fault.at, () => {
-      const replica = replicas[fault.replica]!
-      const end = Math.min(world.now + fault.millis, beganAt + plan.millis)
-      const isGlobal = fault.kind === "receiver" || fault.kind === "issuer" || fault.kind === "database clock step"
-      const note = (kind: string) =>
-        void faults.push({ kind, replica: isGlobal ? undefined : replica.name, start: world.now, end })
-      if (fault.kind !== "at a statement") note(fault.kind)
-      happen(fault, end, replica, { ...around, clients, note })
-    })
+  const calmAt = beganAt + plan.millis
+  const strike = (trouble: Trouble, replica: Replica) => {
+    const { kind, millis } = trouble
+    const end = Math.min(world.now + millis, calmAt)
+    if (end <= world.now) return
+    const isGlobal = kind === "receiver" || kind === "issuer" || kind === "database clock step"
+    const note = (kind: string) =>
+      void faults.push({ kind, replica: isGlobal ? undefined : replica.name, start: world.now, end })
+    if (kind !== "at a statement") note(kind)
+    happen(trouble, end, replica, { ...around, clients, note })
   }
+  clients.disturb = strike
+  for (const fault of plan.faults) world.after(fault.at, () => strike(fault, replicas[fault.replica]!))
   const seen = new Seen(database, world)
   let nextLook = world.now
   const isTimeToLook = () => {
@@ -177,7 +182,6 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     nextLook = next + awake
     world.after(next - awakeMillis - world.now, () => replicas.forEach((replica) => replica.resume()))
   }
-  const calmAt = beganAt + plan.millis
   await world.run(() => {
     if (world.now < calmAt && isTimeToLook()) sleepTo(calmAt)
     return world.now >= calmAt
@@ -206,7 +210,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     rows = seen.look()
     return true
   })
-  return {
+  const history: History = {
     errors: world.log.filter(({ what }) => what.startsWith("logs ERROR")),
     done: clients.done,
     received: receivers.received,
@@ -217,6 +221,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase): Prom
     calmAt,
     endAt: world.now,
   }
+  return { history, answered: clients.answered }
 }
 
 /** How long the sleep is before which the rows are looked at. */
@@ -261,6 +266,7 @@ const nextDue = (database: SimulatedDatabase) => {
     UNION ALL SELECT min(coalesce(lease_until, now())) FROM pending_deliveries WHERE backlogged
     UNION ALL SELECT min(lease_expires_at) FROM jobs WHERE status = 'running'
     UNION ALL SELECT min(run_at) FROM jobs WHERE status = 'queued' AND delayed
+    UNION ALL SELECT min(expires_at) FROM jobs WHERE status = 'queued' AND attempt = 0
     UNION ALL SELECT min(next_at) FROM job_schedules
     UNION ALL SELECT min(created_at) FROM sweeps) AS things`)
   const due = row!["due"]
@@ -301,7 +307,7 @@ const standStill = (world: World, replica: Replica, millis: number) => {
 
 /** Lets a fault happen, until a time. */
 const happen = (
-  { kind, moment, seed }: PlannedFault,
+  { kind, moment = "commit", seed, trap }: Trouble,
   end: number,
   replica: Replica,
   {
@@ -370,7 +376,7 @@ const happen = (
       return
     }
     case "at a statement": {
-      const what = dice.pick(["pause", "crash", "cut", "silence", "late answer", "late answer"] as const)
+      const what = trap ?? dice.pick(traps)
       const text = moments[moment]
       link.trap = {
         text,

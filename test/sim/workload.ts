@@ -1,7 +1,8 @@
-import { Effect, Fiber } from "effect"
+import { Context, Effect, Fiber } from "effect"
+import { hash } from "node:crypto"
 import type { Body, Done, KeyedTry, Try } from "./history.ts"
 import { baseUrl, type Issuers, type Receivers } from "./network.ts"
-import type { Plan } from "./plan.ts"
+import type { Plan, Trouble } from "./plan.ts"
 import { adminToken, type Answer, type Call, noAnswer, type Replica, type Surroundings } from "./replica.ts"
 import { type Actor, type Dice, epochMillis, type World } from "./world.ts"
 
@@ -15,12 +16,17 @@ export const weights = {
   rotateKey: 1,
   deleteKey: 2,
   revokeKey: 2,
+  outOfTouch: 1,
+  changeRole: 0.5,
+  importKeys: 0.5,
+  exchange: 0.5,
   exhaust: 0.5,
   addCredits: 0.5,
   createEndpoint: 2,
   updateEndpoint: 1,
   deleteEndpoint: 0.5,
   publish: 10,
+  lateRecord: 0.1,
   createJob: 5,
   createJobs: 1,
   work: 8,
@@ -31,6 +37,8 @@ export const weights = {
   retryJob: 0.7,
   sweepJobs: 1,
   uniqueJobs: 1,
+  limitWorkflow: 0.3,
+  policies: 0.4,
   createSchedule: 0.7,
   deleteSchedule: 0.2,
   retryDelivery: 0.7,
@@ -45,6 +53,7 @@ export const weights = {
   portal: 0.7,
   repeat: 2,
   lists: 2,
+  look: 0.7,
 }
 export type OperationName = keyof typeof weights
 
@@ -62,9 +71,13 @@ export interface Habits {
   readonly failing: number
   /** Endpoints whose receiver takes seconds to answer. */
   readonly slow: number
+  /** Endpoints with channels, and events with some. */
+  readonly narrow: number
 }
 
-export const usualHabits: Habits = { ordered: 0.3, limited: 0.2, batches: 0.2, twins: 0.15, failing: 0.03, slow: 0.05 }
+export const usualHabits: Habits = {
+  ...{ ordered: 0.3, limited: 0.2, batches: 0.2, twins: 0.15, failing: 0.03, slow: 0.05, narrow: 0.15 },
+}
 
 /** An API key that a client knows. */
 interface KnownKey {
@@ -72,6 +85,8 @@ interface KnownKey {
   readonly key: string
   readonly isLimited: boolean
   readonly projectId: string | undefined
+  /** Whether it was made elsewhere: it is validated like others, and signs nobody in. */
+  readonly isImported?: boolean
 }
 
 /** What the clients of one tenant know of it. Its name is in every text that it sends. */
@@ -130,6 +145,10 @@ const answerOf = ({ headers }: Call, { body, status }: Answer) =>
       ? (body.event_id ?? body.job_id)
       : JSON.stringify(body)
 
+/** The replica that the requests of an operation go to, while it lives; else any. */
+const Asked = Context.Reference<Replica | undefined>("gatehouse/test/sim/Asked", { defaultValue: () => undefined })
+const at = (replica: Replica) => Effect.provideService(Asked, replica)
+
 /** The clients of all tenants, which remember everything that they did. */
 export class Clients {
   readonly world: World
@@ -144,6 +163,10 @@ export class Clients {
   readonly habits: Habits
   /** How long the service keeps records. */
   readonly retentionDays: number
+  /** The requests that were answered with success. */
+  readonly answered = new Set<string>()
+  /** Lets something go wrong at a replica. */
+  disturb: (trouble: Trouble, replica: Replica) => void = () => {}
   #made = 0
 
   constructor(
@@ -159,6 +182,14 @@ export class Clients {
     this.issuers = issuers
     this.actor = actor
     this.replicas = replicas
+  }
+
+  /** Two replicas that run; `undefined` if there are none. */
+  pair(dice: Dice): readonly [Replica, Replica] | undefined {
+    const up = this.replicas.filter(({ isUp }) => isUp)
+    if (up.length < 2) return undefined
+    const one = dice.pick(up)
+    return [one, dice.pick(up.filter((other) => other !== one))]
   }
 
   /** A name that no other thing has. */
@@ -194,10 +225,12 @@ export class Clients {
           ? yield* Effect.forkChild(Effect.delay(this.sendKeyed(dice, call, keyed), dice.int(0, 40)))
           : undefined
       const start = world.now
+      const asked = yield* Asked
       let answer: Answer = noAnswer
       while (tries.length < most) {
         const up = this.replicas.filter(({ state }) => state !== "dead")
-        const replica = up.length === 0 ? undefined : dice.pick(up)
+        const any = up.length === 0 ? undefined : dice.pick(up)
+        const replica = asked !== undefined && up.includes(asked) ? asked : any
         if (replica === undefined) {
           yield* Effect.sleep(500)
           if (world.now - start > 600_000) break
@@ -214,6 +247,7 @@ export class Clients {
         yield* Effect.sleep(dice.int(50, 2_000))
       }
       const isOver = answer.status !== undefined && answer.status < 500
+      if (isOver && answer.status! < 300) this.answered.add(`${call.method} ${call.path}`)
       const end = isOver ? world.now : Infinity
       if (twin !== undefined) yield* Fiber.join(twin)
       if (isKeyed && answer.status === 200) {
@@ -371,6 +405,15 @@ const createKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice,
   if (done.status === 200) tenant.keys.push({ id, key, isLimited: limit !== undefined, projectId })
 })
 
+/** Makes a key that no other operation uses. */
+const keyOf = Effect.fnUntraced(function* (clients: Clients, tenant: Tenant, dice: Dice, settings: object = {}) {
+  const asked = { name: clients.name(tenant, "key"), ...settings }
+  const path = `/api/v0/orgs/${tenant.orgId}/keys`
+  const { body, status } = yield* clients.admin(dice, "createKey", tenant, "POST", path, asked, asked, true)
+  const known: KnownKey = { id: body?.id, key: body?.key, isLimited: true, projectId: undefined }
+  return status === 200 ? known : undefined
+})
+
 /** Validates a key, as a gateway does, or lets a proxy ask. */
 const validate = (clients: Clients, tenant: Tenant, dice: Dice, { id, key }: KnownKey) => {
   const headers = { authorization: `Bearer ${adminToken}` }
@@ -412,23 +455,123 @@ const whileUsed = Effect.fnUntraced(function* (
 const revokeKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const known = oneOf(dice, tenant.keys)
   if (known === undefined) return
-  const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
-  const keyId = known.id
-  const end = dice.chance(0.7)
+  yield* whileUsed(clients, tenant, dice, known, endOf(clients, tenant, dice, known))
+})
+
+/** Deletes a key, or disables it. */
+const endOf = (clients: Clients, tenant: Tenant, dice: Dice, { id: keyId }: KnownKey) => {
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/${keyId}`
+  return dice.chance(0.7)
     ? clients.admin(dice, "deleteKey", tenant, "DELETE", path, undefined, { keyId })
     : clients.admin(dice, "updateKey", tenant, "PATCH", path, { enabled: false }, { keyId, enabled: false })
-  yield* whileUsed(clients, tenant, dice, known, end)
+}
+
+/** Why a replica does not hear of a change. The last one: what it has read before arrives after the news. */
+const absences = { pause: 3, silence: 2, "lose notifications": 1, refuse: 1, "at a statement": 2 }
+
+/** A change at one replica, and uses of what it changes at another one, which cannot hear of it for a while. */
+const whileAway = Effect.fnUntraced(function* (
+  clients: Clients,
+  dice: Dice,
+  use: Effect.Effect<unknown>,
+  change: Effect.Effect<unknown>,
+) {
+  const pair = clients.pair(dice)
+  if (pair === undefined) return
+  const [away, other] = pair
+  const millis = dice.int(4_500, 12_000)
+  const kind = dice.weighted(absences)
+  const used = at(away)(use)
+  if (kind !== "at a statement") yield* used
+  clients.disturb({ kind, moment: "lookUp", trap: "late answer", millis, seed: dice.bits() }, away)
+  const uses = (times: number, least: number, most: number) =>
+    Array.from({ length: times }, () => Effect.delay(used, dice.int(least, most)))
+  // It is asked all the time, and most when it wakes.
+  const all = [
+    ...uses(1, 0, 0),
+    ...uses(5, 0, millis),
+    ...uses(6, millis - 1_000, millis),
+    ...uses(5, millis, millis + 5_000),
+  ]
+  yield* Effect.all([...all, Effect.delay(at(other)(change), dice.int(10, 300))], {
+    concurrency: "unbounded",
+    discard: true,
+  })
+})
+
+/** A key ends while a replica stands still or is cut off. */
+const outOfTouch: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = yield* keyOf(clients, tenant, dice)
+  if (known === undefined) return
+  const use = Effect.suspend(() => validate(clients, tenant, dice, known))
+  yield* whileAway(clients, dice, use, endOf(clients, tenant, dice, known))
+})
+
+/** A role changes while a replica stands still or is cut off: what it grants counts for the keys that have it. */
+const changeRole: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const role = clients.name(tenant, "role")
+  const path = `/api/v0/orgs/${tenant.orgId}/roles/${role}`
+  const put = (grants: boolean) => {
+    const body = { permissions: [grants ? "files.read" : "files.write"] }
+    return clients.admin(dice, "putRole", tenant, "PUT", path, body, { role, grants })
+  }
+  const remove = clients.admin(dice, "deleteRole", tenant, "DELETE", path, undefined, { role })
+  if ((yield* put(true)).status !== 200) return
+  const known = yield* keyOf(clients, tenant, dice, { roles: [role] })
+  if (known === undefined) return
+  const headers = { authorization: `Bearer ${adminToken}` }
+  const call = { method: "POST", path: "/api/v0/keys/validate", headers }
+  const body = { key: known.key, permissions: ["files.read"] }
+  const use = clients.send(dice, "useRole", tenant, { ...call, body }, { role }, { tries: 3 })
+  yield* whileAway(clients, dice, use, dice.chance(0.3) ? remove : put(false))
+  if (dice.chance(0.5)) yield* whileAway(clients, dice, use, put(true))
+})
+
+/** Keys that were made elsewhere are imported, also by two at once, and used everywhere from then on. */
+const importKeys: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const algorithm = dice.pick(["sha256", "sha512"])
+  const names = Array.from({ length: dice.int(1, 3) }, () => clients.name(tenant, "imported"))
+  const use = (id: string, key: string) =>
+    validate(clients, tenant, dice, { id, key, isLimited: false, projectId: undefined })
+  // A replica that has looked remembers that no key was imported.
+  if (dice.chance(0.7)) yield* Effect.all(clients.replicas.map((one) => at(one)(use("", names[0]!))))
+  const keys = names.map((name) => ({ name, algorithm, hash: hash(algorithm, name) }))
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/import`
+  const send = clients.admin(dice, "import", tenant, "POST", path, { keys })
+  const sent = yield* Effect.all(dice.chance(0.4) ? [send, send] : [send], { concurrency: 2 })
+  for (const done of sent.filter(({ status }) => status === 200)) {
+    for (const { id, index } of [...done.body.imported!, ...done.body.existing!]) {
+      clients.done.push({ ...done, kind: "importKey", args: { name: names[index] }, body: { id } as Body })
+      if (tenant.keys.some((one) => one.id === id)) continue
+      tenant.keys.push({ id, key: names[index]!, isLimited: false, projectId: undefined, isImported: true })
+      for (let n = 0; n < 4; n++) yield* Effect.delay(use(id, names[index]!), dice.pick([0, 0, 300, 3_000]))
+    }
+  }
+})
+
+/** Keys are exchanged for tokens, which others verify with what any replica shows. */
+const exchange: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const known = oneOf(
+    dice,
+    tenant.keys.filter(({ isLimited }) => !isLimited),
+  )
+  if (known === undefined) return
+  const { id: keyId, key } = known
+  const ask = { method: "GET", path: "/.well-known/jwks.json" }
+  const show = clients.send(dice, "jwks", tenant, ask, {}, { tries: 3 })
+  if (dice.chance(0.5)) yield* show
+  const call = { method: "POST", path: "/api/v0/keys/token", body: { key } }
+  const get = clients.send(dice, "exchange", tenant, call, { keyId, orgId: tenant.orgId }, { tries: 3 })
+  const several = Array.from({ length: dice.int(1, 3) }, () => Effect.delay(get, dice.int(0, 40)))
+  yield* Effect.all(several, { concurrency: 3 })
+  yield* Effect.all([show, show, Effect.delay(show, dice.int(0, 5_000))], { concurrency: 2 })
 })
 
 /** A key with more credits than a replica leases at once is used up, also after a pause, or a change of its credits. */
 const exhaust: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
-  const name = clients.name(tenant, "key")
-  const credits = { remaining: 150 }
-  const path = `/api/v0/orgs/${tenant.orgId}/keys`
-  const made = yield* clients.admin(dice, "createKey", tenant, "POST", path, { name, credits }, { name, credits }, true)
-  if (made.status !== 200) return
-  const { id, key } = made.body
-  const known = { id, key, isLimited: true, projectId: undefined }
+  const known = yield* keyOf(clients, tenant, dice, { credits: { remaining: 150 } })
+  if (known === undefined) return
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/${known.id}`
   const use = (times: number) =>
     Effect.all(
       Array.from({ length: times }, () => validate(clients, tenant, dice, known)),
@@ -439,12 +582,14 @@ const exhaust: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
     // While replicas have leased some of the old ones.
     yield* Effect.sleep(dice.pick([0, 0, 500, 3_000]))
     const change = { credits: { remaining: 110 } }
-    yield* clients.admin(dice, "updateKey", tenant, "PATCH", `${path}/${id}`, change, { keyId: id, ...change })
+    yield* clients.admin(dice, "updateKey", tenant, "PATCH", path, change, { keyId: known.id, ...change })
     if (dice.chance(0.3)) yield* use(20)
     yield* Effect.sleep(11_000)
     return yield* use(130)
   }
-  // Often idle for a moment, so that replicas return what they have leased.
+  // Often idle for a moment, so that replicas return what they have leased; and nobody may hear that they have.
+  const trouble = { kind: "at a statement", moment: "commit", trap: "cut", millis: 6_000, seed: 0 } as const
+  if (dice.chance(0.4)) for (const replica of clients.replicas) clients.disturb(trouble, replica)
   yield* Effect.sleep(dice.pick([0, 3_000, 20_000]))
   for (let n = dice.int(0, 4); n > 0; n--) {
     yield* use(dice.int(5, 20))
@@ -457,21 +602,19 @@ const exhaust: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
 
 /** Several add credits to a key that is used up, at once. It gets all of them. */
 const addCredits: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
-  const name = clients.name(tenant, "key")
-  const credits = { remaining: dice.int(1, 20) }
-  const path = `/api/v0/orgs/${tenant.orgId}/keys`
-  const made = yield* clients.admin(dice, "createKey", tenant, "POST", path, { name, credits }, { name, credits }, true)
-  if (made.status !== 200) return
-  const { id, key } = made.body
+  const known = yield* keyOf(clients, tenant, dice, { credits: { remaining: dice.int(1, 20) } })
+  if (known === undefined) return
+  const { id: keyId } = known
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/${keyId}`
   const uses = (times: number) =>
     Effect.all(
-      Array.from({ length: times }, () => validate(clients, tenant, dice, { id, key, isLimited: true, projectId: "" })),
+      Array.from({ length: times }, () => validate(clients, tenant, dice, known)),
       { concurrency: 4 },
     )
   yield* uses(dice.int(1, 25))
   const adds = Array.from({ length: dice.int(1, 4) }, () => {
     const change = { credits: { add: dice.int(1, 15) } }
-    const add = clients.admin(dice, "updateKey", tenant, "PATCH", `${path}/${id}`, change, { keyId: id, ...change })
+    const add = clients.admin(dice, "updateKey", tenant, "PATCH", path, change, { keyId, ...change })
     return Effect.delay(add, dice.int(0, 30))
   })
   yield* Effect.all([...adds, uses(dice.int(0, 10))], { concurrency: "unbounded" })
@@ -543,7 +686,10 @@ const changeLimits: Operation = Effect.fnUntraced(function* (clients, tenant, di
 
 /** Signs in with a key, and uses the session for a while. */
 const useSession: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
-  const known = oneOf(dice, tenant.keys)
+  const known = oneOf(
+    dice,
+    tenant.keys.filter(({ isImported }) => isImported !== true),
+  )
   if (known === undefined) return
   const signIn = { method: "POST", path: "/api/v0/sessions", headers: { "x-api-key": known.key } }
   const { cookie } = yield* clients.send(dice, "signIn", tenant, signIn, { keyId: known.id }, { tries: 3 })
@@ -585,12 +731,19 @@ const deleteKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
   )
 })
 
+const channelsOf = ({ name }: Tenant, dice: Dice) =>
+  Array.from({ length: dice.int(1, 2) }, () => `${name}-channel${dice.int(1, 3)}`)
+
 const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const url = `https://${clients.name(tenant, "receiver")}.example/hook`
   const ordered = dice.chance(clients.habits.ordered)
   const settings = {
     ...(ordered ? { ordered } : {}),
     ...(dice.chance(clients.habits.limited) ? { max_per_second: dice.pick([1, 5]) } : {}),
+    ...(dice.chance(clients.habits.narrow) ? { channels: channelsOf(tenant, dice) } : {}),
+    ...(dice.chance(0.2) ? { payload: "data" } : {}),
+    ...(dice.chance(0.2) ? { header_names: "svix" } : {}),
+    ...(dice.chance(0.2) ? { external_id: `outside${dice.int(1, 4)}` } : {}),
   }
   const done = yield* clients.own(
     dice,
@@ -604,6 +757,9 @@ const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, 
   if (done.status !== 200) return
   if (dice.chance(clients.habits.slow)) clients.receivers.behave(url, "slow")
   tenant.endpoints.push({ id: done.body.webhook_endpoint_id, url })
+  const { external_id } = settings
+  if (external_id !== undefined)
+    yield* clients.own(dice, "getEndpoint", tenant, "webhooks/get", { external_id }, { externalId: external_id })
 })
 
 const updateEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -644,16 +800,42 @@ const publish: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
     type: dice.pick(["order.paid", "order.sent", "user.made"]),
     data: { mark: clients.name(tenant, "event") },
     ...(dice.chance(0.4) ? { idempotency_key: clients.name(tenant, "event") } : {}),
+    ...(dice.chance(clients.habits.narrow) ? { channels: channelsOf(tenant, dice) } : {}),
+  })
+  const argsOf = (all: ReadonlyArray<ReturnType<typeof one>>) => ({
+    marks: all.map(({ data }) => data.mark),
+    channels: all.map(({ channels = [] }) => channels),
   })
   if (dice.chance(clients.habits.batches)) {
     const events = Array.from({ length: dice.int(2, 12) }, one)
-    const marks = events.map(({ data }) => data.mark)
-    return yield* clients.own(dice, "publishBatch", tenant, "events/publish-batch", { events }, { marks }, true)
+    return yield* clients.own(dice, "publishBatch", tenant, "events/publish-batch", { events }, argsOf(events), true)
   }
   const event = one()
   // Of the two ways to repeat a request safely, each alone is enough.
   const hasOwnKey = event.idempotency_key !== undefined
-  yield* clients.own(dice, "publish", tenant, "events/publish", event, { marks: [event.data.mark] }, !hasOwnKey)
+  yield* clients.own(dice, "publish", tenant, "events/publish", event, argsOf([event]), !hasOwnKey)
+})
+
+/** A replica stands still with an answer until its lease has ended, and records it while another one sends. */
+const lateRecord: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const { receivers } = clients
+  const url = `https://${clients.name(tenant, "late")}.example/hook`
+  const settings = { url, channels: [clients.name(tenant, "channel")] }
+  const endpoint = { ...settings, signing_secret: signingSecret }
+  const made = yield* clients.own(dice, "createEndpoint", tenant, "webhooks/create", endpoint, settings, true)
+  if (made.status !== 200) return
+  receivers.behave(url, "fails")
+  const mark = clients.name(tenant, "event")
+  const event = { type: "order.paid", data: { mark }, channels: settings.channels }
+  const args = { marks: [mark], channels: [settings.channels] }
+  yield* clients.own(dice, "publish", tenant, "events/publish", event, args, true)
+  const first = () => receivers.received.find((one) => one.url === url)
+  for (let n = 0; n < 2_000 && first() === undefined; n++) yield* Effect.sleep(2)
+  const sender = clients.replicas.find(({ name }) => name === first()?.from)
+  if (sender !== undefined) clients.disturb({ kind: "pause", millis: dice.int(50_000, 62_000), seed: 0 }, sender)
+  receivers.behave(url, "slow")
+  yield* Effect.sleep(70_000)
+  receivers.behave(url, "well")
 })
 
 const createJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -688,7 +870,8 @@ const claimJobs = (
   body: { readonly lease_seconds: number; readonly [field: string]: unknown },
 ) => {
   const call = { method: "POST", path: "/v1/jobs/claim", headers: { "x-api-key": tenant.key }, body }
-  return clients.send(dice, "claim", tenant, call, { leaseSeconds: body.lease_seconds }, { tries: 3 })
+  const args = { leaseSeconds: body.lease_seconds, workflow: body["workflow"] }
+  return clients.send(dice, "claim", tenant, call, args, { tries: 3 })
 }
 
 /** How often a worker reports what. */
@@ -810,6 +993,9 @@ const lastLease: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
   if (made.status !== 200) return
   const jobId = made.body.job_id
   const lease = dice.int(1, 2)
+  // What an expiry reads is old when it writes.
+  const slow = { kind: "slow database", millis: 8_000, seed: dice.bits() } as const
+  if (dice.chance(0.5)) for (const replica of clients.replicas) clients.disturb(slow, replica)
   const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: 1, lease_seconds: lease })
   const attempt = body?.jobs?.[0]?.attempt
   if (attempt === undefined) return
@@ -857,7 +1043,7 @@ const duel: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
 })
 
 /** A batch of jobs, and another one with some of their idempotency keys. */
-const createJobs: Operation = Effect.fnUntraced(function* (clients, tenant, dice, workflow) {
+const createJobs = Effect.fnUntraced(function* (clients: Clients, tenant: Tenant, dice: Dice, workflow?: string) {
   const own = workflow ?? `${tenant.name}-work`
   const one = () => {
     const mark = clients.name(tenant, "job")
@@ -894,7 +1080,7 @@ const afterAll = "2031-01-01T00:00:00.000Z"
 /** Workers fail the jobs of a workflow, and somebody retries or cancels all of them meanwhile. */
 const sweepJobs: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const workflow = `${clients.name(tenant, "sweep")}-work`
-  yield* createJobs(clients, tenant, dice, workflow)
+  const made = (yield* createJobs(clients, tenant, dice, workflow)).body?.job_ids ?? []
   const work = Effect.gen(function* () {
     const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: dice.int(1, 8), lease_seconds: 10 })
     const claimed = (body?.jobs ?? []).map(({ attempt, job_id }) => ({ jobId: job_id, attempt, leaseSeconds: 10 }))
@@ -909,7 +1095,16 @@ const sweepJobs: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
     const [kind, path] = dice.chance(0.7) ? (["retryJobs", "retry"] as const) : (["cancelJobs", "cancel"] as const)
     const until = dice.chance(0.7) ? { until: afterAll } : {}
     const args = { workflow, ...until }
-    const sweep = clients.own(dice, kind, tenant, `jobs/${path}`, { filter: args }, args)
+    const sweep = Effect.gen(function* () {
+      const { body } = yield* clients.own(dice, kind, tenant, `jobs/${path}`, { filter: args }, args)
+      if (body?.sweep_id == null || dice.chance(0.6)) return
+      const sweepId = body.sweep_id
+      yield* clients.own(dice, "endSweep", tenant, "jobs/sweeps/cancel", { sweep_id: sweepId }, { sweepId })
+      // What it has not reached stays as it is.
+      yield* Effect.all(
+        made.map((jobId) => clients.own(dice, "getJob", tenant, "jobs/get", { job_id: jobId }, { jobId })),
+      )
+    })
     yield* Effect.all([sweep, Effect.delay(work, dice.int(0, 60))], { concurrency: 2 })
     yield* Effect.sleep(dice.pick([0, 500, 3_000]))
   }
@@ -946,6 +1141,87 @@ const uniqueJobs: Operation = Effect.fnUntraced(function* (clients, tenant, dice
       concurrency: "unbounded",
     })
   }
+})
+
+/** Makes jobs of a workflow, with what else each has. */
+const jobsOf = Effect.fnUntraced(function* (
+  clients: Clients,
+  tenant: Tenant,
+  dice: Dice,
+  workflow: string,
+  fields: ReadonlyArray<object>,
+) {
+  const jobs = fields.map((more) => ({ workflow, input: { mark: clients.name(tenant, "job") }, ...more }))
+  const args = { workflow, marks: jobs.map(({ input }) => input.mark), keys: jobs.map(() => null), fields }
+  return yield* clients.own(dice, "createJobs", tenant, "jobs/create-batch", { jobs }, args, true)
+})
+
+/** Workers of a workflow with limits, at several replicas. Some let their leases end; at last nothing waits. */
+const limitWorkflow: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "limited")}-work`
+  const rate = { limit: dice.int(1, 3), window_seconds: dice.pick([2, 10]) }
+  const limits = dice.pick([
+    { concurrency: dice.int(1, 3) },
+    { concurrency_per_key: dice.int(1, 2) },
+    { concurrency: 3, concurrency_per_key: 1 },
+    { rate },
+    { concurrency: 2, rate },
+  ])
+  const asked = { workflow, ...limits }
+  const set = yield* clients.own(dice, "setWorkflow", tenant, "workflows/set", asked, { workflow, limits })
+  if (set.status !== 200) return
+  const fields = Array.from({ length: dice.int(4, 10) }, (_, n) => ({ concurrency_key: `${tenant.name}-key${n % 3}` }))
+  if ((yield* jobsOf(clients, tenant, dice, workflow, fields)).status !== 200) return
+  const claim = (limit: number, wait: number) =>
+    claimJobs(clients, tenant, dice, { workflow, limit, lease_seconds: 10, wait_seconds: wait })
+  const worker = Effect.gen(function* () {
+    for (let n = dice.int(2, 5); n > 0; n--) {
+      const { body } = yield* claim(dice.int(1, 4), dice.pick([0, 5]))
+      for (const { attempt, job_id: jobId } of body?.jobs ?? []) {
+        yield* Effect.sleep(dice.int(10, 1_500))
+        const fence = { jobId, attempt, leaseSeconds: 10 }
+        if (dice.chance(0.85))
+          yield* report(clients, tenant, dice, fence, { complete: 5, completeBatch: 1, heartbeat: 1 })
+      }
+    }
+  })
+  yield* Effect.all(
+    Array.from({ length: dice.int(2, 4) }, () => worker),
+    { concurrency: "unbounded" },
+  )
+  yield* Effect.sleep(15_000)
+  for (let [n, empty] = [0, 0]; n < 40 && empty < 3; n++) {
+    const { body, status } = yield* claim(5, 15)
+    const jobs = body?.jobs ?? []
+    empty = status === 200 && jobs.length === 0 ? empty + 1 : 0
+    yield* Effect.forEach(jobs, ({ attempt, job_id: jobId }) =>
+      report(clients, tenant, dice, { jobId, attempt, leaseSeconds: 10 }, { complete: 1 }),
+    )
+  }
+})
+
+/** Jobs of a workflow that says how often they are tried, or when they expire. */
+const policies: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "policy")}-work`
+  const isRetried = dice.chance(0.5)
+  const limits = isRetried ? { retry: { attempts: 2, delays: [1] } } : { expires_in_seconds: dice.int(2, 8) }
+  const asked = { workflow, ...limits }
+  const set = yield* clients.own(dice, "setWorkflow", tenant, "workflows/set", asked, { workflow, limits })
+  if (set.status !== 200) return
+  const fields = Array.from({ length: dice.int(2, 5) }, () =>
+    isRetried || dice.chance(0.5) ? {} : { expires_in_seconds: dice.int(2, 20) },
+  )
+  yield* jobsOf(clients, tenant, dice, workflow, fields)
+  yield* clients.own(dice, "look", tenant, "workflows/get", { workflow }, { workflow })
+  for (let n = dice.int(2, 5); n > 0; n--) {
+    const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: dice.int(1, 2), lease_seconds: 3 })
+    for (const { attempt, job_id: jobId } of body?.jobs ?? []) {
+      if (dice.chance(0.6)) yield* report(clients, tenant, dice, { jobId, attempt, leaseSeconds: 3 }, { fail: 1 })
+    }
+    yield* Effect.sleep(dice.int(500, 6_000))
+  }
+  if (dice.chance(0.3))
+    yield* clients.own(dice, "deleteWorkflow", tenant, "workflows/delete", { workflow }, { workflow })
 })
 
 const cancelJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -1006,7 +1282,12 @@ const resend: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const ofOne = dice.chance(0.6)
   const filter = { ...(ofOne ? { webhook_endpoint_id: id } : {}), ...(dice.chance(0.7) ? { until: afterAll } : {}) }
   const args = { ...(ofOne ? { endpointId: id, url } : {}), until: filter.until }
-  yield* clients.own(dice, "resend", tenant, "webhooks/deliveries/resend", { filter }, args)
+  const { body } = yield* clients.own(dice, "resend", tenant, "webhooks/deliveries/resend", { filter }, args)
+  if (body?.resend_id == null || dice.chance(0.6)) return
+  const resendId = body.resend_id
+  yield* Effect.sleep(dice.pick([0, 0, 0, 100]))
+  const path = "webhooks/deliveries/resend/cancel"
+  yield* clients.own(dice, "cancelResend", tenant, path, { resend_id: resendId }, { resendId })
 })
 
 const recover: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -1135,7 +1416,7 @@ const promote: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
 const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const known = oneOf(
     dice,
-    tenant.keys.filter(({ isLimited, projectId }) => !isLimited && projectId === undefined),
+    tenant.keys.filter((one) => !one.isLimited && one.projectId === undefined && one.isImported !== true),
   )
   const headers = { "x-api-key": known?.key ?? tenant.key }
   const asked = { method: "POST", path: "/v1/portal/link", headers, body: {} }
@@ -1166,9 +1447,65 @@ const repeat: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   yield* clients.sendKeyed(dice, call, tries, isOther)
 })
 
+/** What the tenant's own key reads with an empty body, and with a GET; and what the administrator reads of all. */
+const read = {
+  own: [
+    ...["jobs/list", "jobs/sweeps", "jobs/causes", "schedules/list", "workflows/list", "events/list", "events/types"],
+    ...["webhooks/list", "webhooks/deliveries/list", "webhooks/deliveries/resends", "webhooks/deliveries/causes"],
+    "webhooks/public-key",
+  ],
+  ofOrg: ["", "/keys", "/usage", "/audit", "/roles"],
+  ofAll: [
+    "/api/v0/overview",
+    "/api/v0/endpoints/failing",
+    "/api/v0/replicas",
+    "/api/v0/orgs/active",
+    "/readyz",
+    "/healthz",
+  ],
+}
+
 const lists: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
-  const path = dice.pick(["jobs/list", "webhooks/list", "schedules/list", "events/list", "webhooks/deliveries/list"])
+  const path = dice.pick(read.own)
   yield* clients.own(dice, "list", tenant, path, {}, { path })
+  const headers = { "x-api-key": tenant.key }
+  const get = (kind: string, path: string, headers: Readonly<Record<string, string>>) =>
+    clients.send(dice, kind, tenant, { method: "GET", path, headers }, { path })
+  yield* get(
+    "list",
+    dice.pick(["/api/v0/orgs", "/api/v0/projects", ...read.ofOrg.map((part) => `/api/v0/orgs/${tenant.orgId}${part}`)]),
+    headers,
+  )
+  if (dice.chance(0.3)) yield* get("readAll", dice.pick(read.ofAll), { authorization: `Bearer ${adminToken}` })
+})
+
+/** Reads one thing of each kind. */
+const look: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const own = (path: string, body: object) => clients.own(dice, "look", tenant, path, body, { path })
+  const get = (path: string) =>
+    clients.send(dice, "look", tenant, { method: "GET", path, headers: { "x-api-key": tenant.key } }, { path })
+  const [jobId, key] = [oneOf(dice, tenant.jobs), oneOf(dice, tenant.keys)]
+  if (jobId !== undefined) {
+    yield* clients.own(dice, "getJob", tenant, "jobs/get", { job_id: jobId }, { jobId })
+    yield* own("jobs/logs", { job_id: jobId })
+  }
+  const scheduleId = oneOf(dice, tenant.schedules)
+  if (scheduleId !== undefined) {
+    yield* own("schedules/get", { schedule_id: scheduleId })
+    yield* own("schedules/update", { schedule_id: scheduleId, priority: dice.int(0, 3) })
+  }
+  const [delivery] = (yield* own("webhooks/deliveries/list", { limit: 1 })).body?.deliveries ?? []
+  if (delivery !== undefined) yield* own("webhooks/deliveries/get", { delivery_id: delivery.delivery_id })
+  const [event] = (yield* own("events/list", { limit: 1 })).body?.events ?? []
+  if (event !== undefined) yield* own("events/get", { event_id: event.event_id })
+  if (key !== undefined) {
+    yield* get(`/api/v0/orgs/${tenant.orgId}/keys/${key.id}`)
+    yield* get(`/api/v0/orgs/${tenant.orgId}/keys/${key.id}/usage`)
+  }
+  const projectId = oneOf(dice, tenant.projects)
+  if (projectId !== undefined) yield* get(`/api/v0/projects/${projectId}`)
+  const externalId = `outside${dice.int(1, 4)}`
+  yield* clients.own(dice, "getEndpoint", tenant, "webhooks/get", { external_id: externalId }, { externalId })
 })
 
 const operations: Readonly<Record<OperationName, Operation>> = {
@@ -1180,12 +1517,17 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   rotateKey,
   deleteKey,
   revokeKey,
+  outOfTouch,
+  changeRole,
+  importKeys,
+  exchange,
   exhaust,
   addCredits,
   createEndpoint,
   updateEndpoint,
   deleteEndpoint,
   publish,
+  lateRecord,
   createJob,
   createJobs,
   work,
@@ -1196,6 +1538,8 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   retryJob,
   sweepJobs,
   uniqueJobs,
+  limitWorkflow,
+  policies,
   createSchedule,
   deleteSchedule,
   retryDelivery,
@@ -1210,4 +1554,5 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   portal,
   repeat,
   lists,
+  look,
 }

@@ -5,6 +5,7 @@ import {
   hasStepped,
   type History,
   isTouched,
+  isUncertain,
   lamingKinds,
   type Received,
   succeeded,
@@ -41,6 +42,8 @@ interface Endpoint {
   readonly isGone: boolean
   readonly isOrdered: boolean
   readonly maxPerSecond: number | undefined
+  /** Its channels; `undefined`: it gets the events of all. */
+  readonly channels: ReadonlyArray<string> | undefined
 }
 
 /** The endpoints, and the callbacks of jobs, which are endpoints of one event. */
@@ -69,6 +72,7 @@ const endpointsOf = ({ done, received }: History): ReadonlyArray<Endpoint> =>
         isGone: own.some(({ status }) => status === 410),
         isOrdered: made.args["ordered"] === true,
         maxPerSecond: made.args["max_per_second"] as number | undefined,
+        channels: made.args["channels"] as ReadonlyArray<string> | undefined,
       }
     })
 
@@ -79,7 +83,12 @@ interface Published {
   readonly tenant: string
   readonly by: Done
   readonly place: number
+  readonly channels: ReadonlyArray<string>
 }
+
+/** Whether an event is for an endpoint: with channels, it gets only what was published to one of them. */
+const isFor = ({ channels }: Endpoint, event: Published) =>
+  channels === undefined || channels.some((one) => event.channels.includes(one))
 
 const publishedOf = (done: ReadonlyArray<Done>): ReadonlyArray<Published> =>
   done
@@ -87,7 +96,10 @@ const publishedOf = (done: ReadonlyArray<Done>): ReadonlyArray<Published> =>
     .flatMap((by) => {
       const ids = (by.body.event_ids ?? [by.body.event_id]) as ReadonlyArray<string>
       const marks = by.args["marks"] as ReadonlyArray<string>
-      return ids.map((id, place) => ({ id, mark: marks[place]!, tenant: by.tenant, by, place }))
+      const channels = by.args["channels"] as ReadonlyArray<ReadonlyArray<string>>
+      return ids.map((id, place) => {
+        return { id, mark: marks[place]!, tenant: by.tenant, by, place, channels: channels[place]! }
+      })
     })
 
 /** The events of the jobs that workers completed, which endpoints get like those that clients publish. */
@@ -98,13 +110,16 @@ const completedOf = ({ done, rows }: History): ReadonlyArray<Published> => {
     ),
   )
   const events = Map.groupBy(rows["events"]!, (row) => row["job_id"])
-  return done.flatMap((by): ReadonlyArray<Published> => {
+  const reports = done.toSorted((one, other) => one.start - other.start)
+  const seen = new Set<unknown>()
+  return reports.flatMap((by): ReadonlyArray<Published> => {
     if (by.kind !== "complete" || !succeeded(by) || silent.has(by.args["jobId"] as string)) return []
     const { mark } = by.args["result"] as { readonly mark: string }
-    // A report that was repeated says nothing new: the event has the first one's result.
+    // A report that was repeated says nothing new: the event is the first one's, and has its result.
     const event = events.get(by.args["jobId"])?.find(({ body }) => String(body).includes(`"${mark}"`))
-    if (event === undefined) return []
-    return [{ id: String(event["id"]), mark, tenant: by.tenant, by, place: 0 }]
+    if (event === undefined || seen.has(event["id"])) return []
+    seen.add(event["id"])
+    return [{ id: String(event["id"]), mark, tenant: by.tenant, by, place: 0, channels: [] }]
   })
 }
 
@@ -127,6 +142,7 @@ const lost = (history: History, published: ReadonlyArray<Published>, endpoints: 
       const isWanted =
         endpoint.tenant === event.tenant &&
         endpoint.id !== undefined &&
+        isFor(endpoint, event) &&
         endpoint.made.end < event.by.start &&
         !endpoint.isGone &&
         !endpoint.changes.some(endsDeliveries)
@@ -139,6 +155,34 @@ const lost = (history: History, published: ReadonlyArray<Published>, endpoints: 
     })
   })
 }
+
+/** An endpoint with channels gets no event of others, and none of a job. */
+const misdirected = (published: ReadonlyArray<Published>, endpoint: Endpoint): ReadonlyArray<Violation> => {
+  if (endpoint.channels === undefined) return []
+  const events = new Map(published.map((event) => [event.mark, event]))
+  return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
+    const event = events.get(markOf(one) ?? "")
+    // Whoever published it may have got no answer.
+    if (event === undefined ? !one.body.includes('"job_id"') : isFor(endpoint, event)) return []
+    const what = `${endpoint.url} of ${endpoint.channels!.join(", ")} got ${String(markOf(one))}`
+    return [{ oracle: "channels", at: one.at, what }]
+  })
+}
+
+/** An endpoint is found by its external id, and by no other. */
+const found = ({ done }: History): ReadonlyArray<Violation> =>
+  done.flatMap(({ args, body, end, kind, start, status, tenant }): ReadonlyArray<Violation> => {
+    if (kind !== "getEndpoint" || (status !== 200 && status !== 404)) return []
+    const own = done.filter((one) => one.tenant === tenant && one.args["external_id"] === args["externalId"])
+    const sure = own.filter((one) => succeeded(one) && one.end < start)
+    const isDeleted = (made: Done) =>
+      done.some((one) => one.kind === "deleteEndpoint" && one.args["url"] === made.args["url"] && one.start < end)
+    const id = status === 200 ? body.webhook_endpoint_id : undefined
+    const isKnown = own.some((one) => one.body?.webhook_endpoint_id === id || one.tries.some(isUncertain))
+    if (status === 200 ? isKnown : sure.every(isDeleted)) return []
+    const what = `${String(args["externalId"])} of ${tenant} is answered with ${id ?? "nothing"}`
+    return [{ oracle: "external ids", at: end, what }]
+  })
 
 /** The callback of a finished job is called with its event, and no other. */
 const calledBack = ({ endAt, rows }: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
@@ -161,20 +205,33 @@ const calledBack = ({ endAt, rows }: History, endpoint: Endpoint): ReadonlyArray
   return isGivenUp ? [] : says(`was never called: it is ${String(row?.["state"])}`)
 }
 
+/** The bytes that an endpoint gets of an event: all of it, or its data. A job's event has none. */
+const bytesFor = ({ made }: Endpoint, stored: unknown) => {
+  const { data } = JSON.parse(String(stored)) as { readonly data?: unknown }
+  return made.args["payload"] === "data" && data !== undefined ? JSON.stringify(data) : stored
+}
+
 /** Each receiver gets what is stored for it, byte for byte, with a signature that holds. */
 const honest = ({ rows }: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
   const rowsById = new Map(rows["deliveries"]!.map((row) => [row["id"], row]))
   const events = new Map(rows["events"]!.map((row) => [row["id"], row]))
-  return endpoint.received.flatMap(({ at, body, headers }): ReadonlyArray<Violation> => {
+  const names = (endpoint.made.args["header_names"] as string | undefined) ?? "webhook"
+  return endpoint.received.flatMap(({ at, body, headers, id }): ReadonlyArray<Violation> => {
     const says = (what: string) => [{ oracle: "honest", at, what: `${endpoint.url} ${what}` }]
     const mac = createHmac("sha256", signingSecret).update(body).digest("hex")
     if (headers["x-webhook-signature"] !== mac) return says("got a signature that does not hold")
-    const row = rowsById.get(headers["webhook-id"])
+    const content = `${String(id)}.${String(headers[`${names}-timestamp`])}.${body}`
+    const standard = `v1,${createHmac("sha256", signingSecret).update(content).digest("base64")}`
+    if (headers[`${names}-id`] !== id || !String(headers[`${names}-signature`]).split(" ").includes(standard))
+      return says(`got no ${names} headers that hold`)
+    const row = rowsById.get(id)
     // Nothing of a deleted org is left to compare with.
     if (row === undefined)
       return endpoint.changes.some(({ kind }) => kind === "deleteOrg") ? [] : says("got no delivery")
     if (endpoint.id !== undefined && row["endpoint_id"] !== endpoint.id) return says("got another endpoint's delivery")
-    return events.get(row["event_id"])?.["body"] === body ? [] : says("got other bytes than those of the event")
+    const event = events.get(row["event_id"])
+    const isRight = event !== undefined && bytesFor(endpoint, event["body"]) === body
+    return isRight ? [] : says("got other bytes than those of the event")
   })
 }
 
@@ -182,7 +239,7 @@ const honest = ({ rows }: History, endpoint: Endpoint): ReadonlyArray<Violation>
 const twice = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
   const first = new Map<string, Received>()
   return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
-    const id = one.headers["webhook-id"]!
+    const id = one.id!
     const before = first.get(id)
     if (before === undefined) {
       if (isOk(one)) first.set(id, one)
@@ -225,9 +282,7 @@ const resent = (endpoint: Endpoint): ReadonlyArray<Violation> => {
   return endpoint.changes.flatMap((one): ReadonlyArray<Violation> => {
     const { deliveryId, endpointId } = one.args
     if (one.kind !== "retryDelivery" || endpointId !== endpoint.id || !succeeded(one)) return []
-    const isSent = endpoint.received.some(
-      ({ at, headers }) => headers["webhook-id"] === deliveryId && at > one.start - inFlightMillis,
-    )
+    const isSent = endpoint.received.some(({ at, id }) => id === deliveryId && at > one.start - inFlightMillis)
     if (isSent) return []
     return [{ oracle: "resent", at: one.end, what: `${endpoint.url} did not get ${String(deliveryId)} again` }]
   })
@@ -245,12 +300,15 @@ const swept = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> =
   for (const { by, id } of publishedOf(history.done)) madeAt.set(id, by.end)
   return changes.flatMap((one): ReadonlyArray<Violation> => {
     const isAfterAll = activity.every(({ end }) => end < one.start)
-    const isAll = one.kind === "recover" || (one.kind === "resend" && one.args["until"] !== undefined)
+    const isEnded = history.done.some(
+      ({ args, kind }) => kind === "cancelResend" && args["resendId"] === one.body?.resend_id,
+    )
+    const isAll = one.kind === "recover" || (one.kind === "resend" && one.args["until"] !== undefined && !isEnded)
     if (!isAll || !isAfterAll || !succeeded(one) || isLamed(history, one.start)) return []
     const isLeft = rows.find((row) => {
       if (row["endpoint_id"] !== id || !((madeAt.get(row["event_id"]) ?? Infinity) < one.start)) return false
       if (row["state"] === "skipped" || row["state"] === "canceled") return true
-      const sent = received.filter(({ headers }) => headers["webhook-id"] === row["id"])
+      const sent = received.filter(({ id }) => id === row["id"])
       return row["state"] === "failed" && sent.every(({ at }) => at < one.start - inFlightMillis)
     })
     if (isLeft === undefined) return []
@@ -323,8 +381,10 @@ export const deliveries = (history: History): ReadonlyArray<Violation> => {
   const published = [...publishedOf(history.done), ...completedOf(history)]
   return [
     ...lost(history, published, endpoints),
+    ...found(history),
     ...endpoints.flatMap((endpoint) => [
       ...calledBack(history, endpoint),
+      ...misdirected(published, endpoint),
       ...honest(history, endpoint),
       ...twice(history, endpoint),
       ...resent(endpoint),

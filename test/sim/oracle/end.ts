@@ -14,7 +14,8 @@ const faulty = new Set([400, 403, 405, 413, 415, 422, 500])
 export const valid = ({ done }: History): ReadonlyArray<Violation> =>
   done.flatMap(({ body, kind, tenant, tries }) =>
     tries
-      .filter(({ status }) => status !== undefined && faulty.has(status))
+      // A key without the permission that a use needs.
+      .filter(({ status }) => status !== undefined && faulty.has(status) && !(status === 403 && kind === "useRole"))
       .map(({ end, status }) => ({
         oracle: "valid",
         at: end,

@@ -42,7 +42,7 @@ const parts = (state: State) => {
 }
 
 /** The states after a report is answered with success. Leases run out unseen, and claims whose answers were lost. */
-const taken = ({ args, kind }: Done) => {
+const taken = ({ args, body, kind }: Done) => {
   const asked = args["attempt"] as number | undefined
   return (state: State): ReadonlyArray<State> => {
     const { attempt, released, status } = parts(state)
@@ -61,6 +61,11 @@ const taken = ({ args, kind }: Done) => {
       case "step":
         // Not of a job that waits, also without an attempt.
         return status === "running" && attempt === n ? [state] : []
+      case "getJob":
+        if (status === body?.status) return [state]
+        // A lease may have run out unseen, and a claim may have been answered to nobody.
+        if (body?.status === "failed") return isOpen ? [`failed ${attempt} ${released} -`] : []
+        return isOpen && (body?.status === "queued" || body?.status === "running") ? [state] : []
       case "retryJob":
         // A lease may have run out unseen, and was the last.
         return isOpen || status === "failed" ? [`queued ${attempt} ${released} -`] : []
@@ -122,7 +127,12 @@ const swept =
  * A sweep over the jobs of a workflow, for a job that was made at a time. It reaches what it selects after its answer;
  * what it selects without `until` depends on clocks.
  */
-const stepsOfSweep = ({ args, body, kind, start, tries }: Done, madeAt: number, endAt: number): Array<Step<State>> => {
+const stepsOfSweep = (
+  { args, body, kind, start, tries }: Done,
+  madeAt: number,
+  endAt: number,
+  ends: ReadonlyArray<Done>,
+): Array<Step<State>> => {
   const after = swept(kind)
   const steps = tries.filter(isUncertain).map((each): Step<State> => ({ from: each.start, to: Infinity, after }))
   const last = tries.at(-1)
@@ -132,6 +142,11 @@ const stepsOfSweep = ({ args, body, kind, start, tries }: Done, madeAt: number, 
   // Without a sweep there was nothing to change.
   const unchanged = (state: State) => after(state).filter((next) => next === state)
   if (body.sweep_id === null) return [...steps, { from: last.start, to: last.end, after: unchanged }]
+  // Somebody ends it: it has reached the job until then, or never does.
+  const end = ends.find((one) => one.args["sweepId"] === body.sweep_id && (one.status !== 404 || one.tries.length > 1))
+  const either = (state: State) => [...after(state), state]
+  if (end !== undefined)
+    return [...steps, { from: last.start, to: succeeded(end) ? end.tries.at(-1)!.end : endAt, after: either }]
   return [...steps, { from: last.start, to: endAt, after }]
 }
 
@@ -155,6 +170,9 @@ interface Claimed {
   readonly each: Try
 }
 
+/** What changes no state of a job. */
+const isRead: ReadonlySet<string> = new Set(["heartbeat", "log", "step"])
+
 /** What was answered about a job, and its row at the end, have an order that explains them. */
 const order = (
   id: string,
@@ -173,8 +191,9 @@ const order = (
   for (const one of reports) {
     for (const each of one.tries) {
       const { end, start, status } = each
-      if (isUncertain(each)) steps.push({ from: start, to: Infinity, after: taken(one) })
-      else if (status! < 300) steps.push({ from: start, to: end, after: taken(one) })
+      if (isUncertain(each)) {
+        if (one.kind !== "getJob") steps.push({ from: start, to: Infinity, after: taken(one) })
+      } else if (status! < 300) steps.push({ from: start, to: end, after: taken(one), isRead: isRead.has(one.kind) })
       else if (status === 409) steps.push({ from: start, to: end, after: refused(one) })
     }
   }
@@ -183,7 +202,7 @@ const order = (
 }
 
 /** What a worker reports that keeps the job. */
-const keeps: ReadonlySet<string> = new Set(["heartbeat", "log", "step"])
+const keeps: ReadonlySet<string> = new Set(["heartbeat", "log", "step", "getJob"])
 
 /** How much the clocks of replicas differ at most that have not stepped, with what an answer takes. */
 const maxSkewMillis = 4_000
@@ -280,6 +299,7 @@ export const jobs = (history: History): ReadonlyArray<Violation> => {
       .filter((one) => one.kind.startsWith("createJob") && succeeded(one))
       .flatMap(({ body, end }) => (body.job_ids ?? [body.job_id]).map((id) => [id, end] as const)),
   )
+  const ended = done.filter(({ kind }) => kind === "endSweep")
   const filtered = done.filter(({ kind }) => kind === "retryJobs" || kind === "cancelJobs")
   const sweepsOf = ({ workflow }: Row) => filtered.filter(({ args }) => args["workflow"] === workflow)
   const mayRetry = (one: Done) =>
@@ -295,7 +315,7 @@ export const jobs = (history: History): ReadonlyArray<Violation> => {
       const row = stored.get(id)
       const claims = claimsOf.get(id) ?? []
       const sweeps = row === undefined ? [] : sweepsOf(row)
-      const steps = sweeps.flatMap((one) => stepsOfSweep(one, madeAt.get(id) ?? Infinity, endAt))
+      const steps = sweeps.flatMap((one) => stepsOfSweep(one, madeAt.get(id) ?? Infinity, endAt, ended))
       return [
         ...(retriesOf(id, row) > 0 ? [] : ends(id, row, own)),
         ...order(id, row, own, claims, steps, endAt),

@@ -3,40 +3,23 @@ import { deliveries } from "./deliveries.ts"
 import { deployments, portals } from "./deployments.ts"
 import { erased, quiet, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
-import { keys } from "./keys.ts"
+import { keys, roles, tokens } from "./keys.ts"
 import { once } from "./once.ts"
 import { retention } from "./retention.ts"
 import { schedules } from "./schedules.ts"
 import { tenants } from "./tenants.ts"
+import { workflows } from "./workflows.ts"
 
 /** An oracle: what of a history it does not allow. */
 export type Oracle = (history: History) => ReadonlyArray<Violation>
 
 /** The tables with rows of orgs. The audit log of a deleted org stays for the administrator. */
 const tables = [
-  ...[
-    "org_owners",
-    "org_usage",
-    "org_signing_keys",
-    "api_keys",
-    "key_counters",
-    "key_usage",
-    "projects",
-    "deployments",
-  ],
-  ...[
-    "project_docs",
-    "docs_pages",
-    "docs_questions",
-    "jobs",
-    "finished_jobs",
-    "job_keys",
-    "job_schedules",
-    "webhook_endpoints",
-    "endpoint_throttles",
-  ],
+  ...["org_owners", "org_usage", "org_signing_keys", "api_keys", "key_counters", "key_usage", "roles", "sessions"],
+  ...["projects", "deployments", "project_docs", "docs_pages", "docs_questions", "idempotency_keys"],
+  ...["jobs", "finished_jobs", "job_keys", "job_schedules", "workflows", "webhook_endpoints", "endpoint_throttles"],
   ...["failing_callbacks", "events", "event_keys", "deliveries", "delivery_attempts", "pending_deliveries", "sweeps"],
-  ...["activity_counts", "endpoint_attempts"],
+  ...["activity_counts", "endpoint_attempts", "org_moves", "moved_rows"],
 ]
 
 /** What the oracles ask the database for at the end. */
@@ -102,8 +85,11 @@ const oracles: ReadonlyArray<Oracle> = [
   valid,
   tenants,
   keys,
+  roles,
+  tokens,
   deliveries,
   jobs,
+  workflows,
   schedules,
   retention,
   once,

@@ -9,6 +9,7 @@ import {
   type Try,
   type Violation,
 } from "../history.ts"
+import { createPublicKey, verify } from "node:crypto"
 import { isLinearizable, type Step } from "./linearizable.ts"
 
 /** How long after its end a replica may accept a key, in milliseconds; and after it was paused or cut off. */
@@ -33,6 +34,8 @@ interface Key {
   readonly tenant: string
   readonly made: Done
   readonly projectId: string | undefined
+  /** Made elsewhere: a replica that remembers that there are no such keys refuses it until it hears of it. */
+  readonly isImported: boolean
   /** The key with which a chain of rotations began. They share their limits. */
   readonly root: string
 }
@@ -41,11 +44,13 @@ const keysOf = (done: ReadonlyArray<Done>): ReadonlyMap<string, Key> => {
   const keys = new Map<string, Key>()
   for (const made of done.toSorted((one, other) => one.start - other.start)) {
     if (!succeeded(made)) continue
-    if (made.kind !== "createKey" && made.kind !== "rotateKey") continue
+    const isImported = made.kind === "importKey"
+    if (made.kind !== "createKey" && made.kind !== "rotateKey" && !isImported) continue
     const id = made.body.id as string
+    if (isImported && keys.has(id)) continue
     const old = keys.get(made.args["keyId"] as string)
     const projectId = made.kind === "createKey" ? (made.args["projectId"] as string | undefined) : old?.projectId
-    keys.set(id, { id, tenant: made.tenant, made, projectId, root: old?.root ?? id })
+    keys.set(id, { id, tenant: made.tenant, made, projectId, isImported, root: old?.root ?? id })
   }
   return keys
 }
@@ -62,7 +67,7 @@ const answered = (from: ReadonlyArray<State>, next: (state: State) => State) => 
   from.includes(state) ? [next(state)] : []
 
 /** What is answered as long as the key is valid. */
-const reads: ReadonlySet<string> = new Set(["validateKey", "signIn", "useSession", "portalLink"])
+const reads: ReadonlySet<string> = new Set(["validateKey", "exchange", "signIn", "useSession", "portalLink"])
 
 const changeTo = (next: State) => (state: State) => (state === "ending" || state === "orphan" ? state : next)
 
@@ -70,7 +75,10 @@ const changeTo = (next: State) => (state: State) => (state === "ending" || state
 const effectOf = (one: Done, { status }: Try): Step<State>["after"] | undefined => {
   const same = (state: State) => state
   switch (one.kind) {
+    case "importKey":
+      return answered(["gone", "on"], () => "on")
     case "validateKey":
+    case "exchange":
     case "signIn":
     case "useSession":
     case "portalLink":
@@ -98,8 +106,11 @@ const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
     const isOwner =
       (one.kind === "deleteOrg" && one.tenant === key.tenant) ||
       (one.kind === "deleteProject" && one.args["projectId"] === key.projectId)
-    if (!isOwner && one.args["keyId"] !== key.id) return []
-    return one.tries.flatMap((each): ReadonlyArray<Step<State>> => {
+    if (!isOwner && one.args["keyId"] !== key.id && !(key.isImported && one === key.made)) return []
+    // A rotation has an idempotency key: it happens once, and a later answer repeats that of an earlier try.
+    const isRepeated = one.kind === "rotateKey" && one.tries.length > 1 && succeeded(one)
+    const tries = isRepeated ? [{ ...one.tries.at(-1)!, start: one.tries[0]!.start }] : one.tries
+    return tries.flatMap((each): ReadonlyArray<Step<State>> => {
       const isRead = reads.has(one.kind)
       if (isUncertain(each)) {
         const change = effectOf(one, { ...each, status: 200 })
@@ -108,8 +119,9 @@ const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
       if (each.status! >= 300 && ![401, 404, 429].includes(each.status!)) return []
       const after = effectOf(one, each)
       // Memory answers with what was true a while ago; a refusal comes from the database.
-      const from = isRead && each.status !== 401 ? each.start - maxAge(history, each) : each.start
-      return after === undefined ? [] : [{ from: Math.max(from, key.made.start), to: each.end, after }]
+      const isRemembered = isRead && (each.status !== 401 || key.isImported)
+      const from = isRemembered ? each.start - maxAge(history, each) : each.start
+      return after === undefined ? [] : [{ from: Math.max(from, key.made.start), to: each.end, after, isRead }]
     })
   })
 
@@ -120,7 +132,9 @@ const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
 const register = (key: Key, history: History): ReadonlyArray<Violation> => {
   const steps = stepsOf(key, history)
   // A replacement inherits whether its key is enabled.
-  if (isLinearizable(steps, key.made.kind === "createKey" ? ["on"] : ["on", "off"])) return []
+  const starts = { createKey: ["on"], importKey: ["gone"], rotateKey: ["on", "off"] } as const
+  const all = starts[key.made.kind as keyof typeof starts]
+  if (isLinearizable<State>(steps, all)) return []
   // The first answers that no order explains.
   const ends = steps.map(({ to }) => to).toSorted((one, other) => one - other)
   const at =
@@ -128,7 +142,7 @@ const register = (key: Key, history: History): ReadonlyArray<Violation> => {
       (end) =>
         !isLinearizable(
           steps.filter(({ from, to }) => to <= end || (to === Infinity && from < end)),
-          ["on", "off"],
+          all,
         ),
     ) ?? history.endAt
   return [{ oracle: "keys", at, what: `no order explains what was answered about ${key.id} until now` }]
@@ -264,6 +278,63 @@ const limits = (root: Key, keys: ReadonlyMap<string, Key>, history: History): Re
   )
   const uses = usesOf(root, keys, history)
   return [...credits(root, uses, history, changes), ...rates(root, uses, history, changes)]
+}
+
+/** Whether a role grants what its keys ask for; `none`: there is no such role. */
+type Grant = "none" | "yes" | "no"
+
+/** What a role grants and takes counts for its keys everywhere, within the bound of a change of a key. */
+export const roles = (history: History): ReadonlyArray<Violation> => {
+  const all = history.done.filter(({ args }) => args["role"] !== undefined)
+  return [...Map.groupBy(all, ({ args }) => args["role"])].flatMap(([role, own]): ReadonlyArray<Violation> => {
+    const steps = own.flatMap(({ args, kind, tries }) =>
+      tries.flatMap((each): ReadonlyArray<Step<Grant>> => {
+        const isRead = kind === "useRole"
+        if (isRead && isUncertain(each)) return []
+        const [from, to] = [each.start - (isRead ? maxAge(history, each) : 0), isUncertain(each) ? Infinity : each.end]
+        const when = (allowed: ReadonlyArray<Grant>, next?: Grant) => (state: Grant) =>
+          allowed.includes(state) ? [next ?? state] : []
+        if (isRead) {
+          const allowed: ReadonlyArray<Grant> =
+            each.status === 200 ? ["yes"] : each.status === 403 ? ["no", "none"] : []
+          return [{ from, to, isRead, after: when(allowed) }]
+        }
+        if (kind === "putRole") return [{ from, to, after: () => [args["grants"] === true ? "yes" : "no"] }]
+        return [{ from, to, after: each.status === 404 ? when(["none"]) : when(["yes", "no"], "none") }]
+      }),
+    )
+    if (isLinearizable<Grant>(steps, ["none"])) return []
+    const at = Math.max(...own.map(({ end }) => end))
+    return [{ oracle: "roles", at, what: `no order explains what the role ${String(role)} has granted` }]
+  })
+}
+
+/** A token is about its key, and signed by a key that every replica shows from then on. */
+export const tokens = ({ done }: History): ReadonlyArray<Violation> => {
+  const shown = done.filter((one) => one.kind === "jwks" && succeeded(one))
+  const parse = (part: string) =>
+    JSON.parse(Buffer.from(part, "base64url").toString()) as Readonly<Record<string, string>>
+  return done.flatMap(({ args, body, end, kind, status }): ReadonlyArray<Violation> => {
+    if (kind !== "exchange" || status !== 200) return []
+    const says = (what: string, at = end) => [
+      { oracle: "tokens", at, what: `a token of ${String(args["keyId"])} ${what}` },
+    ]
+    const [head, claims, signature] = body.token!.split(".") as [string, string, string]
+    const { org, sub } = parse(claims)
+    if (sub !== args["keyId"] || org !== args["orgId"]) return says(`is about ${String(sub)} of ${String(org)}`)
+    return shown
+      .filter(({ start }) => start > end)
+      .flatMap((list) => {
+        const key = list.body.keys!.find(({ kid }) => kid === parse(head)["kid"])
+        if (key === undefined)
+          return says(`is signed by a key that ${list.tries.at(-1)!.replica} does not show`, list.end)
+        const publicKey = createPublicKey({ key: { ...key, kty: "OKP", crv: "Ed25519" }, format: "jwk" })
+        const signed = Buffer.from(`${head}.${claims}`)
+        return verify(null, signed, publicKey, Buffer.from(signature, "base64url"))
+          ? []
+          : says("is not signed by its key")
+      })
+  })
 }
 
 /** No key is accepted later than the stated bound after its deletion, and no key uses more than its limit. */

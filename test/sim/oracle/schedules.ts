@@ -46,6 +46,8 @@ const runs = (made: Done, history: History): ReadonlyArray<string> => {
       (kind === "deleteSchedule" && args["scheduleId"] === made.body.schedule_id) ||
       (kind === "deleteOrg" && tenant === made.tenant),
   )
+  // Of a deleted org no job is left to look at.
+  if (stops.some(({ kind }) => kind === "deleteOrg")) return []
   const isStopped = stops.length > 0
   const missed = missedTime(
     minutes * minute,

@@ -1,0 +1,57 @@
+import { HttpApi } from "effect/http-api"
+import { expect, test } from "vitest"
+import { Api } from "#src/http/api/Api.ts"
+import { simulate } from "./simulation.ts"
+import { type OperationName, usualHabits, weights } from "./workload.ts"
+
+/** The operations that the workload leaves out, each with the reason. */
+const leftOut: Readonly<Record<string, string>> = {
+  "chat.answer": "a model outside answers",
+  "chat.feedback": "about an answer of a model",
+  "docs.get": "documentation is fetched from outside, and belongs to no promise about faults",
+  "docs.put": "as docs.get",
+  "docs.remove": "as docs.get",
+  "docs.questions": "as docs.get",
+  "docs.mostAsked": "as docs.get",
+  "docs.eraseQuestions": "as docs.get",
+  "docs.llmsTxt": "as docs.get",
+  "docs.mcp": "as docs.get",
+  "live.follow": "a stream without an end, of what other operations change",
+  "projects.update": "a name and an address, which no other operation reads",
+  "projects.getLink": "as projects.putLink",
+  "projects.putLink": "a first run of CI links its repository, which deployments.register does",
+  "projects.removeLink": "as projects.putLink",
+  "schedules.run": "its job would hide that a schedule has forgotten one",
+  "secretScanning.github": "GitHub signs it; it disables a key, as keys.update does",
+  "sessions.remove": "sessions end with their keys, which is what faults can delay",
+  "webhooks.test": "sends at once and stores nothing",
+  "webhooks.rotatePublicKey": "signatures are checked by the secret, which always signs",
+}
+
+const all: Array<{ readonly id: string; readonly asks: RegExp }> = []
+HttpApi.reflect(Api, {
+  onGroup: () => {},
+  onEndpoint: ({ endpoint, group }) => {
+    const path = endpoint.path.replaceAll(".", "\\.").replace(/:\w+/g, "[^/]+")
+    all.push({ id: `${group.identifier}.${endpoint.identifier}`, asks: new RegExp(`^${endpoint.method} ${path}$`) })
+  },
+})
+
+test("every operation of the API succeeds in the workload, or is left out for a reason", async () => {
+  const times: Partial<Record<OperationName, number>> = { lists: 15, resend: 6, work: 4, look: 2, duel: 2 }
+  // In the order of the weights, so that each finds what those before it have made.
+  const round = Object.keys(weights).flatMap((kind) =>
+    Array.from({ length: times[kind as OperationName] ?? 1 }, () => kind as OperationName),
+  )
+  const kinds = Array.from({ length: 7 }, () => round).flat()
+  const operations = kinds.map((kind, n) => ({ at: 300 * n, tenant: 0, kind, seed: n + 1 }))
+  const outcome = await simulate({
+    ...{ seed: 1, replicas: 2, tenants: 1, millis: 300 * kinds.length, operations, faults: [], retentionDays: 1 },
+    habits: { ...usualHabits, batches: 0.5 },
+  })
+  expect(outcome.violations).toEqual([])
+  const answered = [...outcome.answered]
+  const isAnswered = ({ asks }: (typeof all)[number]) => answered.some((one) => asks.test(one))
+  const missing = all.filter((one) => !isAnswered(one)).map(({ id }) => id)
+  expect(missing.toSorted()).toEqual(Object.keys(leftOut).toSorted())
+})
