@@ -231,8 +231,9 @@ const makeAmounts = Effect.gen(function* () {
     // A count that reached its limit stopped there, so the org may have more.
     const limit = limitsOf(defaults, overrides ?? {})[name]
     if (known !== undefined && known.count > sampleLimit(name) && known.count < limit) return known.count + known.added
+    const store = usage.counting(name, orgId)
     const counted = yield* count(sql, name, orgId)
-    usage.counted(name, orgId, counted)
+    store(counted)
     return counted
   })
 

@@ -52,6 +52,19 @@ const makeCounts = (clock: Clock.Clock) => {
     counts.set(key, { name, orgId, count, countedAt, added: 0, used })
   }
 
+  /** Begins a count, and returns what stores it: rows that this replica adds meanwhile may be missing in it. */
+  const counting = (name: CountedLimit, owner: string) => {
+    const orgId = () => orgOfOwner.get(owner) ?? owner
+    const before = counts.get(keyOf(name, orgId()))
+    const added = before?.added ?? 0
+    return (count: number) => {
+      const now = counts.get(keyOf(name, orgId()))
+      const since = now === before ? -added : 0
+      counted(name, orgId(), count)
+      counts.get(keyOf(name, orgId()))!.added = (now?.added ?? 0) + since
+    }
+  }
+
   /**
    * Returns a count that is still valid.
    *
@@ -66,9 +79,10 @@ const makeCounts = (clock: Clock.Clock) => {
 
   return {
     counted,
+    counting,
     known,
 
-    /** Stores that an org has at most so many rows beside those that this replica has just added. */
+    /** Adds rows; without a count, stores that the org has at most so many beside them. */
     atMost: (name: CountedLimit, orgId: string, count: number, rows: number) => {
       if (known(name, orgId) === undefined) counted(name, orgId, count)
       known(name, orgId)!.added += rows

@@ -45,7 +45,8 @@ export const refreshUsage = Effect.gen(function* () {
     const [org] = yield* bounded(sql<{ limit: number }>`
       SELECT ${sql.literal(limitOf(name, defaults[name]))}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`)
     if (org === undefined || usage.isFresh(known, org.limit)) return
-    usage.counted(name, orgId, yield* countRows(sql, name, orgId, org.limit))
+    const store = usage.counting(name, orgId)
+    store(yield* countRows(sql, name, orgId, org.limit))
   })
 
   return Effect.gen(function* () {

@@ -51,8 +51,11 @@ const measured: ReadonlySet<CountedRows> = new Set(["projects", "keys", "endpoin
  * nothing, and `admit` decides under a lock of the org and the limit.
  *
  * A limit of up to 20,000 is exact while an org has at most 256 creations in flight over all replicas. Each further
- * creation in flight may exceed it by one. Larger limits are counted in the background every few seconds. Rows that
- * other replicas insert between two counts may exceed them, and deleted rows count until the next count.
+ * creation in flight may exceed it by one. A replica whose count is far below the limit does not see what others create
+ * until it counts again: it lets a quarter of the room through that the count leaves.
+ *
+ * Larger limits are counted in the background every few seconds. Rows that other replicas insert between two counts may
+ * exceed them, and deleted rows count until the next count.
  */
 export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const sql = yield* SqlClient.SqlClient
@@ -76,29 +79,38 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
 
   /** Counts the rows of an owner's org; no row when there is no such owner. */
   const find = ({ key, from }: Owner) =>
-    sql<CountedOrg>`SELECT ${columns} FROM ${from()}`.pipe(
-      Effect.tap(([org]) => Effect.sync(() => org && usage.owns(key, org.orgId))),
-    )
+    Effect.suspend(() => {
+      const store = usage.counting(name, key)
+      return Effect.map(sql<CountedOrg>`SELECT ${columns} FROM ${from()}`, ([org]) => {
+        if (org === undefined) return undefined
+        usage.owns(key, org.orgId)
+        // A count that reaches the limit stops there.
+        if (org.count !== null && org.count < org.limit) store(org.count)
+        return org
+      })
+    })
 
-  /** Fails when the org has no room for `rows` more; adds them to a count of the background. */
+  /** Fails when the org has no room for `rows` more; adds them to the count in memory, which lets others through. */
   const takeRows = ({ count, fullAt, limit, orgId }: CountedOrg, rows: number) =>
     Effect.suspend(() => {
       if (fullAt !== null) return limitReached("storedBytes", fullAt)
       const isBelow = count === null ? usage.addWatched(name, orgId, limit, rows) : count + rows <= limit
-      return isBelow ? Effect.void : limitReached(name, limit)
+      if (!isBelow) return limitReached(name, limit)
+      if (count !== null) usage.atMost(name, orgId, count, rows)
+      return Effect.void
     })
 
   /** In a transaction: locks the limit of the org until the transaction ends, and fails when it is reached. */
   const takeLocked = Effect.fnUntraced(function* (owner: Owner, orgId: string, rows: number) {
     yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:limit:${name}:${orgId}`}, 0))`
     // A separate statement, so that it sees what the previous holder of the lock has committed.
-    const [org] = yield* find(owner)
+    const org = yield* find(owner)
     if (org !== undefined) yield* takeRows(org, rows)
   })
 
   /** In a transaction that creates rows: fails at the limit. Does nothing when there is no such owner. */
   const take = Effect.fnUntraced(function* (owner: Owner, rows = 1) {
-    const [org] = yield* find(owner)
+    const org = yield* find(owner)
     if (org === undefined) return
     yield* org.count === null ? takeRows(org, rows) : takeLocked(owner, org.orgId, rows)
   })
@@ -112,15 +124,11 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     insert: Effect.Effect<Row | undefined, E, R>,
     rows: number,
   ) {
-    const [org] = yield* orUnavailable(find(owner))
+    const org = yield* orUnavailable(find(owner))
     if (org === undefined) return undefined
     yield* takeRows(org, rows)
     const { count, limit, orgId } = org
-    if (count === null) return yield* insert
-    if (limit - count > lockFreeMargin + 4 * (rows - 1)) {
-      usage.counted(name, orgId, count)
-      return yield* insert
-    }
+    if (count === null || limit - count > lockFreeMargin + 4 * (rows - 1)) return yield* insert
     const locked = orUnavailable(sql.withTransaction(Effect.andThen(takeLocked(owner, orgId, rows), insert)))
     // A transaction has its connection already: it must not wait for creations that wait for a connection.
     const isInTransaction = Option.isSome(yield* Effect.serviceOption(sql.transactionService))
@@ -171,10 +179,13 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
 
     /** How many of the rows that are wanted the org has room for. They count as added from now on. */
     room: (owner: Owner, wanted: number) =>
-      Effect.map(find(owner), ([org]) => {
+      Effect.map(find(owner), (org) => {
         if (org === undefined) return 0
-        if (org.count !== null) return Math.max(0, Math.min(wanted, org.limit - org.count))
-        let room = 0
+        let room = org.count === null ? 0 : Math.max(0, Math.min(wanted, org.limit - org.count))
+        if (org.count !== null) {
+          usage.atMost(name, org.orgId, org.count, room)
+          return room
+        }
         while (room < wanted && usage.addWatched(name, org.orgId, org.limit)) room++
         return room
       }),

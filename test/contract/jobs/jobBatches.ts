@@ -19,7 +19,7 @@ import {
   plus,
 } from "../webhooks/webhookSupport.ts"
 
-const insertAll = Effect.fnUntraced(function* (orgId: string, all: ReadonlyArray<Partial<NewJob>>) {
+export const insertAll = Effect.fnUntraced(function* (orgId: string, all: ReadonlyArray<Partial<NewJob>>) {
   const jobs = yield* Effect.forEach(all, (fields) => newJob(orgId, fields))
   const made = yield* JobRepository.use((repository) => repository.insert(jobs))
   const ids = made.map(({ jobId }) => jobId)

@@ -2,6 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { insertAll } from "../../contract/jobs/jobBatches.ts"
 import { refusal, together, updateOrg } from "../../contract/orgs/orgLimits.ts"
 import { insertOrg, insertProject, newEntry, newKey } from "../../contract/support.ts"
 import { insertEndpoint, insertJob } from "../../contract/webhooks/webhookSupport.ts"
@@ -18,6 +19,11 @@ const addKeys = (orgId: string, count: number) =>
 const insertKey = Effect.fnUntraced(function* (orgId: string) {
   const key = yield* newKey()
   yield* ApiKeyRepository.use((keys) => keys.insertForOrg(orgId, key, newEntry()))
+})
+const importKeys = Effect.fnUntraced(function* (orgId: string, count: number) {
+  const keys = yield* Effect.replicateEffect(newKey(), count)
+  const all = keys.map((key) => ({ ...key, projectId: null, importStart: null }))
+  yield* ApiKeyRepository.use((repository) => repository.importKeys(orgId, all, false, newEntry()))
 })
 layer(replicas, { excludeTestServices: true })("limits of an org, on PostgreSQL", (it) => {
   it.effect("cost no further statement, whether an org has few rows or many", () =>
@@ -45,6 +51,37 @@ layer(replicas, { excludeTestServices: true })("limits of an org, on PostgreSQL"
       yield* updateOrg(orgId, { limits: { keys: 1_252 } })
       assert.deepStrictEqual(yield* together(insertKey(orgId), 24), { ok: 12, "1252 API keys": 12 })
       assert.strictEqual((yield* usedBy(orgId)).keys, 1_252)
+    }),
+  )
+
+  // Seen failing: what the exact count let through was missing in memory, so that 701 jobs were there.
+  it.effect("are exact when large creations come before smaller ones", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      yield* updateOrg(orgId, { limits: { unfinishedJobs: 700 } })
+      const batch = (size: number) =>
+        insertAll(
+          orgId,
+          Array.from({ length: size }, () => ({})),
+        )
+      for (let n = 0; n < 10; n++) assert.strictEqual(yield* refusal(batch(65)), "ok")
+      assert.strictEqual(yield* refusal(batch(51)), "700 unfinished jobs")
+      assert.strictEqual(yield* refusal(batch(50)), "ok")
+      assert.strictEqual(yield* refusal(insertJob(orgId)), "700 unfinished jobs")
+      assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 700)
+    }),
+  )
+
+  // Seen failing: the keys that were imported were missing in memory.
+  it.effect("are exact when keys are imported before others are created", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      yield* updateOrg(orgId, { limits: { keys: 1_000 } })
+      yield* addKeys(orgId, 200)
+      assert.strictEqual(yield* refusal(insertKey(orgId)), "ok")
+      yield* importKeys(orgId, 799)
+      assert.strictEqual(yield* refusal(insertKey(orgId)), "1000 API keys")
+      assert.strictEqual((yield* usedBy(orgId)).keys, 1_000)
     }),
   )
 

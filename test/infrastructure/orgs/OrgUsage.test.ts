@@ -30,6 +30,26 @@ it.effect("a row that a replica adds takes the room of four, because other repli
   }),
 )
 
+// Seen failing: a count in the background forgot the rows that were added while it ran.
+it.effect("rows that are added while others are counted stay beside the count", () =>
+  Effect.gen(function* () {
+    const { counted, counting, known, owns } = yield* usage
+    const first = counting("keys", "project")
+    owns("project", "o")
+    first(700)
+    known("keys", "o")!.added += 2
+    const [second, third] = [counting("keys", "o"), counting("keys", "project")]
+    known("keys", "project")!.added += 3
+    second(702)
+    assert.deepInclude(known("keys", "o"), { count: 702, added: 3 })
+    // Another count was stored meanwhile.
+    third(702)
+    assert.deepInclude(known("keys", "o"), { count: 702, added: 3 })
+    counted("keys", "o", 705)
+    assert.deepInclude(known("keys", "o"), { count: 705, added: 0 })
+  }),
+)
+
 it.effect("rows are counted again after a minute, and at once when they are near the limit or were never counted", () =>
   Effect.gen(function* () {
     const { addWatched, counted, isFresh, known } = yield* usage
