@@ -3,7 +3,7 @@ import { LRUCache } from "lru-cache"
 import { RequestOrg } from "../../domain/Principal.ts"
 
 /** Limit of concurrent statements: one is answered while the next is sent. */
-const maxStatements = 2
+const maxConcurrent = 2
 
 /** The result of a question: `undefined` if it has no answer. */
 export type Found<A, E> = Exit.Exit<A | undefined, E>
@@ -38,10 +38,12 @@ const answer = <K, A, E>(batch: ReadonlyArray<Asked<K, A, E>>, exit: Exit.Exit<R
  *
  * @param ask finds the answers; a question without an answer is absent from the map
  * @param maxSize the maximum number of questions in a statement
+ * @param maxStatements the maximum number of statements at once
  */
 export const make = <K, A, E>(
   ask: (questions: ReadonlyArray<K>) => Effect.Effect<ReadonlyMap<K, A>, E>,
   maxSize: number,
+  maxStatements = maxConcurrent,
 ) =>
   Effect.map(Effect.context<never>(), (context) => {
     const run = Effect.runForkWith(context)
@@ -101,14 +103,17 @@ const maxOrgs = 1_000
  *
  * @param ask finds the answers to questions of one org
  * @param maxSize the maximum number of questions in a statement
+ * @param maxStatements the maximum number of statements of an org at once
  */
 export const makeByOrg = <K, A, E>(
   ask: (orgId: string, questions: ReadonlyArray<K>) => Effect.Effect<ReadonlyMap<K, A>, E>,
   maxSize: number,
+  maxStatements?: number,
 ) =>
   Effect.map(Effect.context<never>(), (context) => {
-    const makeOne = (orgId: string) =>
-      make((questions: ReadonlyArray<K>) => Effect.provideService(ask(orgId, questions), RequestOrg, orgId), maxSize)
+    const askOf = (orgId: string) => (questions: ReadonlyArray<K>) =>
+      Effect.provideService(ask(orgId, questions), RequestOrg, orgId)
+    const makeOne = (orgId: string) => make(askOf(orgId), maxSize, maxStatements)
     // A batch that is removed while it runs ends as usual; its org starts with a new one.
     const orgs = new LRUCache<string, Effect.Success<ReturnType<typeof makeOne>>>({ max: maxOrgs })
 

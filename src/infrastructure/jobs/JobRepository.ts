@@ -115,7 +115,9 @@ export const layer = Layer.effect(
     const claimUnlimited = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
       const workflows = claim.workflows ?? [null]
       const begun = yield* nowMillis
-      const jobs = yield* claimJobs(sql, orgId, claim, positions.reads(orgId, workflows))
+      const rows = yield* claimJobs(sql, orgId, claim, positions.reads(orgId, workflows))
+      if (limits.remember(orgId, claim.workflows, rows[0]?.job_id === null)) return undefined
+      const jobs = yield* decodeClaims(Effect.succeed(rows))
       const found = jobs.map(({ job_id, priority, workflow }) => ({ id: job_id, priority, workflow }))
       const ended = yield* nowMillis
       for (const workflow of positions.claimed(orgId, workflows, found, ended - begun, ended)) {
@@ -124,11 +126,9 @@ export const layer = Layer.effect(
       return jobs.map(withoutPriority)
     })
     const claim = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
-      if (!limits.isKnown(orgId, claim.workflows)) {
-        const jobs = yield* orUnavailable(claimUnlimited(orgId, claim))
-        if (jobs.length > 0 || !(yield* orUnavailable(limits.check(orgId, claim.workflows)))) return jobs
-      }
-      return yield* limits.claim(orgId, claim)
+      const isKnown = limits.isKnown(orgId, claim.workflows)
+      const jobs = isKnown ? undefined : yield* orUnavailable(claimUnlimited(orgId, claim))
+      return jobs ?? (yield* limits.claim(orgId, claim))
     })
 
     return JobRepository.of({
@@ -352,7 +352,7 @@ const nextJobs = (
   const columns = sql.literal("id, input, priority")
   // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would
   // otherwise read all of them by their status, and sort them.
-  const queued = sql`${Workflows.queuedOf(sql, orgId)} AND NOT ${Workflows.areLimited(sql, orgId, workflows)}`
+  const queued = sql`${Workflows.queuedOf(sql, orgId)} AND NOT (SELECT "isLimited" FROM state)`
   const candidates = limit + spareCandidates
   if (reads !== undefined) {
     // The heads of each workflow and priority from their positions on, the highest priority first, and the jobs before
@@ -400,17 +400,24 @@ const nextJobs = (
     ) AS job LIMIT ${limit}`
 }
 
-/** Claims the next queued jobs, up to the limit and the bytes of a page. */
+/**
+ * Claims the next queued jobs, up to the limit and the bytes of a page. A claim that is limited returns one row without
+ * a job.
+ */
 const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim, reads: JobReads | undefined) =>
-  sql`
+  sql<{ readonly job_id: string | null }>`
     -- Materialized: a plan that runs the subquery again for each row would take more than the limit.
-    WITH queued AS MATERIALIZED (${nextJobs(sql, orgId, claim, reads)}), placed AS (
+    WITH state AS MATERIALIZED (SELECT ${Workflows.areLimited(sql, orgId, claim.workflows)} AS "isLimited"),
+    queued AS MATERIALIZED (${nextJobs(sql, orgId, claim, reads)}), placed AS (
       SELECT id, input, (row_number() OVER (ORDER BY priority DESC, id))::int AS place FROM queued
-    ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])})
-    UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(claim.leaseUntil)},
-      updated_at = ${date(claim.now)}, progress = NULL, note = NULL
-    WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)} AND ${Workflows.isInTime(sql, claim.now)}
-    RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority`.pipe(decodeClaims)
+    ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])}),
+    claimed AS (
+      UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(claim.leaseUntil)},
+        updated_at = ${date(claim.now)}, progress = NULL, note = NULL
+      WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)} AND ${Workflows.isInTime(sql, claim.now)}
+      RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority
+    )
+    SELECT * FROM claimed UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM state WHERE "isLimited"`
 
 /**
  * Looks for the first jobs of a queue, with each priority. Reads the queue from its beginning, as claims without a

@@ -1,4 +1,4 @@
-import { DateTime, Effect, Schema, Semaphore } from "effect"
+import { DateTime, Effect, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import { ClaimedJob } from "../../domain/jobs/Job.ts"
@@ -70,14 +70,16 @@ export const makeSettings = Effect.gen(function* () {
 type Sql = SqlClient.SqlClient
 type JobClaim = Parameters<JobRepository["Service"]["claim"]>[1]
 type Workflows = JobClaim["workflows"]
-type Claimed = ReadonlyArray<ClaimedJob>
 
 const decode = decodeRows(
   Schema.Struct({ ...ClaimedJob.fields, input: JsonText, lease_expires_at: Time, priority: Schema.Int }),
 )
-/** Decodes claimed jobs, in the order of the queue: RETURNING keeps none. */
+/** Claimed jobs in the order of the queue: RETURNING keeps none. */
+const inOrder = <A extends { readonly priority: number; readonly job_id: string | null }>(jobs: ReadonlyArray<A>) =>
+  jobs.toSorted((a, b) => b.priority - a.priority || (a.job_id! < b.job_id! ? -1 : 1))
+/** Decodes claimed jobs, in the order of the queue. */
 export const decodeClaims = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
-  Effect.map(decode(rows), (jobs) => jobs.toSorted((a, b) => b.priority - a.priority || (a.job_id < b.job_id ? -1 : 1)))
+  Effect.map(decode(rows), inOrder)
 export const withoutPriority = (claimed: ClaimedJob & { readonly priority: number }): ClaimedJob => {
   const { priority: _, ...job } = claimed
   return job
@@ -91,6 +93,8 @@ const maxOrgs = 1_000
 const maxClaimsPerOrg = 100
 /** Claims of an org that share their statements. */
 const maxTogether = 64
+/** Jobs that one statement claims for several requests: each costs less than with a statement of its own. */
+const maxJobsTogether = 400
 /** Workflows of the queue that a claim of any workflow reads, when the org has limits. */
 const maxNames = 100
 /** Keys and their running jobs that a statement looks at in a workflow, and statements of a claim that finds none. */
@@ -127,27 +131,20 @@ export const areLimited = (sql: Sql, orgId: string, workflows: Workflows) =>
         )
       )`
 
+const nameOf = (workflows: Workflows) => JSON.stringify(workflows)
+
 /** Claims of workflows that have limits, or jobs with keys (ADR 39). */
 export const makeClaims = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  /** By org: which claims are limited, as far as this process knows, and one statement of them at a time. */
-  const orgs = new LRUCache<string, { readonly claims: Set<string>; readonly turn: Semaphore.Semaphore }>({
-    max: maxOrgs,
-  })
+  /** By org: which claims are limited, as far as this process knows. */
+  const orgs = new LRUCache<string, Set<string>>({ max: maxOrgs })
   /** By org with too many names: the name after which the next claim of any workflow begins. */
   const namesAfter = new LRUCache<string, string>({ max: maxOrgs })
-  const stateOf = (orgId: string) => {
-    const known = orgs.get(orgId) ?? { claims: new Set<string>(), turn: Semaphore.makeUnsafe(1) }
-    orgs.set(orgId, known)
-    return known
-  }
+  /** Remembers whether claims are limited, and returns it. */
   const remember = (orgId: string, workflows: Workflows, isLimited: boolean) => {
-    const name = JSON.stringify(workflows)
-    if (!isLimited) orgs.get(orgId)?.claims.delete(name)
-    else {
-      const { claims } = stateOf(orgId)
-      if (claims.size < maxClaimsPerOrg) claims.add(name)
-    }
+    const claims = orgs.get(orgId) ?? new Set()
+    if (!isLimited) claims.delete(nameOf(workflows))
+    else if (claims.size < maxClaimsPerOrg) orgs.set(orgId, claims.add(nameOf(workflows)))
     return isLimited
   }
 
@@ -179,53 +176,57 @@ export const makeClaims = Effect.gen(function* () {
   const claimFor = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
     const names = claim.workflows ?? (yield* namesOf(orgId))
     for (let statement = 1; statement <= maxStatements; statement++) {
-      let found = yield* claimLimited(sql, orgId, { ...claim, workflows: names })
+      let rows = yield* claimLimited(sql, orgId, { ...claim, workflows: names })
       // Another replica has claimed while this statement waited for it.
-      if (!found.isFresh) {
-        found = yield* sql.withTransaction(
+      if (!rows[0].isFresh) {
+        rows = yield* sql.withTransaction(
           Effect.andThen(lockWorkflows(sql, orgId, names), claimLimited(sql, orgId, { ...claim, workflows: names })),
         )
       }
-      if (claim.workflows !== undefined) remember(orgId, claim.workflows, found.isLimited)
-      if (found.jobs.length > 0 || !found.hasMoreKeys) return found.jobs
+      const [{ hasMoreKeys, isLimited, job_id }] = rows
+      if (claim.workflows !== undefined) remember(orgId, claim.workflows, isLimited)
+      if (job_id !== null) return inOrder(rows)
+      if (!hasMoreKeys) break
     }
     return []
   })
 
   const run =
-    (orgId: string): RunTogether<JobClaim, Claimed> =>
+    (orgId: string): RunTogether<JobClaim, ReadonlyArray<ClaimRow>> =>
     (all) =>
       Effect.gen(function* () {
-        const claimed = new Map<JobClaim, Claimed>()
+        const claimed = new Map<JobClaim, ReadonlyArray<ClaimRow>>()
         const groups = Map.groupBy(all, ({ leaseUntil, now, workflows }) =>
           JSON.stringify([workflows, DateTime.toEpochMillis(leaseUntil) - DateTime.toEpochMillis(now)]),
         )
         for (let group of groups.values()) {
           while (group.length > 0) {
-            const { limit, served } = nextToServe(group)
+            const { limit, served } = nextToServe(group, maxJobsTogether)
             const jobs = yield* claimFor(orgId, { ...served.at(-1)!, limit })
             for (const [one, own] of distribute(served, jobs).shares) claimed.set(one, own)
             group = jobs.length < limit ? [] : group.slice(served.length)
           }
         }
         return claimed
-      }).pipe(stateOf(orgId).turn.withPermit, orUnavailable)
+      }).pipe(orUnavailable)
+  // One statement at a time: the next one serves all claims that have come meanwhile.
   const batchOf = yield* Batches.makeByOrg(
     (orgId, all: ReadonlyArray<JobClaim>) => orAlone(run(orgId))(all),
     maxTogether,
+    1,
   )
 
   return {
     /** Whether claims are limited as far as this process knows. */
-    isKnown: (orgId: string, workflows: Workflows) => orgs.get(orgId)?.claims.has(JSON.stringify(workflows)) === true,
-    hasLimits: (orgId: string) => (orgs.get(orgId)?.claims.size ?? 0) > 0,
-    /** Whether claims are limited. */
-    check: (orgId: string, workflows: Workflows) =>
-      Effect.map(sql<{ limited: boolean }>`SELECT ${areLimited(sql, orgId, workflows)} AS limited`, ([row]) =>
-        remember(orgId, workflows, row!.limited),
+    isKnown: (orgId: string, workflows: Workflows) => orgs.get(orgId)?.has(nameOf(workflows)) === true,
+    hasLimits: (orgId: string) => (orgs.get(orgId)?.size ?? 0) > 0,
+    remember,
+    // Decoded by each claim, so that the next statement does not wait for it.
+    claim: (orgId: string, claim: JobClaim) =>
+      inBatch(sql, run(orgId), batchOf(orgId), claim).pipe(
+        Effect.flatMap((rows) => decodeClaims(Effect.succeed(rows ?? []))),
+        Effect.map((jobs) => jobs.map(withoutPriority)),
       ),
-    claim: (orgId: string, claim: JobClaim): Effect.Effect<Claimed, Effect.Error<ReturnType<ReturnType<typeof run>>>> =>
-      Effect.map(inBatch(sql, run(orgId), batchOf(orgId), claim), (jobs) => jobs ?? []),
   }
 })
 
@@ -245,14 +246,14 @@ const claimLimited = (sql: Sql, orgId: string, claim: JobClaim) => {
   // Of many workflows, one has others for jobs that are locked.
   const spare = workflows!.length > 20 ? 0 : spareCandidates
   const queued = queuedOf(sql, orgId)
-  const inOrder = sql.literal("ORDER BY priority DESC, id")
+  const ordered = sql.literal("ORDER BY priority DESC, id")
   const head = (which: Statement.Fragment) =>
-    sql`(SELECT id, priority FROM jobs WHERE ${queued} AND ${which} ${inOrder} LIMIT r.room)`
-  const nextKey = (range: Statement.Fragment) => sql`
-    FROM jobs WHERE ${queued} AND workflow = r.workflow AND ${range} AND max_attempts > 0
+    sql`(SELECT id, priority FROM jobs WHERE ${queued} AND ${which} ${ordered} LIMIT r.room)`
+  const nextKey = (range: Statement.Fragment, isSecond: Statement.Fragment) => sql`
+    SELECT concurrency_key AS key, ${isSecond} AS is_second, id, priority FROM jobs WHERE ${queued} AND workflow = r.workflow AND ${range} AND max_attempts > 0
     ORDER BY concurrency_key, priority DESC, id LIMIT 1`
   const ofWindow = sql.literal("make_interval(secs => w.rate_window_seconds)")
-  return sql`
+  return sql<ClaimRow>`
     WITH RECURSIVE settings AS MATERIALIZED (${lockWorkflows(sql, orgId, workflows!)}),
     state AS MATERIALIZED (
       SELECT ARRAY(SELECT (workflow, version)::text FROM settings ORDER BY workflow) = ARRAY(
@@ -282,58 +283,60 @@ const claimLimited = (sql: Sql, orgId: string, claim: JobClaim) => {
       -- The keys after the last one that had a turn, then those before it, until enough have a free slot.
       SELECT r.workflow, r.room, k.* FROM rooms r CROSS JOIN LATERAL (
         WITH RECURSIVE walk AS (
-          SELECT r.last_key AS key, false AS is_second, 0 AS free, 0 AS turn, 0 AS looked
+          SELECT r.last_key AS key, false AS is_second, '' COLLATE "C" AS id, 0::smallint AS priority,
+            0 AS free, 0 AS turn, 0 AS looked
           UNION ALL
-          SELECT next.key, next.is_second, next.free, turn + (next.free > 0)::int, looked + 1 + r.per_key - next.free
+          SELECT next.*, r.per_key - running.count, turn + (running.count < r.per_key)::int, looked + 1 + running.count
           FROM walk CROSS JOIN LATERAL (
-            SELECT one.key, one.is_second, r.per_key - (
-              SELECT count(*)::int FROM (
-                SELECT FROM jobs WHERE org_id || workflow || concurrency_key = ${orgId}::text || r.workflow || one.key
-                  AND status = ${"running"} AND concurrency_key IS NOT NULL AND workflow = r.workflow LIMIT r.per_key
-              ) AS jobs) AS free
-            FROM (
-              (SELECT concurrency_key AS key, walk.is_second ${nextKey(
-                sql`concurrency_key > walk.key AND (NOT walk.is_second OR concurrency_key <= r.last_key)`,
-              )})
-              UNION ALL
-              (SELECT concurrency_key, true ${nextKey(
-                sql`concurrency_key > '' AND concurrency_key <= r.last_key AND NOT walk.is_second`,
-              )})
-              LIMIT 1
-            ) AS one
-          ) AS next
+            (${nextKey(
+              sql`concurrency_key > walk.key AND (NOT walk.is_second OR concurrency_key <= r.last_key)`,
+              sql`walk.is_second`,
+            )})
+            UNION ALL
+            (${nextKey(sql`concurrency_key > '' AND concurrency_key <= r.last_key AND NOT walk.is_second`, sql`true`)})
+            LIMIT 1
+          ) AS next CROSS JOIN LATERAL (
+            SELECT count(*)::int FROM (
+              SELECT FROM jobs WHERE org_id || workflow || concurrency_key = ${orgId}::text || r.workflow || next.key
+                AND ${isOfOrg(sql, orgId)} AND workflow = r.workflow AND status = ${"running"}
+                AND concurrency_key IS NOT NULL AND lease_expires_at IS NOT NULL LIMIT r.per_key
+            ) AS jobs
+          ) AS running
           WHERE turn < r.room AND looked < ${maxLooked}
         )
         SELECT *, max(turn) OVER () AS turns FROM walk
       ) AS k WHERE r.per_key IS NOT NULL AND r.room > 0
     ), candidates AS MATERIALIZED (
       SELECT r.workflow, r.room, id, priority, NULL AS key, 0 AS turn,
-        CASE WHEN r.per_key IS NULL THEN 0 ELSE row_number() OVER (PARTITION BY r.workflow ${inOrder}) END AS round
+        CASE WHEN r.per_key IS NULL THEN 0 ELSE row_number() OVER (PARTITION BY r.workflow ${ordered}) END AS round
       FROM rooms r CROSS JOIN LATERAL ${head(unkeyedOf(sql, sql`r.workflow`))} AS job
       UNION ALL
       SELECT r.workflow, r.room, id, priority, NULL, 0, 0
       FROM rooms r CROSS JOIN LATERAL ${head(keyedOf(sql, sql`r.workflow`))} AS job WHERE r.per_key IS NULL
       UNION ALL
+      SELECT workflow, room, id, priority, key, turn, 1 FROM keys WHERE free > 0
+      UNION ALL
+      -- More jobs of each key, if there are fewer keys than slots.
       SELECT r.workflow, r.room, job.id, job.priority, r.key, r.turn, job.round
       FROM keys r CROSS JOIN LATERAL (
-        SELECT id, priority, row_number() OVER (${inOrder}) AS round FROM (
+        SELECT id, priority, row_number() OVER (${ordered}) AS round FROM (
           SELECT id, priority FROM jobs
-          WHERE ${queued} AND workflow = r.workflow AND concurrency_key = r.key AND max_attempts > 0 ${inOrder}
-          LIMIT CASE WHEN r.turns < r.room THEN least(r.free, r.room) ELSE 1 END
+          WHERE ${queued} AND workflow = r.workflow AND concurrency_key = r.key AND max_attempts > 0 ${ordered}
+          LIMIT least(r.free, r.room)
         ) AS jobs
-      ) AS job WHERE r.free > 0
+      ) AS job WHERE r.free > 1 AND r.turns < r.room AND round > 1
     ), queued AS MATERIALIZED (
       SELECT job.*, wanted.workflow, wanted.key, wanted.turn FROM (
         SELECT * FROM (
           SELECT *, row_number() OVER (PARTITION BY workflow ORDER BY round, turn, priority DESC, id) AS place
           FROM candidates
-        ) AS ranked WHERE place <= room ${inOrder} LIMIT ${limit + spareCandidates}
+        ) AS ranked WHERE place <= room ${ordered} LIMIT ${limit + spareCandidates}
       ) AS wanted CROSS JOIN LATERAL (
         SELECT id, input, priority FROM jobs WHERE id = wanted.id AND ${queued} FOR UPDATE SKIP LOCKED
       ) AS job LIMIT ${limit}
     ), placed AS (
-      SELECT id, input, (row_number() OVER (${inOrder}))::int AS place FROM queued
-    ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])}),
+      SELECT *, (row_number() OVER (${ordered}))::int AS place FROM queued
+    ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT * FROM placed`, "place", ["input"])}),
     claimed AS (
       UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(leaseUntil)},
         updated_at = ${date(now)}, progress = NULL, note = NULL
@@ -341,8 +344,7 @@ const claimLimited = (sql: Sql, orgId: string, claim: JobClaim) => {
       RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority
     ), counted AS MATERIALIZED (
       SELECT r.workflow, (SELECT count(*)::int FROM claimed c WHERE c.workflow = r.workflow) AS count,
-        (SELECT q.key FROM queued q JOIN picked USING (id)
-         WHERE q.workflow = r.workflow ORDER BY turn DESC LIMIT 1) AS key,
+        (SELECT key FROM picked p WHERE p.workflow = r.workflow ORDER BY turn DESC LIMIT 1) AS key,
         -- The last key of a walk that was too long.
         (SELECT key FROM keys WHERE workflow = r.workflow AND looked >= ${maxLooked} LIMIT 1) AS "end"
       FROM rooms r WHERE is_limited
@@ -365,22 +367,13 @@ const claimLimited = (sql: Sql, orgId: string, claim: JobClaim) => {
     )
     SELECT claimed.*, "isFresh", ${areLimited(sql, orgId, workflows)} AS "isLimited",
       EXISTS (SELECT FROM counted WHERE "end" IS NOT NULL) AS "hasMoreKeys"
-    FROM state LEFT JOIN claimed ON true`.pipe(
-    Effect.flatMap((rows) => {
-      const [{ hasMoreKeys, isFresh, isLimited }] = rows as unknown as [State]
-      const jobs = (rows as ReadonlyArray<{ readonly job_id: string | null }>).filter((row) => row.job_id !== null)
-      return Effect.map(decodeClaims(Effect.succeed(jobs)), (claimed) => ({
-        jobs: claimed.map(withoutPriority),
-        isFresh,
-        isLimited,
-        hasMoreKeys,
-      }))
-    }),
-  )
+    FROM state LEFT JOIN claimed ON true`.pipe(Effect.map((rows) => rows as readonly [ClaimRow, ...typeof rows]))
 }
 
-/** What the rows of `claimLimited` say beside their jobs. */
-interface State {
+/** A row of `claimLimited`: a claimed job, or the only row without one. */
+interface ClaimRow {
+  readonly job_id: string | null
+  readonly priority: number
   /** Whether no other claim has come in between. */
   readonly isFresh: boolean
   readonly isLimited: boolean

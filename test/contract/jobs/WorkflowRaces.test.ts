@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Fiber, Latch, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import type { Workflow } from "#src/domain/jobs/Workflows.ts"
@@ -84,6 +84,32 @@ describe("100 claims at once at two replicas", () => {
       const { orgId } = yield* insertOrg()
       const { ids } = yield* claimed(orgId, { rate: { limit: 33, window_seconds: 3600 } }, 7)
       assert.strictEqual(ids.length, 33)
+    }).pipe(Effect.scoped, Effect.provide(layer)),
+  )
+
+  // Seen failing without the comparison of versions: the second counted in a snapshot from before the first.
+  it.live("count what a claim has taken for which they waited", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { orgId } = yield* insertOrg()
+      yield* insertJobs(orgId, 2, 0)
+      yield* setWorkflow(orgId, { concurrency: 1 })
+      const [here, other] = yield* replicas
+      const now = epoch()
+      const claim = { workflows: ["report"], limit: 1, now, leaseUntil: plus(now, 60) }
+      const isWaiting = sql<{ is: boolean }>`
+        SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock') AS is`
+      const isTaken = Latch.makeUnsafe(false)
+      // In a session of its own.
+      const waiting = yield* Effect.forkScoped(isTaken.whenOpen(other.claim(orgId, claim)))
+      const first = yield* Effect.gen(function* () {
+        const first = yield* here.claim(orgId, claim)
+        yield* isTaken.open
+        yield* Effect.repeat(isWaiting, { until: ([row]) => row!.is, schedule: Schedule.spaced("5 millis") })
+        return first
+      }).pipe(sql.withTransaction)
+      assert.strictEqual(first.length, 1)
+      assert.deepStrictEqual(yield* Fiber.join(waiting), [])
     }).pipe(Effect.scoped, Effect.provide(layer)),
   )
 })

@@ -430,7 +430,7 @@ const jobs = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX jobs_queue_by_workflow ON jobs ((org_id || ''), workflow, priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND attempt >= 0 AND concurrency_key IS NULL`
-  // Jobs with a concurrency key: by workflow, by key, and by key and status (ADR 39). Other jobs have no entries here.
+  // Jobs with a concurrency key: by workflow, by key, and the running ones by key (ADR 39). Other jobs have no entries here.
   yield* sql`
     CREATE INDEX jobs_keyed ON jobs ((org_id || ''), workflow, priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND attempt >= 0 AND concurrency_key IS NOT NULL`
@@ -438,8 +438,8 @@ const jobs = Effect.gen(function* () {
     CREATE INDEX jobs_queue_by_key ON jobs ((org_id || ''), workflow, concurrency_key, priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND concurrency_key IS NOT NULL AND max_attempts > 0`
   yield* sql`
-    CREATE INDEX jobs_by_key ON jobs ((org_id || workflow || concurrency_key), status)
-    WHERE concurrency_key IS NOT NULL`
+    CREATE INDEX jobs_running_by_key ON jobs ((org_id || workflow || concurrency_key))
+    WHERE concurrency_key IS NOT NULL AND lease_expires_at IS NOT NULL`
   yield* sql`CREATE INDEX jobs_delayed ON jobs (run_at) WHERE status || '' = 'queued' AND delayed`
   yield* sql`
     CREATE INDEX jobs_delayed_by_org ON jobs ((org_id || ''), run_at) WHERE status = 'queued' AND delayed`
