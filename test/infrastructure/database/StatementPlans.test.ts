@@ -2,6 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
+import { globSync, readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
 import { healthRanges } from "#src/domain/activity/Activity.ts"
 import { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
@@ -665,6 +667,31 @@ const checkStages = Effect.fnUntraced(function* <Stage>(
   yield* plan
   yield* check("fresh at the end", ofLarge)
   return found
+})
+
+/**
+ * The files with statements that find rows by their place (`ctid`), each with an act above. By a key of several columns,
+ * a plan that was made for few rows reads all of them.
+ */
+const byPlace: Readonly<Record<string, string>> = {
+  "activity/ActivityRepository.ts": "activity.removeOld",
+  "docs/DocsQuestionRepository.ts": "questions.removeOld",
+  "docs/ProjectDocsRepository.ts": "erasures: projects",
+  "idempotency/IdempotencyRepository.ts": "idempotency.deleteExpired",
+  "keys/KeyUsageRepository.ts": "usages.removeOld",
+  "orgs/eraseOrg.ts": "erasures",
+  "sessions/SessionRepository.ts": "sessions.removeExpired",
+  "webhooks/DeliveryQueueRepository.ts": "queue.correctTimes",
+  "webhooks/claimDeliveries.ts": "queue.claim, and WebhooksScale.test.ts",
+  "webhooks/recordAttempts.ts": "queue.record",
+}
+
+it("what finds rows by their place has its plans tested here", () => {
+  const folder = fileURLToPath(new URL("../../../src/infrastructure/", import.meta.url))
+  const files = globSync("**/*.ts", { cwd: folder }).filter((file) =>
+    /\bctid\b/.test(readFileSync(folder + file, "utf8")),
+  )
+  assert.deepStrictEqual(files.toSorted(), Object.keys(byPlace).toSorted())
 })
 
 describe("beside many rows that all change", () => {
