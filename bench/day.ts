@@ -14,9 +14,9 @@ import { startService } from "./support/service.ts"
 import { percentile } from "./support/stats.ts"
 
 /**
- * Removes a day of 8.64 million events, each with a delivery, a tenth of them of a finished job, while 100 jobs a second
- * are created and completed and their events arrive: `node bench/day.ts`, with WARM=1 without emptying the cache of files
- * before. It needs 15 GB of disk. The figures are in docs/performance.md.
+ * Removes a day of 8.64 million events, each with a delivery, a tenth of them of a finished job, while 100 jobs a
+ * second are created and completed and their events arrive: `node bench/day.ts`, with WARM=1 without emptying the cache
+ * of files before. It needs 15 GB of disk. The figures are in docs/performance.md.
  */
 const count = Number(process.env["EVENTS"] ?? 8_640_000)
 const isWarm = process.env["WARM"] === "1"
@@ -125,9 +125,11 @@ await scoped(async (scope) => {
   }
   const load = (async () => {
     const cycles: Array<Promise<void>> = []
-    for (let [n, begun] = [0, performance.now()]; phase !== "over"; n++) {
+    const since = performance.now()
+    for (let n = 0; ; n++) {
+      if (phase === "over") break
       cycles.push(cycle())
-      await sleep(Math.max(0, begun + (n * 1000) / cyclesPerSecond - performance.now()))
+      await sleep(Math.max(0, since + (n * 1000) / cyclesPerSecond - performance.now()))
     }
     await Promise.all(cycles)
   })()

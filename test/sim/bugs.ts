@@ -593,7 +593,9 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "what runs of a key is not counted",
     corner: "workflows",
     about: "Each claim gets as many jobs of a key as may run.",
-    edits: [[workflows, "AND workflow = r.workflow LIMIT r.per_key", "AND workflow = r.workflow LIMIT 0"]],
+    edits: [
+      [workflows, "AND lease_expires_at IS NOT NULL LIMIT r.per_key", "AND lease_expires_at IS NOT NULL LIMIT 0"],
+    ],
   },
   {
     name: "a rate counts half of its window",

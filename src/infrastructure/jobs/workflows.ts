@@ -250,7 +250,8 @@ const claimLimited = (sql: Sql, orgId: string, claim: JobClaim) => {
   const head = (which: Statement.Fragment) =>
     sql`(SELECT id, priority FROM jobs WHERE ${queued} AND ${which} ${ordered} LIMIT r.room)`
   const nextKey = (range: Statement.Fragment, isSecond: Statement.Fragment) => sql`
-    SELECT concurrency_key AS key, ${isSecond} AS is_second, id, priority FROM jobs WHERE ${queued} AND workflow = r.workflow AND ${range} AND max_attempts > 0
+    SELECT concurrency_key AS key, ${isSecond} AS is_second, id, priority FROM jobs
+    WHERE ${queued} AND workflow = r.workflow AND ${range} AND max_attempts > 0
     ORDER BY concurrency_key, priority DESC, id LIMIT 1`
   const ofWindow = sql.literal("make_interval(secs => w.rate_window_seconds)")
   return sql<ClaimRow>`

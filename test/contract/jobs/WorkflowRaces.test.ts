@@ -98,10 +98,11 @@ describe("100 claims at once at two replicas", () => {
       const now = epoch()
       const claim = { workflows: ["report"], limit: 1, now, leaseUntil: plus(now, 60) }
       const isWaiting = sql<{ is: boolean }>`
-        SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock') AS is`
+        SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))) AS is`
       const isTaken = Latch.makeUnsafe(false)
-      // In a session of its own.
-      const waiting = yield* Effect.forkScoped(isTaken.whenOpen(other.claim(orgId, claim)))
+      // In a session of its own, beside a job that is before the one that the first has taken.
+      const urgent = createJob(orgId, { priority: 1 })
+      const waiting = yield* Effect.forkScoped(isTaken.whenOpen(Effect.andThen(urgent, other.claim(orgId, claim))))
       const first = yield* Effect.gen(function* () {
         const first = yield* here.claim(orgId, claim)
         yield* isTaken.open

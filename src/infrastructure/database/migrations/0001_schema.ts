@@ -430,7 +430,8 @@ const jobs = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX jobs_queue_by_workflow ON jobs ((org_id || ''), workflow, priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND attempt >= 0 AND concurrency_key IS NULL`
-  // Jobs with a concurrency key: by workflow, by key, and the running ones by key (ADR 39). Other jobs have no entries here.
+  // Jobs with a concurrency key: by workflow, by key, and the running ones by key (ADR 39). Other jobs have no entries
+  // here.
   yield* sql`
     CREATE INDEX jobs_keyed ON jobs ((org_id || ''), workflow, priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND attempt >= 0 AND concurrency_key IS NOT NULL`
