@@ -37,7 +37,7 @@ export interface Outcome {
   /** How long it took a core, with the start of the engine. */
   readonly coreMillis: number
   readonly statements: number
-  /** The requests that were answered with success: their methods and paths. */
+  /** The requests that an operation of the API has answered: their methods and paths. */
   readonly answered: ReadonlySet<string>
   /** Of all statements and their answers. */
   readonly digest: string

@@ -163,7 +163,7 @@ export class Clients {
   readonly habits: Habits
   /** How long the service keeps records. */
   readonly retentionDays: number
-  /** The requests that were answered with success. */
+  /** The requests that an operation of the API has answered, also with a refusal. */
   readonly answered = new Set<string>()
   /** Lets something go wrong at a replica. */
   disturb: (trouble: Trouble, replica: Replica) => void = () => {}
@@ -247,7 +247,7 @@ export class Clients {
         yield* Effect.sleep(dice.int(50, 2_000))
       }
       const isOver = answer.status !== undefined && answer.status < 500
-      if (isOver && answer.status! < 300) this.answered.add(`${call.method} ${call.path}`)
+      if (isOver && !notOurs.has(answer.status!)) this.answered.add(`${call.method} ${call.path}`)
       const end = isOver ? world.now : Infinity
       if (twin !== undefined) yield* Fiber.join(twin)
       if (isKeyed && answer.status === 200) {
@@ -347,6 +347,9 @@ export class Clients {
     return operations[kind](this, tenant, dice)
   }
 }
+
+/** Answers that may come from no operation. */
+const notOurs: ReadonlySet<number> = new Set([400, 404, 405])
 
 /** Whether a new event or job has a key of its own. */
 const hasOwnKey = ({ body }: Call) =>
