@@ -113,7 +113,9 @@ export const corners = {
     replicas: [2, 2, 3],
   },
   owners: {
-    operations: { createProject: 2, deleteProject: 5, createOrgs: 3, deleteOrg: 5, validateKey: 2 },
+    operations: {
+      ...{ createProject: 2, deleteProject: 5, createOrgs: 3, deleteOrg: 5, endWhileSending: 3, validateKey: 2 },
+    },
     faults: { ...deafness, "slow database": 6, receiver: 3, crash: 1, "at a statement": 2 },
     moments: ["keys", "events", "jobs", "commit"],
     faultMillis: 8_000,

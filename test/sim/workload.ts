@@ -46,6 +46,7 @@ export const weights = {
   resend: 0.5,
   createOrgs: 0.3,
   deleteOrg: 0.5,
+  endWhileSending: 0.1,
   createProject: 1,
   deleteProject: 0.7,
   register: 2,
@@ -1350,6 +1351,25 @@ const deleteOrg: Operation = Effect.fnUntraced(function* (clients, _tenant, dice
   })
 })
 
+/** An org is deleted while an ordered endpoint answers slowly: what waits for its turn is not sent. */
+const endWhileSending: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
+  const tenant = tenantOf(`t${clients.tenants.length + 1}x`, true)
+  yield* clients.found(dice, tenant)
+  if (tenant.key === "") return
+  tenant.isDeleted = true
+  const settings = { url: `https://${clients.name(tenant, "receiver")}.example/hook`, ordered: true }
+  const endpoint = { ...settings, signing_secret: signingSecret }
+  yield* clients.own(dice, "createEndpoint", tenant, "webhooks/create", endpoint, settings, true)
+  clients.receivers.behave(settings.url, "slow")
+  const marks = Array.from({ length: 8 }, () => clients.name(tenant, "event"))
+  const events = marks.map((mark) => ({ type: "order.paid", data: { mark } }))
+  const args = { marks, channels: marks.map(() => []) }
+  yield* clients.own(dice, "publishBatch", tenant, "events/publish-batch", { events }, args, true)
+  yield* Effect.sleep(dice.int(300, 6_000))
+  const { orgId } = tenant
+  yield* clients.admin(dice, "deleteOrg", tenant, "DELETE", `/api/v0/orgs/${orgId}`, undefined, { orgId })
+})
+
 const createProject: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const name = clients.name(tenant, "project")
   const done = yield* clients.admin(
@@ -1550,6 +1570,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   resend,
   createOrgs,
   deleteOrg,
+  endWhileSending,
   createProject,
   deleteProject,
   register,
