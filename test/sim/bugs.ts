@@ -422,6 +422,7 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   {
     name: "an event reaches the endpoints of all",
+    corner: "endpoints",
     about: "The endpoints that want an event are searched in all orgs.",
     edits: [
       [
