@@ -67,7 +67,7 @@ export const layer = Layer.effect(
         }
         if (otherPrefix(orgId, projectId, keyPrefix) !== undefined) throw new Error("The key has another prefix")
         keepEntry(world, orgId, entry)
-        const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null }
+        const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, imported: false, credits: null }
         keys.set(key.id, { row: { ...key, ...unset }, orgId, hash, counterId })
         if (hasLimits({ credits, rateLimit: key.rateLimit }) && !counters.has(counterId)) {
           counters.set(counterId, { orgId, counter: newCounter({ rateLimit: key.rateLimit, credits }, now) })
@@ -164,9 +164,9 @@ export const layer = Layer.effect(
           yield* needRoom(world, "keys", orgId, added.length)
           keepEntry(world, orgId, { ...entry, details: { ...entry.details, keys: added.length } })
           for (const { credits, hash, importStart, keyPrefix: _, projectId, ...key } of added) {
-            const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null }
+            const none = { lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null }
             const stored = { orgId, hash, counterId: key.id, importHash: hash, importStart }
-            keys.set(key.id, { ...stored, row: { ...key, ...unset } })
+            keys.set(key.id, { ...stored, row: { ...key, ...none, projectId, imported: true } })
             if (hasLimits({ credits, rateLimit: key.rateLimit })) {
               counters.set(key.id, { orgId, counter: newCounter({ rateLimit: key.rateLimit, credits }, now) })
             }

@@ -97,6 +97,10 @@ export const ApiKey = Schema.Struct({
     description: "The key that replaced it in a rotation; it cannot be rotated again. null: it was not rotated.",
     examples: [null],
   }),
+  imported: Schema.Boolean.annotate({
+    description: "Whether the key was made elsewhere, and imported by its hash.",
+    examples: [false],
+  }),
   permissions: Schema.Array(Schema.String).annotate({
     description: "What the key may do.",
     examples: [["models.gpt-5.use", "files.*"]],

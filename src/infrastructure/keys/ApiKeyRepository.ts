@@ -641,7 +641,7 @@ const keyColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
     id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
     last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", replaced_by AS "replacedBy",
-    coalesce(permissions, '[]') AS permissions, coalesce(roles, '[]') AS roles,
+    import_hash IS NOT NULL AS imported, coalesce(permissions, '[]') AS permissions, coalesce(roles, '[]') AS roles,
     external_id AS "externalId", metadata, allowed_ips AS "allowedIps", ${limitColumns}`)
 
 const toKey = ({ counter, ...row }: typeof Row.Type): ApiKey => {

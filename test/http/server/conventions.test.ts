@@ -60,8 +60,8 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       const project =
         "createdAt,currentDeploymentId,defaultBranch,hostOwner,hostRepo,name,orgId,projectId,subdomain,updatedAt"
       const record =
-        "allowedIps,createdAt,credits,enabled,expiresAt,externalId,id,lastUsedAt,leakedAt,metadata,name,permissions,prefix," +
-        "projectId,rateLimit,replacedBy,roles"
+        "allowedIps,createdAt,credits,enabled,expiresAt,externalId,id,imported,lastUsedAt,leakedAt,metadata,name,permissions," +
+        "prefix,projectId,rateLimit,replacedBy,roles"
       const fields: Partial<Record<OperationName, string>> = {
         createProjectKey: "id,key,name,prefix",
         createOrgKey: "id,key,name,prefix",
