@@ -362,7 +362,7 @@ export const layer = Layer.effect(
           scannedTo: null,
         })),
 
-      retry: Effect.fnUntraced(function* (orgId, jobId, input, now) {
+      retry: Effect.fnUntraced(function* (orgId, jobId, input, now, entry) {
         const stored = yield* find(orgId, jobId)
         if (stored.row.status !== "failed") return yield* jobNotFailed(stored.row.status)
         yield* needRoom(world, "unfinishedJobs", orgId)
@@ -372,6 +372,7 @@ export const layer = Layer.effect(
         const holder = holderOf(stored)
         if (holder !== undefined) return yield* keyIsTaken(holder)
         queueAgain(stored, text, now)
+        keepEntry(world, orgId, entry)
         return undefined
       }),
       countSwept: (orgId, order) => Effect.sync(() => ({ count: swept(orgId, order).length, isAll: true })),

@@ -31,3 +31,11 @@ export const useMatches = <Row, List extends Pages<Row>>(
 /** Whether one of some texts contains what a reader looks for, in any case of letters. */
 export const contains = (wanted: string, ...texts: ReadonlyArray<string | null>) =>
   texts.some((text) => text?.toLowerCase().includes(wanted.trim().toLowerCase()) === true)
+
+/** A whole key: nobody shows it, and no address has it. */
+export const wholeKey = /\b[a-z][a-z0-9_]{1,22}[a-z0-9]_[A-Za-z0-9]{42}\b/
+
+/** A text without secrets, for an address: of a key in it, the prefix. */
+export const withoutKey = (text: string) =>
+  (/svc_[A-Za-z0-9]{9,}/.exec(text) ?? wholeKey.exec(text))?.[0].replace(/_([A-Za-z0-9]{8})[A-Za-z0-9]+$/, "_$1") ??
+  text

@@ -8,7 +8,7 @@ export interface Series<Name extends string = string> {
   readonly label: string
   readonly tone: "good" | "warn" | "bad" | "calm" | "accent"
 }
-type Interval<Name extends string> = { readonly at: string } & { readonly [N in Name]: number }
+export type Interval<Name extends string> = { readonly at: string } & { readonly [N in Name]: number }
 
 interface ChartProps<Name extends string> {
   /** What is counted, for the table and for people who do not see the chart. */
@@ -91,7 +91,8 @@ export const Chart = <Name extends string>({ every, intervals, linkTo, series, t
       <g
         key={interval.at}
         class={linkTo === undefined ? undefined : "leads"}
-        onPointerEnter={() => setMarked(i)}
+        // A chart that appears below a pointer at rest shows its sums.
+        onPointerMove={({ movementX, movementY }) => (movementX !== 0 || movementY !== 0) && setMarked(i)}
         onClick={() => open(interval.at)}
       >
         <rect

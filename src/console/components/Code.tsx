@@ -52,6 +52,14 @@ export const Json = ({
     <Code title={title} text={JSON.stringify(value, null, 2)} />
   )
 
+/** The JSON object of a text; undefined for another text. */
+export const objectOf = (text: string) => {
+  const { value } = parseJson(text)
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Record<string, unknown>)
+    : undefined
+}
+
 /** Reads a JSON text that a person types; the error is for the field. */
 export const parseJson = (text: string): { readonly value?: unknown; readonly error?: string } => {
   try {

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact"
 import { useEffect, useId, useRef, useState } from "preact/hooks"
-import { Button } from "./Button.tsx"
+import { Button, type Look } from "./Button.tsx"
 import { Field, Form, Input } from "./Form.tsx"
 import { Card } from "./Page.tsx"
 
@@ -54,6 +54,7 @@ interface FormDialogProps {
   readonly isDangerous?: boolean
   /** false: the button cannot be pressed yet. */
   readonly isReady?: boolean
+  readonly why?: string | undefined
   /** The reader has to type this text. */
   readonly typed?: string
   readonly onSubmit: () => Promise<unknown>
@@ -94,6 +95,30 @@ export const FormDialog = ({
   )
 }
 
+interface AskButtonProps extends Look, Omit<FormDialogProps, "onSubmit" | "onClose"> {
+  /** The text of the button; with an icon alone, `label` is read out. */
+  readonly text?: string
+  readonly label?: string
+  readonly onConfirm: () => Promise<unknown>
+}
+
+/** A button that asks before it does something. */
+export const AskButton = ({ icon, isSmall, label, look, onConfirm, text, ...dialog }: AskButtonProps) => {
+  const [isAsking, setAsking] = useState(false)
+  return (
+    <>
+      <Button
+        {...{ ...(look && { look }), ...(icon && { icon }), ...(isSmall && { isSmall }) }}
+        aria-label={label}
+        onClick={() => setAsking(true)}
+      >
+        {text}
+      </Button>
+      {isAsking && <FormDialog {...dialog} onSubmit={onConfirm} onClose={() => setAsking(false)} />}
+    </>
+  )
+}
+
 interface DangerCardProps {
   readonly title: string
   /** The verb of the button. */
@@ -107,28 +132,16 @@ interface DangerCardProps {
 }
 
 /** The part of a page that deletes for good. */
-export const DangerCard = ({ action, children, name, onConfirm, title, warning }: DangerCardProps) => {
-  const [isAsking, setAsking] = useState(false)
-  return (
-    <Card title={title} isDangerous>
-      <p>{children}</p>
-      <div>
-        <Button look="danger" icon="trash" onClick={() => setAsking(true)}>
-          {action}
-        </Button>
-      </div>
-      {isAsking && (
-        <FormDialog
-          title={`${action} ${name}`}
-          submit={action}
-          isDangerous
-          typed={name}
-          onSubmit={onConfirm}
-          onClose={() => setAsking(false)}
-        >
-          <p>{warning}</p>
-        </FormDialog>
-      )}
-    </Card>
-  )
-}
+export const DangerCard = ({ action, children, name, onConfirm, title, warning }: DangerCardProps) => (
+  <Card title={title} isDangerous>
+    <p>{children}</p>
+    <div>
+      <AskButton
+        {...{ look: "danger", icon: "trash", text: action, onConfirm }}
+        {...{ title: `${action} ${name}`, submit: action, isDangerous: true, typed: name }}
+      >
+        <p>{warning}</p>
+      </AskButton>
+    </div>
+  </Card>
+)

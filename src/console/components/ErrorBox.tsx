@@ -22,8 +22,50 @@ const remedies: Readonly<Record<number, string>> = {
   503: "The database may be restarting. Try again in a moment.",
 }
 
+const words: Readonly<Record<string, string>> = {
+  enabled: "state",
+  active: "state",
+  url: "URL",
+  expiresAt: "end",
+  allowedIps: "allowed networks",
+  secretChanged: "signing secret",
+  hostOwner: "owner of the repository",
+  hostRepo: "name of the repository",
+}
+
+/** The words of a field: "rateLimit" and "max_per_second" as people read them. */
+export const fieldWords = (field: string) =>
+  words[field] ??
+  field
+    .replaceAll("_", " ")
+    .replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
+    .trim()
+
+const ordinals = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
+
+/** The words of a path: "permissions.1" is "second permission", "rateLimit.limit" is "limit of the rate limit". */
+const pathWords = (path: string) => {
+  let [head, tail] = ["", ""]
+  for (const part of path.split(".")) {
+    if (/^\d+$/.test(part)) head = `${ordinals[Number(part)] ?? `number ${Number(part) + 1}`} ${head.replace(/s$/, "")}`
+    else [head, tail] = [fieldWords(part), head === "" ? "" : ` of the ${head}${tail}`]
+  }
+  return head + tail
+}
+
+/** What the service says of the fields of a request, in the words of the page. */
+const inWords = (sentence: string) =>
+  sentence.replace(
+    /(^|; )([a-z]\w*(?:\.\w+)*)(?= (?:must|is required))/g,
+    (_, before: string, path: string) => `${before}${before === "" ? "The" : "the"} ${pathWords(path)}`,
+  )
+
 const sentenceOf = (error: Error) =>
-  error instanceof GatehouseError ? error.message : "The service did not answer. Look whether it runs, then try again."
+  !(error instanceof GatehouseError)
+    ? "The service did not answer. Look whether it runs, then try again."
+    : error.status === 400
+      ? inWords(error.message)
+      : error.message
 
 /** Why an operation failed, and what to do. */
 export const ErrorBox = ({

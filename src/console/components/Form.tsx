@@ -2,7 +2,7 @@ import { type AllHTMLAttributes, cloneElement, type ComponentChildren, type VNod
 import { useId, useRef, useState } from "preact/hooks"
 import { Button, type Look } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
-import { useSearch } from "../navigation/router.tsx"
+import { useLocation, useSearch } from "../navigation/router.tsx"
 
 interface FieldProps {
   readonly label: string
@@ -86,6 +86,61 @@ export const Check = ({
   </label>
 )
 
+/** The texts of a list, as somebody types it: with spaces, commas or new lines between them. */
+export const linesOf = (text: string) => text.split(/[\s,]+/).filter(Boolean)
+
+interface LinesProps extends Control<HTMLTextAreaElement> {
+  readonly label: string
+  readonly hint?: string
+  /** Texts that there are already, to add by a click, and what they are called. */
+  readonly known?: ReadonlyArray<string>
+  readonly knownAs?: string
+}
+
+/** A list of texts, one on each line. */
+export const Lines = ({ hint, known = [], knownAs, label, ...control }: LinesProps) => {
+  const given = linesOf(control.value)
+  const others = known.filter((one) => !given.includes(one)).slice(0, 12)
+  return (
+    <div class="stack tight">
+      <Field label={label} hint={hint}>
+        <TextArea class="input short" spellcheck={false} autocomplete="off" {...control} />
+      </Field>
+      {others.length > 0 && (
+        <div class="row small">
+          <span class="quiet">{knownAs}</span>
+          {others.map((one) => (
+            <Button
+              key={one}
+              isSmall
+              icon="plus"
+              aria-label={`Add ${one}`}
+              onClick={() => control.onInput([...given, one].join("\n"))}
+            >
+              {one}
+            </Button>
+          ))}
+        </div>
+      )}
+    </div>
+  )
+}
+
+/** The filters of a list. Where there is little space, a button unfolds them, and says how many are set. */
+export const Filters = ({ children }: { readonly children: ComponentChildren }) => {
+  const { search } = useLocation()
+  const [isOpen, setOpen] = useState(false)
+  const count = [...search.keys()].filter((name) => name !== "beside").length
+  return (
+    <>
+      <button type="button" class="button unfold" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        Filters{count > 0 && ` (${count} set)`}
+      </button>
+      <div class={`filters ${isOpen ? "open" : ""}`}>{children}</div>
+    </>
+  )
+}
+
 interface FilterProps {
   readonly label: string
   /** The name in the address of the page. */
@@ -151,13 +206,16 @@ interface FormProps {
   readonly isDangerous?: boolean
   /** false: the button cannot be pressed yet. */
   readonly isReady?: boolean
+  /** Why it cannot, unless a field says so. */
+  readonly why?: string | undefined
   readonly onSubmit: () => Promise<unknown>
   readonly onCancel?: () => void
   readonly children?: ComponentChildren
 }
 
 /** Fields with a button. Shows why the change failed; the page says what happens when it does not. */
-export const Form = ({ children, isDangerous = false, isReady = true, onCancel, onSubmit, submit }: FormProps) => {
+export const Form = ({ children, isDangerous = false, isReady = true, why, ...form }: FormProps) => {
+  const { onCancel, onSubmit, submit } = form
   const { error, isRunning, run } = useAction()
   const alert = useRef<HTMLDivElement>(null)
   const send = async (event: SubmitEvent) => {
@@ -175,6 +233,7 @@ export const Form = ({ children, isDangerous = false, isReady = true, onCancel, 
         </div>
       )}
       <div class="actions">
+        {!isReady && why !== undefined && <span class="hint">{why}</span>}
         {onCancel !== undefined && <Button onClick={onCancel}>Cancel</Button>}
         <Button type="submit" look={isDangerous ? "primary danger" : "primary"} disabled={!isReady || isRunning}>
           {isRunning ? "One moment…" : submit}

@@ -58,7 +58,7 @@ export const InBulk = ({ children, filter, id, intro, noun, verb, ...dialog }: W
       isReady={count !== undefined && !isNone}
       onSubmit={async () => {
         const { count } = await change(id, { filter: filter as object })
-        toast(`${counted(count, ...noun)} ${verb.replace("will be", "are")}.`)
+        toast(`${counted(count, ...noun)} ${verb.replace("will be", count === 1 ? "is" : "are")}.`)
         // It is done in the background, where little work is over before somebody looks.
         setTimeout(() => void refresh(), soonMillis)
       }}
@@ -128,12 +128,12 @@ export const CausesCard = ({ causes, title }: CausesCardProps) =>
       <ul class="causes">
         {causes.map(({ count, label, newest, newestTo, note, to }) => (
           <li key={to}>
-            <Link class="main truncate" title={label} to={to}>
+            <Link class="main truncate-2 anywhere" title={label} to={to}>
               {label}
             </Link>
             <span class="number">× {numberText(count)}</span>
-            <span class="quiet truncate">{note}</span>
-            <Link class="quiet truncate" to={newestTo}>
+            <span class="quiet truncate-2 anywhere">{note}</span>
+            <Link class="quiet truncate-2 anywhere" to={newestTo}>
               {newest}
             </Link>
           </li>

@@ -108,6 +108,9 @@ export const DateTime = ({ isRequired = false, label, onChange, value }: DateTim
 export const ago = (millis: number) => new Date(Math.floor((Date.now() - millis) / 60_000) * 60_000).toISOString()
 
 const hourMillis = 3_600_000
+
+/** Whether a time is a range, up to what has passed since somebody chose it. */
+const isAbout = (millis: number, range: number) => Math.abs(millis - range) < range / 15
 const ranges = [
   { label: "hour", hours: 1 },
   { label: "day", hours: 24 },
@@ -115,14 +118,26 @@ const ranges = [
   { label: "30 days", hours: 30 * 24 },
 ]
 
+interface LastTimesProps {
+  readonly since: string | undefined
+  readonly until: string | undefined
+  readonly onChoose: (since: string) => void
+}
+
 /** The ranges of time that people ask for most, until now. */
-export const LastTimes = ({ onChoose }: { readonly onChoose: (since: string) => void }) => (
+export const LastTimes = ({ onChoose, since = "", until }: LastTimesProps) => (
   <div class="row">
     <span class="quiet small" aria-hidden="true">
       Last
     </span>
     {ranges.map(({ hours, label }) => (
-      <Button key={label} isSmall aria-label={`Last ${label}`} onClick={() => onChoose(ago(hours * hourMillis))}>
+      <Button
+        key={label}
+        isSmall
+        aria-label={`Last ${label}`}
+        aria-pressed={until === undefined && isAbout(Date.now() - Date.parse(since), hours * hourMillis)}
+        onClick={() => onChoose(ago(hours * hourMillis))}
+      >
         {label}
       </Button>
     ))}
@@ -140,6 +155,8 @@ export const TimeRange = () => {
       <DateTime label="From" value={since} onChange={setSince} />
       <DateTime label="To" value={until} onChange={setUntil} />
       <LastTimes
+        since={since}
+        until={until}
         onChoose={(since) => {
           setSince(since)
           setUntil(undefined)

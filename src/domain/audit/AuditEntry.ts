@@ -29,6 +29,7 @@ const AuditAction = Schema.Literals([
   "webhook_endpoint.deactivate",
   "resend.start",
   "resend.cancel",
+  "job.retry",
   "job_sweep.start",
   "job_sweep.cancel",
   "signing_key.rotate",

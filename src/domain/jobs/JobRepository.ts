@@ -154,7 +154,7 @@ export class JobRepository extends Context.Service<
      *
      * @param input replaces its input; `undefined` leaves it as it is
      */
-    readonly retry: (orgId: string, jobId: string, input: unknown, now: DateTime.Utc) => Change
+    readonly retry: (orgId: string, jobId: string, input: unknown, now: DateTime.Utc, entry: AuditEntry) => Change
     /** Counts the jobs that a sweep would change, up to a limit; `isAll` says whether that is all. */
     readonly countSwept: (orgId: string, order: JobSweepOrder) => Effect.Effect<Counted, Unavailable>
     /** Starts a sweep, whose id is the target of the entry. Fails when the org has too many of them. */

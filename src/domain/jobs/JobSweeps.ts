@@ -147,7 +147,9 @@ export const makeJobSweeps = Effect.gen(function* () {
       yield* checkTarget(input)
       const { dry_run, filter, job_id } = input
       if (filter !== undefined) return yield* start(orgId, { kind: "retry", filter }, dry_run)
-      yield* repository.retry(orgId, job_id!, input.input, yield* DateTime.now)
+      const details = { inputChanged: input.input !== undefined }
+      const entry = yield* audit.entry({ action: "job.retry", target: job_id!, details })
+      yield* repository.retry(orgId, job_id!, input.input, yield* DateTime.now, entry)
       yield* wakeups.jobs(orgId)
       return one
     }),

@@ -91,8 +91,8 @@ export const jobs = Layer.effect(
         Effect.tap(repository.extendLease(orgId, jobId, heartbeat), () =>
           heartbeat.lines === undefined ? Effect.void : changed(orgId, [jobId], "running"),
         ),
-      retry: (orgId, jobId, input, now) =>
-        Effect.tap(repository.retry(orgId, jobId, input, now), () => changed(orgId, [jobId], "queued")),
+      retry: (orgId, jobId, ...change) =>
+        Effect.tap(repository.retry(orgId, jobId, ...change), () => changed(orgId, [jobId], "queued")),
       release: (orgId, claimed, now) =>
         Effect.tap(repository.release(orgId, claimed, now), () => changed(orgId, idsOf(claimed), "queued")),
       report: (end, report) =>

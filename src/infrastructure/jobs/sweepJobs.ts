@@ -1,6 +1,7 @@
 import { DateTime, Effect, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import type { JobStatus } from "../../domain/jobs/Job.ts"
 import { endIdOf } from "../../domain/jobs/JobEnd.ts"
@@ -13,6 +14,7 @@ import {
   sweepNotFound,
 } from "../../domain/jobs/JobRepository.ts"
 import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweeps.ts"
+import { audited } from "../audit/audited.ts"
 import { date, decodeRows, idAt, isAmong, isOfOrg, texts, Time, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import * as Limited from "../orgs/limited.ts"
@@ -60,8 +62,8 @@ export const make = Effect.gen(function* () {
   const bytes = yield* StoredBytes.make
 
   return {
-    retry: (orgId, jobId, input, now) =>
-      retryOne(sql, usage, limit, bytes, { orgId, jobId, input, now }).pipe(sql.withTransaction, orUnavailable),
+    retry: (orgId, jobId, input, now, entry) =>
+      retryOne(sql, usage, limit, bytes, { orgId, jobId, input, now, entry }).pipe(sql.withTransaction, orUnavailable),
 
     countSwept: (orgId, order) =>
       sql<{ count: number; isAll: boolean }>`
@@ -321,6 +323,7 @@ interface Retry {
   readonly jobId: string
   readonly input: unknown
   readonly now: DateTime.Utc
+  readonly entry: AuditEntry
 }
 
 interface FoundJob extends Omit<SweptRow, "wanted"> {
@@ -335,7 +338,7 @@ const retryOne = Effect.fnUntraced(function* (
   usage: OrgUsage["Service"],
   limit: Limited.Limited,
   bytes: StoredBytes.StoredBytes,
-  { input, jobId, now, orgId }: Retry,
+  { entry, input, jobId, now, orgId }: Retry,
 ) {
   const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status, coalesce(octet_length(input), 0) AS "inputBytes"`
   const [job] = yield* sql<FoundJob>`
@@ -356,5 +359,6 @@ const retryOne = Effect.fnUntraced(function* (
   const queued = yield* queueFailed(sql, usage, orgId, free, text, now)
   // Another request has retried it since it was read.
   if (queued.length === 0) return yield* jobNotFailed("queued")
+  yield* audited(sql, entry, sql`SELECT ${orgId}::text AS "orgId"`)
   return undefined
 })

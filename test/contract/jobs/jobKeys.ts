@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import type { UniqueJob } from "#src/domain/jobs/JobRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import { failureOf, insertOrg } from "../support.ts"
+import { failureOf, insertOrg, newEntry } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import { completed, createJob, epoch, failed, findJob, finish, jobsOf, plus } from "../webhooks/webhookSupport.ts"
 
@@ -76,7 +76,7 @@ export const jobKeys = (it: It) => {
       const { orgId } = yield* insertOrg()
       const now = epoch()
       const create = createJob(orgId, { unique: unique() })
-      const retry = (jobId: string) => JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, now))
+      const retry = (jobId: string) => JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, now, newEntry()))
       const first = yield* create
       yield* finish(orgId, first.jobId, failed(), now)
       const second = yield* create

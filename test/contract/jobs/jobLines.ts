@@ -3,7 +3,7 @@ import { type DateTime, Effect } from "effect"
 import { type JobLine, maxLinesBytes } from "#src/domain/jobs/Job.ts"
 import { type FinishedStep, JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { findWithUsage, refusal, updateOrg } from "../orgs/orgLimits.ts"
-import { failureOf, insertOrg } from "../support.ts"
+import { failureOf, insertOrg, newEntry } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import {
   completed,
@@ -68,7 +68,7 @@ export const jobLines = (it: It) => {
       yield* log(orgId, jobId, [three], plus(now, 6), 2)
       yield* finish(orgId, jobId, failed(), plus(now, 7), { attempt: 2 })
       assert.deepStrictEqual(yield* linesOf(orgId, jobId), [one, two, three, three])
-      yield* JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, plus(now, 8)))
+      yield* JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, plus(now, 8), newEntry()))
       assert.strictEqual((yield* linesOf(orgId, jobId)).length, 4)
     }),
   )

@@ -315,7 +315,7 @@ export const jobRaces = {
     const { jobId } = yield* create
     yield* finish(orgId, jobId, failed(), now)
     const outcomes = yield* meet(
-      jobs((all) => all.retry(orgId, jobId, undefined, now)),
+      jobs((all) => all.retry(orgId, jobId, undefined, now, newEntry())),
       create,
     )
     assert.strictEqual(outcomes[1], "ok")

@@ -1,10 +1,11 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
+import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
 import { JobRepository, type NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { findWithUsage, refusal, updateOrg } from "../orgs/orgLimits.ts"
-import { failureOf, insertOrg, newId } from "../support.ts"
+import { failureOf, insertOrg, itemsOf, newEntry, newId } from "../support.ts"
 import { eventsOf } from "../webhooks/events.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import {
@@ -25,7 +26,7 @@ const claim = (orgId: string, now: DateTime.Utc) =>
   JobRepository.use((jobs) => jobs.claim(orgId, { workflows: undefined, limit: 100, now, leaseUntil: plus(now, 60) }))
 const open = (now: DateTime.Utc) => JobRepository.use((jobs) => jobs.queueDelayed({ now, limit: 1_000, after: null }))
 const retry = (orgId: string, jobId: string, now: DateTime.Utc, input?: unknown) =>
-  JobRepository.use((jobs) => jobs.retry(orgId, jobId, input, now))
+  JobRepository.use((jobs) => jobs.retry(orgId, jobId, input, now, newEntry({ action: "job.retry", target: jobId })))
 const countOf = (orgId: string, order: JobSweepOrder) =>
   JobRepository.use((jobs) => Effect.map(jobs.countSwept(orgId, order), ({ count }) => count))
 const note = (orgId: string, jobId: string, text: string, now: DateTime.Utc) =>
@@ -181,8 +182,15 @@ export const jobRetries = (it: It) => {
       assert.strictEqual(yield* failureOf(retry(other.orgId, jobId, now)), noSuchJob)
       assert.strictEqual(yield* failureOf(retry(orgId, done, now)), notFailed("completed"))
       assert.strictEqual(yield* failureOf(retry(orgId, stopped, now)), notFailed("canceled"))
+      const entries = AuditRepository.use((log) => itemsOf(log.list(orgId, { limit: 100 })))
+      const retries = Effect.map(entries, (all) => all.filter(({ action }) => action === "job.retry"))
+      assert.deepStrictEqual(yield* retries, [])
       const before = yield* bytesOf(orgId)
       yield* retry(orgId, jobId, plus(now, 1), { n: 1, more: "x".repeat(500) })
+      assert.deepStrictEqual(
+        (yield* retries).map(({ target }) => target),
+        [jobId],
+      )
       const [claimed] = yield* claim(orgId, plus(now, 2))
       assert.strictEqual(JSON.stringify(claimed!.input), JSON.stringify({ n: 1, more: "x".repeat(500) }))
       const log = JSON.stringify((yield* findJob(orgId, jobId)).attempt_log)

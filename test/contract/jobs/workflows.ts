@@ -331,7 +331,7 @@ export const workflows = (it: It) => {
       assert.include(refused, "a worker has claimed it")
       assert.isNull(yield* expiry(ofWorkflow))
       // A retried job does not expire.
-      yield* jobs((all) => all.retry(orgId, own, undefined, plus(now, 1_000)))
+      yield* jobs((all) => all.retry(orgId, own, undefined, plus(now, 1_000), newEntry()))
       assert.isNull(yield* expiry(own))
     }),
   )
@@ -358,7 +358,7 @@ export const workflows = (it: It) => {
         yield* finish(orgId, id, failed(), now, { attempt: 2, retry: true })
         assert.strictEqual((yield* findJob(orgId, id)).status, "failed")
         // A retried job has as many further attempts.
-        yield* jobs((all) => all.retry(orgId, id, undefined, now))
+        yield* jobs((all) => all.retry(orgId, id, undefined, now, newEntry()))
         yield* claimIds(orgId, now)
         yield* finish(orgId, id, failed(), now, { attempt: 3, retry: true })
         assert.strictEqual((yield* findJob(orgId, id)).status, "queued")

@@ -77,6 +77,12 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("retries of
       yield* until("the cancellation", statusOf(two), (now) => now === "canceled")
       const log = yield* send("GET", `/api/v0/orgs/${tenant.orgId}/audit`)
       const entries = (log.json as { entries: ReadonlyArray<{ action: string; details: object }> }).entries
+      const failed = yield* fail("mail", "timeout")
+      yield* tenant.call("jobs/retry", { job_id: failed, input: { to: "ada@example.com" } })
+      const retried = yield* send("GET", `/api/v0/orgs/${tenant.orgId}/audit?limit=1`)
+      expect(retried.json).toMatchObject({
+        entries: [{ action: "job.retry", target: failed, details: { inputChanged: true } }],
+      })
       expect(entries.slice(0, 2)).toMatchObject([
         { action: "job_sweep.start", details: { kind: "cancel", count: 2 } },
         { action: "job_sweep.start", details: { kind: "retry", filter, count: 2 } },

@@ -325,7 +325,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["jobs.reportAll", 20, jobs.reportAll(orgId, [canceled])],
     ["jobs.lines", 1, Effect.ignore(jobs.lines(orgId, id("j")))],
     ["jobs.finishStep", 20, Effect.ignore(jobs.finishStep(orgId, id("j"), { attempt: 1, name: "a", result: 1, now }))],
-    ["jobs.retry of an old job", 20, Effect.ignore(jobs.retry(orgId, id("j"), undefined, later))],
+    ["jobs.retry of an old job", 20, Effect.ignore(jobs.retry(orgId, id("j"), undefined, later, newEntry()))],
     ["log.countResend", 10_000, log.countResend(orgId, {})],
     ["log.resend", 10, log.resend(orgId, { filter: {}, count: 1 }, newEntry({ target: orgId }))],
     ["log.resends", 10, log.resends(orgId)],

@@ -2,20 +2,22 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
 import { Copyable } from "../../components/Button.tsx"
-import { Filter } from "../../components/Form.tsx"
+import { fieldWords } from "../../components/ErrorBox.tsx"
+import { Filter, Filters } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
 import { durationText, Time, TimeRange } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { useEndpoints } from "../webhooks/endpoints.ts"
 
 /** What entries are about, by the beginning of their actions. */
 const subjects = [
   { value: "org", label: "The org", prefixes: ["org."] },
   { value: "projects", label: "Projects", prefixes: ["project.", "deployment.", "docs."] },
-  { value: "keys", label: "API keys", prefixes: ["key."] },
+  { value: "keys", label: "API keys", prefixes: ["key.", "role."] },
   { value: "endpoints", label: "Endpoints", prefixes: ["webhook_endpoint.", "signing_key.", "resend."] },
-  { value: "schedules", label: "Jobs and schedules", prefixes: ["job_sweep.", "schedule.", "workflow."] },
+  { value: "schedules", label: "Jobs and schedules", prefixes: ["job.", "job_sweep.", "schedule.", "workflow."] },
 ] as const
 
 const shownId = 8
@@ -24,10 +26,14 @@ const shownId = 8
 const useNames = (orgId: string, entries: ReadonlyArray<Entry>): NameOf => {
   const { rows: keys = [] } = usePages("keys.list", { orgId, limit: 100 }, (response) => response.keys)
   const { rows: projects = [] } = usePages("projects.list", { orgId, limit: 100 }, (response) => response.projects)
+  const { byId } = useEndpoints()
   const names = new Map([
     ...entries.flatMap(({ details, target }) =>
-      typeof details["name"] === "string" ? [[target, details["name"]] as const] : [],
+      [details["name"], details["host"]]
+        .filter((name) => typeof name === "string")
+        .map((name) => [target, name] as const),
     ),
+    ...[...byId].map(([id, { description, url }]) => [id, description ?? new URL(url).host] as const),
     ...keys.map(({ id, name }) => [id, name] as const),
     ...projects.map(({ name, projectId }) => [projectId, name] as const),
   ])
@@ -105,7 +111,8 @@ const pageOf = ({ action, details, target }: Entry) => {
   const pages: Readonly<Record<string, string>> = {
     ...{ key: `/keys/${target}`, webhook_endpoint: `/endpoints/${target}`, schedule: `/schedules/${target}` },
     ...{ project: `/projects/${target}`, docs: `/projects/${target}/docs` },
-    deployment: `/projects/${String(details["projectId"])}`,
+    ...{ deployment: `/projects/${String(details["projectId"])}`, job: `/jobs/${target}` },
+    workflow: `/jobs?workflow=${encodeURIComponent(target)}`,
   }
   return pages[kind]
 }
@@ -142,12 +149,12 @@ export default () => {
   const actors = who.map((value) => ({ value, label: actorText(value, nameOf) }))
   return (
     <Page title="Audit log" intro="Who changed what in this org. Entries never change.">
-      <div class="filters">
+      <Filters>
         <Filter label="By" name="by" options={actors} />
         <Filter label="About" name="about" options={subjects} />
         <Filter label="Name, id or request" name="text" placeholder="gateway" />
         <TimeRange />
-      </div>
+      </Filters>
       <Card isPadded={false}>
         <Table
           caption="Audit log"
@@ -197,24 +204,6 @@ const text = (details: EntryDetails, field: string) => {
   const value = details[field]
   return typeof value === "string" ? value : undefined
 }
-
-const words: Readonly<Record<string, string>> = {
-  enabled: "state",
-  active: "state",
-  url: "URL",
-  expiresAt: "end",
-  secretChanged: "signing secret",
-  hostOwner: "owner of the repository",
-  hostRepo: "name of the repository",
-}
-
-/** The words of a field: "rateLimit" and "max_per_second" as people read them. */
-const fieldWords = (field: string) =>
-  words[field] ??
-  field
-    .replaceAll("_", " ")
-    .replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
-    .trim()
 
 const listed = (words: ReadonlyArray<string>) =>
   words.length < 2 ? words[0] : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`
@@ -304,6 +293,8 @@ const sentences: Record<Entry["action"], Tell> = {
     `deactivated the webhook endpoint ${target} ${reasons[text(details, "reason") ?? ""] ?? ""}`,
   "resend.start": ({ details }) => `resent ${String(details["count"])} deliveries by a filter`,
   "resend.cancel": () => "canceled the rest of a resend",
+  "job.retry": ({ details }, target) =>
+    `retried the job ${target}${details["inputChanged"] === true ? ", with another input" : ""}`,
   "job_sweep.start": ({ details }) =>
     `${details["kind"] === "retry" ? "retried" : "canceled"} ${String(details["count"])} jobs by a filter`,
   "job_sweep.cancel": () => "canceled the rest of a change of jobs",
@@ -311,8 +302,8 @@ const sentences: Record<Entry["action"], Tell> = {
   "schedule.create": ({ details }) => `created a schedule of ${text(details, "workflow")}: ${text(details, "cron")}`,
   "schedule.update": ({ details }, target) => `changed ${changedFields(details)} of the schedule ${target}`,
   "schedule.delete": (_, target) => `deleted the schedule ${target}`,
-  "workflow.set": (_, target) => `set the limits of the workflow ${target}`,
-  "workflow.delete": (_, target) => `deleted the limits of the workflow ${target}`,
+  "workflow.set": ({ target }) => `set the limits of the workflow ${target}`,
+  "workflow.delete": ({ target }) => `deleted the limits of the workflow ${target}`,
 }
 
 /** What an entry says, without its actor. */
