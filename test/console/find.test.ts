@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import type { Page } from "playwright-core"
 import { describe } from "vitest"
 import { makeTenant } from "../http/tenants.ts"
-import { adminToken } from "../support/server.ts"
+import { adminToken, TestServer } from "../support/server.ts"
 import { until } from "../support/wait.ts"
 import { consoles, expectAccessible, expectFits, hasBrowser, signedInTab } from "./support.ts"
 import { call } from "./world.ts"
@@ -89,6 +89,88 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
           await expectFits(page)
         })
       }).pipe(Effect.scoped),
+    )
+
+    it.effect("a whole key, a project, an org and a request are found, and no address has the key", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const { key, keyId, orgId } = yield* makeTenant(adminToken)
+        const other = yield* makeTenant(adminToken)
+        const { projectId } = yield* call("POST", "/api/v0/projects", { name: "handbook", orgId })
+        const off = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "off", enabled: false })
+        const { entries } = yield* call("GET", `/api/v0/orgs/${orgId}/audit?limit=1`)
+        const [{ requestId }] = entries as unknown as [{ readonly requestId: string }]
+        const { at, page } = yield* signedInTab(`/orgs/${orgId}/endpoints`)
+        const urls: Array<string> = []
+        page.on("request", (request) => void urls.push(request.url()))
+        yield* Effect.promise(async () => {
+          const goes = async (text: string, path: string) => {
+            const dialog = await search(page, text)
+            await page.waitForURL(at(path))
+            urls.push(page.url())
+            await dialog.waitFor({ state: "detached" })
+          }
+          await goes(`Authorization: Bearer ${key}`, `/orgs/${orgId}/keys/${keyId}`)
+          await goes(other.key, `/orgs/${other.orgId}/keys/${other.keyId}`)
+          await goes(`took project=${projectId}`, `/orgs/${orgId}/projects/${projectId}`)
+          await goes(orgId, `/orgs/${orgId}`)
+          // A key that is refused is found by its prefix.
+          await goes(off.key!, `/orgs/${orgId}/keys?text=${off.key!.slice(0, 12)}`)
+          await page.getByRole("link", { name: "off", exact: true }).waitFor()
+          await page.goto(at("/"))
+          await page.getByRole("heading", { level: 1 }).waitFor()
+          await goes(`12:00 requestId=${requestId} 200`, `/orgs/${orgId}/audit?text=${requestId}`)
+          await page.getByText("created the key off").waitFor()
+        })
+        for (const secret of [key, other.key, off.key!]) {
+          expect(urls.filter((url) => url.includes(secret.slice(-20)))).toEqual([])
+        }
+        expect((yield* send("POST", "/api/v0/keys/validate", { json: { key } })).status).toBe(200)
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect(
+      "projects, endpoints and workflows are found by their names from the overview, and from another org",
+      () =>
+        Effect.gen(function* () {
+          const world = yield* webhookWorld
+          const id = yield* world.endpoint({ description: "Kestrel payments" })
+          const { projectId } = yield* call("POST", "/api/v0/projects", { name: "kestrel-docs", orgId: world.orgId })
+          yield* world.call("schedules/create", { workflow: "kestrel-report", cron: "0 4 * * *" })
+          const other = yield* makeTenant(adminToken)
+          const { at, page } = yield* signedInTab("/")
+          yield* Effect.promise(async () => {
+            for (const from of ["/", `/orgs/${other.orgId}/keys`]) {
+              for (const [text, path] of [
+                ["kestrel pay", `/endpoints/${id}`],
+                ["kestrel-docs", `/projects/${projectId}`],
+                ["workflow of acme kestrel", "/jobs?workflow=kestrel-report"],
+              ] as const) {
+                await page.goto(at(from))
+                await page.getByRole("heading", { level: 1 }).waitFor()
+                await page.getByRole("button", { name: "Find", exact: true }).click()
+                await page.getByLabel("Name, id or line of a log").fill(text)
+                await page
+                  .getByRole("option", { name: /kestrel/i })
+                  .first()
+                  .click()
+                await page.waitForURL(at(world.path(path)))
+              }
+            }
+            // At 360 pixels, a long name is whole.
+            await page.setViewportSize({ width: 360, height: 800 })
+            await page.keyboard.press("Control+k")
+            await page.getByLabel("Name, id or line of a log").fill("daily")
+            await page.getByLabel("Name, id or line of a log").fill("kestrel-report")
+            const label = page
+              .getByRole("option", { name: /every day at 4:00/ })
+              .locator("span")
+              .first()
+            await expect.poll(() => label.evaluate((one) => one.scrollWidth - one.clientWidth)).toBe(0)
+            await expect.poll(() => label.innerText()).toBe("kestrel-report · every day at 4:00")
+            await expectAccessible(page)
+          })
+        }).pipe(Effect.scoped),
     )
 
     it.effect("an address with an id that nothing has says so, with a heading and a way back", () =>

@@ -1,13 +1,14 @@
 import { useEffect, useState } from "preact/hooks"
 import { call, GatehouseError } from "../client/call.ts"
-import { contains, useMatches } from "../client/matches.ts"
-import type { OperationId } from "../client/Operations.ts"
-import { useData, usePages } from "../client/queries.ts"
+import { contains, useMatches, wholeKey, withoutKey } from "../client/matches.ts"
+import type { Args, OperationId, ResponseBody } from "../client/Operations.ts"
+import { queries, usePages } from "../client/queries.ts"
 import { useMay } from "../client/session.tsx"
 import { Icon, type IconName } from "../components/Button.tsx"
 import { Dialog } from "../components/Dialog.tsx"
 import { Field, Form, Input } from "../components/Form.tsx"
 import { routes } from "../pages/routes.ts"
+import { cronText } from "../pages/schedules/cronText.ts"
 import { useOrgId } from "./org.ts"
 import { navigate, orgPath } from "./router.tsx"
 
@@ -15,31 +16,35 @@ import { navigate, orgPath } from "./router.tsx"
 type Get = (orgId: string, id: string) => Promise<unknown>
 
 /** What has a page and an id. A look-up is skipped for readers who may not call its operations. */
-const place = (noun: string, page: string, get: Get, ...needs: ReadonlyArray<OperationId>) => ({
+const place = (noun: string, page: string, get: Get, needs: ReadonlyArray<OperationId>) => ({
   ...{ noun, page, get, needs },
 })
 const places = [
-  place(
-    "delivery",
-    "deliveries",
-    (orgId, id) => call("deliveries.get", { delivery_id: id }, { orgId }),
+  place("delivery", "deliveries", (orgId, delivery_id) => call("deliveries.get", { delivery_id }, { orgId }), [
     "deliveries.get",
-  ),
-  place("event", "events", (orgId, id) => call("events.get", { event_id: id }, { orgId }), "events.get"),
-  place("job", "jobs", (orgId, id) => call("jobs.get", { job_id: id }, { orgId }), "jobs.get"),
-  place(
-    "endpoint",
-    "endpoints",
-    (orgId, id) => call("webhooks.get", { id }, { orgId }),
+  ]),
+  place("event", "events", (orgId, event_id) => call("events.get", { event_id }, { orgId }), ["events.get"]),
+  place("job", "jobs", (orgId, job_id) => call("jobs.get", { job_id }, { orgId }), ["jobs.get"]),
+  place("endpoint", "endpoints", (orgId, id) => call("webhooks.get", { id }, { orgId }), [
     "webhooks.get",
     "deliveries.list",
-  ),
-  place("schedule", "schedules", (orgId, id) => call("schedules.get", { schedule_id: id }, { orgId }), "schedules.get"),
-  place("key", "keys", (orgId, id) => call("keys.get", { orgId, id }), "keys.get"),
+  ]),
+  place("schedule", "schedules", (orgId, schedule_id) => call("schedules.get", { schedule_id }, { orgId }), [
+    "schedules.get",
+  ]),
+  place("key", "keys", (orgId, id) => call("keys.get", { orgId, id }), ["keys.get"]),
 ]
 type Place = ReturnType<typeof place>
 
-const isMissing = (error: unknown) => error instanceof GatehouseError && error.status === 404
+const isRefused = (error: unknown) => error instanceof GatehouseError && error.status < 500
+const isMissing = (error: unknown) => isRefused(error) && (error as GatehouseError).status === 404
+
+/** What an operation answers; undefined when it refuses. */
+const answered = <A,>(response: Promise<A>) =>
+  response.catch((error: unknown) => {
+    if (!isRefused(error)) throw error
+    return undefined
+  })
 
 /** The page of what has the id. Fails when a place could not be asked and no other has the id. */
 const findOne = async (asked: ReadonlyArray<Place>, orgId: string, id: string) => {
@@ -54,23 +59,57 @@ const findOne = async (asked: ReadonlyArray<Place>, orgId: string, id: string) =
 /** Ids of a text that are looked for at most. */
 const maxIds = 5
 
-/** The ids in a text, such as a header or a line of a log, without that of the org. */
-const idsIn = (text: string, orgId: string | undefined) => {
-  const ids = text.toUpperCase().match(/\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b/g) ?? []
-  return [...new Set(ids)].filter((id) => id !== orgId).slice(0, maxIds)
+/** The ids in a text, such as a header or a line of a log. */
+const idsIn = (text: string) =>
+  [...new Set(text.toUpperCase().match(/\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b/g) ?? [])].slice(0, maxIds)
+
+/** The id of a request in a text: what is called so, or a UUID. */
+const requestIn = (text: string) =>
+  /request[-_ ]?id\W{1,3}([\w.-]{8,128})/i.exec(text)?.[1] ??
+  /\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b/i.exec(text)?.[0]
+
+/** The orgs in which something is looked for; that of the page comes first. */
+interface Scope {
+  readonly orgId: string | undefined
+  readonly orgIds: ReadonlyArray<string>
 }
 
-/** The page of the first id that something has, in the first of the orgs: an org that is named comes first. */
-const find = async (asked: ReadonlyArray<Place>, orgIds: ReadonlyArray<string>, ids: ReadonlyArray<string>) => {
-  const orgs = await Promise.allSettled(ids.map((orgId) => call("orgs.get", { orgId })))
-  const named = ids.filter((_, i) => orgs[i]!.status === "fulfilled")
-  for (const orgId of new Set([...named, ...orgIds])) {
+/**
+ * The page of the first id that something has. What a job or the like has comes first, in the orgs that the text names
+ * before all others; then a project or an org, if it is not merely where the reader is.
+ */
+const findIds = async (asked: ReadonlyArray<Place>, { orgId: here, orgIds }: Scope, ids: ReadonlyArray<string>) => {
+  const projects = await Promise.all(ids.map((projectId) => answered(call("projects.get", { projectId }))))
+  const orgs = await Promise.all(ids.map((orgId) => answered(call("orgs.get", { orgId }))))
+  const owners = [
+    ...projects.flatMap((one) => one ?? []).map(({ orgId, projectId }) => ({ orgId, id: projectId })),
+    ...orgs.flatMap((one) => one ?? []).map(({ orgId }) => ({ orgId, id: orgId })),
+  ]
+  for (const orgId of new Set([...owners.map(({ orgId }) => orgId), ...orgIds])) {
     for (const id of ids) {
-      const page = named.includes(id) ? undefined : await findOne(asked, orgId, id)
+      const page = owners.some((owner) => owner.id === id) ? undefined : await findOne(asked, orgId, id)
       if (page !== undefined) return page
     }
   }
-  return named[0] && orgPath(named[0])
+  const owner = owners.find(({ id }) => id !== here || ids.length === 1)
+  return owner && orgPath(owner.orgId, owner.id === owner.orgId ? "" : `/projects/${owner.id}`)
+}
+
+/** The page of a key. The service validates it at no cost; one that it refuses is looked for by its prefix. */
+const findKey = async ({ orgId }: Scope, key: string) => {
+  const valid = await answered(call("keys.validate", { key, cost: 0 }))
+  if (valid !== undefined) return orgPath(valid.orgId, `/keys/${valid.keyId}`)
+  return orgId && orgPath(orgId, `/keys?text=${withoutKey(key)}`)
+}
+
+/** The change that a request has made: among the newest of each org, or in the log of the page's org. */
+const findRequest = async ({ orgId: here, orgIds }: Scope, request: string) => {
+  const page = (orgId: string) => orgPath(orgId, `/audit?text=${request}`)
+  for (const orgId of orgIds) {
+    const log = await answered(call("audit.list", { orgId, limit: 100 }))
+    if (log?.entries.some(({ requestId }) => requestId === request)) return page(orgId)
+  }
+  return here && page(here)
 }
 
 const listed = (asked: ReadonlyArray<Place>) => {
@@ -96,59 +135,109 @@ const actions: ReadonlyArray<{ readonly label: string; readonly page: string; re
   { label: "Create a schedule", page: "schedules", needs: "schedules.create" },
 ]
 
-/** Orgs besides that of the page in which an id is looked for. */
+/** Orgs besides that of the page in which an id or a name is looked for. */
 const maxOrgs = 20
 const maxTargets = 12
 
-/** Pages, actions, orgs, and what has a name in the org of the page. */
-const useTargets = (text: string) => {
+type May = ReturnType<typeof useMay>
+
+/** What has a name in an org, as far as the reader may see it. `of`: the name of an org that is not the page's. */
+const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyArray<Target>> => {
+  const kind = (noun: string) => (of === undefined ? noun : `${noun} of ${of}`)
+  const read = <Id extends OperationId, Row>(
+    id: Id,
+    args: Args<Id>,
+    rows: (response: ResponseBody<Id>) => ReadonlyArray<Row>,
+  ) => (may(id) ? call(id, args, { orgId }).then(rows, () => []) : Promise.resolve([]))
+  const [endpoints, keys, projects, schedules, workflows, jobs] = await Promise.all([
+    read("webhooks.list", {}, (all) => all.webhook_endpoints),
+    read("keys.list", { orgId, limit: 100 }, (all) => all.keys),
+    read("projects.list", { orgId, limit: 100 }, (all) => all.projects),
+    read("schedules.list", {}, (all) => all.schedules),
+    read("workflows.list", {}, (all) => all.workflows),
+    // Most workflows have neither limits nor a schedule: the newest jobs name them.
+    of === undefined ? read("jobs.list", { limit: 50 }, (all) => all.jobs) : [],
+  ])
+  const target = (noun: string, icon: IconName, page: string, ...names: ReadonlyArray<string | null | undefined>) => ({
+    ...{ to: orgPath(orgId, page), kind: kind(noun), icon },
+    label: names.filter(Boolean).join(" · "),
+  })
+  const named = new Set([...workflows, ...schedules, ...jobs].map(({ workflow }) => workflow))
+  return [
+    ...endpoints.map(({ description, url, webhook_endpoint_id: id }) =>
+      target("endpoint", "hook", `/endpoints/${id}`, url, description),
+    ),
+    ...keys.map(({ id, name, prefix }) => target("key", "key", `/keys/${id}`, name, prefix)),
+    ...projects.map(({ name, projectId }) => target("project", "cube", `/projects/${projectId}`, name)),
+    ...[...named].map((name) => target("workflow", "gear", `/jobs?workflow=${encodeURIComponent(name)}`, name)),
+    ...schedules.map(({ cron, schedule_id, workflow }) =>
+      target("schedule", "clock", `/schedules/${schedule_id}`, workflow, cronText(cron) ?? cron),
+    ),
+  ]
+}
+
+/** It is read once in half a minute, however often somebody opens the dialog. */
+const readNamed = (...args: Parameters<typeof namedIn>) =>
+  queries.fetchQuery({ queryKey: ["named", ...args.slice(1)], queryFn: () => namedIn(...args), staleTime: 30_000 })
+
+const matching = (targets: ReadonlyArray<Target>, text: string) =>
+  targets.filter(({ kind, label }) => contains(text, label, `${kind} ${label}`)).slice(0, maxTargets)
+
+/**
+ * Pages, actions, orgs, and what has a name: in the org of the page, and in other orgs when nothing here has it. None
+ * while `isLookedUp`: the text has an id.
+ */
+const useTargets = (text: string, isLookedUp: boolean) => {
   const orgId = useOrgId()
   const may = useMay()
   const hasOrg = orgId !== undefined
-  const list = <Id extends OperationId>(id: Id) => ({ enabled: may(id) && hasOrg, isLive: false })
   const isNamed = ({ name }: { readonly name: string }) => contains(text, name, `org ${name}`)
   const all = usePages("orgs.list", { limit: 100 }, ({ orgs }) => orgs, { enabled: may("orgs.list"), isLive: false })
-  const { rows: orgs } = useMatches(all, text.trim() === "" || idsIn(text, undefined).length > 0 ? undefined : isNamed)
-  const { data: endpoints } = useData("webhooks.list", {}, list("webhooks.list"))
-  const { data: keys } = useData("keys.list", { orgId: orgId ?? "", limit: 100 }, list("keys.list"))
-  const { data: projects } = useData("projects.list", { orgId: orgId ?? "", limit: 100 }, list("projects.list"))
-  const { data: schedules } = useData("schedules.list", {}, list("schedules.list"))
-  const at = (page: string) => orgPath(orgId ?? "", page)
-  const targetsOf = <Row,>(
-    kind: string,
-    icon: IconName,
-    rows: ReadonlyArray<Row> = [],
-    of: (row: Row) => [string, string],
-  ) =>
-    rows.map((row): Target => {
-      const [to, label] = of(row)
-      return { to, label, kind, icon }
-    })
-  const targets: ReadonlyArray<Target> = [
+  const { rows: orgs } = useMatches(all, text.trim() === "" || isLookedUp ? undefined : isNamed)
+  const [here, setHere] = useState<ReadonlyArray<Target> | undefined>(hasOrg ? undefined : [])
+  const [elsewhere, setElsewhere] = useState<ReadonlyArray<Target>>([])
+  const [isRead, setRead] = useState(false)
+  const local: ReadonlyArray<Target> = [
     ...routes.flatMap(({ nav, needs, path }) =>
       nav === undefined || !may(...needs) || (path.includes(":orgId") && !hasOrg)
         ? []
         : [{ to: path.replace(":orgId", orgId ?? ""), label: nav.label, kind: "page", icon: nav.icon }],
     ),
-    ...targetsOf(
-      "action",
-      "plus",
-      actions.filter(({ needs }) => hasOrg && may(needs)),
-      ({ label, page }) => [at(`/${page}?new=1`), label],
-    ),
-    ...targetsOf("org", "people", orgs, ({ name, orgId }) => [orgPath(orgId), name]),
-    ...targetsOf("endpoint", "hook", endpoints?.webhook_endpoints, ({ description, url, webhook_endpoint_id }) => [
-      at(`/endpoints/${webhook_endpoint_id}`),
-      description === null ? url : `${url} · ${description}`,
-    ]),
-    ...targetsOf("key", "key", keys?.keys, ({ id, name, prefix }) => [at(`/keys/${id}`), `${name} · ${prefix}`]),
-    ...targetsOf("project", "cube", projects?.projects, ({ name, projectId }) => [at(`/projects/${projectId}`), name]),
-    ...targetsOf("schedule", "clock", schedules?.schedules, ({ cron, schedule_id, workflow }) => [
-      at(`/schedules/${schedule_id}`),
-      `${workflow} · ${cron}`,
-    ]),
+    ...actions
+      .filter(({ needs }) => hasOrg && may(needs))
+      .map(({ label, page }) => ({
+        ...{ to: orgPath(orgId!, `/${page}?new=1`), label, kind: "action", icon: "plus" as const },
+      })),
+    ...(orgs ?? []).map(({ name, orgId }) => ({
+      ...{ to: orgPath(orgId), label: name, kind: "org", icon: "people" as const },
+    })),
+    ...(here ?? []),
   ]
-  return { targets, isSearching: may("orgs.list") && orgs === undefined }
+  const found = isLookedUp ? [] : matching(local, text)
+  const isWanted = !isLookedUp && text.trim().length > 1 && here !== undefined && may("orgs.list")
+  const asksOthers = isWanted && (!hasOrg || found.length === 0) && all.rows !== undefined
+  useEffect(() => {
+    if (hasOrg) void readNamed(may, orgId).then(setHere)
+  }, [])
+  useEffect(() => {
+    if (!asksOthers || isRead) return
+    let isOver = false
+    const read = async () => {
+      for (const org of all.rows!.filter((org) => org.orgId !== orgId).slice(0, maxOrgs)) {
+        const named = await readNamed(may, org.orgId, org.name)
+        if (isOver) return
+        setElsewhere((before) => [...before.filter(({ to }) => named.every((one) => one.to !== to)), ...named])
+      }
+      setRead(true)
+    }
+    void read()
+    return () => {
+      isOver = true
+    }
+  }, [asksOthers])
+  const isSearching =
+    !isLookedUp && (here === undefined || (may("orgs.list") && orgs === undefined) || (asksOthers && !isRead))
+  return { found: asksOthers ? [...found, ...matching(elsewhere, text)].slice(0, maxTargets) : found, isSearching }
 }
 
 const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onClose: () => void }) => {
@@ -156,30 +245,39 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
   const may = useMay()
   const [text, setText] = useState(wanted)
   const [chosen, setChosen] = useState(0)
-  const [missing, setMissing] = useState<readonly [ids: string, orgs: number]>()
-  const { isSearching, targets } = useTargets(text)
+  const [missing, setMissing] = useState<readonly [text: string, orgs: number]>()
   const asked = places.filter(({ needs }) => may(...needs))
-  const ids = idsIn(text, orgId)
-  const found =
-    ids.length > 0
-      ? []
-      : targets.filter(({ kind, label }) => contains(text, label, `${kind} ${label}`)).slice(0, maxTargets)
-  const isMissed = ids.length > 0 && missing?.[0] === ids.join()
-  const error = isMissed
-    ? `No ${listed(asked)} of ${missing[1] > 1 ? `these ${missing[1]} orgs` : "this org"} has the id ${ids.join(" or ")}. It may be of another org, or older than what is kept.`
-    : ids.length === 0 && found.length === 0 && !isSearching
-      ? "Nothing has this name, and the text has no id. An id has 26 letters and digits."
-      : undefined
+  const key = may("keys.get") ? wholeKey.exec(text)?.[0] : undefined
+  const ids = key === undefined ? idsIn(text) : []
+  const request = may("audit.list") && key === undefined ? requestIn(text) : undefined
+  const isLookedUp = key !== undefined || ids.length > 0 || request !== undefined
+  const { found, isSearching } = useTargets(text, isLookedUp)
+  const isMissed = isLookedUp && missing?.[0] === text
+  const where = isMissed && missing[1] > 1 ? `these ${missing[1]} orgs` : "this org"
+  const error = !isMissed
+    ? isLookedUp || found.length > 0 || isSearching
+      ? undefined
+      : "Nothing has this name, and the text has no id. An id has 26 letters and digits."
+    : key !== undefined
+      ? "The service refuses this key. Open its org, and look for its prefix among the keys."
+      : ids.length > 0
+        ? `No ${listed(asked)} of ${where} has the id ${ids.join(" or ")}. It may be of another org, or older than what is kept.`
+        : `No newer change of ${where} has the request ${request}. The log of the service has it.`
   const go = (to: string) => {
     onClose()
     navigate(to)
   }
   const open = async () => {
-    if (ids.length === 0) return go((found[chosen] ?? found[0])!.to)
+    if (!isLookedUp) return go((found[chosen] ?? found[0])!.to)
     const { orgs } = may("orgs.list") ? await call("orgs.list", { limit: maxOrgs }) : { orgs: [] }
-    const orgIds = new Set([...(orgId === undefined ? [] : [orgId]), ...orgs.map(({ orgId }) => orgId)])
-    const page = await find(asked, [...orgIds], ids)
-    if (page === undefined) return setMissing([ids.join(), orgIds.size])
+    const orgIds = [...new Set([...(orgId === undefined ? [] : [orgId]), ...orgs.map(({ orgId }) => orgId)])]
+    const scope = { orgId, orgIds }
+    const page =
+      key !== undefined
+        ? await findKey(scope, key)
+        : ((await findIds(asked, scope, ids)) ??
+          (request === undefined ? undefined : await findRequest(scope, request)))
+    if (page === undefined) return setMissing([text, orgIds.length])
     go(page)
   }
   const press = (event: KeyboardEvent) => {
@@ -190,10 +288,10 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
   }
   return (
     <Dialog title="Find" onClose={onClose}>
-      <Form submit="Open" isReady={found.length > 0 || (ids.length > 0 && !isMissed)} onSubmit={open}>
+      <Form submit="Open" isReady={found.length > 0 || (isLookedUp && !isMissed)} onSubmit={open}>
         <Field
           label="Name, id or line of a log"
-          hint="A page, an org by its name or id, an endpoint, a key; the webhook-id header; any text that has an id."
+          hint="A page; an org, project, endpoint, workflow or key by its name; an id, a request id or a whole key, or a text with one."
           error={error}
         >
           <Input
@@ -225,7 +323,7 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
                 onClick={() => go(to)}
               >
                 <Icon name={icon} />
-                <span class="truncate">{label}</span>
+                <span class="truncate-2 anywhere">{label}</span>
                 <span class="quiet small">{kind}</span>
               </div>
             ))}

@@ -3,7 +3,7 @@ import { State } from "../../components/Badge.tsx"
 import { readersZone } from "../../components/Chart.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { Json } from "../../components/Code.tsx"
-import { FormDialog } from "../../components/Dialog.tsx"
+import { AskButton } from "../../components/Dialog.tsx"
 import { ActionButton } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
@@ -14,7 +14,8 @@ import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
-import { cronText, EditSchedule, type Schedule } from "./ScheduleForm.tsx"
+import { cronText } from "./cronText.ts"
+import { EditSchedule, type Schedule } from "./ScheduleForm.tsx"
 
 const inZone = (at: string, timeZone: string) =>
   new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short", timeZone })
@@ -89,7 +90,7 @@ const Actions = ({ schedule }: { readonly schedule: Schedule }) => {
   const orgId = useOrg()
   const may = useMay()
   const call = useCall()
-  const [open, setOpen] = useState<"edit" | "delete">()
+  const [isEditing, setEditing] = useState(false)
   const { active, schedule_id } = schedule
   const runNow = async () => {
     const { job_id } = await call("schedules.run", { schedule_id })
@@ -98,6 +99,10 @@ const Actions = ({ schedule }: { readonly schedule: Schedule }) => {
   const pause = async () => {
     await call("schedules.update", { schedule_id, active: !active })
     toast(active ? "The schedule is paused." : "The schedule runs again.")
+  }
+  const remove = async () => {
+    await call("schedules.delete", { schedule_id })
+    navigate(orgPath(orgId, "/schedules"))
   }
   return (
     <>
@@ -111,34 +116,21 @@ const Actions = ({ schedule }: { readonly schedule: Schedule }) => {
           <ActionButton icon={active ? "pause" : "play"} onPress={pause}>
             {active ? "Pause" : "Resume"}
           </ActionButton>
-          <Button onClick={() => setOpen("edit")}>Edit</Button>
+          <Button onClick={() => setEditing(true)}>Edit</Button>
         </>
       )}
       {may("schedules.delete") && (
-        <Button icon="trash" look="danger" aria-label="Delete the schedule" onClick={() => setOpen("delete")} />
+        <AskButton
+          {...{ look: "danger", icon: "trash", label: "Delete the schedule", isDangerous: true }}
+          title="Delete this schedule?"
+          submit="Delete schedule"
+          onConfirm={remove}
+        >
+          <p>It creates no more jobs. Those that it has created stay.</p>
+        </AskButton>
       )}
-      {open === "edit" && <EditSchedule schedule={schedule} onClose={() => setOpen(undefined)} />}
-      {open === "delete" && <DeleteSchedule id={schedule_id} onClose={() => setOpen(undefined)} />}
+      {isEditing && <EditSchedule schedule={schedule} onClose={() => setEditing(false)} />}
     </>
-  )
-}
-
-const DeleteSchedule = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }) => {
-  const call = useCall()
-  const orgId = useOrg()
-  return (
-    <FormDialog
-      title="Delete this schedule?"
-      submit="Delete schedule"
-      isDangerous
-      onClose={onClose}
-      onSubmit={async () => {
-        await call("schedules.delete", { schedule_id: id })
-        navigate(orgPath(orgId, "/schedules"))
-      }}
-    >
-      <p>It creates no more jobs. Those that it has created stay.</p>
-    </FormDialog>
   )
 }
 

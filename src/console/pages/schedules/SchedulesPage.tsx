@@ -5,6 +5,7 @@ import { Time } from "../../components/Time.tsx"
 import { usePages } from "../../client/queries.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath } from "../../navigation/router.tsx"
+import { cronText } from "./cronText.ts"
 import { CreateSchedule } from "./ScheduleForm.tsx"
 
 /** The schedules of an org, with their next times. */
@@ -35,7 +36,7 @@ export default () => {
               title: "Times",
               cell: ({ cron, timezone }) => (
                 <span class="row">
-                  <code>{cron}</code>
+                  <span title={cron}>{cronText(cron) ?? <code>{cron}</code>}</span>
                   <span class="quiet small">{timezone}</span>
                 </span>
               ),
