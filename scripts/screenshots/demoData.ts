@@ -43,6 +43,8 @@ const makeEndpoints = Effect.fnUntraced(function* (call: Call, orgId: string) {
 })
 
 const makeWork = Effect.fnUntraced(function* (call: Call, orgId: string) {
+  const limits = { concurrency: 20, concurrency_per_key: 1, retry: { attempts: 5, delays: [5, 60, 600] } }
+  yield* call(orgId, "POST", "/v1/workflows/set", { workflow: "send-digest", ...limits })
   for (let n = 0; n < 48; n++) {
     const data = { id: `in_${8241 + n}`, customer: "Fabrikam", amount: 1990 + n * 250, currency: "EUR" }
     yield* call(orgId, "POST", "/v1/events/publish", { type: eventTypes[n % eventTypes.length]!, data })

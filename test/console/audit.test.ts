@@ -20,23 +20,23 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
           hostOwner: "acme",
           hostRepo: "docs",
         })
-        const hook = { url: "https://hooks.example.com/in", signing_secret: "s" }
+        const hook = { url: "https://hooks.example.com/in", signing_secret: "s", description: "Billing" }
         const { webhook_endpoint_id } = yield* callFor(orgId, "webhooks/create", hook)
         const update = (changes: object) => callFor(orgId, "webhooks/update", { id: webhook_endpoint_id, ...changes })
         yield* update({ active: true })
-        yield* update({ active: true, signing_secret: "t", description: "new" })
+        yield* update({ active: true, signing_secret: "t", max_per_second: 5 })
         yield* update({ url: "https://hooks.example.com/v2/in?token=t0k3n" })
         yield* call("DELETE", `/api/v0/projects/${projectId}`)
         yield* inTab(
           `/orgs/${orgId}/audit`,
           async (page) => {
             await page.getByText("created the org Acme.").waitFor()
-            const endpoint = `…${webhook_endpoint_id!.slice(-8)}`
+            const endpoint = "Billing"
             const lines = await page.getByRole("row").getByRole("cell").filter({ hasText: "Details" }).allInnerTexts()
             expect(lines.map((line) => line.split("\n")[0])).toEqual([
               "The administrator deleted the project docs.",
               `The administrator changed the URL of the endpoint ${endpoint}, from https://hooks.example.com/in to https://hooks.example.com/v2/in?….`,
-              `The administrator changed the state, description and signing secret of the endpoint ${endpoint}.`,
+              `The administrator changed the state, max per second and signing secret of the endpoint ${endpoint}.`,
               `The administrator activated the endpoint ${endpoint}.`,
               "The administrator created a webhook endpoint at hooks.example.com.",
               "The administrator linked the project docs to acme/docs.",
@@ -48,7 +48,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
               "The administrator created the org Acme.",
             ])
             await page.getByText("state: from false to true").waitFor()
-            await page.getByText("description: to new").waitFor()
+            await page.getByText("max per second: to 5").waitFor()
             expect(await page.content()).not.toContain("t0k3n")
             await page.getByText("Details").first().click()
             await page.getByText("project.delete").waitFor()

@@ -91,6 +91,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           await panel.getByText("The receiver answered with a 2xx status.").waitFor()
           await expectAccessible(page)
           await expectFits(page)
+          // Beside the panel, a row keeps its endpoint and its time.
+          const row = page.locator("tr[aria-current=true]")
+          await expect.poll(() => row.innerText()).toMatch(/first\.made[^]*127\.0\.0\.1[^]*(ago|just now)/)
           await page.keyboard.press("k")
           await heading("second.made")
           await expect.poll(() => page.locator("tr[aria-current=true] a").first().textContent()).toBe("second.made")
@@ -112,6 +115,33 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           await page.getByRole("heading", { level: 1, name: "first.made" }).waitFor()
         })
       }),
+    )
+
+    it.effect("what failed is resent alone: neither what was skipped nor what was canceled", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const id = yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503 })
+        yield* world.publish("first.made")
+        yield* until("the failure", world.deliveries({ state: "failed" }), (found) => found.length === 1)
+        yield* world.call("webhooks/update", { id, active: false })
+        yield* world.publish("second.made")
+        yield* until("the skipped one", world.deliveries({ state: "skipped" }), (found) => found.length === 1)
+        yield* world.call("webhooks/update", { id, active: true })
+        world.receiver.behave({ status: 200 })
+        yield* inTab(world.path("/deliveries"), async (page) => {
+          await page.getByRole("button", { name: "Resend all that failed…" }).click()
+          await page.getByText("1 delivery will be sent again.").waitFor()
+          await page.getByRole("button", { name: "Send again" }).click()
+          await page.getByText("1 delivery is sent again.").waitFor()
+        })
+        yield* until("the delivery", world.deliveries({ state: "delivered" }), (found) => found.length === 1)
+        expect((yield* world.deliveries({ state: "skipped" })).length).toBe(1)
+        yield* inTab(world.path("/deliveries?state=skipped"), async (page) => {
+          await page.getByRole("button", { name: "Resend all that were skipped…" }).click()
+          await page.getByText("1 delivery will be sent again.").waitFor()
+        })
+      }).pipe(Effect.scoped),
     )
 
     it.effect("new rows do not move a list that somebody reads, and only its newest page is read again", () =>
@@ -217,6 +247,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           await expectRows(3)
           await page.getByRole("button", { name: "Clear filters" }).click()
           await page.getByRole("button", { name: "Last hour" }).press("Enter")
+          await expect.poll(() => page.getByRole("button", { pressed: true }).allTextContents()).toEqual(["hour"])
           await page.waitForURL(/deliveries\?since=[^&]+$/)
           // The first filter does not take the focus from whoever uses the keyboard.
           await expect.poll(() => page.evaluate("document.activeElement.ariaLabel")).toBe("Last hour")

@@ -28,12 +28,17 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
             await page.keyboard.press("Tab")
             await page.keyboard.type("Production")
             await dialog.getByLabel("Event types").fill("invoice.*\njob.failed")
-            await dialog.getByText("Order, rate, retries, headers and secret").click()
+            await dialog.getByText("Order, rate, retries, body, headers and secret").click()
             await expect.poll(() => dialog.getByLabel("Signing secret").inputValue()).toMatch(/^whsec_[\w+/]{32}$/)
             await dialog.getByLabel(/In order/).check()
             await dialog.getByLabel("Most attempts a second").fill("50")
             await dialog.getByLabel("Waits before retries").fill("5, 60, 600")
             await dialog.getByLabel("Signature").selectOption("ed25519")
+            await dialog.getByLabel("Body").selectOption("The data of the event alone")
+            await dialog.getByLabel("Names of headers").selectOption("svix-id")
+            await dialog.getByLabel("External id").fill("ep_2Wq5")
+            await dialog.getByLabel("Channels").fill("project_42 project_43")
+            await dialog.getByLabel("Metadata").fill('{"plan":"pro"}')
             await dialog.getByRole("button", { name: "Add a header" }).click()
             await dialog.getByLabel("Name", { exact: true }).fill("authorization")
             await dialog.getByLabel("Value", { exact: true }).fill("Bearer secret")
@@ -41,6 +46,12 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
             await page.getByRole("button", { name: "I have copied it" }).click()
             await page.getByRole("heading", { level: 1, name: "localhost:9/hooks" }).waitFor()
             await page.getByText(/^whpk_/).waitFor()
+            const settings = page.getByRole("region", { name: "Settings" })
+            for (const text of ["The data of the event alone", "svix-id and the like", "ep_2Wq5", '"plan": "pro"']) {
+              await settings.getByText(text).waitFor()
+            }
+            await page.getByRole("region", { name: "Attempts" }).getByText("Success rate").waitFor()
+            await page.getByRole("region", { name: "Deliveries as they are now" }).getByText("Skipped").waitFor()
             await expectAccessible(page)
             await expectFits(page)
             await page.getByRole("button", { name: "Edit" }).click()
@@ -59,6 +70,11 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
             retry_delays: [5, 60, 600],
             signature: "ed25519",
             headers: ["authorization"],
+            payload: "data",
+            header_names: "svix",
+            external_id: "ep_2Wq5",
+            channels: ["project_42", "project_43"],
+            metadata: { plan: "pro" },
           })
         }),
     )

@@ -124,6 +124,12 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
             await expect.poll(() => causes.first().innerText()).toMatch(/connect ECONNREFUSED\s+× 3\s+scan/)
             await expectAccessible(page)
             await expectFits(page)
+            // At 360 pixels, a cause is whole.
+            await page.setViewportSize({ width: 360, height: 800 })
+            const cut = (one: { scrollWidth: number; clientWidth: number }) => one.scrollWidth - one.clientWidth
+            const texts = causes.nth(1).locator(":scope > *")
+            for (const text of await texts.all()) await expect.poll(() => text.evaluate(cut)).toBe(0)
+            await page.setViewportSize({ width: 1280, height: 900 })
             await causes.first().getByRole("link", { name: "connect ECONNREFUSED" }).click()
             const address = `/orgs/${orgId}/jobs?status=failed&workflow=scan&error=connect+ECONNREFUSED`
             await page.waitForURL(at(address))
@@ -157,6 +163,11 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
             status: "queued",
             input: { shop: "southwind" },
           })
+          yield* Effect.promise(async () => {
+            await page.goto(at(`/orgs/${orgId}/audit?about=schedules`))
+            const told = `retried the job …${mail.slice(-8)}, with another input.`
+            await page.getByRole("row").filter({ hasText: told }).waitFor()
+          })
         }).pipe(Effect.scoped),
     )
 
@@ -186,6 +197,57 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           expect(asked).toEqual([JSON.stringify({ sweep_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" })])
         })
       }),
+    )
+
+    it.effect("a workflow is limited where its jobs are, shows how many run of how many, and is free again", () =>
+      Effect.gen(function* () {
+        const { call, orgId } = yield* makeTenant(adminToken)
+        for (let n = 0; n < 3; n++) yield* call("jobs/create", { workflow: "mail", concurrency_key: "ada" })
+        const { page, at } = yield* signedInTab(`/orgs/${orgId}/jobs`)
+        const dialog = page.getByRole("dialog")
+        yield* Effect.promise(async () => {
+          await page.getByRole("button", { name: "Limit a workflow…" }).click()
+          await dialog.getByText("Set at least one limit.").waitFor()
+          await dialog.getByLabel("Workflow").fill("mail")
+          await dialog.getByLabel("Jobs at once").fill("2")
+          await dialog.getByLabel("Starts").fill("100")
+          await dialog.getByLabel("Attempts").fill("5")
+          await dialog.getByLabel("Waits before retries").fill("5, 90000")
+          await expectAccessible(page)
+          await dialog.getByRole("button", { name: "Set limits" }).click()
+          await dialog.getByRole("alert").getByText("The second delay of the retry must").waitFor()
+          await dialog.getByLabel("Waits before retries").fill("5, 60")
+          await dialog.getByLabel("Expiry").fill("3600")
+          await dialog.getByRole("button", { name: "Set limits" }).click()
+          const row = page.getByRole("table", { name: "Limits of workflows" }).getByRole("row").nth(1)
+          await expect
+            .poll(() => row.innerText())
+            .toMatch(/mail\s+0 of 2\s+–\s+100 starts in 1 min\s+5 attempts, after/)
+          await expectAccessible(page)
+          await expectFits(page)
+          await row.getByRole("link", { name: "mail" }).click()
+          await page.waitForURL(at(`/orgs/${orgId}/jobs?workflow=mail`))
+        })
+        const claimed = yield* call("jobs/claim", { workflow: "mail", limit: 3 })
+        expect(claimed["jobs"]).toHaveLength(2)
+        expect(yield* call("workflows/get", { workflow: "mail" })).toMatchObject({
+          concurrency: 2,
+          concurrency_per_key: null,
+          rate: { limit: 100, window_seconds: 60 },
+          retry: { attempts: 5, delays: [5, 60] },
+          expires_in_seconds: 3600,
+        })
+        yield* Effect.promise(async () => {
+          await page.getByRole("table", { name: "Limits of workflows" }).getByText("2 of 2").waitFor()
+          await page.getByRole("button", { name: "Set limits…" }).click()
+          await expect.poll(() => dialog.getByLabel("Waits before retries").inputValue()).toBe("5, 60")
+          await dialog.getByRole("button", { name: "Cancel" }).click()
+          await page.getByRole("button", { name: "Delete the limits" }).click()
+          await dialog.getByRole("button", { name: "Delete limits" }).click()
+          await page.getByRole("button", { name: "Delete the limits" }).waitFor({ state: "detached" })
+        })
+        expect(yield* call("workflows/list")).toMatchObject({ workflows: [] })
+      }).pipe(Effect.scoped),
     )
 
     it.effect("a schedule is created, run now, paused, resumed, edited and deleted", () =>
@@ -221,6 +283,10 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           await page.getByRole("dialog").getByLabel("Times", { exact: true }).fill("30 5 * * *")
           await page.getByRole("button", { name: "Save" }).click()
           await page.getByText("30 5 * * *").waitFor()
+          await page.getByRole("link", { name: "Schedules" }).first().click()
+          await page.getByRole("table", { name: "Schedules" }).getByText("every day at 5:30").waitFor()
+          await page.getByRole("link", { name: "nightly-report" }).click()
+          await page.getByRole("heading", { name: "Next times" }).waitFor()
         })
         expect(yield* schedule).toMatchObject({ cron: "30 5 * * *", timezone: "Europe/Berlin", active: true })
         yield* Effect.promise(async () => {

@@ -66,6 +66,118 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
       }),
     )
 
+    it.effect("a form says why it waits, and names fields as people count them", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        for (const name of ["docs", "shop"]) yield* call("POST", "/api/v0/projects", { name, orgId })
+        yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
+          await page.getByRole("button", { name: "Create key" }).click()
+          const dialog = page.getByRole("dialog")
+          const create = dialog.getByRole("button", { name: "Create key" })
+          await dialog.getByText("Choose whom the key is for.").waitFor()
+          await expect.poll(() => create.isDisabled()).toBe(true)
+          await dialog.getByLabel("For", { exact: true }).selectOption("Project shop")
+          await dialog.getByText("Choose whom the key is for.").waitFor({ state: "detached" })
+          await dialog.getByLabel("Name").fill("gateway")
+          await dialog.getByLabel("Permissions").fill("files.read\nFiles!")
+          await create.click()
+          await dialog.getByRole("alert").getByText("The second permission must").waitFor()
+          await expectAccessible(page)
+        })
+      }),
+    )
+
+    it.effect("a key has roles and networks, new keys the prefix of the org, and imported ones say so", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const keys = `/api/v0/orgs/${orgId}/keys`
+        const hash = "5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5"
+        yield* call("POST", `${keys}/import`, { keys: [{ hash, algorithm: "sha256", name: "from elsewhere" }] })
+        let secret = ""
+        yield* inTab(`/orgs/${orgId}/settings`, async (page, at) => {
+          await page.getByLabel("Prefix of new keys").fill("acme_live")
+          await page.getByRole("button", { name: "Save the prefix" }).click()
+          await page.getByRole("status").getByText("The prefix is saved.").waitFor()
+          await page.goto(at(`/orgs/${orgId}/keys`))
+          await page
+            .getByRole("row", { name: /from elsewhere/ })
+            .getByText("Imported")
+            .waitFor()
+          await page.getByRole("button", { name: "Add role" }).click()
+          const dialog = page.getByRole("dialog")
+          await dialog.getByLabel("Role", { exact: true }).fill("reader")
+          await dialog.getByLabel("Permissions").fill("files.read")
+          await dialog.getByRole("button", { name: "Save role" }).click()
+          await page.getByRole("table", { name: "Roles" }).getByText("files.read").waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await page.getByRole("button", { name: "Create key" }).click()
+          await dialog.getByLabel("Name").fill("gateway")
+          await dialog.getByRole("button", { name: "Add reader" }).click()
+          await dialog.getByText("End, credits and more").click()
+          await dialog.getByLabel("Allowed networks").fill("203.0.113.0/24")
+          await expectAccessible(page)
+          await dialog.getByRole("button", { name: "Create key" }).click()
+          secret = (await page.locator("[data-secret]").textContent())!
+          await page.getByLabel("I have copied the key").check()
+          await page.getByRole("button", { name: "Done" }).click()
+          await page.getByRole("link", { name: "gateway" }).click()
+          await page.getByText("203.0.113.0/24").waitFor()
+          await page.getByText("reader", { exact: true }).waitFor()
+          await page.goto(at(`/orgs/${orgId}/keys`))
+          await page.getByRole("button", { name: "Change the role reader" }).click()
+          await dialog.getByLabel("Permissions").fill("files.*")
+          await dialog.getByRole("button", { name: "Save role" }).click()
+          await page.getByRole("table", { name: "Roles" }).getByText("files.*").waitFor()
+        })
+        expect(secret).toMatch(/^acme_live_/)
+        const asked = { permissions: ["files.write"], clientIp: "203.0.113.9" }
+        expect((yield* validate(secret, asked)).status).toBe(200)
+        expect((yield* validate(secret, { ...asked, clientIp: "198.51.100.1" })).status).toBe(403)
+        yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
+          await page.getByRole("button", { name: "Delete the role reader" }).click()
+          await page.getByRole("dialog").getByRole("button", { name: "Delete role" }).click()
+          await page.getByText("A role is a set of permissions").waitFor()
+        })
+        expect((yield* validate(secret, asked)).status).toBe(403)
+      }),
+    )
+
+    it.effect("keys are found by when they were last used", () =>
+      Effect.gen(function* () {
+        const { sql } = yield* TestServer
+        const orgId = yield* createOrg("Acme")
+        const used = Effect.fnUntraced(function* (name: string, days: number) {
+          const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name })
+          const at = new Date(Date.now() - days * 86_400_000)
+          yield* sql`UPDATE api_keys SET last_used_at = ${at} WHERE org_id = ${orgId} AND id = ${id!}`
+        })
+        yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "new" })
+        yield* used("busy", 1)
+        yield* used("old", 40)
+        yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
+          const found = page.getByRole("table", { name: "API keys" }).locator("tbody a.main")
+          for (const [label, names] of [
+            ["Never", ["new"]],
+            ["In the last 7 days", ["busy"]],
+            ["Not in 30 days", ["new", "old"]],
+            ["Not in 90 days", ["new"]],
+          ] as const) {
+            await page.getByLabel("Last used").selectOption(label)
+            await expect.poll(() => found.allTextContents(), { timeout: 20_000 }).toEqual(names)
+          }
+          // At 360 pixels the filters are folded, and their button says how many are set.
+          await page.setViewportSize({ width: 360, height: 800 })
+          const unfold = page.getByRole("button", { name: "Filters (1 set)" })
+          await unfold.waitFor()
+          await expect.poll(() => page.getByLabel("Last used").isVisible()).toBe(false)
+          await unfold.click()
+          await expect.poll(() => page.getByLabel("Last used").isVisible()).toBe(true)
+          await expectAccessible(page)
+        })
+      }),
+    )
+
     it.effect("a key is rotated with an overlap that is seen to run, and the old one works meanwhile", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Acme")
@@ -166,6 +278,15 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           await page.getByRole("link", { name: "of customer 1" }).click()
           await page.getByRole("img", { name: "Validations: Valid 3, Limited 0, Forbidden 0" }).waitFor()
           await page.getByRole("img", { name: "Cost of valid validations: Cost 15" }).waitFor()
+          // A chart that appears below a pointer at rest shows its sums; one that moves, the hour below it.
+          const chart = page.getByRole("figure", { name: "Validations", exact: true })
+          const legend = chart.getByRole("listitem").first()
+          await chart.locator("svg g").nth(3).hover()
+          await expect.poll(() => legend.innerText()).toMatch(/Valid\s+0/)
+          await page.reload()
+          await page.getByRole("img", { name: "Validations: Valid 3, Limited 0, Forbidden 0" }).waitFor()
+          await chart.locator(".marked").waitFor({ state: "detached" })
+          await expect.poll(() => legend.innerText()).toMatch(/Valid\s+3/)
           await page.getByText("Show as a table").first().click()
           await page
             .getByRole("region", { name: "Validations, as a table" })

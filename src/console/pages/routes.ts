@@ -2,74 +2,45 @@ import type { ComponentType } from "preact"
 import type { OperationId } from "../client/Operations.ts"
 import type { IconName } from "../components/Button.tsx"
 
+/** A page of an org. */
+const ofOrg = (path: string, needs: Route["needs"], page: Route["page"]): Route => ({
+  ...{ path: `/orgs/:orgId${path}`, needs, page },
+})
+
 /** The pages for the webhooks, jobs and chats of an org. Those of webhooks are also the portal's. */
 const tenantRoutes: ReadonlyArray<Route> = [
   {
-    path: "/orgs/:orgId/endpoints",
-    needs: ["webhooks.list", "deliveries.list"],
+    ...ofOrg("/endpoints", ["webhooks.list", "deliveries.list"], () => import("./webhooks/EndpointsPage.tsx")),
     nav: { section: "webhooks", label: "Endpoints", icon: "hook" },
-    page: () => import("./webhooks/EndpointsPage.tsx"),
   },
+  ofOrg("/endpoints/:endpointId", ["webhooks.get", "deliveries.list"], () => import("./webhooks/EndpointPage.tsx")),
   {
-    path: "/orgs/:orgId/endpoints/:endpointId",
-    needs: ["webhooks.get", "deliveries.list"],
-    page: () => import("./webhooks/EndpointPage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/deliveries",
-    needs: ["deliveries.list"],
+    ...ofOrg("/deliveries", ["deliveries.list"], () => import("./deliveries/DeliveriesPage.tsx")),
     nav: { section: "webhooks", label: "Deliveries", icon: "send" },
-    page: () => import("./deliveries/DeliveriesPage.tsx"),
   },
+  ofOrg("/deliveries/:deliveryId", ["deliveries.get"], () => import("./deliveries/DeliveryPage.tsx")),
   {
-    path: "/orgs/:orgId/deliveries/:deliveryId",
-    needs: ["deliveries.get"],
-    page: () => import("./deliveries/DeliveryPage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/events",
-    needs: ["events.list", "events.types"],
+    ...ofOrg("/events", ["events.list", "events.types"], () => import("./events/EventsPage.tsx")),
     nav: { section: "webhooks", label: "Events", icon: "inbox" },
-    page: () => import("./events/EventsPage.tsx"),
   },
+  ofOrg("/events/:eventId", ["events.get"], () => import("./events/EventPage.tsx")),
   {
-    path: "/orgs/:orgId/events/:eventId",
-    needs: ["events.get"],
-    page: () => import("./events/EventPage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/jobs",
-    needs: ["jobs.list"],
+    ...ofOrg("/jobs", ["jobs.list"], () => import("./jobs/JobsPage.tsx")),
     nav: { section: "jobs", label: "Jobs", icon: "gear" },
-    page: () => import("./jobs/JobsPage.tsx"),
   },
+  ofOrg("/jobs/:jobId", ["jobs.get"], () => import("./jobs/JobPage.tsx")),
   {
-    path: "/orgs/:orgId/jobs/:jobId",
-    needs: ["jobs.get"],
-    page: () => import("./jobs/JobPage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/schedules",
-    needs: ["schedules.list"],
+    ...ofOrg("/schedules", ["schedules.list"], () => import("./schedules/SchedulesPage.tsx")),
     nav: { section: "jobs", label: "Schedules", icon: "clock" },
-    page: () => import("./schedules/SchedulesPage.tsx"),
   },
+  ofOrg("/schedules/:scheduleId", ["schedules.get"], () => import("./schedules/SchedulePage.tsx")),
   {
-    path: "/orgs/:orgId/schedules/:scheduleId",
-    needs: ["schedules.get"],
-    page: () => import("./schedules/SchedulePage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/chat",
-    needs: ["chat.answer"],
+    ...ofOrg("/chat", ["chat.answer"], () => import("./chat/ChatPage.tsx")),
     nav: { section: "chat", label: "Playground", icon: "chat" },
-    page: () => import("./chat/ChatPage.tsx"),
   },
   {
-    path: "/orgs/:orgId/portal",
-    needs: ["portal.link"],
+    ...ofOrg("/portal", ["portal.link"], () => import("./portal/PortalLinkPage.tsx")),
     nav: { section: "settings", label: "Portal link", icon: "link" },
-    page: () => import("./portal/PortalLinkPage.tsx"),
   },
 ]
 
@@ -101,54 +72,28 @@ export const routes: ReadonlyArray<Route> = [
     page: () => import("./orgs/OrgsPage.tsx"),
   },
   {
-    path: "/orgs/:orgId",
-    needs: ["orgs.get"],
+    ...ofOrg("", ["orgs.get"], () => import("./orgs/OrgPage.tsx")),
     nav: { section: "org", label: "Home", icon: "home" },
-    page: () => import("./orgs/OrgPage.tsx"),
   },
   ...tenantRoutes,
   {
-    path: "/orgs/:orgId/projects",
-    needs: ["projects.list"],
+    ...ofOrg("/projects", ["projects.list"], () => import("./projects/ProjectsPage.tsx")),
     nav: { section: "org", label: "Projects", icon: "cube" },
-    page: () => import("./projects/ProjectsPage.tsx"),
   },
+  ofOrg("/projects/:projectId", ["deployments.list"], () => import("./projects/DeploymentsPage.tsx")),
+  ofOrg("/projects/:projectId/docs", ["docs.get"], () => import("./docs/DocsPage.tsx")),
+  ofOrg("/projects/:projectId/settings", ["projects.update"], () => import("./projects/ProjectSettingsPage.tsx")),
   {
-    path: "/orgs/:orgId/projects/:projectId",
-    needs: ["deployments.list"],
-    page: () => import("./projects/DeploymentsPage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/projects/:projectId/docs",
-    needs: ["docs.get"],
-    page: () => import("./docs/DocsPage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/projects/:projectId/settings",
-    needs: ["projects.update"],
-    page: () => import("./projects/ProjectSettingsPage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/keys",
-    needs: ["keys.list"],
+    ...ofOrg("/keys", ["keys.list"], () => import("./keys/KeysPage.tsx")),
     nav: { section: "org", label: "API keys", icon: "key" },
-    page: () => import("./keys/KeysPage.tsx"),
   },
+  ofOrg("/keys/:keyId", ["keys.get"], () => import("./keys/KeyPage.tsx")),
   {
-    path: "/orgs/:orgId/keys/:keyId",
-    needs: ["keys.get"],
-    page: () => import("./keys/KeyPage.tsx"),
-  },
-  {
-    path: "/orgs/:orgId/audit",
-    needs: ["audit.list"],
+    ...ofOrg("/audit", ["audit.list"], () => import("./audit/AuditPage.tsx")),
     nav: { section: "settings", label: "Audit log", icon: "list" },
-    page: () => import("./audit/AuditPage.tsx"),
   },
   {
-    path: "/orgs/:orgId/settings",
-    needs: ["orgs.update"],
+    ...ofOrg("/settings", ["orgs.update"], () => import("./orgs/SettingsPage.tsx")),
     nav: { section: "settings", label: "Settings", icon: "sliders" },
-    page: () => import("./orgs/SettingsPage.tsx"),
   },
 ]

@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks"
 import { Badge, capitalized } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { isTime, TimeRange } from "../../components/Time.tsx"
-import { Field, Filter, Input } from "../../components/Form.tsx"
+import { Field, Filter, Filters, Input } from "../../components/Form.tsx"
 import { InBulk } from "../../components/InBulk.tsx"
 import { NoMatch } from "../../components/Table.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
@@ -36,6 +36,10 @@ const useFilters = () => {
     ...(isTime(until) && { until }),
   }
 }
+
+/** What a reader may send again by a filter. */
+const resendWords = { failed: "failed", canceled: "were canceled", skipped: "were skipped" } as const
+type ResendState = keyof typeof resendWords
 
 const isCause = (text: string | undefined): text is string =>
   text !== undefined && (/^[1-5]\d\d$/.test(text) || text in failureTexts)
@@ -75,12 +79,12 @@ const JobFilter = () => {
   )
 }
 
-const Filters = ({ cause }: { readonly cause: string | undefined }) => {
+const DeliveryFilters = ({ cause }: { readonly cause: string | undefined }) => {
   const { endpoints = [] } = useEndpoints()
   const urls = endpoints.map(({ url, webhook_endpoint_id: value }) => ({ value, label: shortUrl(url) }))
   const isKnown = cause === undefined || causes.some(({ value }) => value === cause)
   return (
-    <div class="filters">
+    <Filters>
       <Filter label="State" name="state" options={states} />
       <TypeFilter />
       <Filter label="Endpoint" name="endpoint" options={urls} />
@@ -91,7 +95,7 @@ const Filters = ({ cause }: { readonly cause: string | undefined }) => {
       />
       <JobFilter />
       <TimeRange />
-    </div>
+    </Filters>
   )
 }
 
@@ -108,8 +112,8 @@ export default () => {
     rowKey: ({ delivery_id }) => delivery_id,
   })
   const isFiltered = Object.keys(filters).length > 0
-  const { job_id, state, ...others } = filters
-  const isResendable = state !== "pending" && state !== "delivered" && job_id === undefined
+  const { job_id, state = "failed", ...others } = filters
+  const words = job_id === undefined && state in resendWords ? resendWords[state as ResendState] : undefined
   return (
     <Page
       title="Deliveries"
@@ -118,16 +122,16 @@ export default () => {
       actions={
         <>
           {isFiltered && <Button onClick={() => navigate(path, { replace: true })}>Clear filters</Button>}
-          {may("deliveries.resend") && isResendable && (
+          {may("deliveries.resend") && words !== undefined && (
             <Button icon="repeat" onClick={() => setResending(true)}>
-              Resend all that failed…
+              Resend all that {words}…
             </Button>
           )}
         </>
       }
     >
       <RunningResends />
-      <Filters cause={useLocation().search.get("cause") ?? undefined} />
+      <DeliveryFilters cause={useLocation().search.get("cause") ?? undefined} />
       {!isFiltered && <Causes />}
       <Beside
         list={pages}
@@ -156,12 +160,12 @@ export default () => {
           </Card>
         )}
       </Beside>
-      {isResending && (
+      {isResending && words !== undefined && (
         <InBulk
           id="deliveries.resend"
-          filter={{ ...others, ...(state !== undefined && isResendable && { state }) }}
+          filter={{ ...others, state: state as ResendState }}
           title="Resend what matches"
-          intro="Sends again the deliveries of your filter that failed, were canceled or were skipped, at all active endpoints, the oldest first."
+          intro={`Sends again the deliveries of your filter that ${words}, at all active endpoints, the oldest first.`}
           submit="Send again"
           noun={["delivery", "deliveries"]}
           verb="will be sent again"

@@ -6,7 +6,7 @@ import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { Code, Json, parseJson } from "../../components/Code.tsx"
-import { FormDialog } from "../../components/Dialog.tsx"
+import { AskButton, FormDialog } from "../../components/Dialog.tsx"
 import { ActionButton, Field, TextArea } from "../../components/Form.tsx"
 import { Card, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
@@ -37,24 +37,6 @@ const About = ({ job }: { readonly job: Job }) => (
   />
 )
 
-const CancelJob = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }) => {
-  const call = useCall()
-  return (
-    <FormDialog
-      title="Cancel this job?"
-      submit="Cancel the job"
-      isDangerous
-      onClose={onClose}
-      onSubmit={async () => {
-        await call("jobs.cancel", { job_id: id })
-        toast("The job is canceled.")
-      }}
-    >
-      <p>It ends without an outcome, and no webhook is sent. Its worker hears of it at its next report.</p>
-    </FormDialog>
-  )
-}
-
 /** Queues a failed job again with another input. */
 const ChangeInput = ({ job, onClose }: { readonly job: Job; readonly onClose: () => void }) => {
   const call = useCall()
@@ -78,9 +60,12 @@ const Actions = ({ job }: { readonly job: Job }) => {
   const orgId = useOrg()
   const may = useMay()
   const call = useCall()
-  const [open, setOpen] = useState<"cancel" | "input">()
+  const [isChanging, setChanging] = useState(false)
   const { job_id, status } = job
-  const close = () => setOpen(undefined)
+  const cancel = async () => {
+    await call("jobs.cancel", { job_id })
+    toast("The job is canceled.")
+  }
   const retry = async () => {
     await call("jobs.retry", { job_id })
     toast("The job is queued again.")
@@ -96,13 +81,18 @@ const Actions = ({ job }: { readonly job: Job }) => {
   return (
     <>
       {isOpen(job) && may("jobs.cancel") && (
-        <Button icon="close" onClick={() => setOpen("cancel")}>
-          Cancel job
-        </Button>
+        <AskButton
+          {...{ icon: "close", text: "Cancel job", isDangerous: true }}
+          title="Cancel this job?"
+          submit="Cancel the job"
+          onConfirm={cancel}
+        >
+          <p>It ends without an outcome, and no webhook is sent. Its worker hears of it at its next report.</p>
+        </AskButton>
       )}
       {status === "failed" && may("jobs.retry") && (
         <>
-          <Button onClick={() => setOpen("input")}>Retry with another input…</Button>
+          <Button onClick={() => setChanging(true)}>Retry with another input…</Button>
           <ActionButton icon="repeat" look="primary" onPress={retry}>
             Retry
           </ActionButton>
@@ -113,8 +103,7 @@ const Actions = ({ job }: { readonly job: Job }) => {
           Replay
         </ActionButton>
       )}
-      {open === "cancel" && <CancelJob id={job_id} onClose={close} />}
-      {open === "input" && <ChangeInput job={job} onClose={close} />}
+      {isChanging && <ChangeInput job={job} onClose={() => setChanging(false)} />}
     </>
   )
 }

@@ -5,7 +5,7 @@ import { capitalized, State } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { parseJson } from "../../components/Code.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
-import { Field, Filter, Input, TextArea } from "../../components/Form.tsx"
+import { Field, Filter, Filters, Input, TextArea } from "../../components/Form.tsx"
 import { InBulk, RunningBar } from "../../components/InBulk.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
@@ -16,6 +16,7 @@ import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath, useLocation } from "../../navigation/router.tsx"
 import { type Job, type JobStatus, jobStatuses } from "./job.ts"
 import { JobCauses } from "./JobCauses.tsx"
+import { Workflows } from "./Workflows.tsx"
 
 const isStatus = (text: string | undefined): text is JobStatus => jobStatuses.some((status) => status === text)
 
@@ -114,12 +115,13 @@ export default () => {
       }
     >
       <RunningSweeps />
-      <div class="filters">
+      <Filters>
         <Filter label="Status" name="status" options={statuses} />
         <Filter label="Workflow" name="workflow" placeholder="Its exact name" />
         <Filter label="Error" name="error" placeholder="How it begins" />
         <TimeRange />
-      </div>
+      </Filters>
+      <Workflows workflow={others.workflow} hasJobs={pages.rows !== undefined && pages.rows.length > 0} />
       {may("jobs.causes") && isRetried && error === undefined && <JobCauses {...others} />}
       <Beside list={pages} noun="job" rowKey={({ job_id }) => job_id} pathOf={(id) => orgPath(orgId, `/jobs/${id}`)}>
         {(opened) => (

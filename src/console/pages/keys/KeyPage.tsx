@@ -4,7 +4,7 @@ import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { byDay, Chart, type Series, unitText, useBeginning } from "../../components/Chart.tsx"
-import { Dialog, FormDialog } from "../../components/Dialog.tsx"
+import { AskButton, Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
 import { ActionButton, Field, Form, Input, Select } from "../../components/Form.tsx"
 import { Card, Facts, Page } from "../../components/Page.tsx"
@@ -17,6 +17,7 @@ import { Link, navigate, orgPath, useChoice, useParam } from "../../navigation/r
 import { useChanges } from "../audit/useChanges.tsx"
 import {
   changedSettings,
+  Codes,
   isEnded,
   isMetadata,
   type Key,
@@ -94,51 +95,27 @@ const RotateKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   )
 }
 
-const DisableKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
-  const call = useCall()
-  const disable = async () => {
-    await call("keys.update", { orgId, id: key.id, enabled: false })
-    toast("The key is disabled. Every replica refuses it.")
-  }
-  return (
-    <FormDialog title={`Disable ${key.name}?`} submit="Disable key" isDangerous onSubmit={disable} onClose={onClose}>
-      <p>Every replica refuses the key at once, until it is enabled again.</p>
-    </FormDialog>
-  )
-}
-
-const DeleteKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
-  const call = useCall(() => navigate(orgPath(orgId, "/keys")))
-  const remove = async () => {
-    await call("keys.remove", { orgId, id: key.id })
-    toast(`${key.name} is deleted.`)
-  }
-  return (
-    <FormDialog
-      title={`Delete ${key.name}`}
-      submit="Delete key"
-      isDangerous
-      typed={key.name}
-      onSubmit={remove}
-      onClose={onClose}
-    >
-      <p>Every replica refuses the key at once. This cannot be undone; to stop it for a while, disable it.</p>
-    </FormDialog>
-  )
-}
-
-const dialogs = { edit: EditKey, rotate: RotateKey, disable: DisableKey, delete: DeleteKey }
+const dialogs = { edit: EditKey, rotate: RotateKey }
 
 /** What can be done with a key. */
 const useActions = (orgId: string, key: Key | undefined) => {
   const may = useMay()
   const call = useCall()
+  const callAndLeave = useCall(() => navigate(orgPath(orgId, "/keys")))
   const now = useNow()
   const [open, setOpen] = useState<keyof typeof dialogs>()
   if (key === undefined || !may("keys.update")) return {}
   const enable = async () => {
     await call("keys.update", { orgId, id: key.id, enabled: true })
     toast("The key is enabled.")
+  }
+  const disable = async () => {
+    await call("keys.update", { orgId, id: key.id, enabled: false })
+    toast("The key is disabled. Every replica refuses it.")
+  }
+  const remove = async () => {
+    await callAndLeave("keys.remove", { orgId, id: key.id })
+    toast(`${key.name} is deleted.`)
   }
   const Open = open && dialogs[open]
   const buttons = (
@@ -151,17 +128,26 @@ const useActions = (orgId: string, key: Key | undefined) => {
       )}
       {key.leakedAt === null &&
         (key.enabled ? (
-          <Button icon="pause" onClick={() => setOpen("disable")}>
-            Disable
-          </Button>
+          <AskButton
+            {...{ icon: "pause", text: "Disable", submit: "Disable key", isDangerous: true }}
+            title={`Disable ${key.name}?`}
+            onConfirm={disable}
+          >
+            <p>Every replica refuses the key at once, until it is enabled again.</p>
+          </AskButton>
         ) : (
           <ActionButton icon="play" onPress={enable}>
             Enable
           </ActionButton>
         ))}
-      <Button look="danger" icon="trash" onClick={() => setOpen("delete")}>
-        Delete
-      </Button>
+      <AskButton
+        {...{ look: "danger", icon: "trash", text: "Delete", submit: "Delete key", isDangerous: true }}
+        title={`Delete ${key.name}`}
+        typed={key.name}
+        onConfirm={remove}
+      >
+        <p>Every replica refuses the key at once. This cannot be undone; to stop it for a while, disable it.</p>
+      </AskButton>
     </>
   )
   return { buttons, dialog: Open && <Open orgId={orgId} of={key} onClose={() => setOpen(undefined)} /> }
@@ -285,22 +271,14 @@ const KeyFacts = ({ of: key }: { readonly of: Key }) => {
           "Replaced by": <Link to={orgPath(orgId, `/keys/${key.replacedBy}`)}>its replacement</Link>,
         }),
         Created: <Time at={key.createdAt} />,
+        Imported: key.imported ? "yes: it was made elsewhere, and is known by its hash" : undefined,
         "Last used": <Time at={key.lastUsedAt} isRelative none="never" />,
         "Ends at": <Time at={key.expiresAt} none="never" />,
         "Rate limit": rateLimitText(key) ?? <span class="quiet">no limit</span>,
         Credits: <Credits {...key} />,
-        Permissions:
-          key.permissions.length === 0 ? (
-            none
-          ) : (
-            <ul class="row">
-              {key.permissions.map((permission) => (
-                <li key={permission}>
-                  <code>{permission}</code>
-                </li>
-              ))}
-            </ul>
-          ),
+        Permissions: <Codes of={key.permissions} />,
+        Roles: <Codes of={key.roles} />,
+        "Allowed networks": key.allowedIps === null ? "all" : <Codes of={key.allowedIps} />,
         "External id": key.externalId ?? none,
         "Audit log": changes,
         Metadata: key.metadata === null ? none : <pre>{JSON.stringify(key.metadata, undefined, 2)}</pre>,

@@ -1,10 +1,10 @@
 import { useState } from "preact/hooks"
-import { contains, useMatches } from "../../client/matches.ts"
+import { contains, useMatches, withoutKey } from "../../client/matches.ts"
 import { useCall, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
-import { State } from "../../components/Badge.tsx"
+import { Badge, State } from "../../components/Badge.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
-import { Field, Filter, Form, Input, Select } from "../../components/Form.tsx"
+import { Field, Filter, Filters, Form, Input, Select } from "../../components/Form.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { type Column, NoMatch, Table } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
@@ -21,14 +21,23 @@ import {
   SettingFields,
   ShownOnce,
 } from "./keySettings.tsx"
+import { Roles } from "./Roles.tsx"
 
 const none = <span class="quiet">none</span>
 
-/** What is looked for, without secrets, because it is in the address: of a key, its prefix. */
-const withoutKey = (text: string) =>
-  /svc_[A-Za-z0-9]{9,}|[a-z][a-z0-9_]{1,22}[a-z0-9]_[A-Za-z0-9]{42}/
-    .exec(text)?.[0]
-    .replace(/_([A-Za-z0-9]{8})[A-Za-z0-9]+$/, "_$1") ?? text
+const lastUses = [
+  { value: "never", label: "Never" },
+  { value: "7", label: "In the last 7 days" },
+  { value: "-30", label: "Not in 30 days" },
+  { value: "-90", label: "Not in 90 days" },
+]
+const dayMillis = 86_400_000
+
+/** Whether a key was used in so many days; not in them when they are negative. */
+const isUsed = ({ lastUsedAt }: Key, use: string, now: number) => {
+  const days = lastUsedAt === null ? Infinity : (now - Date.parse(lastUsedAt)) / dayMillis
+  return use === "never" ? lastUsedAt === null : Number(use) > 0 ? days <= Number(use) : days > -Number(use)
+}
 
 const useProjectNames = (orgId: string) => {
   const { rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects)
@@ -38,10 +47,12 @@ const useProjectNames = (orgId: string) => {
 
 export default () => {
   const orgId = useOrg()
+  const may = useMay()
   const now = useNow()
   const nameOf = useProjectNames(orgId)
   const [externalId] = useSearch("externalId")
   const [text, setText] = useSearch("text")
+  const [used] = useSearch("used")
   const { close, create, isCreating } = useCreate("Create key", "keys.createForProject")
   const all = usePages(
     "keys.list",
@@ -49,12 +60,24 @@ export default () => {
     ({ keys }) => keys,
     { keepsPrevious: true },
   )
-  const matches = ({ id, name, prefix }: Key) => contains(text!, name, id) || prefix.startsWith(text!.trim())
-  const pages = useMatches(all, text === undefined ? undefined : matches)
+  const matches = (key: Key) =>
+    (text === undefined || contains(text, key.name, key.id) || key.prefix.startsWith(text.trim())) &&
+    (used === undefined || isUsed(key, used, now))
+  const isFiltered = text !== undefined || used !== undefined
+  const pages = useMatches(all, isFiltered ? matches : undefined)
   const columns: ReadonlyArray<Column<Key>> = [
     { title: "Key", link: ({ id, name }) => [orgPath(orgId, `/keys/${id}`), name] },
     { title: "Prefix", align: "fit", cell: ({ prefix }) => <code>{prefix}…</code> },
-    { title: "State", align: "fit", cell: (key) => <State of={keyStateOf(key, now)} /> },
+    {
+      title: "State",
+      align: "fit",
+      cell: (key) => (
+        <span class="row">
+          <State of={keyStateOf(key, now)} />
+          {key.imported && <Badge isPlain>Imported</Badge>}
+        </span>
+      ),
+    },
     {
       title: "For",
       cell: ({ projectId }) => (
@@ -82,7 +105,7 @@ export default () => {
       intro="Keys of the org and of its projects. Only their prefixes are stored in the clear."
       actions={create}
     >
-      <div class="filters">
+      <Filters>
         <Field label="Name, prefix or id">
           <Input
             value={text ?? ""}
@@ -93,14 +116,15 @@ export default () => {
           />
         </Field>
         <Filter label="External id" name="externalId" placeholder="customer_42" />
-      </div>
+        <Filter label="Last used" name="used" options={lastUses} />
+      </Filters>
       <Card isPadded={false}>
         <Table
           caption="API keys"
           {...pages}
           rowKey={({ id }) => id}
           empty={
-            text !== undefined ? (
+            isFiltered ? (
               <NoMatch noun="key" more={pages.more} />
             ) : externalId === undefined ? (
               <Empty icon="key" title="There is no key yet">
@@ -115,6 +139,7 @@ export default () => {
           columns={columns}
         />
       </Card>
+      {may("roles.list") && <Roles />}
       {isCreating && <CreateKey onClose={close} />}
     </Page>
   )
@@ -156,6 +181,7 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
       <Form
         submit="Create key"
         isReady={isMetadata(texts.metadata) && projectId !== "?"}
+        why={projectId === "?" ? "Choose whom the key is for." : undefined}
         onSubmit={create}
         onCancel={onClose}
       >

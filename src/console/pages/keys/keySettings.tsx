@@ -1,12 +1,14 @@
 import { useState } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
-import { usePages } from "../../client/queries.ts"
+import { useData, usePages } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
 import { Button, CopyButton } from "../../components/Button.tsx"
+import { objectOf } from "../../components/Code.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Notice } from "../../components/ErrorBox.tsx"
 import { toLocal } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Check, Field, Input, Select, TextArea } from "../../components/Form.tsx"
+import { Check, Field, Input, Lines, linesOf, Select, TextArea } from "../../components/Form.tsx"
 
 /** The settings of a key as a form has them: texts. */
 interface SettingTexts {
@@ -17,6 +19,8 @@ interface SettingTexts {
   readonly refill: string
   readonly every: string
   readonly permissions: string
+  readonly roles: string
+  readonly allowedIps: string
   readonly externalId: string
   readonly metadata: string
 }
@@ -29,6 +33,8 @@ export const emptyTexts: SettingTexts = {
   refill: "",
   every: "month",
   permissions: "",
+  roles: "",
+  allowedIps: "",
   externalId: "",
   metadata: "",
 }
@@ -41,23 +47,11 @@ export const textsOf = (key: Key): SettingTexts => ({
   refill: key.credits?.refill === undefined ? "" : String(key.credits.refill.amount),
   every: key.credits?.refill?.every ?? "month",
   permissions: key.permissions.join("\n"),
+  roles: key.roles.join("\n"),
+  allowedIps: key.allowedIps?.join("\n") ?? "",
   externalId: key.externalId ?? "",
   metadata: key.metadata === null ? "" : JSON.stringify(key.metadata, undefined, 2),
 })
-
-const linesOf = (text: string) => text.split(/[\s,]+/).filter((line) => line !== "")
-
-/** The JSON of a text, or undefined when it is no object. */
-const objectOf = (text: string) => {
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === "object" && value !== null && !Array.isArray(value)
-      ? (value as Record<string, unknown>)
-      : undefined
-  } catch {
-    return undefined
-  }
-}
 
 export const isMetadata = (text: string) => text.trim() === "" || objectOf(text) !== undefined
 
@@ -79,12 +73,16 @@ const changedCredits = (before: SettingTexts, texts: SettingTexts) => {
   }
 }
 
+const listOf = (text: string) => (text.trim() === "" ? null : linesOf(text))
+
 /** The settings that a form asks for; null: none. */
 const settingsOf = (texts: SettingTexts) => ({
   expiresAt: texts.expiresAt === "" ? null : new Date(texts.expiresAt).toISOString(),
   rateLimit: texts.limit === "" ? null : { limit: Number(texts.limit), window: Number(texts.window) },
   credits: creditsOf(texts),
-  permissions: texts.permissions.trim() === "" ? null : linesOf(texts.permissions),
+  permissions: listOf(texts.permissions),
+  roles: listOf(texts.roles),
+  allowedIps: listOf(texts.allowedIps),
   externalId: texts.externalId.trim() === "" ? null : texts.externalId.trim(),
   metadata: texts.metadata.trim() === "" ? null : objectOf(texts.metadata)!,
 })
@@ -96,6 +94,8 @@ const fieldsOf: Record<keyof Settings, ReadonlyArray<keyof SettingTexts>> = {
   rateLimit: ["limit", "window"],
   credits: ["credits", "refill", "every"],
   permissions: ["permissions"],
+  roles: ["roles"],
+  allowedIps: ["allowedIps"],
   externalId: ["externalId"],
   metadata: ["metadata"],
 }
@@ -128,30 +128,36 @@ interface SettingFieldsProps {
   readonly onChange: (texts: SettingTexts) => void
 }
 
-/** The permissions that the newest keys of the org have, to add them by a click. */
-const UsedPermissions = ({ onAdd, given }: { given: ReadonlyArray<string>; onAdd: (permission: string) => void }) => {
+/** The permissions that the newest keys of the org have. */
+export const useUsedPermissions = () => {
   const { rows = [] } = usePages("keys.list", { orgId: useOrg(), limit: 100 }, ({ keys }) => keys)
-  const others = new Set(rows.flatMap(({ permissions }) => permissions).filter((one) => !given.includes(one)))
-  if (others.size === 0) return null
-  return (
-    <div class="row small">
-      <span class="quiet">In use:</span>
-      {[...others].slice(0, 12).map((one) => (
-        <Button key={one} isSmall icon="plus" aria-label={`Add ${one}`} onClick={() => onAdd(one)}>
-          {one}
-        </Button>
-      ))}
-    </div>
-  )
+  return [...new Set(rows.flatMap(({ permissions }) => permissions))]
 }
+
+/** Permissions and the like. */
+export const Codes = ({ of }: { readonly of: ReadonlyArray<string> }) =>
+  of.length === 0 ? (
+    <span class="quiet">none</span>
+  ) : (
+    <ul class="row">
+      {of.map((one) => (
+        <li key={one}>
+          <code>{one}</code>
+        </li>
+      ))}
+    </ul>
+  )
 
 /** The optional settings of a key: what it may do and how often, then the others. */
 export const SettingFields = ({ isOpen = false, onChange, texts }: SettingFieldsProps) => {
-  const set = (name: keyof SettingTexts) => (text: string) => onChange({ ...texts, [name]: text })
+  const orgId = useOrg()
+  const permissions = useUsedPermissions()
+  const { data } = useData("roles.list", { orgId }, { enabled: useMay()("roles.list") })
+  const roles = data?.roles.map(({ name }) => name) ?? []
   const control = (name: keyof SettingTexts) => ({
     name,
     value: texts[name],
-    onInput: set(name),
+    onInput: (text: string) => onChange({ ...texts, [name]: text }),
     autocomplete: "off" as const,
   })
   const number = (name: keyof SettingTexts, min: number) => (
@@ -159,15 +165,21 @@ export const SettingFields = ({ isOpen = false, onChange, texts }: SettingFields
   )
   return (
     <>
-      <div class="stack tight">
-        <Field label="Permissions" hint="One on each line, such as models.gpt-5.use or files.*. Empty: none.">
-          <TextArea {...control("permissions")} spellcheck={false} rows={3} />
-        </Field>
-        <UsedPermissions
-          given={linesOf(texts.permissions)}
-          onAdd={(one) => set("permissions")([...linesOf(texts.permissions), one].join("\n"))}
+      <Lines
+        label="Permissions"
+        hint="One on each line, such as models.gpt-5.use or files.*. Empty: none."
+        {...control("permissions")}
+        {...{ known: permissions, knownAs: "In use:" }}
+      />
+      {(roles.length > 0 || texts.roles !== "") && (
+        <Lines
+          label="Roles"
+          hint="The key has their permissions, too."
+          {...control("roles")}
+          known={roles}
+          knownAs="Of the org:"
         />
-      </div>
+      )}
       <div class="grid-fields">
         <Field label="Rate limit" hint="Validations. Empty: no limit.">
           {number("limit", 1)}
@@ -191,6 +203,11 @@ export const SettingFields = ({ isOpen = false, onChange, texts }: SettingFields
               <Select {...control("every")} options={refills} />
             </Field>
           </div>
+          <Lines
+            label="Allowed networks"
+            hint="One on each line, such as 203.0.113.0/24. Empty: from everywhere. Your gateway sends clientIp."
+            {...control("allowedIps")}
+          />
           <Field label="External id" hint="Your own id of whoever holds the key.">
             <Input {...control("externalId")} maxLength={255} />
           </Field>

@@ -4,7 +4,7 @@ import { useCall, useData } from "../../client/queries.ts"
 import { bytesOf, bytesText } from "../../components/numbers.ts"
 import { useMay } from "../../client/session.tsx"
 import { DangerCard } from "../../components/Dialog.tsx"
-import { Field, Form, Input, TextArea } from "../../components/Form.tsx"
+import { Field, Form, Input, linesOf, TextArea } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -17,27 +17,38 @@ interface OrgProps {
   readonly org: Org
 }
 
-const NameForm = ({ org }: OrgProps) => {
+interface TextFormProps extends OrgProps {
+  readonly field: "name" | "keyPrefix"
+  readonly label: string
+  readonly hint?: string
+  readonly noun: string
+}
+
+/** One text of an org. */
+const TextForm = ({ field, hint, label, noun, org }: TextFormProps) => {
   const call = useCall()
-  const [name, setName] = useState(org.name)
+  const stored = org[field] ?? ""
+  const [text, setText] = useState(stored)
   const save = async () => {
-    await call("orgs.update", { orgId: org.orgId, name })
-    toast("The name is saved.")
+    const value = field === "name" ? { name: text } : { keyPrefix: text.trim() || null }
+    await call("orgs.update", { orgId: org.orgId, ...value })
+    toast(`The ${noun} is saved.`)
   }
   return (
-    <Form submit="Save the name" isReady={name !== org.name} onSubmit={save}>
-      <Field label="Name">
-        <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
+    <Form submit={`Save the ${noun}`} isReady={text !== stored} onSubmit={save}>
+      <Field label={label} hint={hint}>
+        <Input
+          name={field}
+          value={text}
+          onInput={setText}
+          required={field === "name"}
+          maxLength={255}
+          autocomplete="off"
+        />
       </Field>
     </Form>
   )
 }
-
-const linesOf = (text: string) =>
-  text
-    .split(/[\n,]/)
-    .map((line) => line.trim())
-    .filter((line) => line !== "")
 
 const OwnersForm = ({ org }: OrgProps) => {
   const call = useCall()
@@ -140,7 +151,12 @@ export default () => {
           <>
             <div class="grid-2">
               <Card title="Name">
-                <NameForm org={org} key={org.name} />
+                <TextForm org={org} key={org.name} field="name" label="Name" noun="name" />
+                <TextForm
+                  {...{ org, field: "keyPrefix", label: "Prefix of new keys", noun: "prefix" }}
+                  key={org.keyPrefix}
+                  hint="3 to 24 lower-case letters, digits or underscores, such as acme_live. Empty: svc."
+                />
               </Card>
               <Card title="Repositories">
                 <OwnersForm org={org} key={org.owners.join()} />

@@ -1,5 +1,5 @@
 import { useData } from "../../client/queries.ts"
-import { byDay, Chart, type Series, unitText, useBeginning } from "../../components/Chart.tsx"
+import { byDay, Chart, type Interval, type Series, unitText, useBeginning } from "../../components/Chart.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card } from "../../components/Page.tsx"
 import { orgPath, useChoice } from "../../navigation/router.tsx"
@@ -17,6 +17,16 @@ export const Activity = ({ every, orgId }: { readonly every: Every; readonly org
   const of = <I extends { readonly at: string }>(intervals: ReadonlyArray<I> | undefined) =>
     !isAsked ? undefined : every === "day" ? byDay(intervals) : intervals
   const unit = unitText(every)
+  const chart = <Name extends string>(
+    title: string,
+    series: ReadonlyArray<Series<Name>>,
+    intervals: ReadonlyArray<Interval<Name>> | undefined,
+    linkTo?: (since: string, until: string) => string,
+  ) => (
+    <Card title={`${title} by ${unit}`}>
+      <Chart {...{ title, every, series, linkTo }} intervals={of(intervals)} />
+    </Card>
+  )
   const toDeliveries =
     orgId === undefined
       ? undefined
@@ -24,27 +34,10 @@ export const Activity = ({ every, orgId }: { readonly every: Every; readonly org
   return (
     <>
       <ErrorBox error={error} onRetry={refetch} />
-      <Card title={`Attempts of deliveries by ${unit}`}>
-        <Chart
-          title="Attempts of deliveries"
-          every={every}
-          series={deliverySeries}
-          intervals={of(data?.deliveries)}
-          linkTo={toDeliveries}
-        />
-      </Card>
+      {chart("Attempts of deliveries", deliverySeries, data?.deliveries, toDeliveries)}
       <div class="grid-2">
-        <Card title={`Validations of keys by ${unit}`}>
-          <Chart
-            title="Validations of keys"
-            every={every}
-            series={orgId === undefined ? validationSeries : ownValidationSeries}
-            intervals={of(data?.validations)}
-          />
-        </Card>
-        <Card title={`Finished jobs by ${unit}`}>
-          <Chart title="Finished jobs" every={every} series={jobSeries} intervals={of(data?.jobs)} />
-        </Card>
+        {chart("Validations of keys", orgId === undefined ? validationSeries : ownValidationSeries, data?.validations)}
+        {chart("Finished jobs", jobSeries, data?.jobs)}
       </div>
     </>
   )

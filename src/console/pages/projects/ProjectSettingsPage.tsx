@@ -3,8 +3,7 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { GatehouseError } from "../../client/call.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
-import { Button } from "../../components/Button.tsx"
-import { DangerCard, FormDialog } from "../../components/Dialog.tsx"
+import { AskButton, DangerCard } from "../../components/Dialog.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Field, Form, Input } from "../../components/Form.tsx"
 import { Card } from "../../components/Page.tsx"
@@ -23,7 +22,9 @@ const General = ({ project }: ProjectProps) => {
   const [name, setName] = useState(project.name)
   const [defaultBranch, setDefaultBranch] = useState(project.defaultBranch ?? "")
   const [subdomain, setSubdomain] = useState(project.subdomain ?? "")
+  const [keyPrefix, setKeyPrefix] = useState(project.keyPrefix ?? "")
   const changes = {
+    ...(orNull(keyPrefix) === (project.keyPrefix ?? null) ? {} : { keyPrefix: orNull(keyPrefix) }),
     ...(name === project.name ? {} : { name }),
     ...(orNull(defaultBranch) === project.defaultBranch ? {} : { defaultBranch: orNull(defaultBranch) }),
     ...(orNull(subdomain) === project.subdomain ? {} : { subdomain: orNull(subdomain) }),
@@ -42,6 +43,9 @@ const General = ({ project }: ProjectProps) => {
       </Field>
       <Field label="Subdomain" hint="Lower-case letters, digits and hyphens.">
         <Input name="subdomain" value={subdomain} onInput={setSubdomain} autocomplete="off" />
+      </Field>
+      <Field label="Prefix of new keys" hint="Such as acme_live. Empty: that of the org.">
+        <Input name="keyPrefix" value={keyPrefix} onInput={setKeyPrefix} maxLength={24} autocomplete="off" />
       </Field>
     </Form>
   )
@@ -92,7 +96,6 @@ const none: Link = { provider: "github", hostOwner: "", hostRepo: "", workflow: 
 const LinkForm = ({ link, projectId }: { readonly projectId: string; readonly link: Link | undefined }) => {
   const call = useCall()
   const [fields, setFields] = useState(link ?? none)
-  const [isUnlinking, setUnlinking] = useState(false)
   const set = (name: keyof Link) => (text: string) => setFields({ ...fields, [name]: text })
   const save = async () => {
     const { environment, hostOwner, hostRepo, provider, workflow } = fields
@@ -134,21 +137,15 @@ const LinkForm = ({ link, projectId }: { readonly projectId: string; readonly li
       </Form>
       {link !== undefined && (
         <div>
-          <Button look="danger" onClick={() => setUnlinking(true)}>
-            Unlink the repository
-          </Button>
+          <AskButton
+            {...{ look: "danger", text: "Unlink the repository", isDangerous: true }}
+            title="Unlink the repository?"
+            submit="Unlink"
+            onConfirm={unlink}
+          >
+            <p>Runs of the repository no longer register in this project. Deployments stay.</p>
+          </AskButton>
         </div>
-      )}
-      {isUnlinking && (
-        <FormDialog
-          title="Unlink the repository?"
-          submit="Unlink"
-          isDangerous
-          onSubmit={unlink}
-          onClose={() => setUnlinking(false)}
-        >
-          <p>Runs of the repository no longer register in this project. Deployments stay.</p>
-        </FormDialog>
       )}
     </>
   )

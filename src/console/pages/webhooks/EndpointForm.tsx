@@ -2,11 +2,12 @@ import { useState } from "preact/hooks"
 import type { Args } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { Button } from "../../components/Button.tsx"
+import { objectOf } from "../../components/Code.tsx"
 import { Dialog, FormDialog } from "../../components/Dialog.tsx"
-import { Check, Field, Form, Input, Select, TextArea } from "../../components/Form.tsx"
+import { Check, Field, Form, Input, Lines, linesOf, Select, TextArea } from "../../components/Form.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { ShowSecret } from "./SigningSecret.tsx"
-import { type EndpointDetail, newSecret } from "./endpoints.ts"
+import { bodies, type EndpointDetail, newSecret } from "./endpoints.ts"
 
 interface CreateProps {
   readonly onClose: () => void
@@ -81,39 +82,16 @@ interface PartProps {
 /** Which events the endpoint receives, with the types that the org has had. */
 const EventTypes = ({ fields, set }: PartProps) => {
   const { data } = useData("events.types", {})
-  const chosen = fields.event_types.split(/\s+/).filter(Boolean)
-  const others = (data?.types ?? []).map(({ type }) => type).filter((type) => !chosen.includes(type))
   return (
-    <div class="stack tight">
-      <Field
-        label="Event types"
-        hint="One on each line: a type, or a pattern such as invoice.*. Empty: all events, except those of Gatehouse itself."
-      >
-        <TextArea
-          class="input short"
-          value={fields.event_types}
-          onInput={(event_types) => set({ event_types })}
-          spellcheck={false}
-          placeholder={"invoice.*\njob.failed"}
-        />
-      </Field>
-      {others.length > 0 && (
-        <div class="row small">
-          <span class="quiet">Seen so far:</span>
-          {others.slice(0, 8).map((type) => (
-            <Button
-              key={type}
-              isSmall
-              icon="plus"
-              onClick={() => set({ event_types: [...chosen, type].join("\n") })}
-              aria-label={`Add ${type}`}
-            >
-              {type}
-            </Button>
-          ))}
-        </div>
-      )}
-    </div>
+    <Lines
+      label="Event types"
+      hint="One on each line: a type, or a pattern such as invoice.*. Empty: all events, except those of Gatehouse itself."
+      value={fields.event_types}
+      onInput={(event_types) => set({ event_types })}
+      placeholder={"invoice.*\njob.failed"}
+      known={(data?.types ?? []).map(({ type }) => type)}
+      knownAs="Seen so far:"
+    />
   )
 }
 
@@ -202,6 +180,49 @@ const Delivering = ({ fields, set }: PartProps) => (
   </fieldset>
 )
 
+/** What the receiver gets, and what the endpoint is called by whoever made it. */
+const Receiving = ({ fields, set }: PartProps) => (
+  <fieldset class="fieldset">
+    <legend>Receiving</legend>
+    <div class="grid-fields">
+      <Field label="Body">
+        <Select
+          value={fields.payload}
+          onInput={(payload) => set({ payload: payload as Fields["payload"] })}
+          options={[
+            { value: "envelope", label: bodies.envelope },
+            { value: "data", label: bodies.data },
+          ]}
+        />
+      </Field>
+      <Field label="Names of headers" hint="Svix's libraries want svix-id.">
+        <Select
+          value={fields.header_names}
+          onInput={(names) => set({ header_names: names as Fields["header_names"] })}
+          options={["webhook", "svix"].map((value) => ({ value, label: `${value}-id` }))}
+        />
+      </Field>
+      <Field label="External id" hint="Your own id of the endpoint.">
+        <Input value={fields.external_id} onInput={(external_id) => set({ external_id })} maxLength={255} />
+      </Field>
+    </div>
+    <Lines
+      label="Channels"
+      hint="One on each line: only events of these channels. Empty: all events."
+      value={fields.channels}
+      onInput={(channels) => set({ channels })}
+    />
+    <Field label="Metadata" hint="A JSON object of your own.">
+      <TextArea
+        class="input short"
+        value={fields.metadata}
+        onInput={(metadata) => set({ metadata })}
+        spellcheck={false}
+      />
+    </Field>
+  </fieldset>
+)
+
 /** The secret of a new endpoint is made here, and shown when it is stored. Somebody may already have one. */
 const Secret = ({ fields, set }: PartProps) => (
   <Field label="Signing secret" hint="One was made for you. It is shown once, when the endpoint is added.">
@@ -242,9 +263,10 @@ const EndpointFields = ({ fields, set, stored }: PartProps & { readonly stored?:
     </Field>
     <EventTypes fields={fields} set={set} />
     <details open={stored !== undefined}>
-      <summary>Order, rate, retries, headers{stored === undefined && " and secret"}</summary>
+      <summary>Order, rate, retries, body, headers{stored === undefined && " and secret"}</summary>
       <div class="stack">
         <Delivering fields={fields} set={set} />
+        <Receiving fields={fields} set={set} />
         <Headers fields={fields} set={set} stored={stored?.headers ?? []} />
         {stored === undefined && <Secret fields={fields} set={set} />}
       </div>
@@ -264,6 +286,13 @@ interface Fields {
   /** Seconds with commas. */
   readonly retry_delays: string
   readonly signature: "hmac" | "ed25519"
+  readonly payload: EndpointDetail["payload"]
+  readonly header_names: EndpointDetail["header_names"]
+  readonly external_id: string
+  /** One on each line. */
+  readonly channels: string
+  /** JSON. */
+  readonly metadata: string
   /** undefined: they stay as they are. */
   readonly headers: ReadonlyArray<readonly [name: string, value: string]> | undefined
 }
@@ -277,6 +306,11 @@ const emptyFields: Fields = {
   max_per_second: "",
   retry_delays: "",
   signature: "hmac",
+  payload: "envelope",
+  header_names: "webhook",
+  external_id: "",
+  channels: "",
+  metadata: "",
   headers: undefined,
 }
 
@@ -289,12 +323,20 @@ const fieldsOf = (endpoint: EndpointDetail): Fields => ({
   max_per_second: endpoint.max_per_second === null ? "" : String(endpoint.max_per_second),
   retry_delays: endpoint.retry_delays === null ? "" : endpoint.retry_delays.join(", ") || "none",
   signature: endpoint.signature,
+  payload: endpoint.payload,
+  header_names: endpoint.header_names,
+  external_id: endpoint.external_id ?? "",
+  channels: endpoint.channels?.join("\n") ?? "",
+  metadata: endpoint.metadata === null ? "" : JSON.stringify(endpoint.metadata, null, 2),
 })
 
 const listOf = (text: string) => {
-  const list = text.split(/[\s,]+/).filter(Boolean)
+  const list = linesOf(text)
   return list.length === 0 ? null : list
 }
+
+/** What is no JSON object is sent as it was typed, and the service says what is wrong with it. */
+const metadataOf = (text: string) => (text.trim() === "" ? null : (objectOf(text) ?? text))
 
 /**
  * "none" means no retries. What is not a number is sent as it was typed, and the service says what is wrong with it.
@@ -312,6 +354,11 @@ const valuesOf = (fields: Fields) => ({
   max_per_second: fields.max_per_second === "" ? null : Number(fields.max_per_second),
   retry_delays: delaysOf(fields.retry_delays),
   signature: fields.signature,
+  payload: fields.payload,
+  header_names: fields.header_names,
+  external_id: fields.external_id.trim() || null,
+  channels: listOf(fields.channels),
+  metadata: metadataOf(fields.metadata),
 })
 
 /** The fields of a request that differ from what is stored; from the defaults, when nothing is stored yet. */

@@ -4,33 +4,26 @@ import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
-import { Chart, millisOf } from "../../components/Chart.tsx"
+import { millisOf } from "../../components/Chart.tsx"
 import { Code, parseJson, pretty } from "../../components/Code.tsx"
-import { Dialog, FormDialog } from "../../components/Dialog.tsx"
+import { AskButton, Dialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
 import { ActionButton, Field, Select, TextArea, useAction } from "../../components/Form.tsx"
 import { InBulk } from "../../components/InBulk.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Loaded, Skeleton } from "../../components/Table.tsx"
-import { ago, DateTime, durationText, LastTimes, Time, useNow } from "../../components/Time.tsx"
+import { ago, DateTime, durationText, LastTimes, Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Segments } from "../../components/Tabs.tsx"
 import { Link, navigate, orgPath, useChoice, useParam, useSearch } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
-import {
-  type Delivery,
-  deliveryStates,
-  DeliveryTable,
-  hasSucceeded,
-  outcomeText,
-  shownState,
-} from "../deliveries/DeliveryTable.tsx"
+import { deliveryStates, DeliveryTable, hasSucceeded, outcomeText } from "../deliveries/DeliveryTable.tsx"
 import { Causes, causeText, RunningResends } from "../deliveries/Resends.tsx"
 import { EditEndpoint } from "./EndpointForm.tsx"
 import { SigningSecret } from "./SigningSecret.tsx"
-import { type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
+import { bodies, type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
 
 const stateOf = ({ active, failing_since }: EndpointDetail) =>
   !active ? "deactivated" : failing_since === null ? "active" : "failing"
@@ -113,6 +106,7 @@ export default () => {
   const id = useParam("endpointId")
   const orgId = useOrg()
   const may = useMay()
+  const call = useCall()
   // A delivery leads here, to recover what came since then.
   const [since, setSince] = useSearch("recover")
   const [open, setOpen] = useState<keyof typeof dialogs | undefined>(since === undefined ? undefined : "recover")
@@ -122,6 +116,11 @@ export default () => {
   const close = () => {
     setOpen(undefined)
     if (since !== undefined) setSince(undefined)
+  }
+  const remove = async () => {
+    await call("webhooks.delete", { id })
+    toast("The endpoint is deleted.")
+    navigate(orgPath(orgId, "/endpoints"))
   }
   const Open = open && dialogs[open]
   const actions = endpoint !== undefined && (
@@ -138,12 +137,26 @@ export default () => {
       )}
       {may("webhooks.update") && <Button onClick={() => setOpen("edit")}>Edit</Button>}
       {may("webhooks.update") && endpoint.active && (
-        <Button icon="pause" onClick={() => setOpen("deactivate")}>
-          Deactivate
-        </Button>
+        <AskButton
+          {...{ icon: "pause", text: "Deactivate", submit: "Deactivate", title: "Deactivate this endpoint?" }}
+          onConfirm={() => call("webhooks.update", { id, active: false })}
+        >
+          <p>It receives nothing from now on, and its pending deliveries are canceled.</p>
+          <p>New events are kept as skipped. When you activate it again, Recover sends what it missed.</p>
+        </AskButton>
       )}
       {may("webhooks.delete") && (
-        <Button icon="trash" look="danger" aria-label="Delete the endpoint" onClick={() => setOpen("delete")} />
+        <AskButton
+          {...{ look: "danger", icon: "trash", label: "Delete the endpoint", isDangerous: true }}
+          {...{ title: "Delete this endpoint?", submit: "Delete endpoint", onConfirm: remove }}
+        >
+          <p class="anywhere">
+            <code>{endpoint.url}</code> receives nothing from now on.
+            {endpoint.deliveries.pending > 0 &&
+              ` ${numberText(endpoint.deliveries.pending)} pending deliveries are canceled.`}
+          </p>
+          <p>Finished deliveries stay readable. This cannot be undone.</p>
+        </AskButton>
       )}
     </>
   )
@@ -161,11 +174,13 @@ export default () => {
             <RunningResends />
             <Health endpoint={endpoint} onRecover={() => setOpen("recover")} />
             <div class="grid-2">
-              <Card title="Health">
+              <div class="stack">
                 <AttemptHealth endpoint={endpoint} />
-                <EndpointHealth id={id} />
-                <Counts endpoint={endpoint} />
-              </Card>
+                <Card title="Deliveries as they are now">
+                  <Counts endpoint={endpoint} />
+                  <span class="quiet small">Of its newest 10,000.</span>
+                </Card>
+              </div>
               <Card title="Settings">
                 <EndpointSettings endpoint={endpoint} />
               </Card>
@@ -201,46 +216,6 @@ interface EndpointDialogProps {
   readonly onClose: () => void
 }
 
-const Deactivate = ({ endpoint, onClose }: EndpointDialogProps) => {
-  const call = useCall()
-  return (
-    <FormDialog
-      title="Deactivate this endpoint?"
-      submit="Deactivate"
-      onClose={onClose}
-      onSubmit={() => call("webhooks.update", { id: endpoint.webhook_endpoint_id, active: false })}
-    >
-      <p>It receives nothing from now on, and its pending deliveries are canceled.</p>
-      <p>New events are kept as skipped. When you activate it again, Recover sends what it missed.</p>
-    </FormDialog>
-  )
-}
-
-const DeleteEndpoint = ({ endpoint, onClose }: EndpointDialogProps) => {
-  const call = useCall()
-  const orgId = useOrg()
-  const { pending } = endpoint.deliveries
-  return (
-    <FormDialog
-      title="Delete this endpoint?"
-      submit="Delete endpoint"
-      isDangerous
-      onClose={onClose}
-      onSubmit={async () => {
-        await call("webhooks.delete", { id: endpoint.webhook_endpoint_id })
-        toast("The endpoint is deleted.")
-        navigate(orgPath(orgId, "/endpoints"))
-      }}
-    >
-      <p class="anywhere">
-        <code>{endpoint.url}</code> receives nothing from now on.
-        {pending > 0 && ` ${numberText(pending)} pending deliveries are canceled.`}
-      </p>
-      <p>Finished deliveries stay readable. This cannot be undone.</p>
-    </FormDialog>
-  )
-}
-
 /** How long before `failing_since` a recovery begins: a delivery is created before its first attempt. */
 const marginMillis = 60_000
 
@@ -273,6 +248,7 @@ const Recover = ({ endpoint, onClose, since: asked }: RecoverProps) => {
       onClose={onClose}
     >
       <LastTimes
+        {...{ since, until }}
         onChoose={(since) => {
           setSince(since)
           setUntil(undefined)
@@ -365,15 +341,7 @@ const SendTest = ({ endpoint, onClose }: EndpointDialogProps) => {
   )
 }
 
-const dialogs = { edit: EditEndpoint, test: SendTest, recover: Recover, deactivate: Deactivate, delete: DeleteEndpoint }
-
-const series = [
-  { name: "delivered", label: "Delivered", tone: "good" },
-  { name: "pending", label: "Pending", tone: "accent" },
-  { name: "retrying", label: "Retrying", tone: "warn" },
-  { name: "failed", label: "Failed", tone: "bad" },
-  { name: "unsent", label: "Not sent", tone: "calm" },
-] as const
+const dialogs = { edit: EditEndpoint, test: SendTest, recover: Recover }
 
 const healthRanges = [
   { value: "0", label: "24 hours" },
@@ -392,13 +360,13 @@ const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
   const to = (cause: string) =>
     orgPath(orgId, `/deliveries?${new URLSearchParams({ endpoint: endpoint.webhook_endpoint_id, cause, since })}`)
   return (
-    <div class="stack tight">
-      <div class="row between">
-        <Segments label="Range" value={range} options={healthRanges} onChange={setRange} />
-        <span class="quiet small">
-          since <Time at={since} />
-        </span>
-      </div>
+    <Card
+      title="Attempts"
+      actions={<Segments label="Range" value={range} options={healthRanges} onChange={setRange} />}
+    >
+      <span class="quiet small">
+        Since <Time at={since} />
+      </span>
       <dl class="counts">
         <div class="stack tight">
           <dt>Success rate</dt>
@@ -425,76 +393,13 @@ const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
           })}
         </ul>
       )}
-    </div>
+    </Card>
   )
-}
-
-/** The newest deliveries of an endpoint over time, by what became of them. */
-const EndpointHealth = ({ id }: { readonly id: string }) => {
-  const now = useNow(60_000)
-  const orgId = useOrg()
-  const { rows } = usePages("deliveries.list", { webhook_endpoint_id: id, limit: 100 }, ({ deliveries }) => deliveries)
-  if (rows === undefined) return <span class="skeleton block" />
-  const { every, intervals } = intervalsOf(rows, now)
-  const shown = series.filter(({ name }) => name === "delivered" || intervals.some((interval) => interval[name] > 0))
-  return (
-    <div class="stack tight">
-      <Chart
-        title={rows.length < 100 ? "All deliveries" : "The newest 100 deliveries"}
-        every={every}
-        series={shown}
-        intervals={intervals}
-        linkTo={(since, until) => orgPath(orgId, `/deliveries?${new URLSearchParams({ endpoint: id, since, until })}`)}
-      />
-      <span class="quiet small">
-        {rows.length < 100 ? "All deliveries" : "The newest 100 deliveries"}: each counts once, as it is now.
-      </span>
-    </div>
-  )
-}
-
-export interface HealthInterval {
-  readonly at: string
-  delivered: number
-  pending: number
-  retrying: number
-  failed: number
-  unsent: number
-}
-
-/** Columns of a chart at most, so that each can be seen. */
-const maxIntervals = 48
-const minIntervals = 24
-
-const nameOf = (delivery: Delivery) => {
-  const state = shownState(delivery)
-  return state === "canceled" || state === "skipped" ? "unsent" : state
-}
-
-/** Counts deliveries by the time of their creation, until now: by minute, hour or day, as fits in a chart. */
-export const intervalsOf = (deliveries: ReadonlyArray<Delivery>, now: number) => {
-  const times = deliveries.map(({ created_at }) => Date.parse(created_at))
-  const first = Math.min(now, ...times)
-  const every =
-    (["minute", "hour", "day"] as const).find((every) => (now - first) / millisOf[every] < maxIntervals) ?? "day"
-  const length = millisOf[every]
-  const end = Math.floor(Math.max(now, ...times) / length)
-  const count = Math.min(maxIntervals, Math.max(minIntervals, end - Math.floor(first / length) + 1))
-  const intervals: Array<HealthInterval> = Array.from({ length: count }, (_, i) => ({
-    at: new Date((end - count + 1 + i) * length).toISOString(),
-    ...{ delivered: 0, pending: 0, retrying: 0, failed: 0, unsent: 0 },
-  }))
-  for (const [i, delivery] of deliveries.entries()) {
-    const interval = intervals[count - 1 - (end - Math.floor(times[i]! / length))]
-    if (interval !== undefined) interval[nameOf(delivery)]++
-  }
-  return { every, intervals }
 }
 
 /** What the receiver answered last, when that was no success, with the delivery that shows all of it. */
 const LatestFailure = ({ id }: { readonly id: string }) => {
   const orgId = useOrg()
-  // The same list as the chart of the health, so that it is read once.
   const { rows = [] } = usePages(
     "deliveries.list",
     { webhook_endpoint_id: id, limit: 100 },
@@ -560,6 +465,11 @@ const EndpointSettings = ({ endpoint }: { readonly endpoint: EndpointDetail }) =
       Signature: endpoint.signature === "hmac" ? "HMAC-SHA256" : "HMAC-SHA256 and Ed25519",
       "Public key": endpoint.signature === "ed25519" ? <PublicKeys /> : undefined,
       Headers: endpoint.headers?.join(", ") ?? "none",
+      Body: bodies[endpoint.payload],
+      "Names of headers": endpoint.header_names === "svix" ? "svix-id and the like" : undefined,
+      Channels: endpoint.channels?.join(", "),
+      "External id": endpoint.external_id ?? undefined,
+      Metadata: endpoint.metadata === null ? undefined : <pre>{JSON.stringify(endpoint.metadata, undefined, 2)}</pre>,
       Created: <Time at={endpoint.created_at} />,
       Changed: <Time at={endpoint.updated_at} />,
       "Audit log": useChanges(endpoint.webhook_endpoint_id),

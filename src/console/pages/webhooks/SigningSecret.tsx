@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import { useCall } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button, CopyButton } from "../../components/Button.tsx"
-import { Dialog, FormDialog } from "../../components/Dialog.tsx"
+import { AskButton, Dialog } from "../../components/Dialog.tsx"
 import { Notice } from "../../components/ErrorBox.tsx"
 import { Field, Select } from "../../components/Form.tsx"
 import { Card } from "../../components/Page.tsx"
@@ -65,7 +65,6 @@ export const ShowSecret = ({ onClose, secret }: { readonly secret: string; reado
 export const SigningSecret = ({ id }: { readonly id: string }) => {
   const call = useCall()
   const may = useMay()
-  const [isAsking, setAsking] = useState(false)
   const [secret, setSecret] = useState<string>()
   const rotate = async () => {
     const made = newSecret()
@@ -75,20 +74,16 @@ export const SigningSecret = ({ id }: { readonly id: string }) => {
   return (
     <Card
       title="Signing secret"
-      actions={may("webhooks.update") && <Button onClick={() => setAsking(true)}>Rotate secret</Button>}
+      actions={
+        may("webhooks.update") && (
+          <AskButton text="Rotate secret" title="Rotate the signing secret?" submit="Rotate secret" onConfirm={rotate}>
+            <p>A new secret is made, and shown once. For 24 hours, the old one signs beside it.</p>
+            <p>Change it in your receiver within that time.</p>
+          </AskButton>
+        )
+      }
     >
       <VerifySample />
-      {isAsking && (
-        <FormDialog
-          title="Rotate the signing secret?"
-          submit="Rotate secret"
-          onSubmit={rotate}
-          onClose={() => setAsking(false)}
-        >
-          <p>A new secret is made, and shown once. For 24 hours, the old one signs beside it.</p>
-          <p>Change it in your receiver within that time.</p>
-        </FormDialog>
-      )}
       {secret !== undefined && <ShowSecret secret={secret} onClose={() => setSecret(undefined)} />}
     </Card>
   )

@@ -18,6 +18,12 @@ export const useEndpoints = () => {
 /** A URL without its scheme, as people name it. */
 export const shortUrl = (url: string) => url.replace(/^https?:\/\//, "").replace(/\/$/, "")
 
+/** What the body of a request is. */
+export const bodies: Readonly<Record<EndpointDetail["payload"], string>> = {
+  envelope: "The whole event",
+  data: "The data of the event alone",
+}
+
 /** Why an endpoint is inactive, in a sentence. */
 export const reasonText: Readonly<Record<string, string>> = {
   gone: "It answered 410 Gone, which asks for no more deliveries.",
