@@ -670,8 +670,8 @@ const checkStages = Effect.fnUntraced(function* <Stage>(
 })
 
 /**
- * The files with statements that find rows by their place (`ctid`), each with an act above. By a key of several columns,
- * a plan that was made for few rows reads all of them.
+ * The files with statements that find rows by their place (`ctid`), each with an act above. By a key of several
+ * columns, a plan that was made for few rows reads all of them.
  */
 const byPlace: Readonly<Record<string, string>> = {
   "activity/ActivityRepository.ts": "activity.removeOld",
