@@ -1,4 +1,5 @@
-import type { History, Violation } from "../history.ts"
+import { type History, isTouched, type Violation } from "../history.ts"
+import type { Entry } from "../world.ts"
 
 /** When the faults have stopped, everything settles in the documented time. */
 export const settled = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
@@ -38,8 +39,14 @@ export const tables = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
 /** What lost notifications explain: the log names it as an error, because a pooler has the same signs. */
 const ofLostNotifications = "logs ERROR Notifications do not arrive"
 
+/** An attempt that five commits could not record, because each was cut, is given up: its delivery is due again. */
+const isOfCuts = (history: History, { at, what, who }: Entry) =>
+  what.startsWith("logs ERROR An attempt could not be recorded") &&
+  what.includes("Unavailable") &&
+  isTouched(history, new Set(["cut at commit"]), who, at - 10_000, at)
+
 /** No replica meets a fault that it has not expected: it logs one as an error, and an expected one as a warning. */
-export const quiet = ({ errors }: History): ReadonlyArray<Violation> =>
-  errors
-    .filter(({ what }) => !what.startsWith(ofLostNotifications))
+export const quiet = (history: History): ReadonlyArray<Violation> =>
+  history.errors
+    .filter((entry) => !entry.what.startsWith(ofLostNotifications) && !isOfCuts(history, entry))
     .map(({ at, what, who }) => ({ oracle: "quiet", at, what: `${who} ${what}` }))
