@@ -40,6 +40,7 @@ const inShares = (
   ranked: ReadonlyArray<Ranked>,
   isFailing: (lane: string) => boolean,
   isOrdered: (lane: string) => boolean,
+  batchMax: (lane: string) => number,
 ) => {
   const shareOf = (lane: string) => ({ count: 0, cap: claim.laneCap, works: false, ...claim.lanes.get(lane) })
   /** Whether its lane works, or it is the first of a lane with no delivery in the process. */
@@ -48,7 +49,7 @@ const inShares = (
   const withLaneRoom = ranked
     .filter(({ delivery: { lane }, rank }) => {
       const { cap, count } = shareOf(lane)
-      const own = isOrdered(lane) ? Math.max(cap, orderedBatchSize) : cap
+      const own = isOrdered(lane) ? Math.max(cap, orderedBatchSize) : cap + batchMax(lane)
       return rank <= (isFailing(lane) ? 1 : own) - count
     })
     .sort((a, b) => Number(isFirst(b)) - Number(isFirst(a)))
@@ -90,7 +91,7 @@ const take = (
   const { row, payload, lane, attemptsSinceResend } = delivery
   deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, backlogged: false })
   const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
-  const headers = endpoint?.settings.headers
+  const { auth, headers } = endpoint?.settings ?? {}
   const job = jobs.get(row.job_id ?? "")!
   const previous = endpoint?.previous
   const signsToo = previous != null && DateTime.isGreaterThan(previous.until, now)
@@ -112,6 +113,7 @@ const take = (
       (stored) => ({ stored, owner: delivery.orgId }),
     ),
     headers: headers == null ? null : { stored: headers.stored, owner: row.webhook_endpoint_id! },
+    auth: auth == null ? null : { stored: auth.stored, owner: row.webhook_endpoint_id! },
     retryDelays: endpoint?.settings.retryDelays ?? null,
     ordered: endpoint?.settings.ordered === true,
     delayMillis,
@@ -119,6 +121,7 @@ const take = (
     event: row.event,
     body: sentBody(endpoint?.settings.payload ?? "envelope", payload),
     headerNames: endpoint?.settings.headerNames ?? "webhook",
+    batchMax: endpoint?.settings.batch?.max ?? null,
     attempts: row.attempts,
     attemptsSinceResend,
     failingSince: endpoint?.failingSince ?? null,
@@ -167,6 +170,7 @@ export const layer = Layer.effect(
         (backlogged && claimId === null && !isOrdered(lane)) || DateTime.isLessThanOrEqualTo(dueAt!, now)
 
     const isOrdered = (lane: string) => endpoints.get(lane)?.settings.ordered === true
+    const batchMax = (lane: string) => endpoints.get(lane)?.settings.batch?.max ?? 0
     const isFailing = (lane: string) => endpoints.get(lane)?.failingSince != null || world.failingCallbacks.has(lane)
 
     return DeliveryQueue.of({
@@ -174,7 +178,7 @@ export const layer = Layer.effect(
         Effect.map(Clock.currentTimeMillis, (at) => {
           const due = pending().filter(isDue(claim.now))
           const ranked = rankByLane(inOrder(world, claim, due), isOrdered)
-          const { chosen, short } = inShares(claim, ranked, isFailing, isOrdered)
+          const { chosen, short } = inShares(claim, ranked, isFailing, isOrdered, batchMax)
           for (const one of ranked) {
             if (!chosen.includes(one))
               deliveries.set(one.delivery.row.delivery_id, { ...one.delivery, backlogged: true })

@@ -37,12 +37,12 @@ export const layer = Layer.effect(
         const ids: Array<string> = []
         const deliveries: Array<number> = []
         for (const event of asked) {
-          const { idempotencyKey, id, type } = event
+          const { idempotencyKey, id } = event
           const earlier = ofOrg(orgId).find(
             (other) => idempotencyKey !== null && other.idempotencyKey === idempotencyKey,
           )
           ids.push(earlier?.id ?? id)
-          const to = earlier === undefined ? endpointReceivers(candidates(world, orgId, type, event.channels)) : []
+          const to = earlier === undefined ? endpointReceivers(candidates(world, orgId, event)) : []
           deliveries.push(to.length)
           if (earlier !== undefined) continue
           yield* insertEvent(world, random, { ...event, orgId, jobId: null }, to, "")

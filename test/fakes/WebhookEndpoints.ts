@@ -70,9 +70,12 @@ export const layer = Layer.effect(
             metadata: settings.metadata,
             event_types: settings.eventTypes,
             channels: settings.channels,
+            filter: settings.filter,
             payload: settings.payload,
             header_names: settings.headerNames,
             headers: settings.headers?.names ?? null,
+            auth: settings.auth?.shown ?? null,
+            batch: settings.batch,
             max_per_second: settings.maxPerSecond,
             ordered: settings.ordered,
             retry_delays: settings.retryDelays,
@@ -93,8 +96,9 @@ export const layer = Layer.effect(
       update: (orgId, id, { url, secret, previousSecretUntil, description, active, now, ...settings }, entry) =>
         Effect.flatMap(Effect.tap(find(orgId, id), needFree(orgId, settings, id)), (stored) => {
           const { row } = stored
-          const keepsHeaders = stored.settings.headers !== null && settings.headers === undefined
-          if (url !== undefined && keepsHeaders && sendsHeadersElsewhere(row.url, url)) return headersOfOtherOrigin()
+          const keeps = (name: "headers" | "auth") => stored.settings[name] !== null && settings[name] === undefined
+          if (url !== undefined && (keeps("headers") || keeps("auth")) && sendsHeadersElsewhere(row.url, url))
+            return headersOfOtherOrigin()
           keepEntry(world, orgId, entry)
           const isOther = url !== undefined && url !== row.url
           endpoints.set(id, {
@@ -147,6 +151,8 @@ export const layer = Layer.effect(
         Effect.map(find(orgId, id), ({ row, secret, previous, settings }) => ({
           url: row.url,
           headers: settings.headers?.stored ?? null,
+          auth: settings.auth?.stored ?? null,
+          batch: settings.batch,
           payload: settings.payload,
           headerNames: settings.headerNames,
           eventTypes: settings.eventTypes,

@@ -1,4 +1,4 @@
-import { Context, Duration, Effect, Layer } from "effect"
+import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import type { AttemptOutcome, WebhookRequest } from "#src/domain/webhooks/WebhookSender.ts"
 import { WebhookSender } from "#src/domain/webhooks/WebhookSender.ts"
 
@@ -43,6 +43,7 @@ export const layer = Layer.effect(
   WebhookSender,
   Effect.map(Receiver, (receiver) => ({
     hostFault: (url) => Effect.succeed(receiver.hostFaults.get(new URL(url).hostname) ?? null),
+    checkIdentity: () => Effect.succeed(DateTime.makeUnsafe("2027-01-01T00:00:00Z")),
     send: (request) =>
       Effect.suspend(() => {
         receiver.requests.push(request)

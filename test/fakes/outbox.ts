@@ -1,21 +1,21 @@
-import { Effect } from "effect"
+import { DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { JobEnd } from "#src/domain/jobs/JobEnd.ts"
 import { jobEventBody, jobEventType, type FinishedJob } from "#src/domain/webhooks/Event.ts"
 import { type Receiver, receivers, receives, topicsOf } from "#src/domain/webhooks/EventPatterns.ts"
 import { callbackLane } from "#src/domain/webhooks/lane.ts"
+import { passes } from "./eventFilter.ts"
 import type { StoredEvent, StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 
-/** The org's endpoints that want events of a type and of channels, in the order of their ids. */
+/** The org's endpoints that want an event, in the order of their ids. */
 export const candidates = (
   { endpoints }: WebhookWorld["Service"],
   orgId: string,
-  type: string,
-  channels: ReadonlyArray<string> = [],
+  { body, channels, type }: { readonly type: string; readonly body: string; readonly channels: ReadonlyArray<string> },
 ) =>
   [...endpoints.values()]
     .filter(({ settings }) => receives(settings.eventTypes, topicsOf(type), settings.channels, channels))
-    .filter((one) => one.orgId === orgId)
+    .filter(({ orgId: owner, settings }) => owner === orgId && passes(settings.filter, body))
     .map(({ row: { webhook_endpoint_id: id, active } }) => ({ id, active }))
     .sort((a, b) => (a.id < b.id ? -1 : 1))
 
@@ -36,6 +36,9 @@ export const insertEvent = Effect.fnUntraced(function* (
   for (const { endpointId, state } of to) {
     const lane = endpointId ?? callback
     const id = yield* random.ulid
+    const within = world.endpoints.get(lane)?.settings.batch?.within_ms ?? 0
+    const millis = DateTime.toEpochMillis(createdAt)
+    const dueAt = within === 0 ? createdAt : DateTime.makeUnsafe((Math.floor(millis / within) + 1) * within)
     world.deliveries.set(id, {
       orgId,
       row: {
@@ -53,7 +56,7 @@ export const insertEvent = Effect.fnUntraced(function* (
       lane,
       attemptsSinceResend: 0,
       place: nextPlace(),
-      dueAt: state === "pending" ? createdAt : null,
+      dueAt: state === "pending" ? dueAt : null,
       // A new delivery of a lane with a backlog joins the backlog.
       backlogged: [...world.deliveries.values()].some(
         (one) => one.lane === lane && one.backlogged && one.row.state === "pending",
@@ -77,7 +80,7 @@ export const writeEvent = Effect.fnUntraced(function* (
   const body = jobEventBody({ job_id, workflow, deployment_id, ...finished }, nonce)
   const to = receivers(
     { callback_url, hasCallbackSecret: secret !== null, skip_callbacks },
-    candidates(world, orgId, type),
+    candidates(world, orgId, { type, body, channels: [] }),
   )
   const callback = callback_url === null ? "" : callbackLane(orgId, callback_url)
   const event = { orgId, id, jobId: job_id, idempotencyKey: null, channels: [], type, body, createdAt: now }

@@ -289,7 +289,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "an ordered lane sends side by side",
     corner: "ordered",
     about: "The cap of an ordered lane is that of the others.",
-    edits: [[slots, "(lane.ordered ? 1 : laneCap)", "laneCap"]],
+    edits: [[slots, "(lane.ordered ? 1 : laneCap + lane.batchMax)", "laneCap"]],
   },
   {
     name: "an ordered lane has gaps",

@@ -65,7 +65,12 @@ export interface Receiver {
 export interface ReceiverOptions {
   readonly host?: string
   /** The PEM of a key and its certificate; makes it https. */
-  readonly tls?: { readonly key: string; readonly cert: string }
+  readonly tls?: {
+    readonly key: string
+    readonly cert: string
+    /** Then clients must show a certificate of this authority. */
+    readonly ca?: string
+  }
   /** Whether it accepts connections without reading or sending anything, even in TLS. */
   readonly mute?: boolean
 }
@@ -172,7 +177,7 @@ const start = (options: ReceiverOptions, listening: () => void) => {
       ? createTcpServer()
       : options.tls === undefined
         ? createServer(handle)
-        : createTlsServer(options.tls, handle)
+        : createTlsServer({ ...options.tls, requestCert: options.tls.ca !== undefined }, handle)
   server.on("connection", (socket: Socket) => {
     sockets.set(socket, ++accepted)
     numbers.set(`${socket.remotePort}`, accepted)

@@ -209,6 +209,7 @@ export const AttemptFailure = Schema.Literals([
   "connection",
   "bad_response",
   "secret",
+  "token",
 ])
 export type AttemptFailure = typeof AttemptFailure.Type
 

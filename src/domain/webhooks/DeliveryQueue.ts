@@ -27,6 +27,8 @@ export interface ClaimedDelivery {
   readonly signingKeys: ReadonlyArray<StoredSecret>
   /** The encrypted extra headers, as JSON. */
   readonly headers: StoredSecret | null
+  /** The encrypted `EndpointAuth`, as JSON. */
+  readonly auth: StoredSecret | null
   /** The waits before the retries, in seconds; `null` for the schedule of the service. */
   readonly retryDelays: ReadonlyArray<number> | null
   /** Whether its lane sends one delivery at a time, in order. */
@@ -40,6 +42,8 @@ export interface ClaimedDelivery {
   /** What is signed and sent. */
   readonly body: string
   readonly headerNames: typeof HeaderNames.Type
+  /** The most deliveries of its endpoint that a request has; `null`: each has its own. */
+  readonly batchMax: number | null
   /** All attempts so far. */
   readonly attempts: number
   /** The attempts since the delivery was created or resent. */

@@ -1,7 +1,8 @@
-import { Context, Data, DateTime, Duration, Effect, Layer } from "effect"
+import { Clock, Context, Data, DateTime, Duration, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
 import { Cipher } from "../Cipher.ts"
 import type { AttemptRecord, ClaimedDelivery, StoredSecret } from "./DeliveryQueue.ts"
+import { batchBody, batchType } from "./Event.ts"
 import {
   decideRetry,
   delayAfter,
@@ -10,7 +11,7 @@ import {
   type RetryDecision,
   RetryDelays,
 } from "./RetryDecision.ts"
-import { prepareSign, type Sign, Signer } from "./Signatures.ts"
+import { prepareSign, Signer, type Signing } from "./Signatures.ts"
 import { type AttemptOutcome, WebhookSender } from "./WebhookSender.ts"
 
 /** The signing secret cannot be decrypted. */
@@ -22,8 +23,10 @@ class SecretUnreadable extends Data.TaggedError("SecretUnreadable") {}
 const maxPreparedSecrets = 1_000
 
 /** All that is decrypted for a delivery. */
-const secretsOf = ({ secrets, signingKeys, headers }: ClaimedDelivery) =>
-  headers === null && signingKeys.length === 0 ? secrets : [...secrets, ...signingKeys, ...(headers ? [headers] : [])]
+const secretsOf = ({ auth, headers, secrets, signingKeys }: ClaimedDelivery) =>
+  headers === null && auth === null && signingKeys.length === 0
+    ? secrets
+    : [...secrets, ...signingKeys, ...(headers ? [headers] : []), ...(auth ? [auth] : [])]
 
 const areSame = (some: ReadonlyArray<StoredSecret>, others: ReadonlyArray<StoredSecret>) =>
   some.length === others.length &&
@@ -44,13 +47,13 @@ const makePreparer = Effect.gen(function* () {
   const cipher = yield* Cipher
   const signer = yield* Signer
   // By the owner of the current secret, so that changed secrets replace the old ones.
-  const prepared = new LRUCache<string, { readonly secrets: ReadonlyArray<StoredSecret>; readonly sign: Sign }>({
+  const prepared = new LRUCache<string, { readonly secrets: ReadonlyArray<StoredSecret>; readonly signing: Signing }>({
     max: maxPreparedSecrets,
   })
 
   const find = (delivery: ClaimedDelivery) => {
     const known = prepared.get(delivery.secrets[0]!.owner)
-    return known !== undefined && areSame(known.secrets, secretsOf(delivery)) ? known.sign : undefined
+    return known !== undefined && areSame(known.secrets, secretsOf(delivery)) ? known.signing : undefined
   }
 
   const decryptAll = Effect.forEach(({ stored, owner }: StoredSecret) => cipher.decrypt(stored, owner))
@@ -64,8 +67,8 @@ const makePreparer = Effect.gen(function* () {
           Effect.andThen(new SecretUnreadable()),
         ),
       ),
-      Effect.tap((sign) =>
-        Effect.sync(() => void prepared.set(delivery.secrets[0]!.owner, { secrets: secretsOf(delivery), sign })),
+      Effect.tap((signing) =>
+        Effect.sync(() => void prepared.set(delivery.secrets[0]!.owner, { secrets: secretsOf(delivery), signing })),
       ),
     )
 
@@ -101,6 +104,15 @@ export class Dispatcher extends Context.Service<
   {
     /** Signs and sends a delivery once, and decides what follows. Never fails. */
     readonly attempt: (delivery: ClaimedDelivery) => Effect.Effect<AttemptRecord>
+    /**
+     * Sends deliveries of one endpoint in one request. Each gets the outcome as its own. Never fails.
+     *
+     * @param requestId new for each request: a receiver that ignores an id which it has seen would lose other events
+     */
+    readonly attemptTogether: (
+      requestId: string,
+      deliveries: ReadonlyArray<ClaimedDelivery>,
+    ) => Effect.Effect<ReadonlyArray<AttemptRecord>>
   }
 >()("gatehouse/domain/Dispatcher") {
   static readonly layer = Layer.effect(
@@ -110,32 +122,48 @@ export class Dispatcher extends Context.Service<
       const delays = yield* RetryDelays
       const secrets = yield* makePreparer
 
-      const send = ({ url, deliveryId, event, body, headerNames }: ClaimedDelivery, sign: Sign, startedAt: number) => {
+      const send = (delivery: ClaimedDelivery, { auth, sign }: Signing, startedAt: number) => {
+        const { url, deliveryId, event, body, headerNames } = delivery
         const timestamp = Math.floor(startedAt / 1000)
-        return sender.send({ url, headers: sign({ deliveryId, event, body, timestamp, headerNames }), body })
+        return sender.send({ url, headers: sign({ deliveryId, event, body, timestamp, headerNames }), body, auth })
+      }
+
+      const signAndSend = (delivery: ClaimedDelivery, startedAt: number) => {
+        const signing = secrets.find(delivery)
+        return signing === undefined
+          ? secrets.prepare(delivery).pipe(
+              Effect.flatMap((made) => send(delivery, made, startedAt)),
+              Effect.catchTag("SecretUnreadable", () => Effect.succeed(notSent)),
+            )
+          : send(delivery, signing, startedAt)
+      }
+
+      const recordOf = (delivery: ClaimedDelivery, startedAt: number, outcome: AttemptOutcome) => {
+        const at = DateTime.makeUnsafe(startedAt)
+        // A success skips `settle`, whose schedule costs a third of an attempt.
+        return isDelivered(outcome)
+          ? Effect.succeed({ delivery, startedAt: at, outcome, decision: delivered, nextAttemptAt: null })
+          : settle(delays, delivery, at, outcome)
       }
 
       const attempt = (delivery: ClaimedDelivery) =>
         Effect.clockWith((clock): Effect.Effect<AttemptRecord> => {
           const startedAt = clock.currentTimeMillisUnsafe()
-          const sign = secrets.find(delivery)
-          const outcome =
-            sign === undefined
-              ? secrets.prepare(delivery).pipe(
-                  Effect.flatMap((sign) => send(delivery, sign, startedAt)),
-                  Effect.catchTag("SecretUnreadable", () => Effect.succeed(notSent)),
-                )
-              : send(delivery, sign, startedAt)
-          return Effect.flatMap(outcome, (outcome) => {
-            const at = DateTime.makeUnsafe(startedAt)
-            // A success skips `settle`, whose schedule costs a third of an attempt.
-            return isDelivered(outcome)
-              ? Effect.succeed({ delivery, startedAt: at, outcome, decision: delivered, nextAttemptAt: null })
-              : settle(delays, delivery, at, outcome)
-          })
+          return Effect.flatMap(signAndSend(delivery, startedAt), (outcome) => recordOf(delivery, startedAt, outcome))
         })
 
-      return Dispatcher.of({ attempt })
+      const attemptTogether = Effect.fnUntraced(function* (
+        requestId: string,
+        deliveries: ReadonlyArray<ClaimedDelivery>,
+      ) {
+        const body = batchBody(deliveries.map((one) => one.body))
+        const request = { ...deliveries[0]!, deliveryId: requestId, event: batchType, body }
+        const startedAt = yield* Clock.currentTimeMillis
+        const outcome = yield* signAndSend(request, startedAt)
+        return yield* Effect.forEach(deliveries, (delivery) => recordOf(delivery, startedAt, outcome))
+      })
+
+      return Dispatcher.of({ attempt, attemptTogether })
     }),
   )
 }

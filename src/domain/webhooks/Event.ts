@@ -71,6 +71,10 @@ export const dataOf = (body: string): string => {
 /** The body of a request to a receiver. */
 export const sentBody = (payload: typeof PayloadKind.Type, body: string) => (payload === "data" ? dataOf(body) : body)
 
+/** The body of a request with several events, and what stands in place of their types. */
+export const batchBody = (bodies: ReadonlyArray<string>) => `[${bodies.join(",")}]`
+export const batchType = "batch"
+
 /** An event in a list. */
 export const Event = Schema.Struct({
   event_id: Id,

@@ -7,6 +7,7 @@ import { currentTenant, type ForTenant } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
+import type { EndpointAuth } from "./EndpointAuth.ts"
 import type { HeaderNames } from "./WebhookEndpoint.ts"
 
 /** The `user-agent` of every request to a receiver. */
@@ -214,19 +215,30 @@ interface StoredSigning {
   readonly secrets: ReadonlyArray<StoredSecret>
   readonly signingKeys: ReadonlyArray<StoredSecret>
   readonly headers: StoredSecret | null
+  readonly auth: StoredSecret | null
 }
 
-/** Decrypts the secrets, keys and extra headers of a receiver. Returns what makes the headers of an attempt. */
+/** What the requests to a receiver are made with. */
+export interface Signing {
+  readonly sign: Sign
+  readonly auth: Redacted.Redacted<EndpointAuth> | undefined
+}
+
+/** Decrypts the secrets, keys, extra headers and authorization of a receiver. */
 export const prepareSign = Effect.fnUntraced(function* <E>(
   signer: Signer["Service"],
   decrypt: (stored: ReadonlyArray<StoredSecret>) => Effect.Effect<ReadonlyArray<Redacted.Redacted<string>>, E>,
-  { headers, secrets, signingKeys }: StoredSigning,
+  { auth, headers, secrets, signingKeys }: StoredSigning,
 ) {
   const sign = yield* signer.prepare(yield* decrypt(secrets), yield* decrypt(signingKeys))
-  if (headers === null) return sign
-  const [text] = yield* decrypt([headers])
-  const extra = JSON.parse(Redacted.value(text!)) as Readonly<Record<string, string>>
+  const json = Effect.fnUntraced(function* (stored: StoredSecret) {
+    const [text] = yield* decrypt([stored])
+    return JSON.parse(Redacted.value(text!)) as unknown
+  })
+  const authorization = auth === null ? undefined : Redacted.make((yield* json(auth)) as EndpointAuth)
+  if (headers === null) return { sign, auth: authorization } satisfies Signing
+  const extra = (yield* json(headers)) as Readonly<Record<string, string>>
   // The service's own headers last: an extra header never replaces one of them.
   const signWithExtra: Sign = (attempt) => ({ ...extra, ...sign(attempt) })
-  return signWithExtra
+  return { sign: signWithExtra, auth: authorization } satisfies Signing
 })

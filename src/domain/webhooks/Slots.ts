@@ -57,7 +57,7 @@ const takeTurnAt = (lane: Lane, id: string, sendAt: number, at: number, commands
 const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   const { laneCap } = slots.limits
   if (lane.unrecordedFailures > 0) return releasePrefetched(slots, lane, commands)
-  while (lane.inFlight < (lane.ordered ? 1 : laneCap) && lane.prefetched.length > 0) {
+  while (lane.inFlight < (lane.ordered ? 1 : laneCap + lane.batchMax) && lane.prefetched.length > 0) {
     const { claimedAt, delivery, sendAt } = lane.prefetched[0]!
     if (claimedAt < at - maxPrefetchMillis) return releasePrefetched(slots, lane, commands)
     if (sendAt !== null && sendAt > at) return takeTurnAt(lane, laneId(delivery), sendAt, at, commands)
@@ -87,6 +87,7 @@ const addClaimed = (slots: Slots, { deliveries }: Claimed, at: number) => {
     const sendAt = delivery.delayMillis === null ? null : at + delivery.delayMillis
     lane.prefetched.push({ delivery, claimedAt: at, sendAt })
     lane.ordered = delivery.ordered
+    lane.batchMax = delivery.batchMax ?? 0
     lane.claimedAt = at
     occupy(slots, delivery, 1)
     taken.set(id, (taken.get(id) ?? 0) + 1)
@@ -230,6 +231,8 @@ interface Lane {
   readonly orgId: string
   /** Whether it sends one delivery at a time, in order. */
   ordered: boolean
+  /** Deliveries that a request may have, which are in flight beside those of other requests; 0: one for each. */
+  batchMax: number
   /** When the lane may start its next timed attempt, in monotonic milliseconds; 0 if there is none. */
   turnAt: number
   /** Attempts in flight, and failed attempts that are not recorded. */
@@ -288,6 +291,7 @@ export const makeSlots = (limits: SlotLimits): Slots => ({
 const newLane = (orgId: string, prefetchLimit: number): Lane => ({
   orgId,
   ordered: false,
+  batchMax: 0,
   turnAt: 0,
   inFlight: 0,
   unrecordedFailures: 0,

@@ -1,6 +1,8 @@
 import { Schema } from "effect"
 import { EndpointHealth } from "../activity/Activity.ts"
 import { AnyJson, atMost, Id, Metadata, NonEmptyText, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
+import { aboutAuth, EndpointAuth, ShownAuth } from "./EndpointAuth.ts"
+import { EventFilter } from "./EventFilter.ts"
 import { Channels, EventPatterns, TestEventType } from "./EventPatterns.ts"
 
 /** The extra headers of one endpoint. */
@@ -65,6 +67,18 @@ export const SignatureKind = Schema.Literals(["hmac", "ed25519"])
 /** What the body of a request is: the whole event, or its data alone. */
 export const PayloadKind = Schema.Literals(["envelope", "data"])
 
+const aboutBatch =
+  "A request has the events of a time span: a JSON array of what would be their bodies. null: a request for each event."
+/** How events are sent together. */
+export const EndpointBatch = Schema.Struct({
+  max: whole(1, 100).annotate({ description: "The most events of a request: 1 to 100.", examples: [100] }),
+  within_ms: whole(0, 60_000).annotate({
+    description: "How long an event may wait for others, in milliseconds: 0 to 60,000.",
+    examples: [1000],
+  }),
+}).annotate({ description: aboutBatch, examples: [{ max: 100, within_ms: 1000 }] })
+export type EndpointBatch = typeof EndpointBatch.Type
+
 /** How the headers of Standard Webhooks are named: `webhook-id` or `svix-id`, and the others alike. */
 export const HeaderNames = Schema.Literals(["webhook", "svix"])
 
@@ -89,6 +103,7 @@ const settingFields = {
       }),
     ),
   ),
+  filter: Schema.optionalKey(Schema.NullOr(EventFilter)),
   payload: Schema.optionalKey(
     Schema.NullOr(
       PayloadKind.annotate({
@@ -109,8 +124,10 @@ const settingFields = {
       }),
     ),
   ),
+  batch: Schema.optionalKey(Schema.NullOr(EndpointBatch).annotate({ description: aboutBatch })),
   event_types: Schema.optionalKey(Schema.NullOr(EventPatterns)),
   headers: Schema.optionalKey(Schema.NullOr(EndpointHeaders)),
+  auth: Schema.optionalKey(Schema.NullOr(EndpointAuth).annotate({ description: aboutAuth })),
   max_per_second: Schema.optionalKey(
     Schema.NullOr(
       whole(1, 1000).annotate({
@@ -252,11 +269,23 @@ export const WebhookEndpointDetail = Schema.Struct({
     description: "The channels whose events the endpoint receives. null: every event.",
     examples: [null],
   }),
+  filter: Schema.NullOr(Metadata).annotate({
+    description: "The endpoint receives only events whose body has these values. null: every event.",
+    examples: [null],
+  }),
   payload: PayloadKind.annotate({ description: "What the body of a request is.", examples: ["envelope"] }),
   header_names: HeaderNames.annotate({ description: "How the headers are named.", examples: ["webhook"] }),
   headers: Schema.NullOr(Schema.Array(Schema.String)).annotate({
     description: "The names of the extra headers. null: none.",
     examples: [["authorization"]],
+  }),
+  batch: Schema.NullOr(EndpointBatch).annotate({
+    description: "How events are sent together. null: a request for each event.",
+    examples: [null],
+  }),
+  auth: Schema.NullOr(ShownAuth).annotate({
+    description: "How the requests are authorized, without secrets. null: not at all.",
+    examples: [null],
   }),
   max_per_second: Schema.NullOr(Schema.Int).annotate({
     description: "The most attempts in any second. null: no limit.",

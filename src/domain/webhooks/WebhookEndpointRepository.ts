@@ -3,7 +3,10 @@ import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { Conflict, InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
 import type { Metadata } from "../Schemas.ts"
+import type { ShownAuth } from "./EndpointAuth.ts"
+import type { EventFilter } from "./EventFilter.ts"
 import type {
+  EndpointBatch,
   HeaderNames,
   PayloadKind,
   SignatureKind,
@@ -17,6 +20,8 @@ export interface EndpointSettings {
   readonly eventTypes: ReadonlyArray<string> | null
   /** The extra headers as JSON, encrypted for the endpoint's id, and their names. */
   readonly headers: { readonly stored: string; readonly names: ReadonlyArray<string> } | null
+  /** How requests are authorized: as JSON, encrypted for the endpoint's id, and what may be shown of it. */
+  readonly auth: { readonly stored: string; readonly shown: ShownAuth } | null
   /** The most attempts in any second; `null` for no limit. */
   readonly maxPerSecond: number | null
   readonly ordered: boolean
@@ -28,6 +33,10 @@ export interface EndpointSettings {
   readonly metadata: Metadata | null
   /** `null`: every event, whatever its channels. */
   readonly channels: ReadonlyArray<string> | null
+  /** `null`: a request for each event. */
+  readonly batch: EndpointBatch | null
+  /** `null`: every event, whatever its content. */
+  readonly filter: EventFilter | null
   readonly payload: typeof PayloadKind.Type
   readonly headerNames: typeof HeaderNames.Type
 }
@@ -37,10 +46,13 @@ export const defaultSettings: EndpointSettings = {
   externalId: null,
   metadata: null,
   channels: null,
+  filter: null,
+  batch: null,
   payload: "envelope",
   headerNames: "webhook",
   eventTypes: null,
   headers: null,
+  auth: null,
   maxPerSecond: null,
   ordered: false,
   retryDelays: null,
@@ -76,6 +88,9 @@ export interface SigningEndpoint {
   readonly secrets: ReadonlyArray<string>
   /** The encrypted extra headers. */
   readonly headers: string | null
+  /** The encrypted `EndpointAuth`, as JSON. */
+  readonly auth: string | null
+  readonly batch: EndpointBatch | null
   readonly payload: typeof PayloadKind.Type
   readonly headerNames: typeof HeaderNames.Type
   /** The patterns of the events that it receives; `null`: the default ones. */
@@ -105,8 +120,8 @@ export class WebhookEndpointRepository extends Context.Service<
     ) => Effect.Effect<Omit<WebhookEndpointDetail, "health">, NotFound | Unavailable>
     /**
      * Changes an endpoint. Deactivating it cancels its pending deliveries. All of them count as canceled at once; when
-     * there are many, a sweep changes their rows. Fails with an `InvalidRequest` when its headers would go to another
-     * origin, and with a `Conflict` when another endpoint has its `externalId`.
+     * there are many, a sweep changes their rows. Fails with an `InvalidRequest` when its headers or its authorization
+     * would go to another origin, and with a `Conflict` when another endpoint has its `externalId`.
      */
     readonly update: (
       orgId: string,
@@ -148,7 +163,8 @@ export const sendsHeadersElsewhere = (from: string, to: string) => new URL(from)
 export const headersOfOtherOrigin = () =>
   new InvalidRequest({
     error:
-      "url has another origin, and the extra headers of the endpoint are for the old one. Send headers too, or headers: null.",
+      "url has another origin, and the headers and the auth of the endpoint are for the old one. Send headers too, or " +
+      "headers: null. The same holds for auth.",
   })
 
 export const externalIdTaken = () =>

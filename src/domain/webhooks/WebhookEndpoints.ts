@@ -8,7 +8,8 @@ import { healthOf, healthRanges } from "../activity/Activity.ts"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
-import { deactivated, envelopeBody, jobEventBody, makeNonce, sentBody } from "./Event.ts"
+import type { EndpointAuth, ShownAuth } from "./EndpointAuth.ts"
+import { batchBody, batchType, deactivated, envelopeBody, jobEventBody, makeNonce, sentBody } from "./Event.ts"
 import { isServiceType, testTypeOf } from "./EventPatterns.ts"
 import { dataText } from "./Events.ts"
 import { checkReceiverUrl, ReceiverUrlRules, withoutTokens } from "./ReceiverUrl.ts"
@@ -73,16 +74,26 @@ type SettingFields = typeof CreateWebhookEndpoint.Type | typeof UpdateWebhookEnd
  * The settings that a request names, with the headers encrypted for the endpoint. An absent field is absent in the
  * result.
  */
-const settingsOf = Effect.fnUntraced(function* (cipher: Cipher["Service"], id: string, input: SettingFields) {
-  const { channels, event_types, external_id, header_names, headers, metadata, ordered, payload, signature } = input
-  const { max_per_second, retry_delays } = input
+const settingsOf = Effect.fnUntraced(function* (
+  cipher: Cipher["Service"],
+  checks: AuthChecks,
+  id: string,
+  input: SettingFields,
+) {
+  const { channels, event_types, external_id, filter, header_names, headers, metadata, ordered, payload } = input
+  const { auth, batch, max_per_second, retry_delays, signature } = input
   const stored = headers && {
     stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(headers)), id),
     names: Object.keys(headers),
   }
+  const storedAuth = auth && {
+    stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(auth)), id),
+    shown: yield* checkAuth(checks, auth),
+  }
   const settings: Partial<EndpointSettings> = {
     ...(event_types === undefined ? {} : { eventTypes: event_types }),
     ...(stored === undefined ? {} : { headers: stored }),
+    ...(storedAuth === undefined ? {} : { auth: storedAuth }),
     ...(max_per_second === undefined ? {} : { maxPerSecond: max_per_second }),
     ...(ordered === undefined ? {} : { ordered: ordered ?? defaultSettings.ordered }),
     ...(retry_delays === undefined ? {} : { retryDelays: retry_delays }),
@@ -90,15 +101,42 @@ const settingsOf = Effect.fnUntraced(function* (cipher: Cipher["Service"], id: s
     ...(external_id === undefined ? {} : { externalId: external_id }),
     ...(metadata === undefined ? {} : { metadata }),
     ...(channels === undefined ? {} : { channels: channels && [...new Set(channels)] }),
+    ...(filter === undefined ? {} : { filter }),
+    ...(batch === undefined ? {} : { batch }),
     ...(payload === undefined ? {} : { payload: payload ?? defaultSettings.payload }),
     ...(header_names === undefined ? {} : { headerNames: header_names ?? defaultSettings.headerNames }),
   }
   return settings
 })
 
+interface AuthChecks {
+  readonly rules: typeof ReceiverUrlRules.Service
+  readonly checkIdentity: WebhookSender["Service"]["checkIdentity"]
+}
+
+/** Checks how an endpoint is authorized, and returns what may be shown of it. */
+const checkAuth = Effect.fnUntraced(function* ({ checkIdentity, rules }: AuthChecks, auth: EndpointAuth) {
+  const { certificate, client_auth, client_id, private_key, scope, token_url, type } = auth
+  if (token_url !== undefined) yield* checkReceiverUrl("auth.token_url", token_url, rules)
+  if (certificate === undefined) {
+    return {
+      type,
+      token_url: token_url!,
+      client_id: client_id!,
+      ...(scope === undefined ? {} : { scope }),
+      ...(client_auth === undefined ? {} : { client_auth }),
+    } satisfies ShownAuth
+  }
+  const expiresAt = yield* checkIdentity({ certificate, privateKey: Redacted.make(private_key!) }).pipe(
+    Effect.mapError((fault) => new InvalidRequest({ error: `auth: ${fault}` })),
+  )
+  return { type, certificate_expires_at: DateTime.formatIso(expiresAt) } satisfies ShownAuth
+})
+
 /** The settings in the audit log: headers only by their names, and without the caller's metadata. */
-const settingDetails = ({ headers, ...settings }: Partial<EndpointSettings>) => ({
+const settingDetails = ({ auth, headers, ...settings }: Partial<EndpointSettings>) => ({
   ...Struct.omit(settings, ["metadata"]),
+  ...(auth === undefined ? {} : { auth: auth?.shown.type ?? null }),
   ...(headers === undefined ? {} : { headers: headers?.names ?? null }),
 })
 
@@ -139,7 +177,8 @@ export class WebhookEndpoints extends Context.Service<
       const wakeups = yield* Wakeups
       const signingKeys = yield* SigningKeys
       const sendTest = yield* make
-      const { hostFault } = yield* WebhookSender
+      const { checkIdentity, hostFault } = yield* WebhookSender
+      const checks = { checkIdentity, rules }
 
       /**
        * Why no delivery will reach a new URL, as far as its host says. The caller waits at most a second for its name.
@@ -168,7 +207,7 @@ export class WebhookEndpoints extends Context.Service<
             ? signingSecretOf(yield* random.randomBytes(signingSecretBytes))
             : undefined
         const secret = yield* cipher.encrypt(Redacted.make(made ?? input.signing_secret!), id)
-        const given = yield* settingsOf(cipher, id, input)
+        const given = yield* settingsOf(cipher, checks, id, input)
         const settings = { ...defaultSettings, ...given }
         if (settings.signature === "ed25519") yield* signingKeys.ensure
         const endpoint = { id, orgId, url, secret, description, active, now: yield* DateTime.now, ...settings }
@@ -210,7 +249,7 @@ export class WebhookEndpoints extends Context.Service<
         const secret = yield* newSecret(repository, cipher, orgId, input, now)
         const { id, url, description, active } = input
         const previousSecretUntil = DateTime.add(now, { hours: secretGraceHours })
-        const settings = yield* settingsOf(cipher, id, input)
+        const settings = yield* settingsOf(cipher, checks, id, input)
         if (settings.signature === "ed25519") yield* signingKeys.ensure
         const before = url === undefined ? undefined : yield* repository.findSigning(orgId, id, now)
         const details = {
@@ -335,15 +374,18 @@ const make = Effect.gen(function* () {
     const now = yield* DateTime.now
     const { eventTypes, headerNames, url, ...stored } = yield* repository.findSigning(orgId, id, now)
     const event = type ?? testTypeOf(eventTypes)
-    const payload = sentBody(stored.payload, yield* testBody(random, event, data, now))
-    const sign = yield* prepareSign(signer, decryptAll, {
+    const one = sentBody(stored.payload, yield* testBody(random, event, data, now))
+    const payload = stored.batch === null ? one : batchBody([one])
+    const { auth, sign } = yield* prepareSign(signer, decryptAll, {
       secrets: stored.secrets.map((secret) => ({ stored: secret, owner: id })),
       signingKeys: stored.signingKeys.map((key) => ({ stored: key, owner: orgId })),
       headers: stored.headers === null ? null : { stored: stored.headers, owner: id },
+      auth: stored.auth === null ? null : { stored: stored.auth, owner: id },
     })
     const timestamp = Math.floor(DateTime.toEpochMillis(now) / 1000)
-    const headers = sign({ deliveryId: yield* random.ulid, event, body: payload, timestamp, headerNames })
-    const outcome = yield* sender.send({ url, headers, body: payload })
+    const sentType = stored.batch === null ? event : batchType
+    const headers = sign({ deliveryId: yield* random.ulid, event: sentType, body: payload, timestamp, headerNames })
+    const outcome = yield* sender.send({ url, headers, body: payload, auth })
     return {
       event,
       payload,

@@ -1,5 +1,6 @@
-import type { Duration, Effect } from "effect"
+import type { DateTime, Duration, Effect, Redacted } from "effect"
 import { Context } from "effect"
+import type { ClientIdentity, EndpointAuth } from "./EndpointAuth.ts"
 
 /** One signed request to a receiver. */
 export interface WebhookRequest {
@@ -7,12 +8,16 @@ export interface WebhookRequest {
   readonly headers: Readonly<Record<string, string>>
   /** The exact bytes that were signed. */
   readonly body: string
+  /** Adds a token to the headers, or a certificate to the connection. */
+  readonly auth?: Redacted.Redacted<EndpointAuth> | undefined
 }
 
 /** Why an attempt got no complete response. */
 export type FailureKind =
   /** The signing secret cannot be decrypted with the keys that the server has. Nothing was sent. */
   | "secret"
+  /** The token that authorizes the request could not be fetched. Nothing was sent. */
+  | "token"
   /** The connection and the complete response took longer than the deadline of an attempt. */
   | "timeout"
   /** The host name does not resolve. */
@@ -49,5 +54,7 @@ export class WebhookSender extends Context.Service<
      * when that is not so, its name does not resolve now, or an egress proxy decides.
      */
     readonly hostFault: (url: string) => Effect.Effect<string | null>
+    /** When a certificate ends. Fails with a sentence when it cannot be read, or the key is not its own. */
+    readonly checkIdentity: (identity: ClientIdentity) => Effect.Effect<DateTime.Utc, string>
   }
 >()("gatehouse/domain/WebhookSender") {}

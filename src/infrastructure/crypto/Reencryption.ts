@@ -46,6 +46,13 @@ const secretColumns: ReadonlyArray<SecretColumn> = [
     ownerOf: (row) => row["id"]!,
   },
   {
+    what: "authorizations of endpoints",
+    table: "webhook_endpoints",
+    column: "auth",
+    key: ["id"],
+    ownerOf: (row) => row["id"]!,
+  },
+  {
     what: "signing keys of orgs",
     table: "org_signing_keys",
     column: "private_key",

@@ -27,7 +27,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { laneHeads } from "../webhooks/lanes.ts"
 import { type LaneHead, queuePositions } from "../webhooks/queuePositions.ts"
-import { deliveryIdOf, inlineReceivers, insertDeliveries, wantsType } from "../webhooks/insertEvents.ts"
+import { deliveryIdOf, inlineReceivers, insertDeliveries, passesFilter, wantsType } from "../webhooks/insertEvents.ts"
 
 /** Reports of an org that share a statement. */
 const maxReports = 64
@@ -110,6 +110,8 @@ interface Row extends Omit<ReportedJob, "lease_expires_at" | "expires_at"> {
   readonly completed: ReadonlyArray<string> | null
   readonly failed: ReadonlyArray<string> | null
   readonly inactive: ReadonlyArray<string> | null
+  /** In the first row: whether an endpoint of the org has a filter. */
+  readonly filtered: boolean | null
   /** In the first row: the bytes that the org has left. */
   readonly left: number | null
 }
@@ -129,6 +131,9 @@ const readJobs = Effect.fnUntraced(function* (
     SELECT job.*,
       ${endpoints(wantsType(sql, jobEventType("completed")))} AS completed,
       ${endpoints(wantsType(sql, jobEventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive,
+      CASE WHEN place = 1 THEN
+        EXISTS (SELECT FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND w.filter_path IS NOT NULL)
+      END AS filtered,
       CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
     FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
       SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
@@ -145,6 +150,7 @@ const readJobs = Effect.fnUntraced(function* (
   const candidates = (ids: ReadonlyArray<string>) => ids.map((id) => ({ id, active: !inactive.has(id) }))
   return {
     candidates: { completed: candidates(first!.completed!), failed: candidates(first!.failed!) },
+    filtered: first!.filtered!,
     left: first!.left ?? 0,
     jobs: new Map(
       rows.flatMap(({ expires_at, id, lease_expires_at, ...row }): Array<[string, ReportedJob]> => {
@@ -215,7 +221,7 @@ const reportJobs = Effect.fnUntraced(function* (
   while (open.length > 0) {
     const ofJob = new Map<string, Reported>()
     for (const one of open) if (!ofJob.has(one.end.jobId)) ofJob.set(one.end.jobId, one)
-    const { candidates, jobs, left } = yield* readJobs(sql, bytes, orgId, [...ofJob.keys()])
+    const { candidates, filtered, jobs, left } = yield* readJobs(sql, bytes, orgId, [...ofJob.keys()])
     // After the others, so that a job that ends in between is found.
     const unknown = [...ofJob.keys()].filter((id) => !jobs.has(id))
     const finished = yield* readFinished(sql, orgId, unknown)
@@ -244,7 +250,7 @@ const reportJobs = Effect.fnUntraced(function* (
       }
     }
     if (changes.length > 0) {
-      const written = yield* writeReports(sql, random, orgId, changes, candidates)
+      const written = yield* writeReports(sql, random, orgId, changes, candidates, filtered)
       for (const [jobId, done] of written) outcomes.set(ofJob.get(jobId)!, Result.succeed(done))
     }
     open = open.filter((one) => !outcomes.has(one))
@@ -392,6 +398,15 @@ const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>,
       JOIN event ON event.id = swept.event_id`
 }
 
+/** The CTE `receivers`: those of `possible` whose filter is true of the event. */
+const passing = (sql: Sql) => sql`
+    content AS MATERIALIZED (
+      SELECT end_id AS id, event_json(body) AS json FROM asked
+      WHERE EXISTS (SELECT FROM possible WHERE filter_path IS NOT NULL)
+    ), receivers AS MATERIALIZED (
+      SELECT r.* FROM possible r JOIN content c ON c.id = r.event_id WHERE ${passesFilter(sql, "r.filter_path", "c.json")}
+    )`
+
 /**
  * Writes the changes of jobs of one org, each with its event and its deliveries, in one statement. Does not write a
  * change whose job has changed since it was read; writes nothing when an endpoint that receives an event was deleted or
@@ -403,6 +418,7 @@ const writeReports = Effect.fnUntraced(function* (
   orgId: string,
   changes: ReadonlyArray<Change>,
   candidates: Candidates,
+  filtered: boolean,
 ) {
   const sorted = changes.toSorted((a, b) => (a.end.jobId < b.end.jobId ? -1 : 1))
   const prepared = yield* Effect.forEach(sorted, (change) => prepare(random, change, candidates))
@@ -416,7 +432,7 @@ const writeReports = Effect.fnUntraced(function* (
     jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
     AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
     AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
-    AND (SELECT count(*) FROM receivers) = ${wanted.count}::int`
+    AND (SELECT count(*) FROM ${filtered ? sql`possible` : sql`receivers`}) = ${wanted.count}::int`
   const hasRetry = changes.some(({ decision }) => decision._tag === "Retry")
   const retried = sql`
     retried AS (
@@ -426,20 +442,27 @@ const writeReports = Effect.fnUntraced(function* (
       FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged}
       RETURNING jobs.id, octet_length(attempt_log::text) AS "logBytes"
     )`
-  const written = yield* sql<{ id: string; logBytes: number | null; heads: ReadonlyArray<LaneHead> | null }>`
+  // Counted only where a filter can make them fewer.
+  const made = filtered ? sql`(SELECT count(*) FROM made WHERE event_id = end_id)::int` : sql`NULL::int`
+  const written = yield* sql<{
+    id: string
+    logBytes: number | null
+    made: number | null
+    heads: ReadonlyArray<LaneHead> | null
+  }>`
     WITH endpoints AS (
       -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
-      SELECT id, active, lane FROM webhook_endpoints
+      SELECT id, active, lane, filter_path FROM webhook_endpoints
       WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE
     ), wanted AS (
       SELECT * FROM ${wanted.table}
-    ), receivers AS MATERIALIZED (
-      SELECT r.id, r.event_id, r.endpoint, r.state, coalesce(w.lane, r.callback_lane) AS lane
+    ), ${filtered ? sql`possible` : sql`receivers`} AS MATERIALIZED (
+      SELECT r.id, r.event_id, r.endpoint, r.state, coalesce(w.lane, r.callback_lane) AS lane, w.filter_path
       FROM wanted r LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
       WHERE w.id IS NOT NULL OR r.endpoint IS NULL
     ), asked AS (
       SELECT * FROM ${askedRows(sql, prepared)}
-    ), ended AS (
+    ), ${filtered ? sql`${passing(sql)},` : sql``} ended AS (
       DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
       RETURNING jobs.id, asked.end_id, jobs.run_at, ${kept}, callback_secret, callback_secret_owner,
         ${sql.literal(outcomeColumns.replaceAll(/\w+/g, "asked.$&"))}, asked.type, asked.body
@@ -453,8 +476,9 @@ const writeReports = Effect.fnUntraced(function* (
       RETURNING id, job_id, type, octet_length(body) AS bytes
     ), ${insertDeliveries(sql, orgId, now, false)},
     sweep AS (${insertSweeps(sql, orgId, prepared, now)})
-    SELECT id, "logBytes", ${laneHeads(sql, "places")} AS heads FROM (
-      SELECT id, NULL::int AS "logBytes" FROM ended ${hasRetry ? sql`UNION ALL SELECT * FROM retried` : sql``}
+    SELECT id, "logBytes", ${made} AS made, ${laneHeads(sql, "places")} AS heads FROM (
+      SELECT id, end_id, NULL::int AS "logBytes" FROM ended
+      ${hasRetry ? sql`UNION ALL SELECT id, NULL, "logBytes" FROM retried` : sql``}
     ) AS changed`
   yield* sql.afterCommit(
     Effect.sync(() => {
@@ -465,9 +489,10 @@ const writeReports = Effect.fnUntraced(function* (
   )
   const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))
   return new Map(
-    written.map(({ id, logBytes }): [string, Written] => {
+    written.map(({ id, logBytes, made }): [string, Written] => {
       const { bytes: others, decision, event, job } = ofJob.get(id)!
-      const bytes = others + (logBytes === null ? 0 : logBytes - job.logBytes)
+      const filteredOut = made === null || event === undefined ? 0 : event.deliveries.length - made
+      const bytes = others - filteredOut * rowCost.delivery + (logBytes === null ? 0 : logBytes - job.logBytes)
       return [id, { bytes, status: statusAfter(decision), hasSweep: event !== undefined && event.others.length > 0 }]
     }),
   )

@@ -3,6 +3,7 @@ import { LRUCache } from "lru-cache"
 import { Client } from "undici"
 import { addressFault, type AddressRules } from "../../domain/addresses.ts"
 import { urlFault } from "../../domain/webhooks/ReceiverUrl.ts"
+import type { ClientIdentity } from "../../domain/webhooks/EndpointAuth.ts"
 import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"
 import type { EgressProxy } from "./EgressProxy.ts"
 import { type ConnectionFault, connectionFault } from "./connectionFault.ts"
@@ -24,6 +25,8 @@ export interface SafeRequest {
   /** Sent unchanged; only `host`, `connection` and `content-length` are added. */
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
+  /** Shown to a server that asks for a certificate. The private key has been checked to be the certificate's. */
+  readonly identity?: ClientIdentity | undefined
   /** Deadline of the whole request: name resolution, connection, TLS, sending, headers and body. */
   readonly timeout: Duration.Input
   /** Limit of the response's body in bytes. After that the connection is closed and the response is `truncated`. */
@@ -83,7 +86,7 @@ const exchange = (
 ): Effect.Effect<SafeResponse, SafeHttpError> =>
   Effect.callback((resume) => {
     const { method, headers = {}, body = null } = request
-    const connection = pool.take(origin)
+    const connection = pool.take(origin, request.identity)
     const reader = makeAnswerReader(request)
     let isSettled = false
 
@@ -176,7 +179,8 @@ export class SafeHttp extends Context.Service<
 
 /** A connection that is open or connecting, and serves one request at a time. */
 interface Connection {
-  readonly origin: string
+  /** The origin, and the certificate of the client if there is one. */
+  readonly key: string
   readonly client: Client
   readonly abort: () => void
   readonly ageTimer: NodeJS.Timeout
@@ -205,46 +209,53 @@ const clientOptions = {
   bodyTimeout: 0,
 }
 
-/** The idle connections, by origin. Origins and connections are in the order of their last use. */
+/** The idle connections, by key. Keys and connections are in the order of their last use. */
 const makeIdleConnections = () => {
-  const byOrigin = new Map<string, Array<Connection>>()
+  const byKey = new Map<string, Array<Connection>>()
   let count = 0
   return {
-    /** The connection of an origin that was used last. */
-    newest: (origin: string) => byOrigin.get(origin)?.at(-1),
+    /** The connection of a key that was used last. */
+    newest: (key: string) => byKey.get(key)?.at(-1),
     remove: (connection: Connection) => {
-      const siblings = byOrigin.get(connection.origin)!
+      const siblings = byKey.get(connection.key)!
       siblings.splice(siblings.lastIndexOf(connection), 1)
-      if (siblings.length === 0) byOrigin.delete(connection.origin)
+      if (siblings.length === 0) byKey.delete(connection.key)
       count--
     },
     /**
-     * Adds a connection. If there are more than `maxIdle`, returns the first of the origin that was used longest ago.
+     * Adds a connection. If there are more than `maxIdle`, returns the first of the key that was used longest ago.
      */
     add: (connection: Connection) => {
-      const siblings = byOrigin.get(connection.origin) ?? []
+      const siblings = byKey.get(connection.key) ?? []
       siblings.push(connection)
-      byOrigin.delete(connection.origin)
-      byOrigin.set(connection.origin, siblings)
-      return ++count > maxIdle ? byOrigin.values().next().value![0]! : undefined
+      byKey.delete(connection.key)
+      byKey.set(connection.key, siblings)
+      return ++count > maxIdle ? byKey.values().next().value![0]! : undefined
     },
   }
 }
 
+/** The connection that a request needs. */
+interface Wanted {
+  readonly key: string
+  readonly origin: string
+  readonly identity: ClientIdentity | undefined
+}
+
 /** Opens a connection. Calls `retire` when it is idle and either too old or closed by the server. */
 const openConnection = (
-  origin: string,
+  { identity, key, origin }: Wanted,
   options: ConnectionPoolOptions,
   retire: (connection: Connection) => void,
 ): Connection => {
-  const { connect, abort } = makeConnector(options.open)
+  const { connect, abort } = makeConnector(options.open, identity)
   const client = new Client(origin, { ...clientOptions, connect })
   const ageTimer = setTimeout(() => {
     connection.isTooOld = true
     if (connection.state === "idle") retire(connection)
   }, options.maxAgeMillis)
   ageTimer.unref()
-  const connection: Connection = { origin, client, abort, ageTimer, state: "busy", isTooOld: false }
+  const connection: Connection = { key, client, abort, ageTimer, state: "busy", isTooOld: false }
   client.on("disconnect", () => {
     if (connection.state === "idle") retire(connection)
   })
@@ -283,8 +294,8 @@ const makeConnectionPool = (options: ConnectionPoolOptions) => {
     connection.client.destroy(() => {})
   }
 
-  const open = (origin: string) => {
-    const connection = openConnection(origin, options, retire)
+  const open = (wanted: Wanted) => {
+    const connection = openConnection(wanted, options, retire)
     all.add(connection)
     return connection
   }
@@ -293,9 +304,10 @@ const makeConnectionPool = (options: ConnectionPoolOptions) => {
     /**
      * Takes a connection to an origin (`https://example.com:8443`) for one request. Release or discard it afterwards.
      */
-    take: (origin: string): Connection => {
-      const connection = idle.newest(origin)
-      if (connection === undefined) return open(origin)
+    take: (origin: string, identity: ClientIdentity | undefined): Connection => {
+      const key = identity === undefined ? origin : `${origin} ${identity.certificate}`
+      const connection = idle.newest(key)
+      if (connection === undefined) return open({ key, origin, identity })
       idle.remove(connection)
       connection.state = "busy"
       return connection

@@ -3,6 +3,7 @@ import { lookup, Resolver } from "node:dns/promises"
 import { connect, isIP, type LookupFunction, type Socket } from "node:net"
 import { buildConnector, Client } from "undici"
 import { type AddressRules, mayCall } from "../../domain/addresses.ts"
+import type { ClientIdentity } from "../../domain/webhooks/EndpointAuth.ts"
 import type { EgressProxy } from "./EgressProxy.ts"
 import { codeOf, ConnectFault } from "./connectionFault.ts"
 
@@ -40,10 +41,19 @@ const tlsFault = (error: Error) => {
 }
 
 // No time-out here: a request has one deadline. HTTP/1.1 only, so that a connection serves one request at a time.
-const startTls = buildConnector({ allowH2: false, timeout: 0 })
+const tlsOptions = { allowH2: false, timeout: 0 } as const
+const startTls = buildConnector(tlsOptions)
 
-/** The connector of one undici client. `abort` ends a connection in any phase. */
-export const makeConnector = (open: OpenConnection) => {
+/** TLS with a client certificate. It shares no sessions with other connections. */
+const startTlsAs = ({ certificate, privateKey }: ClientIdentity) =>
+  buildConnector({ ...tlsOptions, cert: certificate, key: Redacted.value(privateKey), maxCachedSessions: 0 })
+
+/**
+ * The connector of one undici client. `abort` ends a connection in any phase.
+ *
+ * @param identity is shown to the server if it asks for a certificate
+ */
+export const makeConnector = (open: OpenConnection, identity?: ClientIdentity) => {
   const opening: Opening = { isAborted: false, active: undefined }
 
   const connect: buildConnector.connector = (target, callback) => {
@@ -52,7 +62,8 @@ export const makeConnector = (open: OpenConnection) => {
     open(peer, opening, (error, socket) => {
       if (error !== null) return callback(error, null)
       if (!secure) return callback(null, socket!)
-      startTls({ ...target, httpSocket: socket! }, (...[error, tls]) =>
+      const start = identity === undefined ? startTls : startTlsAs(identity)
+      start({ ...target, httpSocket: socket! }, (...[error, tls]) =>
         error === null ? callback(null, tls) : callback(tlsFault(error), null),
       )
     })

@@ -33,7 +33,7 @@ const durations = new Map<string, Metric.Histogram<number>>(
   (
     [
       ...["2xx", "3xx", "4xx", "5xx", "other"],
-      ...["timeout", "dns", "refused_address", "tls", "connection", "bad_response"],
+      ...["timeout", "dns", "refused_address", "tls", "connection", "bad_response", "token"],
     ] as const satisfies ReadonlyArray<Result>
   ).map((result) => [result, histogram(result)]),
 )
@@ -95,8 +95,9 @@ const outcomeOf = ({ outcome: { status, failure }, decision }: AttemptRecord) =>
 /** Traces each attempt: a root span with the host, the org, the delivery and the outcome. */
 export const dispatcher = Layer.effect(
   Dispatcher,
-  Effect.map(Dispatcher, ({ attempt }) =>
+  Effect.map(Dispatcher, ({ attempt, ...others }) =>
     Dispatcher.of({
+      ...others,
       attempt: (delivery) =>
         attempt(delivery).pipe(
           Effect.tap((record) => Effect.annotateCurrentSpan(outcomeOf(record))),
@@ -122,9 +123,9 @@ export const dispatcher = Layer.effect(
 /** Sends the span of the attempt to the receiver, in the header `traceparent` (W3C Trace Context). */
 export const sender = Layer.effect(
   WebhookSender,
-  Effect.map(WebhookSender, ({ hostFault, send }) =>
+  Effect.map(WebhookSender, ({ send, ...others }) =>
     WebhookSender.of({
-      hostFault,
+      ...others,
       send: (request) =>
         Effect.flatMap(Effect.option(Effect.currentSpan), (span) => {
           if (Option.isNone(span)) return send(request)

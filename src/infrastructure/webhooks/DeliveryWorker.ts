@@ -77,9 +77,29 @@ const retryDelay = Duration.seconds(1)
 /** How long the stop of the worker waits for records, after the deadline of the attempts. */
 const recordingGrace = Duration.seconds(5)
 
+/** The bytes of a request with several deliveries, unless one alone has more. */
+const maxRequestBytes = 1024 * 1024
+
+/** Deliveries of a lane in as many requests as their endpoint's settings and `maxRequestBytes` need. */
+const inRequests = (deliveries: ReadonlyArray<ClaimedDelivery>) => {
+  const requests: Array<Array<ClaimedDelivery>> = []
+  let bytes = 0
+  for (const delivery of deliveries) {
+    bytes += delivery.body.length
+    const last = requests.at(-1)
+    if (last !== undefined && last.length < delivery.batchMax! && bytes <= maxRequestBytes) last.push(delivery)
+    else {
+      requests.push([delivery])
+      bytes = delivery.body.length
+    }
+  }
+  return requests
+}
+
 /** Performs the commands of the slots, and tells the slots the outcome. */
 const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, laneCap }: DeliveryWorkerOptions) {
   const dispatcher = yield* Dispatcher
+  const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
   const deletedOrgs = yield* DeletedOrgs
   // Detached: the stop of the worker waits for attempts and does not interrupt them.
@@ -107,16 +127,39 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
       Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
       Effect.andThen(Effect.sync(() => tell({ _tag: "AttemptDied", delivery, at: nowMillis() }))),
     )
+  const ended = (record: AttemptRecord) => {
+    tell({ _tag: "AttemptEnded", record, at: nowMillis() })
+    recorder.add(record)
+  }
+  /** The deliveries that wait for others of their lane until the next turn of the fibers. */
+  const together = new Map<string, Array<ClaimedDelivery>>()
+  const sendTogether = Effect.andThen(
+    Effect.yieldNow,
+    Effect.sync(() => {
+      const requests = [...together.values()].flatMap(inRequests)
+      together.clear()
+      for (const deliveries of requests) {
+        const sent = Effect.flatMap(random.ulid, (id) => dispatcher.attemptTogether(id, deliveries))
+        detach(sent).addObserver((exit) => {
+          if (Exit.isSuccess(exit)) exit.value.forEach(ended)
+          else for (const delivery of deliveries) detach(died(delivery, exit.cause))
+        })
+      }
+    }),
+  )
   const attempt = (delivery: ClaimedDelivery) => {
     // Claimed before its org was deleted: nothing is sent, and a sweep removes the delivery.
     if (deletedOrgs.has(delivery.orgId)) {
       return void detach(Effect.sync(() => tell({ _tag: "AttemptDied", delivery, at: nowMillis() })))
     }
-    detach(dispatcher.attempt(delivery)).addObserver((exit) => {
-      if (Exit.isFailure(exit)) return void detach(died(delivery, exit.cause))
-      tell({ _tag: "AttemptEnded", record: exit.value, at: nowMillis() })
-      recorder.add(exit.value)
-    })
+    if (delivery.batchMax !== null) {
+      if (together.size === 0) detach(sendTogether)
+      const waiting = together.get(delivery.lane)
+      return waiting === undefined ? void together.set(delivery.lane, [delivery]) : void waiting.push(delivery)
+    }
+    detach(dispatcher.attempt(delivery)).addObserver((exit) =>
+      Exit.isFailure(exit) ? void detach(died(delivery, exit.cause)) : ended(exit.value),
+    )
   }
   // One lane at a time, with a yield before each, so that the next claim is sent to the database first.
   const takeTurn = (lane: string) =>

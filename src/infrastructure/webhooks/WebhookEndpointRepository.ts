@@ -2,8 +2,10 @@ import { Effect, Layer, Schema, Struct, type DateTime } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, SqlError } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import { type EventFilter, filterPath } from "../../domain/webhooks/EventFilter.ts"
 import {
   type DeactivatedReason,
+  type EndpointBatch,
   type HeaderNames,
   type PayloadKind,
   WebhookEndpoint,
@@ -76,11 +78,21 @@ interface SigningRow {
   readonly secret: string
   readonly previous: string | null
   readonly headers: string | null
+  readonly auth: string | null
+  readonly batch: EndpointBatch | null
   readonly payload: typeof PayloadKind.Type
   readonly headerNames: typeof HeaderNames.Type
   readonly types: ReadonlyArray<string> | null
   readonly keys: ReadonlyArray<string>
 }
+
+const pathOf = (filter: EventFilter | null) => filter && filterPath(filter)
+
+/** SQL: the `EndpointBatch` of an endpoint; `NULL` when it has none. */
+const batchOf = (sql: SqlClient.SqlClient) =>
+  sql.literal(
+    "CASE WHEN batch_max IS NOT NULL THEN json_build_object('max', batch_max, 'within_ms', batch_within_ms) END",
+  )
 
 /** Inserts an endpoint, or fails when the org has no room for another. */
 const insertEndpoint = (
@@ -98,14 +110,17 @@ const insertEndpoint = (
         entry,
         sql`
           INSERT INTO webhook_endpoints (id, org_id, lane, url, secret, description, active, created_at, updated_at,
-            deactivated_at, deactivated_reason, event_types, headers, header_names, max_per_second, ordered, retry_delays,
-            signature, external_id, metadata, channels, payload, header_style)
+            deactivated_at, deactivated_reason, event_types, headers, header_names, auth, auth_shown, max_per_second, ordered,
+            batch_max, batch_within_ms, retry_delays, signature, external_id, metadata, channels, filter, filter_path, payload, header_style)
           SELECT ${id}, rows.id, ${id}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
             CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
             ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
-            ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
+            ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.auth?.stored ?? null},
+            ${toJsonText(settings.auth?.shown ?? null)}::text::json, ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
+            ${settings.batch?.max ?? null}::smallint, ${settings.batch?.within_ms ?? null}::int,
             ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}, ${settings.externalId},
-            ${toJsonText(settings.metadata)}::text::json, ${textsOrNull(settings.channels)}::text[], ${settings.payload},
+            ${toJsonText(settings.metadata)}::text::json, ${textsOrNull(settings.channels)}::text[],
+            ${toJsonText(settings.filter)}::text::json, ${pathOf(settings.filter)}::text::jsonpath, ${settings.payload},
             ${settings.headerNames}
           FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
           RETURNING org_id AS "orgId"`,
@@ -125,9 +140,8 @@ const insertEndpoint = (
 const findDetail = (sql: SqlClient.SqlClient, orgId: string, by: EndpointRef) =>
   sql`
     SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, external_id, metadata, event_types,
-      channels, payload, header_style AS header_names, header_names AS headers, max_per_second, ordered, retry_delays,
-      signature, failing_since,
-      deactivated_at, deactivated_reason, (
+      channels, filter, payload, header_style AS header_names, header_names AS headers, auth_shown AS auth, ${batchOf(sql)} AS batch,
+      max_per_second, ordered, retry_delays, signature, failing_since, deactivated_at, deactivated_reason, (
         SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
           || coalesce(jsonb_object_agg(state, count), '{}') FROM (
           SELECT state, count(*) FROM (
@@ -180,16 +194,16 @@ export const layer = Layer.effect(
 
       findSigning: (orgId, id, now) =>
         sql<SigningRow>`
-          SELECT url, secret, headers, payload, header_style AS "headerNames", event_types AS types,
+          SELECT url, secret, headers, auth, ${batchOf(sql)} AS batch, payload, header_style AS "headerNames", event_types AS types,
             CASE WHEN previous_secret_until > ${date(now)} THEN previous_secret END AS previous,
             ${signingKeysOf(sql, sql.literal("w"), date(now))} AS keys
           FROM webhook_endpoints w WHERE id = ${id} AND org_id = ${orgId}`.pipe(
           orUnavailable,
           Effect.flatMap(([row]) => {
             if (row === undefined) return Effect.fail(endpointNotFound())
-            const { headerNames, headers, keys, payload, previous, secret, types, url } = row
+            const { keys, previous, secret, types, ...others } = row
             const secrets = previous === null ? [secret] : [secret, previous]
-            return Effect.succeed({ url, secrets, headers, payload, headerNames, eventTypes: types, signingKeys: keys })
+            return Effect.succeed({ ...others, secrets, eventTypes: types, signingKeys: keys })
           }),
         ),
     })
@@ -211,12 +225,14 @@ const endLane = (sql: Sql, now: DateTime.Utc, reason: typeof DeactivatedReason.T
 
 /** The assignments of an UPDATE for the settings of a request. */
 const settings = (sql: Sql, changes: EndpointUpdate) => {
-  const { channels, eventTypes, externalId, headerNames, headers, maxPerSecond, metadata, ordered, payload } = changes
-  const { retryDelays, signature } = changes
+  const { channels, eventTypes, externalId, filter, headerNames, headers, maxPerSecond, metadata, ordered } = changes
+  const { auth, batch, payload, retryDelays, signature } = changes
   return [
     eventTypes !== undefined && sql`event_types = ${textsOrNull(eventTypes)}::text[]`,
     headers !== undefined &&
       sql`headers = ${headers?.stored ?? null}, header_names = ${textsOrNull(headers?.names ?? null)}::text[]`,
+    auth !== undefined &&
+      sql`auth = ${auth?.stored ?? null}, auth_shown = ${toJsonText(auth?.shown ?? null)}::text::json`,
     maxPerSecond !== undefined && sql`max_per_second = ${maxPerSecond}::int`,
     ordered !== undefined && sql`ordered = ${ordered}::boolean`,
     retryDelays !== undefined && sql`retry_delays = ${integersOrNull(retryDelays)}::int[]`,
@@ -224,6 +240,10 @@ const settings = (sql: Sql, changes: EndpointUpdate) => {
     externalId !== undefined && sql`external_id = ${externalId}`,
     metadata !== undefined && sql`metadata = ${toJsonText(metadata)}::text::json`,
     channels !== undefined && sql`channels = ${textsOrNull(channels)}::text[]`,
+    filter !== undefined &&
+      sql`filter = ${toJsonText(filter)}::text::json, filter_path = ${pathOf(filter)}::text::jsonpath`,
+    batch !== undefined &&
+      sql`batch_max = ${batch?.max ?? null}::smallint, batch_within_ms = ${batch?.within_ms ?? null}::int`,
     payload !== undefined && sql`payload = ${payload}`,
     headerNames !== undefined && sql`header_style = ${headerNames}`,
   ].filter((set) => set !== false)
@@ -262,9 +282,12 @@ const updateEndpoint = Effect.fnUntraced(function* (
   changes: EndpointUpdate,
   entry: AuditEntry,
 ) {
-  if (changes.url !== undefined && changes.headers === undefined) {
+  if (changes.url !== undefined && (changes.headers === undefined || changes.auth === undefined)) {
+    const [keepsHeaders, keepsAuth] = [changes.headers === undefined, changes.auth === undefined]
     const [stored] = yield* sql<{ url: string }>`
-      SELECT url FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId} AND headers IS NOT NULL FOR NO KEY UPDATE`
+      SELECT url FROM webhook_endpoints
+      WHERE id = ${id} AND org_id = ${orgId} AND (headers IS NOT NULL AND ${keepsHeaders} OR auth IS NOT NULL AND ${keepsAuth})
+      FOR NO KEY UPDATE`
     if (stored !== undefined && sendsHeadersElsewhere(stored.url, changes.url)) return yield* headersOfOtherOrigin()
   }
   const ended = changes.active === false ? yield* lockActive(sql, orgId, id) : []

@@ -1,5 +1,8 @@
-import { Duration, Effect, Layer } from "effect"
-import { type AttemptOutcome, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
+import { Cache, DateTime, Duration, Effect, Exit, Layer, Option, Redacted, Schema } from "effect"
+import { X509Certificate } from "node:crypto"
+import { createSecureContext } from "node:tls"
+import type { ClientIdentity, EndpointAuth } from "../../domain/webhooks/EndpointAuth.ts"
+import { type AttemptOutcome, type WebhookRequest, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 import { type SafeResponse, SafeHttp } from "../net/SafeHttp.ts"
 
 /** Bytes of an answer's body that are read (contract 7). */
@@ -31,6 +34,89 @@ export interface WebhookSenderOptions {
   readonly timeout?: Duration.Input
 }
 
+type Auth = Redacted.Redacted<EndpointAuth>
+
+/** How long a token request may take, and how long its failure is remembered. */
+const tokenTimeout = "10 seconds"
+const failedTokenSeconds = 5
+/** The life of a token whose response has no `expires_in`, and how long before its end it is replaced, in seconds. */
+const defaultLifeSeconds = 300
+const earlySeconds = 30
+const maxTokens = 1_000
+
+interface Token {
+  readonly authorization: string
+  readonly lifeSeconds: number
+}
+
+/** The response of a token endpoint (RFC 6749, section 5.1). */
+const TokenResponse = Schema.fromJsonString(
+  Schema.Struct({
+    access_token: Schema.String.check(Schema.isPattern(/^[\x21-\x7e]{1,8192}$/)),
+    expires_in: Schema.optionalKey(Schema.Union([Schema.Finite, Schema.NumberFromString])),
+  }),
+)
+const TokenError = Schema.fromJsonString(Schema.Struct({ error: Schema.String.check(Schema.isPattern(/^\w{1,40}$/)) }))
+
+/** The form's encoding of RFC 6749, appendix B. */
+const form = (fields: Readonly<Record<string, string>>) => new URLSearchParams(fields).toString()
+const encoded = (text: string) => form({ a: text }).slice(2)
+
+/** Fetches a token by client credentials. Fails with a sentence that has nothing of the response but its error code. */
+const fetchToken = (http: SafeHttp["Service"]) =>
+  Effect.fnUntraced(function* (auth: Auth) {
+    const { client_auth = "basic", client_id = "", client_secret = "", scope, token_url = "" } = Redacted.value(auth)
+    const client = { client_id, client_secret }
+    const basic = Buffer.from(`${encoded(client_id)}:${encoded(client_secret)}`).toString("base64")
+    const fail = (why: string) => Effect.fail(`No token for the request: the token URL ${why}`)
+    const { body, status } = yield* http
+      .request({
+        url: token_url,
+        method: "POST",
+        headers: {
+          accept: "application/json",
+          "content-type": "application/x-www-form-urlencoded",
+          ...(client_auth === "basic" ? { authorization: `Basic ${basic}` } : {}),
+        },
+        body: form({
+          grant_type: "client_credentials",
+          ...(scope === undefined ? {} : { scope }),
+          ...(client_auth === "body" ? client : {}),
+        }),
+        timeout: tokenTimeout,
+        maxRead: maxReadBytes,
+      })
+      .pipe(Effect.catch(({ message }) => fail(`cannot be reached. ${message}`)))
+    const text = new TextDecoder().decode(body)
+    if (status !== 200) {
+      const code = Option.match(Schema.decodeOption(TokenError)(text), {
+        onNone: () => "",
+        onSome: ({ error }) => ` (${error})`,
+      })
+      return yield* fail(`responds with status ${status}${code}.`)
+    }
+    const token = Schema.decodeOption(TokenResponse)(text)
+    if (Option.isNone(token)) return yield* fail("responds with something that is no token.")
+    const { access_token, expires_in = defaultLifeSeconds } = token.value
+    return {
+      authorization: `Bearer ${access_token}`,
+      lifeSeconds: Math.max(0, expires_in - earlySeconds),
+    } satisfies Token
+  })
+
+/** Reads a certificate, and whether a private key is its own. */
+const checkIdentity = ({ certificate, privateKey }: ClientIdentity) =>
+  Effect.try({
+    try: () => {
+      const { validTo } = new X509Certificate(certificate)
+      createSecureContext({ cert: certificate, key: Redacted.value(privateKey) })
+      return DateTime.fromDateUnsafe(new Date(validTo))
+    },
+    // OpenSSL's messages contain lines of its source code.
+    catch: () =>
+      "certificate and private_key must be a certificate and its own private key in PEM. The key must not be encrypted.",
+  })
+
 /** Sends webhooks with `SafeHttp`: POST, no redirects, 64 KiB of the answer read and 4 KiB kept. */
 export const layer = (options: WebhookSenderOptions = {}) =>
   Layer.effect(
@@ -38,29 +124,58 @@ export const layer = (options: WebhookSenderOptions = {}) =>
     Effect.gen(function* () {
       const http = yield* SafeHttp
       const timeout = Duration.fromInputUnsafe(options.timeout ?? "15 seconds")
+      const tokens = yield* Cache.makeWith(fetchToken(http), {
+        capacity: maxTokens,
+        timeToLive: (exit) => Duration.seconds(Exit.isSuccess(exit) ? exit.value.lifeSeconds : failedTokenSeconds),
+      })
+
+      const attempt = ({ body, headers, url }: WebhookRequest, identity?: ClientIdentity) =>
+        Effect.clockWith((clock) => {
+          const startedAt = clock.monotonicTimeNanosUnsafe()
+          const took = () => Duration.nanos(clock.monotonicTimeNanosUnsafe() - startedAt)
+          const limits = { timeout, maxRead: maxReadBytes, keep: maxKeptBytes }
+          return Effect.match(http.request({ url, method: "POST", headers, body, identity, ...limits }), {
+            onSuccess: (answer): AttemptOutcome => ({
+              ...answered(answer),
+              failure: failureOf(answer),
+              duration: took(),
+            }),
+            onFailure: ({ kind, message, partial }): AttemptOutcome => ({
+              ...answered(partial),
+              failure: { kind, message },
+              duration: took(),
+            }),
+          })
+        })
+
+      const withToken = (request: WebhookRequest, auth: Auth) =>
+        Cache.get(tokens, auth).pipe(
+          Effect.flatMap(({ authorization }) =>
+            attempt({ ...request, headers: { ...request.headers, authorization } }),
+          ),
+          // The next attempt asks for a new one.
+          Effect.tap(({ status }) => (status === 401 ? Cache.invalidate(tokens, auth) : Effect.void)),
+          Effect.catch((message) =>
+            Effect.succeed<AttemptOutcome>({
+              ...answered(undefined),
+              failure: { kind: "token", message },
+              duration: Duration.zero,
+            }),
+          ),
+        )
+
       return WebhookSender.of({
         hostFault: http.hostFault,
+        checkIdentity,
         // Without a span: it would add a fifth to the CPU of an attempt, and every attempt is recorded anyway.
-        send: ({ url, headers, body }) =>
-          Effect.clockWith((clock) => {
-            const startedAt = clock.monotonicTimeNanosUnsafe()
-            const took = () => Duration.nanos(clock.monotonicTimeNanosUnsafe() - startedAt)
-            return Effect.match(
-              http.request({ url, method: "POST", headers, body, timeout, maxRead: maxReadBytes, keep: maxKeptBytes }),
-              {
-                onSuccess: (answer): AttemptOutcome => ({
-                  ...answered(answer),
-                  failure: failureOf(answer),
-                  duration: took(),
-                }),
-                onFailure: ({ kind, message, partial }): AttemptOutcome => ({
-                  ...answered(partial),
-                  failure: { kind, message },
-                  duration: took(),
-                }),
-              },
-            )
-          }),
+        send: (request) => {
+          const { auth } = request
+          if (auth === undefined) return attempt(request)
+          const { certificate, private_key } = Redacted.value(auth)
+          return certificate === undefined
+            ? withToken(request, auth)
+            : attempt(request, { certificate, privateKey: Redacted.make(private_key!) })
+        },
       })
     }),
   )

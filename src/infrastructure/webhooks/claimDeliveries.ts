@@ -30,8 +30,8 @@ const shares = (sql: Sql, claim: Claim) => {
         CASE WHEN ${orgExists(sql, "l")}
           THEN least(${laneSlots}, ${throttleSlots(sql)}) ELSE 0 END AS slots, ${laneWorks} AS works,
         ${laneHas} = 0 AS is_new,
-        w.headers, w.signature, w.payload, w.header_style, w.retry_delays, coalesce(w.ordered, false) AS ordered,
-        w.max_per_second, throttle.place AS throttle_place, ${throttleOffset(sql)} AS throttle_offset
+        w.headers, w.auth, w.signature, w.payload, w.header_style, w.retry_delays,
+        coalesce(w.ordered, false) AS ordered, w.batch_max, w.max_per_second, throttle.place AS throttle_place, ${throttleOffset(sql)} AS throttle_offset
       FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)} ${throttleOfLane(sql)}
     ), in_lanes AS (
       -- A lane that sends in order takes only from its backlog, and when nothing of it is elsewhere: what was queued
@@ -77,8 +77,8 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
         coalesce(w.secret, e.callback_secret) AS secret,
         coalesce(w.id, e.callback_secret_owner) AS secret_owner,
         CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures,
-        w.headers, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.payload, w.header_style,
-        w.retry_delays, w.ordered,
+        w.headers, w.auth, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.payload, w.header_style,
+        w.retry_delays, w.ordered, w.batch_max,
         t.place_in_lane::int AS place_in_lane, ${throttleDelay(sql)} AS delay_ms
       FROM (
         SELECT *, row_number() OVER (PARTITION BY event_id) = 1 AS is_first,
@@ -244,10 +244,12 @@ export interface ClaimedRow {
   readonly failing_since: Date | null
   readonly failures: number
   readonly headers: string | null
+  readonly auth: string | null
   readonly signing_keys: ReadonlyArray<string>
   /** These two are `null` for a callback. */
   readonly payload: typeof PayloadKind.Type | null
   readonly header_style: typeof HeaderNames.Type | null
+  readonly batch_max: number | null
   readonly retry_delays: ReadonlyArray<number> | null
   readonly ordered: boolean
   /** The place among the claimed deliveries of its lane, from 0. */
@@ -292,6 +294,7 @@ export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): Rea
         .map((stored) => ({ stored, owner: row.secret_owner })),
       signingKeys: row.signing_keys.map((stored) => ({ stored, owner: row.org_id })),
       headers: row.headers === null ? null : { stored: row.headers, owner: row.secret_owner },
+      auth: row.auth === null ? null : { stored: row.auth, owner: row.secret_owner },
       retryDelays: row.retry_delays,
       ordered: row.ordered,
       delayMillis: row.delay_ms === null ? null : row.delay_ms - row.took_ms,
@@ -299,6 +302,7 @@ export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): Rea
       event: row.type,
       body: sentBody(row.payload ?? "envelope", bodies.get(row.event_id)!),
       headerNames: row.header_style ?? "webhook",
+      batchMax: row.batch_max,
       attempts: row.attempts,
       attemptsSinceResend: row.tries,
       failingSince: row.failing_since === null ? null : DateTime.fromDateUnsafe(row.failing_since),
@@ -329,7 +333,8 @@ const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
       (CASE WHEN w.id IS NULL AND NOT ${isCallbackLane(sql)} THEN 0
         WHEN w.ordered THEN CASE WHEN ${laneHas} > 0 THEN 0 WHEN w.failing_since IS NOT NULL THEN 1
           ELSE greatest(${claim.laneCap}::int, ${orderedBatchSize}::int) END
-        WHEN w.failing_since IS NULL AND f.since IS NULL THEN coalesce((${laneState} ->> 1)::int, ${claim.laneCap})
+        WHEN w.failing_since IS NULL AND f.since IS NULL THEN
+          coalesce((${laneState} ->> 1)::int, ${claim.laneCap}) + coalesce(w.batch_max, 0)
         ELSE 1 END - ${laneHas})`,
     /**
      * Slots that the org may take so that `reserve` times its new total stays free. Rounded up, so that the last slot

@@ -9,7 +9,7 @@ import {
 } from "../../domain/webhooks/EventPatterns.ts"
 import { base32Digits, date, texts } from "../database/fragments.ts"
 import { changedLanes } from "./queuePositions.ts"
-import { endOfLane, isOrdered, lastOfLane, queueColumns } from "./lanes.ts"
+import { batchWithin, endOfLane, endOfSpan, isOrdered, lastOfLane, queueColumns } from "./lanes.ts"
 
 /**
  * Deliveries that are inserted together with their event. A sweep inserts the others, so that an event takes as long
@@ -25,7 +25,7 @@ export const inlineReceivers = 32
  * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their
  * lock is shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
  * All statements lock endpoints in the order of their ids. receivers: the first deliveries; one is backlogged if its
- * lane has a backlog.
+ * lane has a backlog. A sweep looks at the filters of the other endpoints, because they may be thousands.
  */
 export const deliverEvents = (sql: SqlClient.SqlClient) => {
   // Those that send in order come first, and always with their event: a sweep could come after a later event.
@@ -46,17 +46,21 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
         SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint
       ) AS c
       CROSS JOIN LATERAL (
-        SELECT id, active, ordered, lane FROM webhook_endpoints
+        SELECT id, org_id, active, ordered, lane, filter_path, batch_within_ms FROM webhook_endpoints
         WHERE id = c.endpoint AND org_id = c.org_id FOR SHARE
       ) AS w
+    ), content AS MATERIALIZED (
+      SELECT id, event_json(body) AS json FROM event
+      WHERE org_id IN (SELECT org_id FROM endpoints WHERE filter_path IS NOT NULL)
     ), receivers AS MATERIALIZED (
       SELECT ${deliveryId(sql, "e.id", "x.rank")} AS id, e.id AS event_id, NULL AS job_id, e.org_id, e.at, e.n,
-        octet_length(e.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last,
+        octet_length(e.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last, w.batch_within_ms,
         CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
       FROM event e
       JOIN wanted x ON x.org_id = e.org_id AND x.type = e.type AND x.channels = e.channels AND x.subject = e.subject
       JOIN endpoints w ON w.id = x.endpoint
-      WHERE ${isInline}
+      LEFT JOIN content c ON c.id = e.id
+      WHERE (${isInline}) AND ${passesFilter(sql, "w.filter_path", "c.json")}
     ), ${writeDeliveries(sql, "receivers", false)}, swept AS (
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
       SELECT ${deliveryId(sql, "e.id", "32767")}, e.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), e.at
@@ -70,8 +74,8 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
 /**
  * The CTEs `made`, `places` and `queued`, which insert deliveries and queue the pending ones.
  *
- * @param from a CTE (id, event_id, job_id, org_id, endpoint, lane, state, at, bytes, n, ordered, last): the deliveries,
- *   in the order of `n`. `last` is `lastOfLane` of the lane
+ * @param from a CTE (id, event_id, job_id, org_id, endpoint, lane, state, at, bytes, n, ordered, last,
+ *   batch_within_ms): the deliveries, in the order of `n`. `last` is `lastOfLane` of the lane
  * @param backlogged `true` moves all of them to the backlog; `false` those whose lane has a backlog
  */
 const writeDeliveries = (sql: SqlClient.SqlClient, from: "receivers" | "of_events", backlogged: boolean) => sql`
@@ -80,7 +84,8 @@ const writeDeliveries = (sql: SqlClient.SqlClient, from: "receivers" | "of_event
       SELECT id, org_id, event_id, job_id, endpoint, lane, state, at, at FROM ${sql(from)} RETURNING event_id
     ), places AS MATERIALIZED (
       SELECT r.lane, r.id, r.event_id,
-        CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE r.at END AS due_at,
+        CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")}
+          ELSE ${endOfSpan(sql, "r.at", "r.batch_within_ms")} END AS due_at,
         ${backlogged}::boolean OR r.ordered OR r.last IS NOT NULL AS backlogged, r.org_id, r.bytes, r.n
       FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM ${sql(from)}) r
       WHERE r.state = 'pending'
@@ -104,13 +109,13 @@ export const insertDeliveries = (
 ) => sql`
   lane_ends AS MATERIALIZED (
     SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane", at: sql`${date(now)}::timestamptz` })} AS last,
-      ${isOrdered(sql, "l.endpoint")} AS ordered
+      ${isOrdered(sql, "l.endpoint")} AS ordered, ${batchWithin(sql, "l.endpoint")} AS batch_within_ms
     FROM (
       SELECT DISTINCT lane, endpoint, ${orgId}::text COLLATE "C" AS org_id FROM receivers WHERE state = 'pending'
     ) AS l
   ), of_events AS MATERIALIZED (
     SELECT r.*, event.job_id, event.bytes, ${orgId}::text AS org_id, ${date(now)}::timestamptz AS at,
-      row_number() OVER (ORDER BY r.event_id) AS n, e.last, coalesce(e.ordered, false) AS ordered
+      row_number() OVER (ORDER BY r.event_id) AS n, e.last, coalesce(e.ordered, false) AS ordered, e.batch_within_ms
     FROM receivers r JOIN event ON event.id = r.event_id LEFT JOIN lane_ends e USING (lane)
   ), ${writeDeliveries(sql, "of_events", backlogged)}`
 
@@ -135,8 +140,13 @@ export const fanOut = Effect.fnUntraced(function* (
 ) {
   // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
   const candidates = yield* sql<Candidate & { readonly lane: string }>`
+    WITH content AS MATERIALIZED (
+      SELECT event_json(body) AS json FROM events WHERE id = ${eventId} AND org_id = ${orgId}
+    )
     SELECT id, active, lane FROM webhook_endpoints
-    WHERE org_id = ${orgId} AND id = ANY(${texts(endpoints)}) ORDER BY id FOR SHARE`
+    WHERE org_id = ${orgId} AND id = ANY(${texts(endpoints)})
+      AND ${passesFilter(sql, "filter_path", "(SELECT json FROM content)")}
+    ORDER BY id FOR SHARE`
   const lanes = new Map(candidates.map(({ id, lane }) => [id, lane]))
   const to = endpointReceivers(candidates)
   // From the highest number down: those that were inserted with the event have the lowest.
@@ -189,6 +199,13 @@ export const isOfEvent = (sql: SqlClient.SqlClient, column: string, event: strin
  */
 const wantsTopics = (sql: SqlClient.SqlClient, topics: Statement.Fragment, channels: Statement.Fragment) =>
   sql`coalesce(event_types, ${texts(defaultPatterns)}) && ${topics} AND (channels IS NULL OR channels && ${channels})`
+
+/**
+ * SQL: whether an endpoint's filter is true of an event. Without a filter, the body of the event is not read; an event
+ * that is no jsonb passes every filter, so that it is not lost.
+ */
+export const passesFilter = (sql: SqlClient.SqlClient, path: string, json: string) =>
+  sql.literal(`(${path} IS NULL OR coalesce(jsonb_path_match(${json}, ${path}, '{}', true), true))`)
 
 /** `wantsTopics` for one event type, without channels. */
 export const wantsType = (sql: SqlClient.SqlClient, type: string) =>

@@ -130,6 +130,19 @@ export const endOfLane = (sql: SqlClient.SqlClient, last: Statement.Fragment, nu
 export const isOrdered = (sql: SqlClient.SqlClient, endpoint: string) =>
   sql.literal(`EXISTS (SELECT FROM webhook_endpoints o WHERE o.id = ${endpoint} AND o.ordered)`)
 
+/** SQL: the `batch_within_ms` of the endpoint of an id. */
+export const batchWithin = (sql: SqlClient.SqlClient, endpoint: string) =>
+  sql.literal(`(SELECT batch_within_ms FROM webhook_endpoints o WHERE o.id = ${endpoint})`)
+
+/**
+ * SQL: when a delivery is due whose endpoint sends events together: at the end of its time span. The spans of all
+ * endpoints and replicas are the same, so all deliveries of a span are due, and claimed, together.
+ */
+export const endOfSpan = (sql: SqlClient.SqlClient, at: string, withinMillis: string) =>
+  sql.literal(`CASE WHEN ${withinMillis} > 0
+    THEN date_bin(${withinMillis} * interval '1 millisecond', ${at}, 'epoch') + ${withinMillis} * interval '1 millisecond'
+    ELSE ${at} END`)
+
 /**
  * A subquery: the endpoint of a lane `l`. No row for a callback lane, and none when the endpoint was deleted or
  * deactivated after its deliveries were queued. `LIMIT 1` keeps the subquery separate, so that no plan reads the whole

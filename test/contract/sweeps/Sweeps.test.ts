@@ -8,6 +8,7 @@ import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
@@ -21,6 +22,7 @@ import { failureOf, insertOrg, newEntry, newId } from "../support.ts"
 import {
   attempt,
   claim,
+  completed,
   epoch,
   failed,
   finish,
@@ -31,6 +33,7 @@ import {
   makeEvent,
   newJob,
   plus,
+  publish,
   record,
   recover,
   removeEndpoint,
@@ -41,6 +44,7 @@ import {
 const sql = Layer.mergeAll(
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
+  EventsSql.layer,
   JobsSql.layer,
   OrgsSql.layer,
   Sweeps.layer.pipe(
@@ -385,6 +389,32 @@ for (const [name, database] of Object.entries(databases)) {
         assert.deepStrictEqual(
           taken.map(({ endpointId }) => endpointId!).sort(),
           endpoints.filter((id) => id !== inactive).sort(),
+        )
+      }),
+    )
+
+    it.effect("a sweep looks at the filters of the endpoints that it queues an event for", () =>
+      Effect.gen(function* () {
+        yield* putOffBacklog
+        const now = epoch()
+        const { orgId } = yield* insertOrg()
+        const filter = { any: [{ "result.n": 1 }, { "data.n": 1 }] }
+        const wanted = yield* Effect.replicateEffect(insertEndpoint(orgId, { filter }), 45)
+        yield* Effect.replicateEffect(insertEndpoint(orgId, { filter: { "data.n": 2, "result.n": 2 } }), 45)
+        const job = yield* insertJob(orgId)
+        yield* finish(orgId, job, completed({ n: 1 }), now)
+        const event = yield* publish(orgId, "x.y", now, { body: `{"event":"x.y","data":{"n":1}}` })
+        yield* sweep
+        const { deliveries } = yield* DeliveryLogRepository.use((log) => log.list(orgId, {}, { limit: 1_000 }))
+        const of = (isOne: (row: (typeof deliveries)[number]) => boolean) =>
+          deliveries.filter(isOne).map((row) => row.webhook_endpoint_id!)
+        assert.sameMembers(
+          of((row) => row.job_id === job),
+          wanted,
+        )
+        assert.sameMembers(
+          of((row) => row.event_id === event),
+          wanted,
         )
       }),
     )

@@ -1,7 +1,9 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import type { NewEvent } from "#src/domain/webhooks/Event.ts"
+import type { EventFilter } from "#src/domain/webhooks/EventFilter.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
+import { passes } from "../../fakes/eventFilter.ts"
 import { failureOf, insertOrg, newId } from "../support.ts"
 import {
   attempt,
@@ -37,6 +39,16 @@ const makeEvents = (count: number, now: DateTime.Utc, fields: (n: number) => Par
       ...fields(n),
     })),
   )
+const range = (length: number) => Array.from({ length }, (_, n) => n)
+/** Picks one of a list, as a seed decides. */
+const dice = (seed: number) => {
+  let state = seed
+  return <A>(all: ReadonlyArray<A>): A => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return all[(state >>> 8) % all.length]!
+  }
+}
+
 /** The endpoints that an event was queued for, and the state of each delivery. */
 const receiversOf = (orgId: string, event_id: string) =>
   Effect.map(deliveriesOf(orgId), (all) =>
@@ -78,6 +90,135 @@ export const ownEvents = (it: It) => {
         ofJob.map((one) => one.webhook_endpoint_id),
         [all],
       )
+    }),
+  )
+
+  it.effect("events: of endpoints with a filter, only those whose filter is true of an event receive it", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, now] = [yield* insertOrg(), epoch()]
+      const filters: ReadonlyArray<EventFilter | null> = [
+        null,
+        { "data.plan": "pro" },
+        { "data.plan": ["team", null], event: "x.y" },
+        { "data.amount": { gte: 10, lt: 20 } },
+        { "data.plan": { not: ["pro", "team"] } },
+        { any: [{ "data.user.mail": { starts_with: 'a"@' } }, { not: { "data.amount": { exists: true } } }] },
+      ]
+      const endpoints = yield* Effect.forEach(filters, (filter) => insertEndpoint(orgId, { filter }))
+      const cases: ReadonlyArray<readonly [data: string, passing: ReadonlyArray<number>]> = [
+        [`{"plan":"pro","amount":10}`, [0, 1, 3]],
+        [`{"plan":"team","amount":20}`, [0, 2]],
+        [`{"plan":null,"amount":"15"}`, [0, 2, 4]],
+        // A list is walked through by nothing, and one type is not compared with another.
+        [`{"plan":["pro"],"amount":[15]}`, [0, 4]],
+        [`{"amount":19.999,"user":{"mail":"a\\"@b"}}`, [0, 3, 4, 5]],
+        [`{"user":[{"mail":"a\\"@b"}]}`, [0, 4, 5]],
+        [`[]`, [0, 4, 5]],
+        [`"pro"`, [0, 4, 5]],
+      ]
+      const events = yield* makeEvents(cases.length, now, (n) => ({
+        type: "x.y",
+        body: `{"event":"x.y","data":${cases[n]![0]}}`,
+      }))
+      const published = yield* EventRepository.use((repository) => repository.publish(orgId, events))
+      for (const [n, id] of published.ids.entries()) {
+        const [data, passing] = cases[n]!
+        const expected = passing.map((one) => endpoints[one]!)
+        assert.sameMembers(Object.keys(yield* receiversOf(orgId, id)), expected, data)
+        assert.strictEqual(published.deliveries[n], passing.length)
+      }
+      // The event of a job is filtered by its own fields. Without a filter that is true, it is stored all the same.
+      const ofJobs = yield* insertEndpoint(orgId, { eventTypes: ["job.*"], filter: { "result.ok": true } })
+      const job = yield* insertJob(orgId)
+      yield* finish(orgId, job, completed({ ok: true }), now)
+      const other = yield* insertJob(orgId)
+      yield* finish(orgId, other, completed({ ok: "true" }), now)
+      const reached = (yield* deliveriesOf(orgId)).filter(({ job_id }) => job_id === job || job_id === other)
+      assert.sameDeepMembers<ReadonlyArray<string | null>>(
+        reached.map((one) => [one.job_id, one.webhook_endpoint_id]),
+        [...[0, 4, 5].flatMap((n) => [job, other].map((id) => [id, endpoints[n]!])), [job, ofJobs]],
+      )
+      // A change decides about the events after it.
+      yield* updateEndpoint(orgId, endpoints[1]!, now, { filter: { "data.plan": "free" } })
+      const body = `{"event":"x.y","data":{"plan":"free","amount":1}}`
+      assert.property(yield* receiversOf(orgId, yield* publish(orgId, "x.y", now, { body })), endpoints[1]!)
+    }),
+  )
+
+  it.effect("events: a filter is decided as its words say, whatever the fields and the types", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const pick = dice(42)
+      const some = <A>(one: () => A, most: number) => Array.from({ length: 1 + pick(range(most)) }, one)
+      const values = [0, 1, -2.5, 1e21, "", "a", "ab", "é😀", "\u2028\\", true, false, null]
+      const value = () => pick(values)
+      const ordered = () => pick(values.slice(0, 9))
+      const condition = () =>
+        pick<() => unknown>([
+          value,
+          () => some(value, 3),
+          () => ({ gt: ordered(), lte: ordered() }),
+          () => ({ lt: ordered() }),
+          () => ({ gte: ordered() }),
+          () => ({ starts_with: pick(["", "a", "é"]) }),
+          () => ({ exists: pick([true, false]) }),
+          () => ({ not: pick([value, () => some(value, 3)])() }),
+        ])()
+      const simple = () =>
+        Object.fromEntries(some(() => [pick(["a", "a.b", "a.b-c", "data"]), condition()], 2)) as EventFilter
+      const filters = Array.from({ length: 30 }, (): EventFilter =>
+        pick([simple, simple, () => ({ not: simple() }), () => ({ any: some(simple, 2) })])(),
+      )
+      const leaf = () => pick([value, value, () => some(value, 2)])()
+      const field = () => pick([leaf, () => Object.fromEntries(some(() => [pick(["b", "b-c"]), leaf()], 2))])()
+      const bodies = Array.from({ length: 33 }, () =>
+        JSON.stringify(Object.fromEntries(some(() => [pick(["a", "data"]), field()], 2))),
+      )
+      const endpoints = yield* Effect.forEach(filters, (one) => insertEndpoint(orgId, { filter: one }))
+      const events = yield* makeEvents(bodies.length, epoch(), (n) => ({ body: bodies[n]! }))
+      const { ids } = yield* EventRepository.use((repository) => repository.publish(orgId, events))
+      let passed = 0
+      for (const [n, id] of ids.entries()) {
+        const expected = endpoints.filter((_, one) => passes(filters[one]!, bodies[n]!))
+        passed += expected.length
+        assert.sameMembers(Object.keys(yield* receiversOf(orgId, id)), expected, bodies[n])
+      }
+      assert.isAbove(passed, 100)
+      assert.isBelow(passed, 890)
+    }),
+  )
+
+  it.effect("events: those of one time span are due together, at its end", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, now] = [yield* insertOrg(), epoch()]
+      const spans = Math.floor(DateTime.toEpochMillis(now) / 400)
+      const at = (millis: number) => DateTime.makeUnsafe(spans * 400 + millis)
+      const endpoint = yield* insertEndpoint(orgId, { batch: { max: 30, within_ms: 400 }, now })
+      for (const millis of [0, 1, 399]) yield* publish(orgId, "x.y", at(millis))
+      yield* publish(orgId, "x.y", at(400))
+      assert.strictEqual((yield* claim(at(399))).length, 0)
+      const first = yield* claim(at(400), { laneCap: 2 })
+      assert.deepStrictEqual(
+        first.map((one) => [one.endpointId, one.batchMax]),
+        Array.from({ length: 3 }, () => [endpoint, 30]),
+      )
+      yield* record(
+        first.map((one) => attempt(one, "Delivered", at(500))),
+        at(500),
+      )
+      const job = yield* insertJob(orgId, { now: at(700) })
+      yield* finish(orgId, job, completed(), at(700))
+      assert.strictEqual((yield* claim(at(799))).length, 0)
+      assert.strictEqual((yield* claim(at(800))).length, 2)
+    }),
+  )
+
+  it.effect("events: one that PostgreSQL cannot read as JSON of its own passes every filter", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, now] = [yield* insertOrg(), epoch()]
+      const endpoint = yield* insertEndpoint(orgId, { filter: { "data.plan": { not: "pro" } } })
+      const body = `{"event":"x.y","data":{"text":"\\u0000"}}`
+      assert.property(yield* receiversOf(orgId, yield* publish(orgId, "x.y", now, { body })), endpoint)
     }),
   )
 

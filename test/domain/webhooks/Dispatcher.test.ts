@@ -16,6 +16,7 @@ const kept = (secret: string, owner = "endpoint") => ({ stored: JSON.stringify([
 
 const delivery: ClaimedDelivery = {
   headerNames: "webhook",
+  batchMax: null,
   deliveryId: "01KAHBMKZ3D2X7S5QN8W4V6R9T",
   claimId: "claim",
   orgId: "o",
@@ -25,6 +26,7 @@ const delivery: ClaimedDelivery = {
   secrets: [kept(secret)],
   signingKeys: [],
   headers: null,
+  auth: null,
   retryDelays: null,
   ordered: false,
   delayMillis: null,
@@ -54,6 +56,39 @@ const nextIn = Effect.fnUntraced(function* (changes?: Partial<ClaimedDelivery>) 
 })
 const run = <A, E>(effect: Effect.Effect<A, E, Dispatcher | Receiver>) =>
   effect.pipe(as("o"), Effect.provide(services()))
+
+describe("attempts together", () => {
+  it.effect("are one signed request with an array of the bodies, and each delivery gets its outcome", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(Date.now())
+      const deliveries = ["a", "b", "c"].map((n) => ({ ...delivery, deliveryId: n, body: `{"n":"${n}"}`, batchMax: 3 }))
+      const together = (id: string) => Dispatcher.use((dispatcher) => dispatcher.attemptTogether(id, deliveries))
+      const records = yield* together("first")
+      assert.deepStrictEqual(
+        records.map((record) => [record.delivery.deliveryId, record.decision._tag]),
+        [
+          ["a", "Delivered"],
+          ["b", "Delivered"],
+          ["c", "Delivered"],
+        ],
+      )
+      yield* answers(answer(500))
+      const failedToo = yield* together("second")
+      assert.deepStrictEqual(new Set(failedToo.map(({ decision }) => decision._tag)), new Set(["Retry"]))
+      const { requests } = yield* Receiver
+      assert.strictEqual(requests.length, 2)
+      assert.deepStrictEqual(
+        requests.map(({ headers }) => headers["webhook-id"]),
+        ["first", "second"],
+      )
+      for (const { body, headers } of requests) {
+        assert.strictEqual(body, '[{"n":"a"},{"n":"b"},{"n":"c"}]')
+        assert.strictEqual(headers["x-event-type"], "batch")
+        assert.isArray(new Webhook(secret).verify(body, { ...headers }))
+      }
+    }).pipe(run),
+  )
+})
 
 describe("an attempt", () => {
   it.effect("is signed for every kind of receiver: ours, Standard Webhooks, and those that check only the body", () =>

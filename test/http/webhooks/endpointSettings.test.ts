@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import { createHmac, createPublicKey, verify } from "node:crypto"
 import { makeReceiver, type Received } from "../../support/receiver.ts"
 import { embedded, onPostgres, TestServer } from "../../support/server.ts"
+import { until } from "../../support/wait.ts"
 import { makeTenant } from "../tenants.ts"
 
 /** Verifies a signature of Standard Webhooks 1.0: whpk_ and 32 bytes; v1a and the signature of id, time and body. */
@@ -128,6 +129,132 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
+    it.effect("requests are authorized by a token, and answers, logs and the database do not have the secret", () =>
+      Effect.gen(function* () {
+        const { logs, sql } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const [receiver, issuer] = [yield* makeReceiver(), yield* makeReceiver()]
+        issuer.behave({ status: 200, body: `{"access_token":"top-token","expires_in":60}` })
+        const auth = {
+          type: "oauth2",
+          token_url: issuer.url,
+          client_id: "me",
+          client_secret: "top-secret",
+          scope: "a b",
+        }
+        const id = yield* tenant.endpoint(receiver.url, { auth, headers: { authorization: "Basic x" } })
+        yield* tenant.call("events/publish", { type: "a.b", data: 1 })
+        yield* receiver.arrived(1)
+        yield* tenant.call("webhooks/test", { id })
+        for (const { headers } of receiver.received) expect(headers.authorization).toBe("Bearer top-token")
+        const shown = yield* tenant.call("webhooks/get", { id })
+        const { client_secret: _, ...visible } = auth
+        expect(shown).toHaveProperty("auth", visible)
+        issuer.behave({ status: 400, body: `{"error":"invalid_scope"}` })
+        yield* tenant.call("webhooks/update", { id, auth: { ...auth, scope: "c" } })
+        const tested = yield* tenant.call("webhooks/test", { id })
+        expect(tested).toMatchObject({ delivered: false, status: null })
+        expect(tested["error"]).toContain("responds with status 400 (invalid_scope)")
+        for (const [fields, message] of [
+          [{ auth: { type: "oauth2", client_id: "a", client_secret: "b" } }, "oauth2 needs token_url"],
+          [{ auth: { ...auth, private_key: "-----BEGIN PRIVATE KEY-----" } }, "oauth2 takes no private_key"],
+          [{ auth: { ...auth, token_url: "ftp://example.com" } }, "auth.token_url"],
+          [
+            { auth: { type: "mtls", certificate: "-----BEGIN CERTIFICATE-----", private_key: "x" } },
+            "auth.private_key",
+          ],
+          [
+            { auth: { type: "mtls", certificate: "-----BEGIN CERTIFICATE-----", private_key: "-----BEGIN x" } },
+            "must be a certificate and its own private key",
+          ],
+          [{ url: "https://localhost:9/", headers: null }, "The same holds for auth."],
+        ] as const) {
+          const refused = yield* tenant.ask("webhooks/update", { id, ...fields })
+          expect(refused.status, message).toBe(400)
+          expect(refused.text).toContain(message)
+        }
+        const [stored, audit] = [yield* sql`SELECT * FROM webhook_endpoints`, yield* sql`SELECT * FROM audit_log`]
+        for (const text of [JSON.stringify([shown, stored, audit]), logs()]) {
+          expect(text).not.toContain("top-secret")
+          expect(text).not.toContain("top-token")
+        }
+        yield* tenant.call("webhooks/update", { id, auth: null })
+        expect(yield* tenant.call("webhooks/get", { id })).toMatchObject({ auth: null })
+        yield* tenant.call("webhooks/test", { id })
+        expect(receiver.received.at(-1)!.headers.authorization).toBe("Basic x")
+      }),
+    )
+
+    it.effect("events are sent together, in signed arrays, and each has its own delivery", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        const batch = { max: 20, within_ms: 50 }
+        const id = yield* tenant.endpoint(receiver.url, { batch })
+        expect(yield* tenant.call("webhooks/get", { id })).toMatchObject({ batch })
+        const events = Array.from({ length: 50 }, (_, n) => ({ type: "a.b", data: n }))
+        yield* tenant.call("events/publish-batch", { events })
+        const all = () =>
+          receiver.received.flatMap(
+            ({ body }) => JSON.parse(body.toString()) as ReadonlyArray<{ readonly data: number }>,
+          )
+        yield* until("all events", Effect.sync(all), (found) => found.length === 50)
+        expect(
+          all()
+            .map(({ data }) => data)
+            .toSorted((a, b) => a - b),
+        ).toEqual(events.map(({ data }) => data))
+        // One claim may not take all of them; each takes many.
+        expect(receiver.received.length).toBeLessThan(25)
+        for (const { body, headers } of receiver.received) {
+          expect(JSON.parse(body.toString()).length).toBeLessThanOrEqual(20)
+          expect(headers["x-event-type"]).toBe("batch")
+        }
+        expect(new Set(receiver.received.map(({ headers }) => headers["webhook-id"])).size).toBe(
+          receiver.received.length,
+        )
+        const states = Effect.map(tenant.deliveries({}), (found) => found.map(({ state }) => state))
+        yield* until("the records", states, (found) => found.every((state) => state === "delivered"))
+        const tested = yield* tenant.call("webhooks/test", { id, type: "a.b", data: 1 })
+        expect(JSON.parse(String(tested["payload"]))).toMatchObject([{ event: "a.b", data: 1 }])
+        for (const wrong of [
+          { max: 0, within_ms: 1 },
+          { max: 101, within_ms: 1 },
+          { max: 1, within_ms: 60_001 },
+          { max: 1 },
+        ]) {
+          expect((yield* tenant.ask("webhooks/update", { id, batch: wrong })).status).toBe(400)
+        }
+      }),
+    )
+
+    it.effect("a filter decides by the published data which events an endpoint receives", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        const filter = { "data.plan": ["pro", "team"], "data.amount": { gte: 1000 } }
+        const id = yield* tenant.endpoint(receiver.url, { filter })
+        expect(yield* tenant.call("webhooks/get", { id })).toMatchObject({ filter })
+        for (const [data, deliveries] of [
+          [{ plan: "pro", amount: 999 }, 0],
+          [{ plan: "free", amount: 5000 }, 0],
+          ["pro", 0],
+          [{ plan: "team", amount: 1000 }, 1],
+        ] as const) {
+          expect(yield* tenant.call("events/publish", { type: "order.paid", data })).toMatchObject({ deliveries })
+        }
+        yield* receiver.arrived(1)
+        expect(JSON.parse(receiver.received[0]!.body.toString())).toMatchObject({ data: { plan: "team" } })
+        // A test is sent whatever the filter says.
+        expect(yield* tenant.call("webhooks/test", { id })).toMatchObject({ delivered: true })
+        const refused = yield* tenant.ask("webhooks/update", { id, filter: { "data.plan": { like: "p%" } } })
+        expect(refused.status).toBe(400)
+        expect(refused.text).toContain("filter must give data.plan one of the operators gt, gte")
+        yield* tenant.call("webhooks/update", { id, filter: null })
+        expect(yield* tenant.call("events/publish", { type: "order.paid", data: 1 })).toMatchObject({ deliveries: 1 })
+      }),
+    )
+
     it.effect("an ed25519 endpoint is also signed by the org's key, and by both keys while it changes", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
@@ -141,7 +268,7 @@ for (const [database, server] of Object.entries(servers)) {
         expect(receiver.received[0]!.headers["webhook-signature"]).toMatch(/^v1,[^ ]+ v1a,[^ ]+$/)
         expect(isSignedBy(receiver.received[0]!, first!)).toBe(true)
         const rotated = keysOf(yield* tenant.call("webhooks/public-key/rotate"))
-        expect(rotated).toEqual([expect.not.stringMatching(first!), first])
+        expect(rotated).toEqual([expect.not.stringContaining(first!), first])
         expect(keysOf(yield* tenant.call("webhooks/public-key"))).toEqual(rotated)
         yield* tenant.call("webhooks/test", { id })
         yield* tenant.call("events/publish", { type: "a.b", data: 2 })

@@ -129,7 +129,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
         expect(yield* refusal(tenant, "webhooks/update", { id, ...fields })).toBe(sentence)
       }
       const nothing =
-        /id with at least one of url, signing_secret, description, active, external_id, metadata, channels, payload, header_names, event_types, headers, max_per_second, ordered, retry_delays, signature\.$/
+        /id with at least one of url, signing_secret, description, active, external_id, metadata, channels, filter, payload, header_names, batch, event_types, headers, auth, max_per_second, ordered, retry_delays, signature\.$/
       for (const body of [{ id }, { id: nobody }]) {
         expect(yield* refusal(tenant, "webhooks/update", body)).toMatch(nothing)
       }

@@ -33,10 +33,11 @@ const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, en
     const id = `w${String(n).padStart(4, "0")}`
     const rotated = n === 0
     yield* sql`
-      INSERT INTO webhook_endpoints (id, org_id, lane, url, active, secret, previous_secret, previous_secret_until, headers, created_at, updated_at)
+      INSERT INTO webhook_endpoints (id, org_id, lane, url, active, secret, previous_secret, previous_secret_until, headers, auth, created_at,
+        updated_at)
       VALUES (${id}, 'o', ${id}, 'https://example.com', true, ${yield* encrypt(`secret of ${id}`, id, key)},
         ${rotated ? yield* encrypt("previous", id, key) : null}, ${rotated ? new Date(now.getTime() + 60_000) : null},
-        ${rotated ? yield* encrypt("headers", id, key) : null}, ${now}, ${now})`
+        ${rotated ? yield* encrypt("headers", id, key) : null}, ${rotated ? yield* encrypt("auth", id, key) : null}, ${now}, ${now})`
   }
   yield* sql`
     INSERT INTO org_signing_keys (org_id, public_key, private_key, previous_public_key, previous_private_key, previous_until,
@@ -74,6 +75,7 @@ const readAll = Effect.fnUntraced(function* (...keys: Keys) {
     SELECT secret AS stored, id AS owner FROM webhook_endpoints
     UNION ALL SELECT previous_secret, id FROM webhook_endpoints WHERE previous_secret IS NOT NULL
     UNION ALL SELECT headers, id FROM webhook_endpoints WHERE headers IS NOT NULL
+    UNION ALL SELECT auth, id FROM webhook_endpoints WHERE auth IS NOT NULL
     UNION ALL SELECT private_key, org_id FROM org_signing_keys
     UNION ALL SELECT previous_private_key, org_id FROM org_signing_keys
     UNION ALL SELECT private_key, id FROM token_keys
@@ -95,9 +97,9 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       yield* fill(old)
       const before = yield* readAll(old)
       const ends = yield* run([fresh, old])
-      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 1, 3, 1, 1], Array(10).fill(0)])
+      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1], Array(11).fill(0)])
       assert.deepStrictEqual((yield* readAll(fresh)).toSorted(), before.toSorted())
-      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(10).fill(0))
+      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(11).fill(0))
     }).pipe(Effect.provide(database)),
   )
 
@@ -108,9 +110,9 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       yield* run([fresh, old], (_, done) => (done === 500 ? Effect.interrupt : Effect.void)).pipe(Effect.exit)
       const untouched = sql`SELECT id, secret FROM webhook_endpoints WHERE id < 'w0500' ORDER BY id`
       const first = yield* untouched
-      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 1, 1, 1, 1, 3, 1, 1])
+      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1])
       assert.deepStrictEqual(yield* untouched, first)
-      assert.strictEqual((yield* readAll(fresh)).length, 612)
+      assert.strictEqual((yield* readAll(fresh)).length, 613)
     }).pipe(Effect.provide(database)),
   )
 
@@ -146,12 +148,12 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       // The secret of another row: a copied value is not re-encrypted.
       yield* sql`UPDATE jobs SET callback_secret = (SELECT callback_secret FROM jobs WHERE id = 'j1') WHERE id = 'j3'`
       const ends = yield* run([fresh, old])
-      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 1, 2, 1, 1])
+      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1])
       assert.deepStrictEqual(
         ends.map(({ unreadable }) => unreadable),
-        [["w0001"], [], [], [], [], [], [], ["j3"], [], []],
+        [["w0001"], [], [], [], [], [], [], [], ["j3"], [], []],
       )
-      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 0, 0, 0, 0, 1, 0, 0])
+      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0])
     }).pipe(Effect.provide(database)),
   )
 })

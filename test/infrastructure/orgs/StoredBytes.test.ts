@@ -14,6 +14,8 @@ import {
   attempt,
   cancelJob,
   claim,
+  completed,
+  finish,
   insertEndpoint,
   insertJob,
   plus,
@@ -81,6 +83,30 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       yield* subtract(10_000)
       yield* refresh
       assert.deepStrictEqual(yield* written, [{ n: size }])
+    }),
+  )
+
+  it.effect("count no delivery that a filter of its endpoint prevents", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      for (const n of [1, 2]) yield* insertEndpoint(orgId, { filter: { any: [{ "data.n": n }, { "result.n": n }] } })
+      const grown = Effect.fnUntraced(function* <A, E, R>(stores: Effect.Effect<A, E, R>) {
+        const before = (yield* usedBy(orgId)).storedBytes
+        yield* stores
+        return (yield* usedBy(orgId)).storedBytes - before
+      })
+      const body = (n: number) => ({ body: `{"event":"a.b","data":{"n":${n}}}` })
+      const [one, none] = [
+        yield* grown(publish(orgId, "a.b", at(0), body(1))),
+        yield* grown(publish(orgId, "a.b", at(0), body(3))),
+      ]
+      assert.strictEqual(one - none, rowCost.delivery)
+      const [job, other] = [yield* insertJob(orgId), yield* insertJob(orgId)]
+      const [ofOne, ofNone] = [
+        yield* grown(finish(orgId, job, completed({ n: 1 }), at(0))),
+        yield* grown(finish(orgId, other, completed({ n: 3 }), at(0))),
+      ]
+      assert.strictEqual(ofOne - ofNone, rowCost.delivery)
     }),
   )
 

@@ -1,16 +1,161 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Duration, Effect, Layer } from "effect"
+import { Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
+import type { EndpointAuth } from "#src/domain/webhooks/EndpointAuth.ts"
 import { type FailureKind, WebhookSender } from "#src/domain/webhooks/WebhookSender.ts"
 import { SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
 import * as Sender from "#src/infrastructure/webhooks/WebhookSender.ts"
+import { makeAuthority, selfSigned, trusted } from "../../support/certificate.ts"
 import { type Behaviour, closedPort, makeReceiver } from "../../support/receiver.ts"
 
 /** Returns how a sender sends one request, in open mode by default. */
 const sender = Effect.fnUntraced(function* (timeout: Duration.Input = "30 seconds", allowPrivateNetworks = true) {
   const http = SafeHttp.layer({ allowPrivateNetworks })
   const { send } = Context.get(yield* Layer.build(Layer.provide(Sender.layer({ timeout }), http)), WebhookSender)
-  return (url: string, body = "{}") => send({ url, headers: { "content-type": "application/json" }, body })
+  return (url: string, body = "{}", auth?: EndpointAuth) =>
+    send({
+      url,
+      headers: { "content-type": "application/json" },
+      body,
+      auth: auth && Redacted.make(auth),
+    })
+})
+
+/** A token endpoint, and the authorization that asks it. */
+const makeTokens = Effect.gen(function* () {
+  const server = yield* makeReceiver()
+  const auth: EndpointAuth = {
+    type: "oauth2",
+    token_url: `${server.url}/token`,
+    client_id: "a:b",
+    client_secret: "c d",
+  }
+  return { server, auth }
+})
+const issues = (token: string, more: object = { expires_in: 3600 }): Behaviour => ({
+  status: 200,
+  body: JSON.stringify({ access_token: token, token_type: "Bearer", ...more }),
+})
+
+describe("WebhookSender with OAuth2", () => {
+  it.effect("asks for a token once, sends it with each request, and asks again before it ends or after a 401", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { auth, server } = yield* makeTokens
+      const send = yield* sender()
+      server.behave(issues("t1"))
+      const all = yield* Effect.all(
+        Array.from({ length: 8 }, () => send(receiver.url, "{}", auth)),
+        { concurrency: 8 },
+      )
+      assert.deepStrictEqual(new Set(all.map(({ status }) => status)), new Set([200]))
+      assert.strictEqual(server.received.length, 1)
+      const [{ body, headers } = assert.fail()] = server.received
+      assert.strictEqual(body.toString(), "grant_type=client_credentials")
+      assert.strictEqual(headers.authorization, `Basic ${Buffer.from("a%3Ab:c+d").toString("base64")}`)
+      assert.deepStrictEqual(new Set(receiver.received.map((one) => one.headers.authorization)), new Set(["Bearer t1"]))
+      server.behave(issues("t2"))
+      yield* TestClock.adjust("3569 seconds")
+      yield* send(receiver.url, "{}", auth)
+      assert.strictEqual(receiver.received.at(-1)!.headers.authorization, "Bearer t1")
+      yield* TestClock.adjust("2 seconds")
+      yield* send(receiver.url, "{}", auth)
+      assert.strictEqual(receiver.received.at(-1)!.headers.authorization, "Bearer t2")
+      server.behave(issues("t3"))
+      receiver.behave({ status: 401 })
+      assert.deepInclude(yield* send(receiver.url, "{}", auth), { status: 401, failure: null })
+      receiver.behave({ status: 200 })
+      yield* send(receiver.url, "{}", auth)
+      assert.strictEqual(receiver.received.at(-1)!.headers.authorization, "Bearer t3")
+      assert.strictEqual(server.received.length, 3)
+    }),
+  )
+
+  it.effect("sends the client and the scope in the body where the settings say so", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { auth, server } = yield* makeTokens
+      const send = yield* sender()
+      server.behave(issues("t", {}))
+      yield* send(receiver.url, "{}", { ...auth, client_auth: "body", scope: "a b" })
+      const [{ body, headers } = assert.fail()] = server.received
+      assert.strictEqual(body.toString(), "grant_type=client_credentials&scope=a+b&client_id=a%3Ab&client_secret=c+d")
+      assert.notProperty(headers, "authorization")
+    }),
+  )
+
+  it.effect("sends nothing without a token, says why without a secret, and asks again after five seconds", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { auth, server } = yield* makeTokens
+      const send = yield* sender()
+      const faults: ReadonlyArray<readonly [Behaviour, string]> = [
+        [
+          { status: 401, body: `{"error":"invalid_client","error_description":"c d"}` },
+          "responds with status 401 (invalid_client).",
+        ],
+        [{ status: 500, body: `{"error":"c d"}` }, "responds with status 500."],
+        [{ status: 302, headers: { location: receiver.url } }, "responds with status 302."],
+        [{ status: 200, body: `{"access_token":"a\\nb"}` }, "responds with something that is no token."],
+        [{ status: 200, body: "garbage" }, "responds with something that is no token."],
+        ["close", "cannot be reached. The connection was closed before the response ended"],
+      ]
+      for (const [behaviour, message] of faults) {
+        server.behave(behaviour)
+        const outcome = yield* send(receiver.url, "{}", auth)
+        assert.strictEqual(outcome.failure?.kind, "token")
+        assert.include(outcome.failure?.message, `No token for the request: the token URL ${message}`)
+        assert.notInclude(JSON.stringify(outcome), "c d")
+        const asked = server.received.length
+        yield* send(receiver.url, "{}", auth)
+        assert.strictEqual(server.received.length, asked)
+        yield* TestClock.adjust("6 seconds")
+      }
+      assert.strictEqual(receiver.received.length, 0)
+      const send2 = yield* sender("30 seconds", false)
+      const refused = yield* send2("https://example.com", "{}", auth)
+      assert.include(refused.failure?.message, "the token URL cannot be reached. The url")
+    }),
+  )
+})
+
+describe("WebhookSender with a client certificate", () => {
+  it.live("shows it to its own receiver, and to nobody on the connection of another one", () =>
+    Effect.gen(function* () {
+      const authority = makeAuthority("Test")
+      const tls = yield* trusted({ names: ["localhost"] })
+      const receiver = yield* makeReceiver({ host: "localhost", tls: { ...tls, ca: authority.cert } })
+      const send = yield* sender()
+      const { cert, key } = authority.issue("client")
+      const auth = { type: "mtls", certificate: cert, private_key: key } as const
+      assert.deepInclude(yield* send(receiver.url, "{}", auth), { status: 200, failure: null })
+      assert.deepInclude(yield* send(receiver.url, "{}", auth), { status: 200, failure: null })
+      assert.strictEqual(receiver.connections().accepted, 1)
+      assert.notStrictEqual((yield* send(receiver.url)).failure, null)
+      const stranger = makeAuthority("Other").issue("client")
+      const other = { type: "mtls", certificate: stranger.cert, private_key: stranger.key } as const
+      assert.notStrictEqual((yield* send(receiver.url, "{}", other)).failure, null)
+      assert.strictEqual(receiver.received.length, 2)
+    }),
+  )
+
+  it.effect("is stored only with its own key", () =>
+    Effect.gen(function* () {
+      const http = SafeHttp.layer({ allowPrivateNetworks: true })
+      const { checkIdentity } = Context.get(yield* Layer.build(Layer.provide(Sender.layer(), http)), WebhookSender)
+      const [one, two] = [selfSigned({ names: ["a"], until: "20300102030405Z" }), selfSigned({ names: ["b"] })]
+      const check = (certificate: string, key: string) => checkIdentity({ certificate, privateKey: Redacted.make(key) })
+      assert.strictEqual(DateTime.formatIso(yield* check(one.cert, one.key)), "2030-01-02T03:04:05.000Z")
+      for (const [certificate, key] of [
+        [one.cert, two.key],
+        [one.cert, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"],
+        ["-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", one.key],
+        [one.key, one.key],
+      ]) {
+        assert.include(yield* Effect.flip(check(certificate!, key!)), "must be a certificate and its own private key")
+      }
+    }),
+  )
 })
 
 describe("WebhookSender", () => {

@@ -86,6 +86,7 @@ export const failureTexts: Readonly<Record<string, string>> = {
   timeout: "no response in time",
   dns: "the host has no address",
   refused_address: "the address is not allowed",
+  token: "no token",
   tls: "TLS failed",
   connection: "no connection",
   bad_response: "no valid response",

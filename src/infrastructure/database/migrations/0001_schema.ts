@@ -571,13 +571,21 @@ const endpoints = Effect.gen(function* () {
       event_types text[],
       headers text,
       header_names text[],
+      auth text,
+      -- What answers may show of it.
+      auth_shown json,
       max_per_second integer,
       ordered boolean NOT NULL DEFAULT false,
+      batch_max smallint,
+      batch_within_ms integer,
       retry_delays integer[],
       signature text NOT NULL DEFAULT 'hmac',
       external_id text COLLATE "C",
       metadata json,
       channels text[],
+      filter json,
+      -- The filter as what decides: a path that is always true or false.
+      filter_path jsonpath,
       payload text NOT NULL DEFAULT 'envelope',
       -- header_names are those of the extra headers.
       header_style text NOT NULL DEFAULT 'webhook',
@@ -642,6 +650,15 @@ const deliveries = Effect.gen(function* () {
   // Partial, so that an event without a job has no entry in it.
   yield* sql`CREATE INDEX events_by_job ON events (job_id) WHERE job_id IS NOT NULL`
   yield* firstPartitions("events", [ofOrg, "type SET (n_distinct = 100)"])
+
+  // The body of an event for the filters of endpoints; null if it is no jsonb, as with a NUL character.
+  yield* sql`
+    CREATE FUNCTION event_json(body text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+    BEGIN
+      RETURN body::jsonb;
+    EXCEPTION WHEN data_exception THEN
+      RETURN NULL;
+    END $$`
 
   // The idempotency keys of events. A table of its own: an index of a partitioned table cannot hold them unique.
   yield* sql`
