@@ -93,7 +93,7 @@ const Reader = () => {
     <details class="sidebar-foot small">
       <summary title={principals[me.principal]}>
         <Icon name="people" />
-        <strong class="label truncate">{principals[me.principal]}</strong>
+        <strong class="label">{principals[me.principal]}</strong>
         <Badge tone={isLive ? "good" : "calm"}>{isLive ? "Live" : "Connecting"}</Badge>
       </summary>
       <div class="reader">
