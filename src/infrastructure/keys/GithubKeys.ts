@@ -44,7 +44,7 @@ export const layer = (url: string) =>
     Effect.map(
       PublishedKeys.make({
         address: url,
-        what: "secret scanning",
+        what: "secret scanning keys",
         read: (client) => Effect.flatMap(PublishedKeys.fetchText(client, url), parse),
       }),
       ({ find }) =>

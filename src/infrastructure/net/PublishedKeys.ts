@@ -1,5 +1,5 @@
 import { Cause, Data, Deferred, Duration, Effect, Option, type Schema, Scope, Stream } from "effect"
-import { FetchHttpClient, HttpClient, type HttpClientError } from "effect/http"
+import { FetchHttpClient, HttpClient, type HttpClientError, HttpClientRequest } from "effect/http"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { transportFault } from "./transportFault.ts"
 
@@ -32,7 +32,7 @@ export type Keys<Key> = ReadonlyMap<string, Key>
 export interface KeySource<Key> {
   /** For log lines. */
   readonly address: string
-  /** What the keys are, for log lines: "OIDC". */
+  /** What is fetched, for log lines: "OIDC keys". */
   readonly what: string
   /** Fetches them with `fetchText`. */
   readonly read: (
@@ -41,8 +41,16 @@ export interface KeySource<Key> {
 }
 
 /** Reads a published document, within the limit of bytes, without redirects. */
-export const fetchText = Effect.fnUntraced(function* (client: HttpClient.HttpClient, url: string) {
-  const response = yield* client.get(url, { headers: { accept: "application/json" } })
+export const fetchText = (client: HttpClient.HttpClient, url: string) =>
+  textOf(client, HttpClientRequest.get(url, { acceptJson: true }))
+
+/** Reads the response to a request, within the limit of bytes, without redirects. */
+export const textOf = Effect.fnUntraced(function* (
+  client: HttpClient.HttpClient,
+  request: HttpClientRequest.HttpClientRequest,
+) {
+  const response = yield* client.execute(request)
+  const { url } = request
   // Redirects are never followed, whichever HttpClient this is: they have another status.
   const { status } = response
   if (status !== 200) return yield* new KeysUnavailable({ reason: `${url} answers with status ${status}`, status })
@@ -57,7 +65,8 @@ export const fetchText = Effect.fnUntraced(function* (client: HttpClient.HttpCli
 
 type Fault = HttpClientError.HttpClientError | KeysUnavailable | Schema.SchemaError | Cause.TimeoutError
 
-const reasonOf = (cause: Cause.Cause<Fault>): string => {
+/** Why a request to a publisher failed, for the log: nothing that it has said. */
+export const reasonOf = (cause: Cause.Cause<Fault>): string => {
   const fault = Cause.squash(cause) as Partial<Fault>
   if (fault._tag === "KeysUnavailable") return fault.reason ?? ""
   if (fault._tag === "SchemaError") return "what is published there is no key set"
@@ -65,14 +74,19 @@ const reasonOf = (cause: Cause.Cause<Fault>): string => {
   return `no response: ${transportFault(fault)}`
 }
 
+/** A request to a publisher: within the deadline, without redirects, and without a trace of ours. */
+export const bounded = <A, E, R>(request: Effect.Effect<A, E, R>) =>
+  request.pipe(
+    Effect.timeout(fetchDeadline),
+    Effect.provideService(HttpClient.TracerPropagationEnabled, false),
+    Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
+  )
+
 const fetchKeys = Effect.fn("PublishedKeys.fetch")(
-  <Key>(client: HttpClient.HttpClient, { read }: KeySource<Key>) => read(client),
-  Effect.timeout(fetchDeadline),
-  Effect.provideService(HttpClient.TracerPropagationEnabled, false),
-  Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
+  <Key>(client: HttpClient.HttpClient, { read }: KeySource<Key>) => bounded(read(client)),
   (keys, _client, { address, what }) =>
     Effect.tapCause(keys, (cause) =>
-      Effect.logWarning(`The ${what} keys cannot be fetched from ${address}: ${reasonOf(cause)}`),
+      Effect.logWarning(`The ${what} cannot be fetched from ${address}: ${reasonOf(cause)}`),
     ),
 )
 

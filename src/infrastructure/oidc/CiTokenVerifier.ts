@@ -1,61 +1,8 @@
-import { Clock, Effect, Layer, Option, Redacted } from "effect"
-import { base64url, type CryptoKey, decodeJwt, decodeProtectedHeader, errors, jwtVerify, type JWTPayload } from "jose"
+import { Effect, Layer, Redacted } from "effect"
+import { decodeJwt } from "jose"
 import { type CiProvider, CiTokenVerifier, runOf } from "../../domain/deployments/CiRun.ts"
-import { Unauthorized, Unavailable } from "../../domain/Errors.ts"
 import * as OidcKeys from "./OidcKeys.ts"
-
-/** Limit of a token's length in characters; GitHub's have about 2 KiB. */
-const maxTokenLength = 16 * 1024
-/** Tolerated difference between the provider's clock and ours. */
-const maxClockSkewSeconds = 30
-/** Header parameters that would let a token choose its own key, or that need unsupported semantics (RFC 8725, 3.10). */
-const refusedParameters = ["jwk", "jku", "x5c", "x5u", "crit", "b64", "zip"]
-
-const reject = (error: string) => Effect.fail(new Unauthorized({ error }))
-
-/** Whether the text is canonical base64url without padding. Only one spelling of a token is accepted. */
-const isBase64url = (part: string) => {
-  try {
-    return part !== "" && base64url.encode(base64url.decode(part)) === part
-  } catch {
-    return false
-  }
-}
-
-/** Checks the format of a compact JWT (RFC 7515) before anything else is read. */
-const checkFormat = Effect.fnUntraced(function* (token: string): Effect.fn.Return<void, Unauthorized> {
-  if (token.length > maxTokenLength) return yield* reject(`The token is longer than ${maxTokenLength} characters.`)
-  const parts = token.split(".")
-  if (parts.length === 5) return yield* reject("The token is encrypted, but it must be signed.")
-  if (parts.length !== 3) return yield* reject("The token is not a JWT: it must have three parts, separated by dots.")
-  if (parts[2] === "") return yield* reject("The token has no signature.")
-  if (!parts.every(isBase64url)) return yield* reject("The token is not a JWT: its parts must be base64url.")
-})
-
-/** Checks the header of a token. Returns its key and algorithm, which are not verified yet. */
-const readHeader = Effect.fnUntraced(function* (
-  token: string,
-  algorithms: ReadonlyArray<string>,
-): Effect.fn.Return<{ readonly kid: string; readonly alg: string }, Unauthorized> {
-  const header: Record<string, unknown> = yield* Effect.try({
-    try: () => decodeProtectedHeader(token),
-    catch: () => new Unauthorized({ error: "The token is not a JWT: its header is not a JSON object." }),
-  })
-  const { alg } = header
-  if (typeof alg !== "string" || !algorithms.includes(alg)) {
-    return yield* reject(`The token must be signed with ${algorithms.join(" or ")}.`)
-  }
-  const refused = refusedParameters.find((name) => Object.hasOwn(header, name))
-  if (refused !== undefined) return yield* reject(`The token's header must not have the parameter "${refused}".`)
-  const { typ, kid } = header
-  if (typ !== undefined && (typeof typ !== "string" || typ.toUpperCase() !== "JWT")) {
-    return yield* reject(`The token's header parameter "typ" must be JWT.`)
-  }
-  if (typeof kid !== "string" || kid === "" || kid.length > 256) {
-    return yield* reject(`The token's header must name its key ("kid"), in 1 to 256 characters.`)
-  }
-  return { kid, alg }
-})
+import { checkFormat, reject, verifyToken } from "./verifyToken.ts"
 
 /**
  * The provider of a token, by its exact issuer, which is not verified yet. When there is one provider, its checks say
@@ -70,58 +17,11 @@ const providerOf = <P extends CiProvider>(token: string, providers: ReadonlyArra
   }
 }
 
-const timeFaults: Record<string, string> = {
-  exp: "The token has expired.",
-  nbf: "The token is not valid yet.",
-  iat: "The token was issued in the future.",
-}
-
-/** The sentence for an error of jose, whose own message may repeat the content of the token. */
-const faultSentence = (fault: unknown, { issuer, audiences }: CiProvider): string => {
-  if (fault instanceof errors.JWSSignatureVerificationFailed) return "The token's signature is not the provider's."
-  if (fault instanceof errors.JWTExpired) return timeFaults["exp"]!
-  if (fault instanceof errors.JWTClaimValidationFailed) {
-    const { claim, reason } = fault
-    if (reason === "missing") return `The token's claim "${claim}" is missing.`
-    if (reason === "invalid") return `The token's claim "${claim}" must be a number.`
-    if (claim === "iss") return `The token's issuer (iss) must be ${issuer}.`
-    if (claim === "aud") return `The token's audience (aud) must be ${audiences.join(" or ")}.`
-    if (claim in timeFaults) return timeFaults[claim]!
-  }
-  return "The token cannot be verified: its claims are malformed. Request a new token."
-}
-
-/** Checks the signature and the registered claims (RFC 7519, section 4.1), by Effect's clock. */
-const checkToken = Effect.fnUntraced(function* (
-  token: string,
-  key: CryptoKey,
-  provider: CiProvider,
-): Effect.fn.Return<JWTPayload, Unauthorized> {
-  const now = yield* Clock.currentTimeMillis
-  const { payload } = yield* Effect.tryPromise({
-    try: () =>
-      jwtVerify(token, key, {
-        algorithms: [...provider.algorithms],
-        issuer: provider.issuer,
-        audience: [...provider.audiences],
-        requiredClaims: ["exp"],
-        clockTolerance: maxClockSkewSeconds,
-        currentDate: new Date(now),
-      }),
-    catch: (fault) => new Unauthorized({ error: faultSentence(fault, provider) }),
-  })
-  // jose checks iat only together with a maximum age.
-  if (payload.iat !== undefined && payload.iat > Math.floor(now / 1000) + maxClockSkewSeconds) {
-    return yield* reject(timeFaults["iat"]!)
-  }
-  return payload
-})
-
 /**
  * Verifies OIDC tokens of CI providers with their published keys. A token belongs to the provider with its exact
  * issuer, and only the keys, audiences and algorithms of that provider count. `verify` takes a compact JWT and returns
  * its run. It fails with `Unauthorized` if the token is invalid, and with `Unavailable` if the token's key is unknown
- * and the provider is down. Source: RFC 7515, RFC 7519, RFC 8725; OpenID Connect Discovery 1.0.
+ * and the provider is down. Source: OpenID Connect Discovery 1.0.
  */
 export const layer = (trusted: ReadonlyArray<CiProvider>) =>
   Layer.effect(
@@ -143,18 +43,7 @@ export const layer = (trusted: ReadonlyArray<CiProvider>) =>
           const provider = providerOf(token, providers)
           if (provider === undefined)
             return yield* reject("The token's issuer (iss) is not a configured CI provider. Add it to OIDC_PROVIDERS.")
-          const { alg, kid } = yield* readHeader(token, provider.algorithms)
-          const key = yield* provider.keys.find(kid, alg).pipe(
-            Effect.mapError(
-              ({ reason }) =>
-                new Unavailable({
-                  error: `The keys of the token's provider cannot be fetched now (${reason}); try again.`,
-                }),
-            ),
-          )
-          if (Option.isNone(key)) return yield* reject("The provider does not publish the key that signed the token.")
-          const payload = yield* checkToken(token, key.value, provider)
-          return yield* Effect.fromResult(runOf(provider, payload))
+          return yield* Effect.fromResult(runOf(provider, yield* verifyToken(token, provider)))
         }),
       })
     }),

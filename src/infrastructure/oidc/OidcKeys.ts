@@ -61,36 +61,50 @@ const parseKeys = Effect.fnUntraced(function* (text: string, algorithms: Readonl
   return new Map(imported.flat()) as PublishedKeys.Keys<CryptoKey>
 })
 
-/** The members of a discovery document (OpenID Connect Discovery 1.0, section 3) that are used. */
-const Discovery = Schema.fromJsonString(Schema.Struct({ issuer: Schema.String, jwks_uri: Schema.String }))
+/** The members of a discovery document (OpenID Connect Discovery 1.0, section 3) that keys need. */
+const Discovery = Schema.Struct({ issuer: Schema.String, jwks_uri: Schema.String })
 
 /**
- * The address of the keys: the one that the issuer's discovery document names. The document must be the issuer's own,
- * and the address as safe as the issuer's. An issuer without a document (404) has its keys at the path of GitHub's.
+ * Reads the discovery document of an issuer: the members of a schema. The document must be the issuer's own, and its
+ * addresses, whose names end with `_uri` or `_endpoint`, as safe as the issuer's.
  */
-export const keysUrl = Effect.fnUntraced(function* (client: HttpClient.HttpClient, source: KeySource) {
-  if ("jwks" in source) return source.jwks
-  const { issuer } = source
-  const base = issuer.replace(/(?<!\/)\/+$/, "")
-  const document = `${base}/.well-known/openid-configuration`
-  const text = yield* fetchText(client, document).pipe(
-    Effect.catchIf(
-      (error) => error._tag === "KeysUnavailable" && error.status === 404,
-      () => Effect.undefined,
-    ),
-  )
-  if (text === undefined) return `${base}${keysPath}`
-  const { issuer: named, jwks_uri: url } = yield* Schema.decodeEffect(Discovery)(text).pipe(
+export const discover = Effect.fnUntraced(function* <A extends typeof Discovery.Type>(
+  client: HttpClient.HttpClient,
+  issuer: string,
+  schema: Schema.Codec<A, unknown>,
+) {
+  const document = `${baseOf(issuer)}/.well-known/openid-configuration`
+  const text = yield* fetchText(client, document)
+  const found = yield* Schema.decodeUnknownEffect(Schema.fromJsonString(schema))(text).pipe(
     Effect.mapError(() => new KeysUnavailable({ reason: `${document} is no JSON with issuer and jwks_uri` })),
   )
-  if (named !== issuer)
-    return yield* new KeysUnavailable({ reason: `${document} is of the issuer ${named.slice(0, 200)}` })
-  const isSafe =
-    url.startsWith("https://") || (!issuer.startsWith("https:") && new URL(issuer).origin === originOf(url))
-  return isSafe ? url : yield* new KeysUnavailable({ reason: `jwks_uri of ${document} must be an https URL` })
+  if (found.issuer !== issuer)
+    return yield* new KeysUnavailable({ reason: `${document} is of the issuer ${found.issuer.slice(0, 200)}` })
+  const unsafe = Object.entries(found).find(([name, url]) => /_(uri|endpoint)$/.test(name) && !isSafe(url, issuer))
+  if (unsafe !== undefined)
+    return yield* new KeysUnavailable({ reason: `${unsafe[0]} of ${document} must be an https URL` })
+  return found
 })
 
-const originOf = (url: string) => (URL.canParse(url) ? new URL(url).origin : undefined)
+const baseOf = (issuer: string) => issuer.replace(/(?<!\/)\/+$/, "")
+
+/** Whether an address is https, or of the origin of an issuer on this machine. */
+const isSafe = (url: unknown, issuer: string) =>
+  typeof url === "string" &&
+  URL.canParse(url) &&
+  (url.startsWith("https://") || (!issuer.startsWith("https:") && new URL(issuer).origin === new URL(url).origin))
+
+/** The address of the keys. An issuer without a discovery document (404) has its keys at the path of GitHub's. */
+export const keysUrl = (client: HttpClient.HttpClient, source: KeySource) =>
+  "jwks" in source
+    ? Effect.succeed(source.jwks)
+    : discover(client, source.issuer, Discovery).pipe(
+        Effect.map(({ jwks_uri }) => jwks_uri),
+        Effect.catchIf(
+          (error) => error._tag === "KeysUnavailable" && error.status === 404,
+          () => Effect.succeed(`${baseOf(source.issuer)}${keysPath}`),
+        ),
+      )
 
 const describeSource = (source: KeySource) => ("jwks" in source ? source.jwks : source.issuer)
 
@@ -98,7 +112,7 @@ const describeSource = (source: KeySource) => ("jwks" in source ? source.jwks : 
 export const make = Effect.fnUntraced(function* (source: KeySource, algorithms: ReadonlyArray<string>) {
   const keys = yield* PublishedKeys.make({
     address: describeSource(source),
-    what: "OIDC",
+    what: "OIDC keys",
     read: (client) =>
       keysUrl(client, source).pipe(
         Effect.flatMap((url) => fetchText(client, url)),
