@@ -35,6 +35,7 @@ import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
 import { DefaultLimits } from "../domain/orgs/OrgLimits.ts"
 import { Orgs } from "../domain/orgs/Orgs.ts"
 import { Projects } from "../domain/projects/Projects.ts"
+import * as People from "../domain/sessions/People.ts"
 import { Sessions } from "../domain/sessions/Sessions.ts"
 import { Sweeps } from "../domain/sweeps/Sweeps.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
@@ -53,10 +54,12 @@ import * as HotPath from "../http/server/hotPath.ts"
 import * as NodeServer from "../http/server/listener.ts"
 import { MetricsToken } from "../http/server/metrics.ts"
 import { PortalLook } from "../http/server/portalLook.ts"
+import { callbackPath } from "../http/server/signIn.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
 import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
 import * as Observed from "../infrastructure/activity/observedRepositories.ts"
+import { logAudit } from "../infrastructure/audit/audited.ts"
 import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
@@ -86,6 +89,7 @@ import * as TokenKeysSql from "../infrastructure/keys/TokenKeyRepository.ts"
 import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
 import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
 import * as Oidc from "../infrastructure/oidc/CiTokenVerifier.ts"
+import * as IdentityProvider from "../infrastructure/oidc/IdentityProvider.ts"
 import * as OrgsSql from "../infrastructure/orgs/OrgRepository.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
@@ -232,11 +236,19 @@ export const platform = (settings: Settings) => {
     Layer.provideMerge(ServiceStates.layer),
     Layer.provideMerge(Layer.mergeAll(Readiness.layer, Readiness.databaseSize)),
     Layer.provideMerge(Activities.layer),
-    Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),
+    Layer.provideMerge(people(settings).pipe(Layer.provideMerge(Sessions.layer), Layer.provide(SessionsSql.layer))),
     Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, validations)),
     Layer.provideMerge(repositories),
   )
 }
+
+/** Who signs in with the company's identity. */
+const people = ({ baseUrl, people: settings }: Settings) =>
+  settings === undefined
+    ? Layer.succeed(People.People, undefined)
+    : People.layer(settings).pipe(
+        Layer.provide(IdentityProvider.layer({ ...settings, redirectUri: `${baseUrl}${callbackPath}` })),
+      )
 
 /** Whether traces are exported. If so, deliveries carry trace headers. */
 export const isTraced = ({ otlp }: Settings) => otlp !== undefined
@@ -282,6 +294,8 @@ export const webhooks = (settings: Settings) => {
     : [Dispatcher.layer, plainSender]
   const tools = Layer.mergeAll(
     audit,
+    // With its exporter.
+    isTraced(settings) ? logAudit : Layer.empty,
     cipher,
     sender,
     Layer.provideMerge(Signer.layer, Signatures.layer),

@@ -6,6 +6,7 @@ import { parseOwner, type RepositoryOwner } from "../domain/deployments/CiRun.ts
 import { presetOf } from "../domain/deployments/providers/presets.ts"
 import { maxRetentionDays } from "../domain/orgs/Org.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
+import { type Role, type RoleRule, rolesOfAll, rolesOfOrg } from "../domain/sessions/Person.ts"
 import type { PortalLogo } from "../http/server/portalLook.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import { parseDatabaseUrl } from "../infrastructure/database/DatabaseUrl.ts"
@@ -183,6 +184,35 @@ const loadPortal = Effect.gen(function* () {
   }
 })
 
+/** How people sign in to the console; `undefined`: with a token or key alone. */
+const loadPeople = Effect.fnUntraced(function* (isOpen: boolean) {
+  const examples = {
+    CONSOLE_OIDC_ISSUER: "https://login.example.com",
+    CONSOLE_OIDC_CLIENT_ID: "gatehouse",
+    CONSOLE_OIDC_CLIENT_SECRET: "…",
+    CONSOLE_OIDC_ROLES: `'{"groups":{"platform-team":"administrator","support":"operator"}}'`,
+  }
+  const example = (name: keyof typeof examples) => ({ example: examples[name] })
+  const issuer = yield* read("CONSOLE_OIDC_ISSUER", issuerUrl, example("CONSOLE_OIDC_ISSUER"))
+  const clientId = yield* read("CONSOLE_OIDC_CLIENT_ID", line(255), example("CONSOLE_OIDC_CLIENT_ID"))
+  const clientSecret = yield* read("CONSOLE_OIDC_CLIENT_SECRET", secret, example("CONSOLE_OIDC_CLIENT_SECRET"))
+  const rules = yield* read("CONSOLE_OIDC_ROLES", roleRules, example("CONSOLE_OIDC_ROLES"))
+  const all = [issuer, clientId, clientSecret, rules]
+  if (all.every((value) => value === undefined)) return undefined
+  if (isOpen) {
+    return yield* new StartupError({
+      message: "CONSOLE_OIDC_ISSUER needs ADMIN_TOKEN: in open mode nobody signs in, and anyone manages every org",
+    })
+  }
+  if (issuer !== undefined && clientId !== undefined && clientSecret !== undefined && rules !== undefined) {
+    return { issuer, clientId, clientSecret, rules }
+  }
+  const missing = (Object.keys(examples) as Array<keyof typeof examples>)[all.indexOf(undefined)]!
+  return yield* new StartupError({
+    message: `${missing} is missing: set all four of CONSOLE_OIDC_*; for example ${missing}=${examples[missing]}`,
+  })
+})
+
 /** Reads and checks the whole configuration. Fails with a one-line `StartupError` that contains no secret. */
 export const load = Effect.gen(function* () {
   const server = yield* loadServer
@@ -223,6 +253,7 @@ export const load = Effect.gen(function* () {
     /** Bytes; `undefined`: derived from the memory limit. */
     chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", indexMemory, { example: "80MiB" }),
     portal: yield* loadPortal,
+    people: yield* loadPeople(isOpen),
     /** The limits of an org that has none of its own. */
     limits: yield* loadLimits,
     /** `undefined`: in guarded mode only this machine and the administrator read the metrics. */
@@ -333,6 +364,32 @@ const color: Parse<string> = (value) => {
     : Result.fail(
         `has a contrast of ${contrast.toFixed(1)} with the white text of buttons; choose a darker color, with ${minContrast} or more`,
       )
+}
+
+const roleFault =
+  "must be JSON of claims, their values and roles: administrator, operator or viewer of all orgs; owner:<orgId>, developer:<orgId> or viewer:<orgId>"
+
+/** A role as it is written: `operator`, or `developer:<orgId>`. */
+const roleOf = (text: unknown) => {
+  const [, role = "", orgId = ""] =
+    (typeof text === "string" && /^([a-z]+)(?::([0-7][0-9A-HJKMNP-TV-Z]{25}))?$/.exec(text)) || []
+  const isKnown = (orgId === "" ? rolesOfAll : rolesOfOrg).includes(role as Role)
+  return isKnown ? { role: role as Role, orgId } : undefined
+}
+
+/** Claims, their values, and the role or roles of each. */
+const roleRules: Parse<ReadonlyArray<RoleRule>> = (value) => {
+  const entriesOf = (object: unknown) =>
+    typeof object === "object" && object !== null && !Array.isArray(object) ? Object.entries(object) : [["", undefined]]
+  return Result.flatMap(Result.try({ try: () => JSON.parse(value) as unknown, catch: () => roleFault }), (claims) => {
+    const rules = entriesOf(claims).flatMap(([claim, values]) =>
+      entriesOf(values).flatMap(([value, roles]) =>
+        [roles].flat().map((role) => ({ claim, value, ...roleOf(role) }) as RoleRule),
+      ),
+    )
+    const isWrong = rules.length === 0 || rules.some(({ claim, role }) => claim === "" || role === undefined)
+    return isWrong ? Result.fail(roleFault) : Result.succeed(rules)
+  })
 }
 
 const boolean: Parse<boolean> = (value) => Result.map(oneOf("true", "false")(value), (word) => word === "true")

@@ -66,7 +66,11 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
   const needed = expectsCi(settings)
   const ci = ciProviders.map((provider) => issuer.checkIssuer(provider, { needed }))
   const proxies = egressProxy === undefined ? [] : [proxy.checkEgressProxy(egressProxy)]
-  const checks = (yield* Effect.all([database, ...ci, ...proxies], { concurrency: 4 })).flat()
+  const remedy = "let this machine reach CONSOLE_OIDC_ISSUER, or correct it; nobody signs in there until then"
+  const people = settings.people && [
+    issuer.checkIssuer({ ...settings.people, jwks: undefined }, { needed: true, remedy }),
+  ]
+  const checks = (yield* Effect.all([database, ...ci, ...(people ?? []), ...proxies], { concurrency: 4 })).flat()
   const isClockCompared = checks.some(({ name }) => name === "clock")
   const plausibility = isClockCompared ? [] : [clock.plausibleClock(yield* Clock.currentTimeMillis)]
   return [...configurationChecks(settings), ...checks, ...plausibility]
@@ -98,6 +102,6 @@ export const doctor = Command.make(
   }),
 ).pipe(
   Command.withDescription(
-    "Check configuration, database, its growth, clocks, CI issuer, egress proxy and encryption; reads the environment variables of serve",
+    "Check configuration, database, its growth, clocks, issuers, egress proxy and encryption; reads the environment variables of serve",
   ),
 )

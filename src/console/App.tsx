@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks"
 import { GatehouseError } from "./client/call.ts"
 import { queries, refresh } from "./client/queries.ts"
-import { type Me, openPortal, SessionProvider, signIn, whoAmI } from "./client/session.tsx"
+import { issuer, type Me, openPortal, SessionProvider, signIn, whoAmI } from "./client/session.tsx"
 import { Button } from "./components/Button.tsx"
 import { Dialog } from "./components/Dialog.tsx"
 import { ErrorBox, Notice } from "./components/ErrorBox.tsx"
@@ -26,6 +26,15 @@ const takeLinkToken = () => {
   return token
 }
 
+const returnKey = "return"
+
+/** Goes back to the page that was open before the sign-in with the company's identity, which ends at the first page. */
+const goBack = () => {
+  const path = sessionStorage.getItem(returnKey)
+  sessionStorage.removeItem(returnKey)
+  if (path !== null && location.pathname === "/console") navigate(path, { replace: true })
+}
+
 const isEnded = (error: Error) => error instanceof GatehouseError && error.status === 401
 
 /** Finds out who the reader is: signed in, not signed in, or with a portal link. */
@@ -36,7 +45,10 @@ const useReader = () => {
   })
   const read = () =>
     whoAmI().then(
-      (me) => setState({ me }),
+      (me) => {
+        goBack()
+        setState({ me })
+      },
       (error: Error) => setState(isEnded(error) ? { signedOut: true } : { error }),
     )
   useEffect(() => {
@@ -83,12 +95,12 @@ export const App = () => {
   const { hasEnded = false, me } = state
   const signedInAgain = (next: Me) => {
     // What somebody else may see is read again, and their page begins again.
-    if (next.principal === me.principal && next.orgId === me.orgId) void refresh()
+    if (readerOf(next) === readerOf(me)) void refresh()
     else queries.clear()
     setState({ me: next })
   }
   return (
-    <SessionProvider me={me} leave={leave} key={`${me.principal} ${me.orgId}`}>
+    <SessionProvider me={me} leave={leave} key={readerOf(me)}>
       <Router>
         <Layout />
       </Router>
@@ -96,6 +108,7 @@ export const App = () => {
       {hasEnded && (
         <Dialog title="Sign in again" onClose={() => undefined} isEasyToClose={false}>
           <Notice tone="calm">Your session has ended. What you have typed is still there.</Notice>
+          <CompanySignIn onDone={signedInAgain} />
           <CredentialForm onDone={signedInAgain} />
           <div>
             <Button look="plain" onClick={leave}>
@@ -142,11 +155,38 @@ const CredentialForm = ({ onDone }: { readonly onDone: (me: Me) => void }) => {
   )
 }
 
+/** Tells readers apart. */
+const readerOf = ({ orgId, person, principal }: Me) => `${principal} ${orgId} ${person?.subject} ${person?.role}`
+
+/**
+ * Signs in with the company's identity, if the service is set up for it. `onDone`: in another tab, so that this one
+ * keeps what was typed; it looks again when its reader comes back.
+ */
+const CompanySignIn = ({ onDone }: { readonly onDone?: (me: Me) => void }) => {
+  useEffect(() => {
+    if (issuer === undefined || onDone === undefined) return
+    const look = () => void whoAmI().then(onDone, () => undefined)
+    addEventListener("focus", look)
+    return () => removeEventListener("focus", look)
+  }, [])
+  if (issuer === undefined) return null
+  const keepPath = () => {
+    const path = location.pathname.slice("/console".length) + location.search
+    if (onDone === undefined && path !== "") sessionStorage.setItem(returnKey, path)
+  }
+  return (
+    <a class="button primary" href="/console/sign-in" target={onDone && "_blank"} onClick={keepPath}>
+      Sign in with {issuer}
+    </a>
+  )
+}
+
 const SignIn = ({ onDone }: { readonly onDone: (me: Me) => void }) => (
   <main class="entry">
     <Brand />
     <div class="card card-body">
       <h1>Sign in</h1>
+      <CompanySignIn />
       <CredentialForm onDone={onDone} />
     </div>
   </main>

@@ -1,6 +1,7 @@
 import { Context, Data, Effect, type Redacted } from "effect"
 import { Forbidden, NotFound, Unauthorized, type Unavailable } from "./Errors.ts"
 import type { CiRun } from "./deployments/CiRun.ts"
+import type { SignedInPerson } from "./sessions/Person.ts"
 import type { StoredSession } from "./sessions/SessionRepository.ts"
 
 /** Who makes a request. The tenant is the org of its key. */
@@ -13,6 +14,10 @@ export type Principal = Data.TaggedEnum<{
   OrgKey: { readonly keyId: string; readonly orgId: string }
   /** Holds a key of one project. */
   ProjectKey: { readonly keyId: string; readonly orgId: string; readonly projectId: string }
+  /** Has signed in with the company's identity, for every org. The middleware has checked the role. */
+  Person: { readonly person: SignedInPerson }
+  /** Has signed in with a role in one org, or acts for one on the webhook interface (`x-org-id`). */
+  OrgPerson: { readonly person: SignedInPerson; readonly orgId: string }
   /** Holds a session that was made from a portal link: the webhooks of one org. */
   Portal: { readonly portalId: string; readonly orgId: string }
   /** Holds the token of a CI run. */
@@ -54,10 +59,14 @@ export type ForTenant<A, E = never> = Effect.Effect<A, E | Unauthorized | Unavai
 export const tenantOf = (principal: Principal): string | undefined =>
   "orgId" in principal ? principal.orgId : undefined
 
+/** A person as the audit log names them, by their subject. */
+export const personActor = (subject: string) => `person:${subject}`
+
 /** The principal as the audit log and stored answers name it. */
 export const actorOf = (principal: Principal): string => {
   if ("keyId" in principal) return `key:${principal.keyId}`
   if (principal._tag === "Portal") return `portal:${principal.portalId}`
+  if ("person" in principal) return personActor(principal.person.subject)
   if (principal._tag === "OrgAdministrator") return principal.isAnonymous ? "anonymous" : "administrator"
   return principal._tag.toLowerCase()
 }
@@ -95,17 +104,19 @@ export const noCredential = () =>
   new Unauthorized({ error: "This operation needs a credential: Authorization: Bearer <token>, or x-api-key: <key>." })
 
 /**
- * The scope that the current principal manages: every org for the administrator and for anyone in open mode, one org
- * for an org key. Fails with a 401 without a credential, and with a 403 for a project key or a CI token.
+ * The scope that the current principal manages: every org for the administrator, for people with a role of all orgs and
+ * for anyone in open mode; one org for an org key and for people with a role there. Fails with a 401 without a credential, and with a 403 for a project key or a CI token.
  */
 export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, CurrentPrincipal> = CurrentPrincipal.use(
   ({ principal, open }): Effect.Effect<OrgScope, Unauthorized | Forbidden> => {
     if (open && principal._tag !== "Portal") return Effect.succeed(OrgScope.EveryOrg())
     switch (principal._tag) {
       case "Administrator":
+      case "Person":
         return Effect.succeed(OrgScope.EveryOrg())
       case "OrgAdministrator":
       case "OrgKey":
+      case "OrgPerson":
         return Effect.succeed(OrgScope.OneOrg({ orgId: principal.orgId }))
       case "Portal":
         return Effect.fail(portalForbidden())
@@ -125,8 +136,7 @@ export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, Cur
 )
 
 /**
- * Succeeds for the administrator, and for anyone in open mode. Fails like `managedScope`, and with a 403 for an org
- * key.
+ * Succeeds for who manages every org. Fails like `managedScope`, and with a 403 for who manages one org.
  */
 export const requireAdministrator: Effect.Effect<void, Unauthorized | Forbidden, CurrentPrincipal> = Effect.flatMap(
   managedScope,

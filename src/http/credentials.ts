@@ -1,4 +1,5 @@
-import { Context, Effect, Redacted, Result } from "effect"
+import { Context, type Duration, Effect, Redacted, Result } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { timingSafeEqual } from "node:crypto"
 import { Unauthorized } from "../domain/Errors.ts"
 import { hasLoopbackHost, TrustedProxies } from "./clientAddress.ts"
@@ -57,23 +58,45 @@ export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => 
   }
 }
 
-/**
- * The name of the session cookie. Behind TLS it has the prefix with which browsers take a cookie from this host alone:
- * a neighbour of the same domain could set one without it.
- */
-export const sessionCookieName = (secure: boolean) => `${secure ? "__Host-" : ""}gatehouse_session`
-const sessionCookie = /(?:^|;) *((?:__Host-)?gatehouse_session)=([\w.]{1,200})(?=;|$)/g
+/** `session`: of who is signed in. `sign_in`: of the browser in which a sign-in with the company's identity began. */
+type Cookie = "session" | "sign_in"
 
-/** The token of the session cookie; behind TLS, only of the one with the prefix. Source: RFC 6265, section 5.4. */
-export const readSession = (
+/**
+ * The name of a cookie. Behind TLS it has the prefix with which browsers take a cookie from this host alone: a neighbour
+ * of the same domain could set one without it.
+ */
+const cookieName = (cookie: Cookie, secure: boolean) => `${secure ? "__Host-" : ""}gatehouse_${cookie}`
+const cookies = /(?:^|;) *((?:__Host-)?gatehouse_(?:session|sign_in))=([\w.]{1,200})(?=;|$)/g
+
+/** The value of a cookie; behind TLS, only of the one with the prefix. Source: RFC 6265, section 5.4. */
+export const readCookie = (
   headers: Readonly<Record<string, string | undefined>>,
+  cookie: Cookie,
   secure: boolean,
 ): Redacted.Redacted<string> | undefined => {
-  for (const [, name, token] of (headers["cookie"] ?? "").matchAll(sessionCookie)) {
-    if (name === sessionCookieName(secure)) return Redacted.make(token!)
+  for (const [, name, value] of (headers["cookie"] ?? "").matchAll(cookies)) {
+    if (name === cookieName(cookie, secure)) return Redacted.make(value!)
   }
   return undefined
 }
+
+/**
+ * Sets a cookie that scripts cannot read. Other sites do not send that of a session; that of a sign-in comes with the
+ * way back from the identity provider.
+ */
+export const setCookie = (
+  response: HttpServerResponse.HttpServerResponse,
+  cookie: Cookie,
+  value: string,
+  { maxAge, secure }: { readonly maxAge: Duration.Duration; readonly secure: boolean },
+) =>
+  HttpServerResponse.setCookieUnsafe(response, cookieName(cookie, secure), value, {
+    httpOnly: true,
+    sameSite: cookie === "session" ? "strict" : "lax",
+    path: "/",
+    secure,
+    maxAge,
+  })
 
 /** The administrator's tokens (`undefined` in open mode) and the BASE_URL of the service. */
 export class AdminTokens extends Context.Service<

@@ -43,6 +43,19 @@ const picture = (name: string, content: string | Uint8Array) => {
 const pictures = mkdtempSync(join(tmpdir(), "gatehouse-config-"))
 const svg = picture("logo.svg", "<svg/>")
 
+const org = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
+/** All variables of signing in with the company's identity. */
+const signIn: Environment = {
+  ADMIN_TOKEN: token,
+  CONSOLE_OIDC_ISSUER: "https://login.example.com",
+  CONSOLE_OIDC_CLIENT_ID: "gatehouse",
+  CONSOLE_OIDC_CLIENT_SECRET: "the-client's-own",
+  CONSOLE_OIDC_ROLES: '{"groups":{"ops":"operator"}}',
+}
+
+const without = (name: string): Environment =>
+  Object.fromEntries(Object.entries(signIn).filter(([other]) => other !== name))
+
 /** Every variable of contract 9. */
 const variables: Record<string, Variable> = {
   PORT: {
@@ -291,6 +304,54 @@ const variables: Record<string, Variable> = {
     ],
     bad: ["xml"],
   },
+  CONSOLE_OIDC_ISSUER: {
+    good: [
+      ["https://login.example.com/", (_) => _.people?.issuer, "https://login.example.com/"],
+      ["http://127.0.0.1:8080/realms/acme", (_) => _.people?.issuer, "http://127.0.0.1:8080/realms/acme"],
+    ],
+    bad: ["http://login.example.com", "login.example.com"],
+    with: without("CONSOLE_OIDC_ISSUER"),
+  },
+  CONSOLE_OIDC_CLIENT_ID: {
+    good: [["gatehouse", (_) => _.people?.clientId, "gatehouse"]],
+    bad: ["secret\nline"],
+    with: without("CONSOLE_OIDC_CLIENT_ID"),
+  },
+  CONSOLE_OIDC_CLIENT_SECRET: {
+    good: [["secret %+: x", (_) => secretOf(_.people?.clientSecret), "secret %+: x"]],
+    bad: [],
+    with: without("CONSOLE_OIDC_CLIENT_SECRET"),
+  },
+  CONSOLE_OIDC_ROLES: {
+    good: [
+      [
+        `{"groups":{"ops, all":"operator","shop":["owner:${org}","viewer"]},"https://acme.com/roles":{"a":"viewer:${org}"}}`,
+        (_) => _.people?.rules,
+        [
+          { claim: "groups", value: "ops, all", role: "operator", orgId: "" },
+          { claim: "groups", value: "shop", role: "owner", orgId: org },
+          { claim: "groups", value: "shop", role: "viewer", orgId: "" },
+          { claim: "https://acme.com/roles", value: "a", role: "viewer", orgId: org },
+        ],
+      ],
+    ],
+    bad: [
+      "secret-groups",
+      "{}",
+      "[]",
+      "null",
+      '{"groups":{}}',
+      '{"groups":"administrator"}',
+      '{"groups":{"secret":"root"}}',
+      '{"groups":{"secret":"owner"}}',
+      `{"groups":{"secret":"administrator:${org}"}}`,
+      '{"groups":{"secret":"owner:acme"}}',
+      '{"groups":{"secret":[]}}',
+      '{"groups":{"secret":["viewer",7]}}',
+      '{"":{"secret":"viewer"}}',
+    ],
+    with: without("CONSOLE_OIDC_ROLES"),
+  },
   OTEL_EXPORTER_OTLP_ENDPOINT: {
     good: [["http://localhost:4318", (_) => _.otlp?.endpoint, "http://localhost:4318"]],
     bad: ["localhost:4318"],
@@ -386,6 +447,17 @@ describe("defaults", () => {
         allowPrivateNetworks: false,
         oidcAudiences: ["https://gatehouse.example"],
       })
+    }),
+  )
+})
+
+describe("CONSOLE_OIDC_*", () => {
+  it.effect("come together, and not in open mode", () =>
+    Effect.gen(function* () {
+      expect((yield* load({ ADMIN_TOKEN: token })).people).toBeUndefined()
+      for (const name of Object.keys(signIn).filter((name) => name !== "ADMIN_TOKEN"))
+        expect(yield* refusal(without(name))).toMatch(new RegExp(`^${name} is missing: `))
+      expect(yield* refusal(without("ADMIN_TOKEN"))).toContain("CONSOLE_OIDC_ISSUER needs ADMIN_TOKEN")
     }),
   )
 })

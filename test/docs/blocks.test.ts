@@ -1,9 +1,11 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Result } from "effect"
+import { ConfigProvider, Effect, Result } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { readFileSync } from "node:fs"
 import { parseProviders } from "#src/boot/ciProviders.ts"
+import * as Config from "#src/boot/config.ts"
+import { signInWith } from "../support/identityProvider.ts"
 import { faultOfCall, programs, variables } from "./commands.ts"
 import { type Block, blocks, pages, repository, withIds } from "./pages.ts"
 import { curlRequest, operationOf } from "./requests.ts"
@@ -101,7 +103,23 @@ const isProvidersFile = ({ text }: Block) => text.startsWith("[")
 /** The configuration of an MCP client. */
 const isMcpConfiguration = ({ text }: Block) => text.startsWith('{ "mcpServers"')
 
+/** A value of CONSOLE_OIDC_ROLES. */
+const isRoles = ({ page, text }: Block) => page === "docs/sign-in.md" && text.startsWith('{\n  "groups"')
+
 describe("JSON", () => {
+  it.effect.each(ofKind("json").filter(isRoles))("$at gives roles to groups", ({ text }) =>
+    Effect.gen(function* () {
+      const { people } = yield* Config.load.pipe(
+        Effect.provide(
+          ConfigProvider.layer(
+            ConfigProvider.fromEnvRecord(signInWith("https://login.example.com", JSON.parse(text) as object)),
+          ),
+        ),
+      )
+      expect(people!.rules.length).toBeGreaterThan(5)
+    }),
+  )
+
   it.each(ofKind("json").filter(isMcpConfiguration))("$at names an MCP server that there is", ({ text }) => {
     const { mcpServers } = JSON.parse(withIds(text)) as { mcpServers: Record<string, { url: string }> }
     for (const { url } of Object.values(mcpServers))
@@ -114,7 +132,11 @@ describe("JSON", () => {
 
   const [lines, answers] = [true, false].map((is) =>
     ofKind("json").filter(
-      (block) => !isProvidersFile(block) && !isMcpConfiguration(block) && block.text.startsWith(logged) === is,
+      (block) =>
+        !isRoles(block) &&
+        !isProvidersFile(block) &&
+        !isMcpConfiguration(block) &&
+        block.text.startsWith(logged) === is,
     ),
   ) as [Array<Block>, Array<Block>]
 

@@ -60,6 +60,7 @@ const ofTests: Readonly<Record<string, string>> = {
   UPDATE_LAYOUTS: "test/console/layout.test.ts",
   BACKUP_KEEP: "deploy/compose.yaml",
   NPM_TOKEN: ".github/workflows/publish.yaml",
+  UPDATE_ROLES: "test/http/sessions/roles.test.ts",
   CONSOLE_MINUTES: "test/faults/console.test.ts",
   RACES: "test/faults/races.test.ts",
   LOCKS: "test/sim/locks.test.ts",

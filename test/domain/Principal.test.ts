@@ -32,7 +32,10 @@ const run: CiRun = {
   eventName: "push",
   environment: null,
 }
+const person = { subject: "s", name: null, email: null, role: "viewer" } as const
 const callers = {
+  person: Principal.Person({ person }),
+  "person of an org": Principal.OrgPerson({ person, orgId: "own" }),
   administrator: Principal.Administrator(),
   "org key": Principal.OrgKey({ keyId: "k", orgId: "own" }),
   "project key": Principal.ProjectKey({ keyId: "k", orgId: "own", projectId: "p" }),
@@ -42,6 +45,8 @@ const callers = {
 
 const guarded = [
   { name: "administrator", scope: "every org", administers: "ok", own: "ok", foreign: "ok" },
+  { name: "person", scope: "every org", administers: "ok", own: "ok", foreign: "ok" },
+  { name: "person of an org", scope: "own", administers: "Forbidden", own: "ok", foreign: "NotFound" },
   { name: "org key", scope: "own", administers: "Forbidden", own: "ok", foreign: "NotFound" },
   { name: "project key", scope: "Forbidden", administers: "Forbidden", own: "Forbidden", foreign: "Forbidden" },
   { name: "CI run", scope: "Forbidden", administers: "Forbidden", own: "Forbidden", foreign: "Forbidden" },
@@ -78,6 +83,8 @@ describe.each([
 
 it.effect.each([
   { name: "administrator", tenant: "Unauthorized", ci: "Unauthorized" },
+  { name: "person", tenant: "Unauthorized", ci: "Unauthorized" },
+  { name: "person of an org", tenant: "own", ci: "Unauthorized" },
   { name: "org key", tenant: "own", ci: "Unauthorized" },
   { name: "project key", tenant: "own", ci: "Unauthorized" },
   { name: "CI run", tenant: "Unauthorized", ci: "acme" },

@@ -33,12 +33,22 @@ export const layer = Layer.effect(
           return row?.kind === "link" ? undefined : row
         }),
       remove: (key) => Effect.sync(() => void rows.delete(keyOf(key))),
+      removePerson: ({ before, credentialHash, orgIds, sid }) =>
+        Effect.sync(() => {
+          for (const [key, row] of rows) {
+            const isNamed =
+              (credentialHash === undefined || row.credentialHash === credentialHash) &&
+              (sid === undefined || row.sid === sid)
+            const isBefore = DateTime.isLessThanOrEqualTo(row.createdAt, before)
+            if (row.kind === "person" && orgIds.includes(row.orgId) && isNamed && isBefore) rows.delete(key)
+          }
+        }),
       openLink: (key, session, keep) =>
         Effect.sync(() => {
           const link = alive(rows.get(keyOf(key)), session.createdAt)
           if (link?.kind !== "link") return undefined
           rows.delete(keyOf(link))
-          return insert({ ...link, ...session, kind: "portal" }, keep)
+          return insert({ ...link, ...session, kind: "portal", sid: null }, keep)
         }),
       removeExpired: (now, limit) =>
         Effect.sync(() => {

@@ -19,6 +19,12 @@ export const signOut = async () => {
   setCsrfToken(null)
 }
 
+/** Whose identity signs people in; undefined: with a token or key alone. The server writes it into the page. */
+export const issuer = document.body.dataset["signIn"]
+
+/** How a person is shown. */
+export const personName = ({ email, name, subject }: NonNullable<Me["person"]>) => name ?? email ?? subject
+
 interface Session {
   readonly me: Me
   /** Shows the sign-in page. */

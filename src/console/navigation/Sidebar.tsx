@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
 import { useIsLive } from "../client/live.tsx"
 import { useData } from "../client/queries.ts"
-import { type Me, signOut, useMay, useSession } from "../client/session.tsx"
+import { type Me, personName, signOut, useMay, useSession } from "../client/session.tsx"
 import { Badge } from "../components/Badge.tsx"
 import { Button, Icon } from "../components/Button.tsx"
 import { Time } from "../components/Time.tsx"
@@ -15,6 +15,7 @@ import { Link, useLocation } from "./router.tsx"
 
 const principals: Record<Me["principal"], string> = {
   administrator: "Administrator",
+  person: "Signed in",
   orgKey: "Org key",
   projectKey: "Project key",
   portal: "Webhook portal",
@@ -81,6 +82,8 @@ const ThemeChoice = () => {
 const Reader = () => {
   const { leave, me } = useSession()
   const isLive = useIsLive()
+  const { person } = me
+  const name = person === null ? principals[me.principal] : personName(person)
   const end = async () => {
     try {
       await signOut()
@@ -91,12 +94,19 @@ const Reader = () => {
   }
   return (
     <details class="sidebar-foot small">
-      <summary title={principals[me.principal]}>
+      <summary title={name}>
         <Icon name="people" />
-        <strong class="label">{principals[me.principal]}</strong>
+        <strong class="label">{name}</strong>
         <Badge tone={isLive ? "good" : "calm"}>{isLive ? "Live" : "Connecting"}</Badge>
       </summary>
       <div class="reader">
+        {person !== null && (
+          <span class="anywhere">
+            {person.email !== null && `${person.email}, `}
+            {person.role}
+            {me.orgId === null ? " of all orgs" : ""}
+          </span>
+        )}
         {me.expiresAt !== null && (
           <span class="quiet">
             Session ends <Time at={me.expiresAt} isRelative />

@@ -67,7 +67,7 @@ export const routes: ReadonlyArray<Route> = [
   },
   {
     path: "/orgs",
-    needs: ["orgs.create"],
+    needs: ["orgs.list", "activity.activeOrgs"],
     nav: { section: "operator", label: "Orgs", icon: "people" },
     page: () => import("./orgs/OrgsPage.tsx"),
   },

@@ -47,7 +47,7 @@ const toErrorPart = (cause: Cause.Cause<never>): Stream.Stream<AnswerPart> =>
  */
 const mayChat = CurrentPrincipal.use((caller): Effect.Effect<Principal, Unauthorized | Forbidden> => {
   const { principal, open } = caller
-  const isManager = principal._tag === "Administrator" || principal._tag === "OrgKey"
+  const isManager = principal._tag === "Administrator" || principal._tag === "OrgKey" || "person" in principal
   if (principal._tag === "ProjectKey" || (principal._tag === "Anonymous" && open)) return Effect.succeed(principal)
   if (isManager && caller.session !== undefined) return Effect.succeed(principal)
   return principal._tag === "Anonymous"

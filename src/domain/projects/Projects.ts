@@ -169,9 +169,11 @@ export class Projects extends Context.Service<
       const create = Effect.fnUntraced(function* (input: typeof CreateProject.Type) {
         const scope = yield* managedScope
         const { principal } = yield* CurrentPrincipal
-        const ownOrg = principal._tag === "OrgKey" ? principal.orgId : undefined
+        const ownOrg = principal._tag === "OrgKey" || principal._tag === "OrgPerson" ? principal.orgId : undefined
         if (scope._tag === "OneOrg" && input.orgId !== undefined && input.orgId !== scope.orgId) {
-          return yield* new Forbidden({ error: "An org key creates projects in its own org only." })
+          return yield* new Forbidden({
+            error: "An org key, or a person with a role in one org, creates projects in that org only.",
+          })
         }
         const { name } = input
         const projectId = yield* random.ulid

@@ -4,6 +4,7 @@ import { Forbidden, Unauthorized, type Unavailable } from "../Errors.ts"
 import { CurrentPrincipal, currentTenant, noCredential, type Principal } from "../Principal.ts"
 import { atMost, Id, Text, Timestamp, whole } from "../Schemas.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
+import { SignedInPerson } from "./Person.ts"
 import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
 
@@ -44,6 +45,10 @@ export class Sessions extends Context.Service<
   {
     /** Exchanges the credential of the current request for a session. Fails for a request that has none. */
     readonly signIn: Effect.Effect<SignedIn, Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    /** Makes a session of a person, which ends with the id token. */
+    readonly signInPerson: (
+      session: Pick<StoredSession, "orgId" | "credentialHash" | "person" | "sid" | "expiresAt">,
+    ) => Effect.Effect<SignedIn, Unavailable>
     /** The session of a token. Fails when there is none, or it has ended. The caller checks its credential. */
     readonly find: (token: Redacted.Redacted<string>) => Effect.Effect<StoredSession, Unauthorized | Unavailable>
     /** Ends the session of the current request, if it has one. */
@@ -73,23 +78,22 @@ export class Sessions extends Context.Service<
         return tokenPattern.test(text) ? { orgId, hash: hashOf(text) } : undefined
       }
 
-      const mint = Effect.fnUntraced(function* (orgId: string, lifetime: Duration.Duration) {
+      const mint = Effect.fnUntraced(function* (orgId: string, lifetime: Duration.Duration, end?: DateTime.Utc) {
         const bytes = yield* random.randomBytes(32)
         const token = `${orgId}.${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`
         const createdAt = yield* DateTime.now
-        const stored = { hash: hashOf(token), createdAt, expiresAt: DateTime.addDuration(createdAt, lifetime) }
+        const expiresAt = DateTime.addDuration(createdAt, lifetime)
+        const stored = { hash: hashOf(token), createdAt, expiresAt: end ? DateTime.min(expiresAt, end) : expiresAt }
         return { token: Redacted.make(token), stored }
       })
 
       const insert = Effect.fnUntraced(function* (
-        orgId: string,
-        kind: SessionKind,
-        credentialHash: string,
-        lifetime: Duration.Duration,
+        made: Pick<StoredSession, "orgId" | "kind" | "credentialHash"> & Partial<StoredSession>,
+        lifetime: Duration.Duration = sessionLifetime,
       ) {
-        const { stored, token } = yield* mint(orgId, lifetime)
-        const session = { id: yield* random.ulid, orgId, kind, credentialHash, ...stored }
-        yield* repository.insert(session, kind === "link" ? maxPortals : maxSessions)
+        const { stored, token } = yield* mint(made.orgId, lifetime, made.expiresAt)
+        const session = { id: yield* random.ulid, person: null, sid: null, ...made, ...stored }
+        yield* repository.insert(session, made.kind === "link" ? maxPortals : maxSessions)
         return { token, session }
       })
 
@@ -101,9 +105,11 @@ export class Sessions extends Context.Service<
             error: "This credential cannot sign in: use the administrator's token or an API key.",
           })
         const orgId = principal._tag === "Administrator" ? "" : principal.orgId
-        const kind = principal._tag === "Administrator" ? "administrator" : "key"
-        return yield* insert(orgId, kind, hashOf(Redacted.value(credential)), sessionLifetime)
+        const kind: SessionKind = principal._tag === "Administrator" ? "administrator" : "key"
+        return yield* insert({ orgId, kind, credentialHash: hashOf(Redacted.value(credential)) })
       }).pipe(Effect.withSpan("Sessions.signIn"))
+
+      const signInPerson: Sessions["Service"]["signInPerson"] = (session) => insert({ ...session, kind: "person" })
 
       const find = Effect.fn("Sessions.find")(function* (token: Redacted.Redacted<string>) {
         const key = keyOf(token)
@@ -119,9 +125,12 @@ export class Sessions extends Context.Service<
       const createLink = Effect.fn("Sessions.createLink")(function* (lifetimeSeconds = defaultLinkSeconds) {
         const orgId = yield* currentTenant
         const { credential, session } = yield* CurrentPrincipal
-        const madeBy = credential === undefined ? (session?.credentialHash ?? "") : hashOf(Redacted.value(credential))
-        const { session: link, token } = yield* insert(orgId, "link", madeBy, Duration.seconds(lifetimeSeconds))
-        return { token, expiresAt: link.expiresAt }
+        const by = credential === undefined ? session : { credentialHash: hashOf(Redacted.value(credential)) }
+        const link = yield* insert(
+          { orgId, kind: "link", credentialHash: by?.credentialHash ?? "", person: session?.person ?? null },
+          Duration.seconds(lifetimeSeconds),
+        )
+        return { token: link.token, expiresAt: link.session.expiresAt }
       })
 
       const openLink = Effect.fn("Sessions.openLink")(function* (linkToken: Redacted.Redacted<string>) {
@@ -139,18 +148,23 @@ export class Sessions extends Context.Service<
 
       const csrfTokenOf = (token: Redacted.Redacted<string>) => hashOf(`csrf ${Redacted.value(token)}`)
 
-      return Sessions.of({ signIn, find, signOut, csrfTokenOf, createLink, openLink, removeExpired })
+      return Sessions.of({ signIn, signInPerson, find, signOut, csrfTokenOf, createLink, openLink, removeExpired })
     }),
   )
 }
 
 /** Who holds a session, or made a request. */
-export const PrincipalKind = Schema.Literals(["administrator", "orgKey", "projectKey", "portal", "anonymous"]).annotate(
-  {
-    description: "anonymous: nobody has signed in, which open mode allows.",
-    examples: ["orgKey"],
-  },
-)
+export const PrincipalKind = Schema.Literals([
+  "administrator",
+  "person",
+  "orgKey",
+  "projectKey",
+  "portal",
+  "anonymous",
+]).annotate({
+  description: "person: somebody with a role. anonymous: nobody has signed in, which open mode allows.",
+  examples: ["orgKey"],
+})
 export type PrincipalKind = typeof PrincipalKind.Type
 
 const orNull = <S extends Schema.Constraint>(schema: S, description: string) =>
@@ -160,6 +174,7 @@ const orNull = <S extends Schema.Constraint>(schema: S, description: string) =>
 export const WhoAmI = Schema.Struct({
   principal: PrincipalKind,
   mode: Schema.Literals(["guarded", "open"]).annotate({ description: "The mode of the server." }),
+  person: orNull(SignedInPerson, "Who has signed in with the company's identity. null: another principal."),
   orgId: orNull(Id, "The org of the principal. null: every org.").annotate({
     examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
   }),

@@ -42,7 +42,7 @@ export class ActivityGroup extends HttpApiGroup.make("activity")
       success: Overview,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.read(
         "Read what happened",
         "Deliveries, validations and finished jobs by interval, and the state of the queue: in every org, or in one. At most " +
           "1,000 intervals. Minutes are kept for two days, hours and days for RETENTION_DAYS, but at least 31 days.",
@@ -56,13 +56,13 @@ export class ActivityGroup extends HttpApiGroup.make("activity")
       }).annotate({ identifier: "FailingEndpointPage" }),
       error: Forbidden,
     }).annotateMerge(
-      access.administrator(
+      access.administrator.oversee(
         "List the endpoints that fail most",
         "Endpoints of every org by their failed attempts, the most first.",
       ),
     ),
     HttpApiEndpoint.get("replicas", "/api/v0/replicas", { success: ServiceState, error: Forbidden }).annotateMerge(
-      access.administrator(
+      access.administrator.oversee(
         "Read how fast the replicas are",
         "What each replica measured in the last minutes: requests, validations, attempts, and operations of the database; and the " +
           "size of the database. Each replica writes its figures every 20 seconds, so any of them can answer.",
@@ -75,7 +75,7 @@ export class ActivityGroup extends HttpApiGroup.make("activity")
       }),
       error: Forbidden,
     }).annotateMerge(
-      access.administrator(
+      access.administrator.oversee(
         "List the orgs that use most",
         "Orgs by attempts, failed attempts, validations or finished jobs, the most first; those without any are not listed. " +
           "Reads at most the newest 500,000 counts of the range.",
@@ -111,7 +111,7 @@ export class LiveGroup extends HttpApiGroup.make("live")
       .middleware(Authorization)
       .annotateMerge(liveEvents)
       .annotateMerge(
-        access.self(
+        access.self.read(
           "Follow what changes",
           "Server-sent events: delivery (a recorded attempt and the new state), job, deployment, endpoint. Their data names what changed; " +
             "read it for more. reset: changes may be missing, so read again what you show; a stream without Last-Event-ID begins " +

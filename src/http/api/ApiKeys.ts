@@ -75,7 +75,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.management(
+        access.management.manage(
           "Create an API key of a project",
           "Only this response contains the full key. Gatehouse stores its hash.",
         ),
@@ -90,7 +90,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.administrator(
+        access.administrator.administer(
           "Create an API key of an org",
           "Only this response contains the full key. Gatehouse stores its hash.",
         ),
@@ -105,7 +105,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.administrator(
+        access.administrator.administer(
           "Import API keys",
           "Keys that were made elsewhere, by their hashes: up to 1,000, all or none. They are validated like others, and have any " +
             "form of 8 to 255 characters. A hash that the org has imported before is in `existing` and changes nothing, so that " +
@@ -122,7 +122,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.management(
+        access.management.read(
           "List the API keys of an org",
           "The keys of the org and of its projects, oldest first, that fit all filters. Only their prefixes are shown. With " +
             "`state`, or with two filters, a page looks at 2,000 keys at most: it can have fewer keys than `limit` while " +
@@ -135,7 +135,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management("Get an API key", "The key as in the list.")),
+      .annotateMerge(access.management.read("Get an API key", "The key as in the list.")),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },
       payload: UpdateKey,
@@ -144,7 +144,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.management(
+        access.management.manage(
           "Change an API key",
           "Absent fields do not change; null clears. Every replica applies the change within three seconds, usually within " +
             "milliseconds. New limits also hold for keys that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
@@ -157,7 +157,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.management(
+        access.management.manage(
           "Delete an API key",
           "Deletes an org key or a project key of the org. Every replica refuses the key from now on.",
         ),
@@ -172,7 +172,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.management(
+        access.management.manage(
           "Rotate an API key",
           "Creates a new key with the same name, project and settings, unless the request sets others. Only this response " +
             "contains it. The old key stays valid for the grace period, but not longer than before. Both keys share one counter of " +
@@ -186,7 +186,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management("Show the usage of an API key", usageDescription)),
+      .annotateMerge(access.management.read("Show the usage of an API key", usageDescription)),
     HttpApiEndpoint.get("orgUsage", "/api/v0/orgs/:orgId/usage", {
       params: { orgId: Id },
       query: usageQuery,
@@ -194,7 +194,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management("Show the usage of all API keys of an org", usageDescription)),
+      .annotateMerge(access.management.read("Show the usage of all API keys of an org", usageDescription)),
     HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
       payload: ValidateKey,
       success: ValidatedKey,
@@ -203,7 +203,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
       .annotateMerge(
-        access.anyone(
+        access.anyone.read(
           "Validate an API key",
           "Returns the owner of a key. Every invalid key is the same 401. Without a credential, a client address may fail 600 " +
             "times a minute; a gateway should send a credential of its own. An address outside of `allowedIps` or a missing permission is a 403, and takes nothing. A " +
@@ -218,7 +218,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
       .annotateMerge(
-        access.holder(
+        access.holder.read(
           "Exchange an API key for a token",
           "Returns a JWT that services verify without asking, with the keys of `/.well-known/jwks.json`. Its claims are `iss` " +
             "(`BASE_URL`), `sub` (the id of the key), `org`, `project`, `permissions`, `jti`, `iat` and `exp`. The exchange is one use of the key. A " +
@@ -230,7 +230,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       success: Authorized,
       error: [Unauthorized, Forbidden, IpNotAllowed, KeyLimitedWithRetryAfter, Unavailable],
     }).annotateMerge(
-      access.proxy(
+      access.proxy.read(
         "Authorize a request of a proxy",
         "For proxies that ask before they pass a request on (nginx, Envoy, Traefik, Caddy and others), with any method. The " +
           "API key is that of the request. A valid use is a 200 with an empty body, and headers for the upstream; everything " +
@@ -251,14 +251,14 @@ export class RolesGroup extends HttpApiGroup.make("roles")
       params: { orgId: Id },
       success: RoleList,
       error: [Forbidden, NotFound],
-    }).annotateMerge(access.management("List the roles of an org", "All of them, in the order of their names.")),
+    }).annotateMerge(access.management.read("List the roles of an org", "All of them, in the order of their names.")),
     HttpApiEndpoint.put("put", "/api/v0/orgs/:orgId/roles/:name", {
       params: role,
       payload: PutRole,
       success: Role,
       error: [Forbidden, NotFound, LimitReached],
     }).annotateMerge(
-      access.management(
+      access.management.manage(
         "Set a role",
         "Creates the role, or replaces its permissions. Every replica applies the change to all keys with the role within three " +
           "seconds, usually within milliseconds. An org has at most 100 roles.",
@@ -269,7 +269,7 @@ export class RolesGroup extends HttpApiGroup.make("roles")
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.manage(
         "Delete a role",
         "Its permissions are taken from all keys with the role. They keep its name, which grants nothing until the role is " +
           "set again.",
@@ -288,7 +288,7 @@ export class SecretScanningGroup extends HttpApiGroup.make("secretScanning")
       .middleware(GithubSignature)
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotateMerge(
-        access.github(
+        access.github.nobody(
           "Report leaked keys",
           "For GitHub's secret scanning partner program. Disables the reported keys for good and labels each token. At most " +
             "1,000 tokens. A body whose signature is not valid is a 401, and nothing happens.",

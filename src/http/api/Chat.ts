@@ -41,7 +41,7 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotateMerge(chatParts)
       .annotateMerge(
-        access.chat(
+        access.chat.change(
           "Chat over documentation",
           "Answers from the documentation of the request. The answer is the UI message stream of the AI SDK (server-sent " +
             "events), so `useChat` works without changes. Without a model, the answer quotes the best passages with their " +
@@ -55,7 +55,7 @@ export class ChatGroup extends HttpApiGroup.make("chat")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.feedback(
+        access.feedback.nobody(
           "Say whether an answer has helped",
           "Records the reader's feedback for an answer, if the project keeps questions; the last one counts. An answer of another " +
             "project, or one that is not kept, is a 404.",

@@ -25,7 +25,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(1))
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotateMerge(
-        access.ci(
+        access.ci.nobody(
           "Register a deployment from CI",
           "The credential is the OIDC token of the run (Authorization: Bearer <jwt>), verified with the published keys of its CI provider. " +
             "Repository, branch and run come from its claims. The same run gets the same response again.",
@@ -52,7 +52,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.management(
+        access.management.read(
           "List the deployments of a project",
           "Newest first, of one branch if asked for, with or without previews.",
         ),
@@ -64,7 +64,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.management(
+        access.management.change(
           "Promote a deployment, or roll back",
           "Makes any deployment of the project current, also a preview or an older one. Every replica reads it at once. A " +
             "run that is older than the newest one that was ever current does not undo it; a newer run becomes current.",

@@ -28,14 +28,17 @@ export class EventsGroup extends HttpApiGroup.make("events")
         identifier: "EventPage",
       }),
     }).annotateMerge(
-      about("List events", "Events of all types, the jobs' included, newest first, without their data."),
+      about.read("List events", "Events of all types, the jobs' included, newest first, without their data."),
     ),
     HttpApiEndpoint.post("get", "/v1/events/get", {
       payload: Schema.Struct({ event_id: Id }).annotate({ identifier: "GetEvent" }),
       success: EventDetail,
       error: NotFound,
     }).annotateMerge(
-      about("Get an event", "Returns the event with its payload. deliveries/list with event_id has its deliveries."),
+      about.read(
+        "Get an event",
+        "Returns the event with its payload. deliveries/list with event_id has its deliveries.",
+      ),
     ),
     HttpApiEndpoint.post("types", "/v1/events/types", {
       payload: [
@@ -52,14 +55,14 @@ export class EventsGroup extends HttpApiGroup.make("events")
         identifier: "EventTypes",
       }),
     }).annotateMerge(
-      about(
+      about.read(
         "List event types",
         "Every type that the org has events of, in alphabetical order, with the time of the newest event. A type disappears " +
           "when its last event is removed. Up to 1,000; if there are more, next_cursor continues the list.",
       ),
     ),
   )
-  .annotateEndpointsMerge(access.webhooks())
+  .annotateEndpointsMerge(access.webhooks.ofGroup)
   // A portal session reads events and publishes none.
   .add(
     HttpApiEndpoint.post("publish", "/v1/events/publish", {
@@ -72,13 +75,13 @@ export class EventsGroup extends HttpApiGroup.make("events")
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        about(
+        about.change(
           "Publish an event",
           "Sends an event of your own to the org's endpoints whose event_types match. The event and its deliveries are stored in " +
             "one transaction before the response.",
         ),
       )
-      .annotateMerge(access.tenant()),
+      .annotateMerge(access.tenant.ofGroup),
     HttpApiEndpoint.post("publishBatch", "/v1/events/publish-batch", {
       payload: PublishEvents,
       success: Schema.Struct({
@@ -97,12 +100,12 @@ export class EventsGroup extends HttpApiGroup.make("events")
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        about(
+        about.change(
           "Publish several events",
           "Publishes 1 to 100 events, all or none. event_ids has their ids in the order of the request. The body has at most 8 MiB.",
         ),
       )
-      .annotateMerge(access.tenant()),
+      .annotateMerge(access.tenant.ofGroup),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)

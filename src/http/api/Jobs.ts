@@ -64,7 +64,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
-      .annotateMerge(about("Create a job", "Queues a job. A worker claims it, or its creator completes or fails it.")),
+      .annotateMerge(
+        about.change("Create a job", "Queues a job. A worker claims it, or its creator completes or fails it."),
+      ),
     HttpApiEndpoint.post("createBatch", "/v1/jobs/create-batch", {
       payload: CreateJobs,
       success: Schema.Struct({ ...Done.fields, job_ids: Schema.Array(Id) }).annotate({ identifier: "JobsCreated" }),
@@ -74,7 +76,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        about(
+        about.change(
           "Create several jobs",
           "Queues 1 to 1,000 jobs in one statement, all or none. job_ids has their ids in the order of the request. A job that breaks a rule refuses the whole batch with a 400 that names its place. The body has at most 8 MiB.",
         ),
@@ -84,7 +86,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       success: ClaimedJobs,
       error: LimitReached,
     }).annotateMerge(
-      about(
+      about.change(
         "Claim jobs",
         "Returns queued jobs, the highest priority first, then the oldest: up to limit jobs or 4 MiB of input, and at least one if there is one. The claim lasts until the lease expires. Then the job is queued again; after max_attempts leases it fails. Send the attempt of the claim with heartbeat, complete and fail: then a worker whose lease has expired cannot change a job that another worker has claimed since.",
       ),
@@ -94,7 +96,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       success: Done,
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
-      about(
+      about.change(
         "Extend the lease of a job",
         "The lease starts again from now. It takes lines along, as jobs/log does. A 409 tells the worker to stop: the job is canceled or finished, or another attempt runs.",
       ),
@@ -104,7 +106,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       success: Done,
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
-      about(
+      about.change(
         "Log lines of a job",
         "Keeps lines of the running attempt with the job, which keeps the newest 64 KiB of all its attempts. The lease stays as it is. An attempt that is not running is a 409.",
       ),
@@ -113,13 +115,15 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJobLogs" }),
       success: Schema.Struct({ lines: Schema.Array(JobLine) }).annotate({ identifier: "JobLines" }),
       error: NotFound,
-    }).annotateMerge(about("Read the lines of a job", "The newest 64 KiB that its workers have logged, oldest first.")),
+    }).annotateMerge(
+      about.read("Read the lines of a job", "The newest 64 KiB that its workers have logged, oldest first."),
+    ),
     HttpApiEndpoint.post("step", "/v1/jobs/step", {
       payload: StepJob,
       success: Done,
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
-      about(
+      about.change(
         "Finish a step of a job",
         "Keeps the result of a step with the job, so that another attempt need not do it again: jobs/get has the steps. A step that is there stays as it is. An attempt that is not running is a 409. The steps of a job have at most 256 KiB of JSON together.",
       ),
@@ -129,7 +133,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       success: Done,
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
-      about(
+      about.change(
         "Complete a job",
         "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed or canceled job is a 409, and so is an attempt that is not running. When the org has no stored bytes left, a result of more than 1,000 bytes is a 409 limit_reached; the job stays as it is.",
       ),
@@ -142,7 +146,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     })
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
       .annotateMerge(
-        about(
+        about.change(
           "Complete several jobs",
           "Completes 1 to 1,000 jobs, each as jobs/complete does by itself: one that is lost, canceled or unknown does not stop the others. jobs says what became of each, in the order of the request. A field that breaks a rule refuses the whole batch with a 400 that names its place. The body has at most 8 MiB.",
         ),
@@ -152,7 +156,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       success: Done,
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
-      about(
+      about.change(
         "Fail a job",
         "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, until max_attempts; only the last failure makes an event. A completed or canceled job is a 409, and so is an attempt that is not running.",
       ),
@@ -162,7 +166,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       success: ChangedJobs,
       error: [NotFound, Conflict],
     }).annotateMerge(
-      about(
+      about.change(
         "Cancel jobs",
         "Ends a queued or running job without an event. Its worker gets a 409 at its next heartbeat, complete or fail. Canceling the job again changes nothing. A finished job is a 409. " +
           "With a filter in place of job_id: counts the jobs that it selects, and cancels them in the background, oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it.",
@@ -173,7 +177,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       success: ChangedJobs,
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
-      about(
+      about.resend(
         "Retry failed jobs",
         "Queues a failed job again, with as many further attempts as it had. Its attempt goes on counting, and its history and its event stay; its next end makes another event. A job that has not failed is a 409. " +
           "With a filter in place of job_id: counts the failed jobs that it selects, and queues them again in the background, oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it. An org has at most ten such changes at a time; another is a 409.",
@@ -183,14 +187,14 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       payload: noFields,
       success: Schema.Struct({ sweeps: Schema.Array(JobSweep) }).annotate({ identifier: "JobSweeps" }),
     }).annotateMerge(
-      about("List running retries and cancellations", "Those by a filter that are not finished, oldest first."),
+      about.read("List running retries and cancellations", "Those by a filter that are not finished, oldest first."),
     ),
     HttpApiEndpoint.post("endSweep", "/v1/jobs/sweeps/cancel", {
       payload: Schema.Struct({ sweep_id: Id }).annotate({ identifier: "CancelJobSweep" }),
       success: Done,
       error: NotFound,
     }).annotateMerge(
-      about(
+      about.resend(
         "Cancel the rest of a retry or cancellation",
         "Jobs that it has changed stay so; the others stay as they are.",
       ),
@@ -203,7 +207,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       }).annotate({ identifier: "ListJobCauses" }),
       success: Schema.Struct({ causes: Schema.Array(JobCause) }).annotate({ identifier: "JobCauses" }),
     }).annotateMerge(
-      about(
+      about.read(
         "Group failed jobs by their cause",
         "Groups the newest 10,000 failed jobs by their workflow and the first 200 characters of their error. The most frequent 20, the most first.",
       ),
@@ -213,7 +217,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       success: JobDetail,
       error: NotFound,
     }).annotateMerge(
-      about(
+      about.read(
         "Get a job",
         "Returns the job without its callback_secret, with its last 20 attempts that have ended and its finished steps.",
       ),
@@ -229,7 +233,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       }).annotate({ identifier: "ListJobs", examples: [{ status: "failed", workflow: "nightly-report", limit: 50 }] }),
       success: JobPage,
     }).annotateMerge(
-      about(
+      about.read(
         "List jobs",
         "Newest first. Filter by status, workflow, time and, for failed jobs, error. A page ends at limit jobs or 4 MiB. With error a page may be short or empty although next_cursor continues the list: it reads at most 10,000 jobs.",
       ),
@@ -237,7 +241,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant())
+  .annotateEndpointsMerge(access.tenant.ofGroup)
   .annotateMerge(
     OpenApi.annotations({ title: "Jobs", description: "Background jobs. The end of a job sends a webhook." }),
   ) {}
@@ -252,7 +256,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        about(
+        about.change(
           "Create a schedule",
           "Each run creates one job, for any number of replicas. Runs that were missed while no replica ran are one job.",
         ),
@@ -261,7 +265,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListJobSchedules" }), Schema.Undefined],
       success: JobSchedulePage,
     }).annotateMerge(
-      about(
+      about.read(
         "List schedules",
         "All schedules of the org, oldest first, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
       ),
@@ -270,13 +274,13 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "GetJobSchedule" }),
       success: JobScheduleDetail,
       error: NotFound,
-    }).annotateMerge(about("Get a schedule", "Returns the schedule with its next five runs and its last job.")),
+    }).annotateMerge(about.read("Get a schedule", "Returns the schedule with its next five runs and its last job.")),
     HttpApiEndpoint.post("update", "/v1/schedules/update", {
       payload: UpdateJobSchedule,
       success: Done,
       error: [NotFound, LimitReached],
     }).annotateMerge(
-      about(
+      about.change(
         "Update a schedule",
         "Changes the given fields. active: false pauses the schedule. A schedule that is activated, or has another cron or timezone, runs next after now.",
       ),
@@ -286,7 +290,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       success: Schema.Struct({ ...Done.fields, job_id: Id }).annotate({ identifier: "JobScheduleRun" }),
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
-      about(
+      about.change(
         "Run a schedule now",
         "Creates a job of the schedule now, beside its runs, also while it is paused. With overlap skip it is a 409 while the last job is queued or running.",
       ),
@@ -295,11 +299,11 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "DeleteJobSchedule" }),
       success: Done,
       error: NotFound,
-    }).annotateMerge(about("Delete a schedule", "The jobs of the schedule stay.")),
+    }).annotateMerge(about.change("Delete a schedule", "The jobs of the schedule stay.")),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant())
+  .annotateEndpointsMerge(access.tenant.ofGroup)
   .annotateMerge(OpenApi.annotations({ title: "Schedules", description: "Jobs that are created at fixed times." })) {}
 
 const named = Schema.Struct({ workflow: WorkflowName })
@@ -311,7 +315,7 @@ export class WorkflowsGroup extends HttpApiGroup.make("workflows")
       success: Done,
       error: Conflict,
     }).annotateMerge(
-      about(
+      about.change(
         "Set the limits of a workflow",
         "Replaces all settings of the workflow: an absent limit is none. They hold for queued jobs from the answer on, exactly, over all replicas: a claim takes no job that would exceed one. Running jobs stay. A key that is full holds up no other, and keys take turns. An org has settings for at most 500 workflows; more are a 409.",
       ),
@@ -320,22 +324,24 @@ export class WorkflowsGroup extends HttpApiGroup.make("workflows")
       payload: named.annotate({ identifier: "GetWorkflow" }),
       success: Workflow,
       error: NotFound,
-    }).annotateMerge(about("Get the limits of a workflow", "A workflow without settings is a 404.")),
+    }).annotateMerge(about.read("Get the limits of a workflow", "A workflow without settings is a 404.")),
     HttpApiEndpoint.post("list", "/v1/workflows/list", {
       payload: noFields,
       success: Schema.Struct({ workflows: Schema.Array(Workflow) }).annotate({ identifier: "Workflows" }),
     }).annotateMerge(
-      about("List workflows with limits", "All workflows of the org that have settings, by their names."),
+      about.read("List workflows with limits", "All workflows of the org that have settings, by their names."),
     ),
     HttpApiEndpoint.post("delete", "/v1/workflows/delete", {
       payload: named.annotate({ identifier: "DeleteWorkflow" }),
       success: Done,
       error: NotFound,
-    }).annotateMerge(about("Delete the limits of a workflow", "Its jobs stay, and have no limits from the answer on.")),
+    }).annotateMerge(
+      about.change("Delete the limits of a workflow", "Its jobs stay, and have no limits from the answer on."),
+    ),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant())
+  .annotateEndpointsMerge(access.tenant.ofGroup)
   .annotateMerge(
     OpenApi.annotations({
       title: "Workflows",

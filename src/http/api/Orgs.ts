@@ -13,19 +13,22 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
       .middleware(Idempotent)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.administrator("Create an org", "An org is a tenant. It has projects, keys and webhook endpoints."),
+        access.administrator.administer(
+          "Create an org",
+          "An org is a tenant. It has projects, keys and webhook endpoints.",
+        ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/orgs", {
       query: pageQuery,
       success: Schema.Struct({ orgs: Schema.Array(Org), nextCursor: NextCursor }).annotate({ identifier: "OrgPage" }),
       error: Forbidden,
-    }).annotateMerge(access.management("List orgs", "All orgs, oldest first. An org key sees only its own org.")),
+    }).annotateMerge(access.management.read("List orgs", "All orgs, oldest first. An org key sees only its own org.")),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId", {
       params: { orgId: Id },
       success: OrgDetail,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management("Get an org", "Returns the org with its owners, its limits and their current use."),
+      access.management.read("Get an org", "Returns the org with its owners, its limits and their current use."),
     ),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId", {
       params: { orgId: Id },
@@ -33,7 +36,7 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
       success: OrgDetail,
       error: [Forbidden, NotFound, Conflict],
     }).annotateMerge(
-      access.administrator(
+      access.administrator.administer(
         "Change an org",
         "Changes the name, the limits, the retention, the prefix of new keys and the owners. owners replaces the list; an owner of another org is a 409. Absent fields stay. null sets a limit, the retention or the prefix to the default again. A limit below the " +
           "current use removes nothing; it refuses anything new.",
@@ -44,7 +47,7 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.administrator(
+      access.administrator.administer(
         "Delete an org",
         "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the response on, its keys are " +
           "refused at every replica, its endpoints get nothing, and everything of it is a 404. Its rows are erased in the " +

@@ -70,7 +70,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       success: ProjectDocs,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.read(
         "Get the documentation of a project",
         "Returns the settings, what is stored, and why the last fetch failed. A project without documentation is a 404.",
       ),
@@ -81,7 +81,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       success: ProjectDocs,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.change(
         "Store the documentation of a project",
         "Sets where the documentation is; an absent field has its default (null, false). Gatehouse fetches the zip in the " +
           "background: after each such request, and once for each new current deployment. A failed fetch is repeated six " +
@@ -94,7 +94,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.change(
         "Remove the documentation of a project",
         "Removes the settings, the stored pages and the questions of readers, for good. Nobody reads them from the answer on; " +
           "their rows are erased in the background.",
@@ -106,7 +106,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       success: DocsQuestionPage,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.read(
         "List the questions of readers",
         "Newest first: questions that were asked with the project's keys while keepQuestions was true. The newest 10,000 are " +
           "kept, for RETENTION_DAYS.",
@@ -118,7 +118,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       success: Schema.Struct({ questions: Schema.Array(AskedQuestion) }).annotate({ identifier: "MostAsked" }),
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.read(
         "List the most asked questions",
         "Counts questions that are equal but for case and punctuation, the most asked first. With found=false: those that found " +
           "nothing. With since and until: those of a range of time.",
@@ -129,7 +129,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.change(
         "Erase the questions of readers",
         "Erases all questions of the project that are kept, for good.",
       ),
@@ -139,7 +139,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       success: LlmsText,
       error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
     }).annotateMerge(
-      access.docsReader(
+      access.docsReader.read(
         "List the pages of a project for assistants",
         "Returns the stored documentation as llms.txt. Links are absolute with docsUrl, otherwise they are slugs.",
       ),
@@ -163,7 +163,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
     })
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotateMerge(
-        access.docsReader(
+        access.docsReader.read(
           "Read the documentation of a project by MCP",
           "The MCP server of the stored documentation: streamable HTTP, stateless, each answer as JSON. Its tools are search_docs " +
             "and read_page. An MCP client needs only this URL, and a key unless the documentation is public.",

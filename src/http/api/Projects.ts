@@ -18,7 +18,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       .middleware(Idempotent)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.management(
+        access.management.change(
           "Create a project",
           "Creates a project in the given org, otherwise in the org of the key, otherwise in the default org, otherwise in the only " +
             "org. The default org is created when there is no org. With several orgs and no default, orgId is required.",
@@ -30,19 +30,19 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
         identifier: "ProjectPage",
       }),
       error: [Forbidden, NotFound],
-    }).annotateMerge(access.management("List projects", "Oldest first: all projects, or those of one org.")),
+    }).annotateMerge(access.management.read("List projects", "Oldest first: all projects, or those of one org.")),
     HttpApiEndpoint.get("get", "/api/v0/projects/:projectId", {
       params: { projectId: Id },
       success: Project,
       error: [Forbidden, NotFound],
-    }).annotateMerge(access.management("Get a project")),
+    }).annotateMerge(access.management.read("Get a project")),
     HttpApiEndpoint.patch("update", "/api/v0/projects/:projectId", {
       params: { projectId: Id },
       payload: UpdateProject,
       success: Project,
       error: [Forbidden, NotFound, Conflict],
     }).annotateMerge(
-      access.management(
+      access.management.change(
         "Change a project",
         "Absent fields stay; null clears a field. hostOwner with hostRepo links a repository before its first CI run. A " +
           "repository that is linked to another project is a 409. In guarded mode, an org key links only repositories of " +
@@ -54,7 +54,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.manage(
         "Delete a project",
         "Deletes the project with its keys and deployments, for good. From the response on, its keys are refused at every " +
           "replica, and its subdomain and repository are free. Its rows are erased in the background, within an hour.",
@@ -65,7 +65,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       success: RepositoryLink,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.read(
         "Get the repository of a project",
         "Returns the linked repository and its pins. A project without a link is a 404.",
       ),
@@ -76,7 +76,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       success: RepositoryLink,
       error: [Forbidden, NotFound, Conflict],
     }).annotateMerge(
-      access.management(
+      access.management.manage(
         "Link a project to a repository",
         "Links a repository of any configured CI provider, and sets the pins; an absent pin is removed. A run of another " +
           "workflow or environment than the pinned ones registers as a preview, and never becomes current. A repository " +
@@ -89,7 +89,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.manage(
         "Unlink the repository of a project",
         "Removes the link, its pins, and what its runs have proved. Deployments stay. A project without a link is a 404.",
       ),

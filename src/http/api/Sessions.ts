@@ -10,7 +10,7 @@ export class SessionsGroup extends HttpApiGroup.make("sessions")
     HttpApiEndpoint.post("create", "/api/v0/sessions", { success: WhoAmI, error: Forbidden })
       .middleware(Authorization)
       .annotateMerge(
-        access.signIn(
+        access.signIn.nobody(
           "Sign in",
           "Exchanges the administrator's token or an API key for a session of 12 hours, in a cookie that scripts cannot read. The " +
             "session ends with its token or key. A request with a session that is not a GET sends the csrfToken in x-csrf-token.",
@@ -19,7 +19,7 @@ export class SessionsGroup extends HttpApiGroup.make("sessions")
     HttpApiEndpoint.get("current", "/api/v0/sessions/current", { success: WhoAmI })
       .middleware(Authorization)
       .annotateMerge(
-        access.self(
+        access.self.read(
           "Read who you are",
           "The principal of the request, the operations that it may call, and its session.",
         ),
@@ -29,14 +29,14 @@ export class SessionsGroup extends HttpApiGroup.make("sessions")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.self("Sign out", "Ends the session of the request at every replica, and removes its cookie."),
+        access.self.read("Sign out", "Ends the session of the request at every replica, and removes its cookie."),
       ),
     HttpApiEndpoint.post("openPortal", "/api/v0/sessions/portal", {
       payload: OpenPortal,
       success: WhoAmI,
       error: Unauthorized,
     }).annotateMerge(
-      access.link(
+      access.link.read(
         "Open a portal link",
         "Exchanges the token of a portal link, once, for a session that may use the webhooks of one org.",
       ),
@@ -57,7 +57,7 @@ export class PortalGroup extends HttpApiGroup.make("portal")
         expires_at: Timestamp,
       }).annotate({ identifier: "PortalLink" }),
     }).annotateMerge(
-      about(
+      about.manage(
         "Create a portal link",
         "Opens the console for the org's webhook endpoints, deliveries and events alone: no keys, no projects. For the people " +
           "who receive the webhooks. The link can be opened once. Its session lasts 12 hours, and ends with the credential that " +
@@ -67,5 +67,5 @@ export class PortalGroup extends HttpApiGroup.make("portal")
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant())
+  .annotateEndpointsMerge(access.tenant.ofGroup)
   .annotateMerge(OpenApi.annotations({ title: "Portal", description: "The console for a tenant's own people." })) {}

@@ -18,17 +18,17 @@ const Ready = Schema.Struct({
 export class SystemGroup extends HttpApiGroup.make("system")
   .add(
     HttpApiEndpoint.get("healthz", "/healthz", { success: Ok }).annotateMerge(
-      about("Check that the process is alive", "Does not use the database."),
+      about.read("Check that the process is alive", "Does not use the database."),
     ),
     HttpApiEndpoint.get("jwks", "/.well-known/jwks.json", { success: JsonWebKeys }).annotateMerge(
-      about(
+      about.read(
         "Get the public keys of tokens",
         "Those that verify tokens of `POST /api/v0/keys/token`. A new key is here an hour before it signs, and an old one until its " +
           "last token has ended. Read them again for an unknown `kid`.",
       ),
     ),
     HttpApiEndpoint.get("readyz", "/readyz", { success: Ready }).annotateMerge(
-      about(
+      about.read(
         "Check that the service is ready",
         "200 if the database answers and its migrations are applied, otherwise 503. A read-only database is a 200, and a pooler that breaks the service a 503 that says so.",
       ),

@@ -59,7 +59,10 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        about("Create a webhook endpoint", "From now on, the endpoint receives the events of the org's finished jobs."),
+        about.change(
+          "Create a webhook endpoint",
+          "From now on, the endpoint receives the events of the org's finished jobs.",
+        ),
       ),
     HttpApiEndpoint.post("list", "/v1/webhooks/list", {
       payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListWebhookEndpoints" }), Schema.Undefined],
@@ -68,7 +71,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         next_cursor: NextCursorIfMore,
       }).annotate({ identifier: "WebhookEndpoints" }),
     }).annotateMerge(
-      about(
+      about.read(
         "List webhook endpoints",
         "All endpoints of the org, oldest first, without their secrets, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
       ),
@@ -78,7 +81,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       success: WebhookEndpointDetail,
       error: NotFound,
     }).annotateMerge(
-      about(
+      about.read(
         "Get a webhook endpoint",
         "Returns the endpoint, by its id or by your external_id, with its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
       ),
@@ -88,7 +91,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       success: Schema.Struct({ ...Done.fields, ...warning }).annotate({ identifier: "WebhookEndpointUpdated" }),
       error: [NotFound, Conflict],
     }).annotateMerge(
-      about(
+      about.change(
         "Change a webhook endpoint",
         "Absent fields stay. A new url or secret applies from the next attempt. The old secret also signs for 24 hours. " +
           "active: false cancels the pending deliveries.",
@@ -99,7 +102,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       success: Done,
       error: NotFound,
     }).annotateMerge(
-      about("Delete a webhook endpoint", "Cancels the pending deliveries. Finished deliveries stay readable."),
+      about.change("Delete a webhook endpoint", "Cancels the pending deliveries. Finished deliveries stay readable."),
     ),
     HttpApiEndpoint.post("test", "/v1/webhooks/test", {
       payload: TestWebhookEndpoint,
@@ -123,7 +126,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       }).annotate({ identifier: "WebhookTestResult" }),
       error: [NotFound, Conflict],
     }).annotateMerge(
-      about(
+      about.resend(
         "Test a webhook endpoint",
         "Sends a signed event immediately, and returns what was sent and the response. The event is stored nowhere, and its id " +
           "is made up. A process sends one test at a time for an endpoint, and four for an org; another meanwhile is a 409.",
@@ -135,14 +138,14 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       payload: noFields,
       success: PublicKeys,
     }).annotateMerge(
-      about(
+      about.read(
         "Get the public keys",
         "The org's public Ed25519 keys, the newest first, for endpoints with signature ed25519: Standard Webhooks 1.0, v1a. " +
           "Makes the first key if there is none.",
       ),
     ),
   )
-  .annotateEndpointsMerge(access.webhooks())
+  .annotateEndpointsMerge(access.webhooks.ofGroup)
   // The keys are the org's: a portal session does not change them.
   .add(
     HttpApiEndpoint.post("rotatePublicKey", "/v1/webhooks/public-key/rotate", {
@@ -151,8 +154,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
-      .annotateMerge(about("Rotate the public key", "Makes a new key pair. For 24 hours, both keys sign."))
-      .annotateMerge(access.tenant()),
+      .annotateMerge(about.manage("Rotate the public key", "Makes a new key pair. For 24 hours, both keys sign."))
+      .annotateMerge(access.tenant.ofGroup),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
@@ -186,7 +189,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         identifier: "DeliveryPage",
       }),
     }).annotateMerge(
-      about(
+      about.read(
         "List deliveries",
         "Newest first. Filter by endpoint, job, event, type of the event, state, what the last attempt ended with, and time. An id that the org does not have selects nothing. A page may be short or empty although next_cursor continues the list: it reads at most 10,000 deliveries.",
       ),
@@ -196,7 +199,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       success: DeliveryDetail,
       error: NotFound,
     }).annotateMerge(
-      about(
+      about.read(
         "Get a delivery",
         "Returns the delivery with its payload and every attempt: time, duration, and the receiver's response.",
       ),
@@ -206,7 +209,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       success: Done,
       error: [NotFound, Conflict],
     }).annotateMerge(
-      about(
+      about.resend(
         "Resend a delivery",
         "Resends the delivery now, in any state. Its retries start again. 409 while the endpoint is inactive or an attempt is in flight.",
       ),
@@ -228,7 +231,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       }).annotate({ identifier: "Recovered" }),
       error: [NotFound, Conflict],
     }).annotateMerge(
-      about(
+      about.resend(
         "Resend everything that an endpoint missed",
         "Resends all deliveries of the endpoint since a time that failed, were canceled, or were skipped while it was inactive.",
       ),
@@ -252,7 +255,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       }).annotate({ identifier: "Resent" }),
       error: Conflict,
     }).annotateMerge(
-      about(
+      about.resend(
         "Resend deliveries by a filter",
         "Counts the failed, canceled and skipped deliveries of active endpoints that the filter selects, and resends them in the background, oldest first. " +
           "deliveries/resends shows how far it is, and deliveries/resend/cancel ends it. An org has at most ten at a time; another is a 409.",
@@ -261,13 +264,16 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     HttpApiEndpoint.post("resends", "/v1/webhooks/deliveries/resends", {
       payload: noFields,
       success: Schema.Struct({ resends: Schema.Array(Resend) }).annotate({ identifier: "Resends" }),
-    }).annotateMerge(about("List running resends", "The resends that are not finished, oldest first.")),
+    }).annotateMerge(about.read("List running resends", "The resends that are not finished, oldest first.")),
     HttpApiEndpoint.post("cancelResend", "/v1/webhooks/deliveries/resend/cancel", {
       payload: Schema.Struct({ resend_id: Id }).annotate({ identifier: "CancelResend" }),
       success: Done,
       error: NotFound,
     }).annotateMerge(
-      about("Cancel the rest of a resend", "Deliveries that it has sent again stay so; the others stay as they are."),
+      about.resend(
+        "Cancel the rest of a resend",
+        "Deliveries that it has sent again stay so; the others stay as they are.",
+      ),
     ),
     HttpApiEndpoint.post("causes", "/v1/webhooks/deliveries/causes", {
       payload: Schema.Struct({
@@ -277,7 +283,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       }).annotate({ identifier: "ListCauses" }),
       success: Schema.Struct({ causes: Schema.Array(DeliveryCause) }).annotate({ identifier: "DeliveryCauses" }),
     }).annotateMerge(
-      about(
+      about.read(
         "Group failures by their cause",
         "Groups the newest deliveries whose last attempt failed, up to 5,000 that failed for good and 5,000 that are retried, by what it ended with. The most frequent 20, the most first.",
       ),
@@ -285,7 +291,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.webhooks())
+  .annotateEndpointsMerge(access.webhooks.ofGroup)
   .annotateMerge(
     OpenApi.annotations({ title: "Deliveries", description: "Events on their way to their receivers." }),
   ) {}

@@ -2,6 +2,7 @@ import { Context } from "effect"
 import { HttpApiMiddleware, OpenApi } from "effect/http-api"
 import {
   Conflict,
+  Forbidden,
   IdempotencyKeyReused,
   InternalError,
   InvalidRequest,
@@ -11,6 +12,7 @@ import {
   UnsupportedMediaType,
 } from "../../domain/Errors.ts"
 import type { CurrentPrincipal } from "../../domain/Principal.ts"
+import { type Role, rolesOfAll, rolesOfOrg } from "../../domain/sessions/Person.ts"
 import type { PrincipalKind } from "../../domain/sessions/Sessions.ts"
 import * as WebhookErrors from "./responses.ts"
 
@@ -47,12 +49,56 @@ export const securitySchemes = {
   ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a CI run." },
 } as const
 
-/** Annotates an operation with its summary and its description in the OpenAPI document. */
-export const about = (summary?: string, description?: string) =>
+/** The roles of people that may call an operation: roles of all orgs, and roles of the org that it is about. */
+export interface RolesOfOperation {
+  readonly ofAll: ReadonlyArray<Role>
+  readonly ofOrg: ReadonlyArray<Role>
+}
+
+/** The people who may call an operation. Without this annotation, nobody may. */
+export const PeopleWho = Context.Reference<RolesOfOperation>("gatehouse/http/security/PeopleWho", {
+  defaultValue: () => ({ ofAll: [], ofOrg: [] }),
+})
+
+const roles = {
+  /** Read what there is. */
+  read: { ofAll: rolesOfAll, ofOrg: rolesOfOrg },
+  /** Resend, recover and retry what failed. */
+  resend: { ofAll: ["administrator", "operator"], ofOrg: ["owner", "developer"] },
+  /** Change what an org works with. */
+  change: { ofAll: ["administrator"], ofOrg: ["owner", "developer"] },
+  /** Keys, and whatever else lets others in. */
+  manage: { ofAll: ["administrator"], ofOrg: ["owner"] },
+  /** Read about all orgs together. */
+  oversee: { ofAll: rolesOfAll, ofOrg: [] },
+  /** Orgs themselves, and what concerns all of them. */
+  administer: { ofAll: ["administrator"], ofOrg: [] },
+  /** For machines alone. */
+  nobody: { ofAll: [], ofOrg: [] },
+} as const satisfies Record<string, RolesOfOperation>
+
+const text = (summary?: string, description?: string) =>
   OpenApi.annotations({
     ...(summary === undefined ? {} : { summary }),
     ...(description === undefined ? {} : { description }),
   })
+
+type Annotate = (summary?: string, description?: string) => Context.Context<never>
+
+/** The same annotations, with the roles of people that may call the operation. */
+const withRoles = (annotate: Annotate) =>
+  Object.fromEntries(
+    Object.entries(roles).map(([name, people]) => [
+      name,
+      (summary?: string, description?: string) => Context.add(annotate(summary, description), PeopleWho, people),
+    ]),
+  ) as Record<keyof typeof roles, Annotate>
+
+/**
+ * Annotates an operation with its summary and its description in the OpenAPI document, and with the roles of people
+ * that may call it.
+ */
+export const about = withRoles(text)
 
 /**
  * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
@@ -76,7 +122,10 @@ const tenants: ReadonlyArray<PrincipalKind> = ["administrator", "orgKey", "proje
 
 type Scheme = keyof typeof securitySchemes
 
-/** Returns a function that annotates operations with who may call them, and with their summary and description. */
+/**
+ * Returns functions that annotate operations with who may call them, and with their summary and description: one for
+ * each set of roles. `ofGroup`: for all operations of a group, which have roles and texts of their own.
+ */
 const describe = (
   admits: typeof Admits.Service,
   callers: ReadonlyArray<PrincipalKind>,
@@ -94,7 +143,8 @@ const describe = (
       "x-gatehouse-access": sentence,
     },
   }).pipe(Context.add(Admits, admits), Context.add(Callers, callers))
-  return (summary?: string, description?: string) => Context.merge(allowed, about(summary, description))
+  const annotate: Annotate = (summary, description) => Context.merge(allowed, text(summary, description))
+  return { ...withRoles(annotate), ofGroup: annotate() }
 }
 
 const ownCredentials = ["adminToken", "apiKey", "apiKeyHeader"] as const
@@ -179,12 +229,12 @@ export class RequestErrors extends HttpApiMiddleware.Service<RequestErrors>()("g
 }) {}
 
 /**
- * Finds the principal of a request, and refuses one that the operation's `Admits` excludes. Then refuses an unknown
- * query.
+ * Finds the principal of a request, and refuses one that the operation's `Admits` or `PeopleWho` excludes. Then refuses
+ * an unknown query.
  */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentPrincipal }>()(
   "gatehouse/http/Authorization",
-  { error: [Unauthorized, InvalidRequest, WebhookErrors.TooManyRequestsWithRetryAfter, Unavailable] },
+  { error: [Unauthorized, Forbidden, InvalidRequest, WebhookErrors.TooManyRequestsWithRetryAfter, Unavailable] },
 ) {}
 
 /** Chats: the body is read when there is memory for it. */

@@ -1,19 +1,18 @@
-import { Context, Duration, Effect, Layer, Redacted } from "effect"
-import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
+import { HttpEffect, HttpServerRequest } from "effect/http"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import { CurrentPrincipal, Principal, tenantOf } from "../../domain/Principal.ts"
 import { Orgs } from "../../domain/orgs/Orgs.ts"
 import {
   type PortalLink,
   type PrincipalKind,
-  sessionLifetime,
   Sessions,
   type SignedIn,
   type WhoAmI,
 } from "../../domain/sessions/Sessions.ts"
 import { Api } from "../api/Api.ts"
-import { Callers } from "../api/security.ts"
-import { AdminTokens, isBehindTls, sessionCookieName } from "../credentials.ts"
+import { Callers, PeopleWho, type RolesOfOperation } from "../api/security.ts"
+import { AdminTokens, isBehindTls, setCookie } from "../credentials.ts"
 
 const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
   Effect.map(Sessions, (sessions) =>
@@ -42,26 +41,21 @@ const secureRequest = Effect.gen(function* () {
   return yield* isBehindTls(headers, (yield* AdminTokens).baseUrl)
 })
 
-const setCookie = (value: string, maxAge: Duration.Duration) =>
+const answerWithCookie = (value: string, maxAge: Duration.Duration) =>
   Effect.flatMap(secureRequest, (secure) =>
     HttpEffect.appendPreResponseHandler((_, response) =>
-      Effect.succeed(
-        HttpServerResponse.setCookieUnsafe(response, sessionCookieName(secure), value, {
-          httpOnly: true,
-          sameSite: "strict",
-          path: "/",
-          secure,
-          maxAge,
-        }),
-      ),
+      Effect.succeed(setCookie(response, "session", value, { secure, maxAge })),
     ),
   )
 
-const setSessionCookie = ({ token }: SignedIn) => setCookie(Redacted.value(token), sessionLifetime)
-const clearSessionCookie = setCookie("", Duration.zero)
+const setSessionCookie = ({ session, token }: SignedIn) =>
+  answerWithCookie(Redacted.value(token), DateTime.distance(session.createdAt, session.expiresAt))
+const clearSessionCookie = answerWithCookie("", Duration.zero)
 
 const kinds: Partial<Record<Principal["_tag"], PrincipalKind>> = {
   Administrator: "administrator",
+  Person: "person",
+  OrgPerson: "person",
   OrgKey: "orgKey",
   ProjectKey: "projectKey",
   Portal: "portal",
@@ -75,15 +69,22 @@ const whoAmI = Effect.fnUntraced(function* (signedIn?: SignedIn) {
   const kind = kinds[principal._tag] ?? "anonymous"
   const { csrfToken = null, expiresAt = null } = own ?? session ?? {}
   const tenant = tenantOf(principal)
+  const person = "person" in principal ? principal.person : null
   return {
     principal: kind,
     mode: open ? "open" : "guarded",
+    person,
     orgId: tenant ?? null,
     orgName: tenant === undefined ? null : ((yield* (yield* Orgs).nameOf(tenant)) ?? null),
     projectId: principal._tag === "ProjectKey" ? principal.projectId : null,
     expiresAt,
     csrfToken,
-    operations: operationsOf(kind, open),
+    operations:
+      person === null
+        ? operationsOf(kind, open)
+        : operations
+            .filter(({ people }) => people[tenant === undefined ? "ofAll" : "ofOrg"].includes(person.role))
+            .map(({ id }) => id),
   } satisfies WhoAmI
 })
 
@@ -108,12 +109,21 @@ const portalUrl = ({ expiresAt, token }: PortalLink) =>
     expires_at: expiresAt,
   }))
 
-const operations: Array<{ readonly id: string; readonly callers: ReadonlyArray<PrincipalKind> }> = []
+const operations: Array<{
+  readonly id: string
+  readonly callers: ReadonlyArray<PrincipalKind>
+  readonly people: RolesOfOperation
+}> = []
 HttpApi.reflect(Api, {
   onGroup: () => {},
   onEndpoint: ({ endpoint, group }) => {
-    const callers = Context.get(endpoint.annotations, Callers)
-    operations.push({ id: `${group.identifier}.${endpoint.identifier}`, callers })
+    const id = `${group.identifier}.${endpoint.identifier}`
+    const { annotations } = endpoint
+    operations.push({
+      id,
+      callers: Context.get(annotations, Callers),
+      people: Context.get(annotations, PeopleWho),
+    })
   },
 })
 

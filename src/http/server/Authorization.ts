@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApi, type HttpApiEndpoint } from "effect/http-api"
 import {
-  type Forbidden,
+  Forbidden,
   InvalidRequest,
   NotFound,
   type TooManyRequests,
@@ -26,9 +26,10 @@ import { isWellFormed, type ValidKey } from "../../domain/keys/ApiKey.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyHash } from "../../domain/keys/KeyLookup.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
+import { People } from "../../domain/sessions/People.ts"
 import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { Sessions } from "../../domain/sessions/Sessions.ts"
-import { Admits, Authorization, WebhookAuthorization } from "../api/security.ts"
+import { Admits, Authorization, PeopleWho, WebhookAuthorization } from "../api/security.ts"
 import { furtherFieldsIgnored } from "../api/responses.ts"
 import { AdminTokens } from "../credentials.ts"
 import * as Credentials from "../credentials.ts"
@@ -175,7 +176,10 @@ const makePlatform = Effect.gen(function* () {
   })
 })
 
-/** The callers of the webhook interface: a key or session of the tenant, or the administrator, who names the org. */
+/**
+ * The callers of the webhook interface: a key or session of the tenant; or the administrator and people with a role of
+ * all orgs, who name the org.
+ */
 const makeTenants = Effect.gen(function* () {
   const orgs = yield* OrgRepository
   const { isAdministratorNow, ofKey, open, toCaller } = yield* identify
@@ -185,8 +189,13 @@ const makeTenants = Effect.gen(function* () {
     yield* Effect.catchTag(orgs.find(orgId), "NotFound", (missing) =>
       Effect.fail(ulid.test(orgId) ? missing : orgByName),
     )
-    const isAnonymous = caller.principal._tag === "Anonymous"
-    return { ...caller, principal: Principal.OrgAdministrator({ orgId, isAnonymous }) }
+    const { principal } = caller
+    const isAnonymous = principal._tag === "Anonymous"
+    const acting =
+      principal._tag === "Person"
+        ? Principal.OrgPerson({ person: principal.person, orgId })
+        : Principal.OrgAdministrator({ orgId, isAnonymous })
+    return { ...caller, principal: acting }
   })
 
   return Effect.fnUntraced(function* (
@@ -202,6 +211,7 @@ const makeTenants = Effect.gen(function* () {
     const caller = yield* toCaller(request)
     switch (caller.principal._tag) {
       case "Administrator":
+      case "Person":
         return yield* actFor(orgId, caller)
       case "Anonymous":
         return open ? yield* actFor(orgId, caller) : yield* keyNeeded()
@@ -218,9 +228,21 @@ type Admit<E> = (
   admits: typeof Admits.Service,
 ) => Effect.Effect<Caller, E>
 
+/** Fails for a person whose role does not include the operation. Machines have no role. */
+const checkRole = ({ annotations }: HttpApiEndpoint.Top, { principal, session }: Caller) => {
+  if (!("person" in principal)) return Effect.void
+  const { ofAll, ofOrg } = Context.get(annotations, PeopleWho)
+  const { role } = principal.person
+  if ((session?.orgId === "" ? ofAll : ofOrg).includes(role)) return Effect.void
+  const sentence = (all: ReadonlyArray<string>) => (all.length === 0 ? "no role" : all.join(", "))
+  return new Forbidden({
+    error: `Your role ${role} may not call this operation. Roles that may: of all orgs ${sentence(ofAll)}; of an org ${sentence(ofOrg)}.`,
+  })
+}
+
 /**
- * Makes the middleware that provides the principal, and then refuses an unknown query. The org of the principal pays
- * for the database time.
+ * Makes the middleware that provides the principal, and then refuses a role that the operation excludes, and an unknown
+ * query. The org of the principal pays for the database time.
  */
 const provideBy = <E>(admit: Admit<E>, open: boolean) =>
   Effect.fnUntraced(function* <A, E2, R>(
@@ -231,6 +253,7 @@ const provideBy = <E>(admit: Admit<E>, open: boolean) =>
     const caller = yield* admit(request, Context.get(endpoint.annotations, Admits))
     const orgId = tenantOf(caller.principal)
     if (orgId !== undefined) yield* annotateOrg(orgId)
+    yield* checkRole(endpoint, caller)
     yield* refuseUnknownQuery(endpoint)
     return yield* Effect.provideService(
       orgId === undefined ? operation : Effect.provideService(operation, RequestOrg, orgId),
@@ -260,13 +283,17 @@ const withoutChange = new Set<string>(["GET", "HEAD"])
 const ofGrant = ({ keyId, orgId, projectId }: ValidKey) =>
   projectId === "" ? Principal.OrgKey({ keyId, orgId }) : Principal.ProjectKey({ keyId, orgId, projectId })
 
-/** Finds the principal of a session. A session ends with the credential that made it. */
+/**
+ * Finds the principal of a session. A session ends with the credential that made it; that of a person, when the
+ * settings of the identity provider or of the roles change.
+ */
 const makeSessionCallers = Effect.gen(function* () {
   const { tokens, baseUrl } = yield* AdminTokens
   const keys = yield* ApiKeys
   const orgs = yield* OrgRepository
   const sessions = yield* Sessions
   const hashOf = yield* KeyHash
+  const people = yield* People
   const administrators = new Set((tokens ?? []).map((token) => hashOf(Redacted.value(token))))
   const ended = new Unauthorized({ error: "The session has ended: sign in again." })
   const orEnded = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
@@ -274,7 +301,13 @@ const makeSessionCallers = Effect.gen(function* () {
       Effect.fail(ended),
     )
 
-  const principalOf = Effect.fnUntraced(function* ({ credentialHash, id, kind, orgId }: StoredSession) {
+  const principalOf = Effect.fnUntraced(function* ({ credentialHash, id, kind, orgId, person }: StoredSession) {
+    if (person !== null) {
+      if (people?.credentialOf(person) !== credentialHash) return yield* ended
+      if (orgId !== "") yield* orgs.find(orgId)
+      if (kind === "portal") return Principal.Portal({ portalId: id, orgId })
+      return orgId === "" ? Principal.Person({ person }) : Principal.OrgPerson({ person, orgId })
+    }
     const isAdministrators = credentialHash === "" ? tokens === undefined : administrators.has(credentialHash)
     if (kind === "administrator") return isAdministrators ? Principal.Administrator() : yield* ended
     const grant = isAdministrators ? undefined : yield* keys.authenticateHash(credentialHash)
@@ -286,7 +319,7 @@ const makeSessionCallers = Effect.gen(function* () {
   /** The caller of a request with a session; `undefined` without one. Open mode ignores a session that has ended. */
   return Effect.fnUntraced(function* ({ headers, method }: HttpServerRequest.HttpServerRequest) {
     if (headers["cookie"] === undefined) return undefined
-    const token = Credentials.readSession(headers, yield* Credentials.isBehindTls(headers, baseUrl))
+    const token = Credentials.readCookie(headers, "session", yield* Credentials.isBehindTls(headers, baseUrl))
     if (token === undefined) return undefined
     const found = sessions.find(token).pipe(
       Effect.flatMap((session) => Effect.map(principalOf(session), (principal) => ({ principal, session }))),

@@ -110,7 +110,8 @@ const replyTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Caus
 
 /** Adds the documented body to an error response that Effect made without one. */
 const withBody = (response: HttpServerResponse.HttpServerResponse): Reply => {
-  if (response.status < 400 || response.headers["content-type"]?.startsWith("application/json")) {
+  // Pages for browsers are ours, too.
+  if (response.status < 400 || /^(application\/json|text\/html)/.test(response.headers["content-type"] ?? "")) {
     return { platform: response, webhook: response }
   }
   if (response.status === 404) return unknownPath

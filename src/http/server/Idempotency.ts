@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
-import { CurrentPrincipal, tenantOf } from "../../domain/Principal.ts"
+import { actorOf, CurrentPrincipal, tenantOf } from "../../domain/Principal.ts"
 import { type Conflict, type IdempotencyKeyReused, InvalidRequest, type Unavailable } from "../../domain/Errors.ts"
 import { Idempotency, type StoredResponse, TenantIdempotency } from "../../domain/Idempotency.ts"
 import { Idempotent, WebhookIdempotent } from "../api/security.ts"
@@ -15,6 +15,7 @@ const callerOf = CurrentPrincipal.use(({ principal }) => {
   const caller = (id: string) => Effect.succeed({ orgId, caller: id })
   if ("keyId" in principal) return caller(principal.keyId)
   if (principal._tag === "Portal") return caller(principal.portalId)
+  if ("person" in principal) return caller(actorOf(principal))
   return caller(orgId === "" ? principal._tag : `${principal._tag} ${orgId}`)
 })
 

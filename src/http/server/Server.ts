@@ -24,6 +24,7 @@ import * as GithubSignature from "./GithubSignature.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as Metrics from "./metrics.ts"
 import * as RequestErrors from "./RequestErrors.ts"
+import * as SignIn from "./signIn.ts"
 import { shadowed } from "./requests.ts"
 import * as SpanNames from "./requests.ts"
 
@@ -48,7 +49,7 @@ const ownMethods = HttpRouter.use((router) =>
 
 /** Serves all operations and pages. Requires the services of the domain and an `HttpServer`. */
 export const layer = HttpRouter.serve(
-  Layer.mergeAll(api, ownMethods, Docs.layer, Console.layer, Metrics.layer, Faults.layer),
+  Layer.mergeAll(api, ownMethods, Docs.layer, Console.layer, SignIn.layer, Metrics.layer, Faults.layer),
   {
     disableLogger: true,
     disableListenLog: true,

@@ -3,6 +3,7 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { readdir, readFile } from "node:fs/promises"
 import { extname, join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { People } from "../../domain/sessions/People.ts"
 import { prepare } from "./docsPage.ts"
 import { PortalLook } from "./portalLook.ts"
 
@@ -15,13 +16,20 @@ const path = "/console"
 /** A picture runs no script, and loads nothing, also when a browser opens it as a page. */
 const picturePolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
-/** The page of the console, with how the portal looks in an attribute of its body. */
-const withPortal = (page: Uint8Array, { logo, ...look }: typeof PortalLook.Service) => {
+/** The settings of the page: how the portal looks, and whose identity signs people in. */
+interface Look {
+  readonly portal: typeof PortalLook.Service
+  readonly issuer: string | undefined
+}
+
+/** The page of the console, with its settings in attributes of its body. */
+const withLook = (page: Uint8Array, { issuer, portal: { logo, ...look } }: Look) => {
   const text = JSON.stringify({ ...look, ...(logo && { logo: `${path}/portal-logo${logo.extension}` }) })
   const escaped = text.replaceAll("&", "&amp;").replaceAll('"', "&quot;")
+  const signIn = issuer === undefined ? "" : ` data-sign-in="${new URL(issuer).host}"`
   return Buffer.from(page)
     .toString()
-    .replace("<body>", () => `<body data-portal="${escaped}">`)
+    .replace("<body>", () => `<body data-portal="${escaped}"${signIn}>`)
 }
 
 /** Where the build puts files whose names have their hash. */
@@ -67,7 +75,7 @@ type Answer = Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpSe
 type Files = ReadonlyMap<string, Answer>
 
 /** Reads and compresses the files of a build; `undefined` when there is none. */
-const load = Effect.fnUntraced(function* (folder: string, look: typeof PortalLook.Service) {
+const load = Effect.fnUntraced(function* (folder: string, look: Look) {
   const names = yield* Effect.promise(() => readdir(folder, { recursive: true }).catch(() => []))
   const known = names.filter((name) => extname(name) in types).slice(0, maxFiles)
   if (!known.includes("index.html")) return undefined
@@ -76,14 +84,15 @@ const load = Effect.fnUntraced(function* (folder: string, look: typeof PortalLoo
     Effect.fnUntraced(function* (name) {
       const content = yield* Effect.promise(() => readFile(join(folder, name)))
       const contentType = types[extname(name)]!
-      const text = name === "index.html" ? withPortal(content, look) : content
+      const text = name === "index.html" ? withLook(content, look) : content
       const answer = yield* prepare({ contentType, text, isImmutable: name.startsWith(hashed) })
       return [name.replaceAll("\\", "/"), answer] as const
     }),
     { concurrency: 4 },
   )
-  if (look.logo !== undefined) {
-    const { content, extension } = look.logo
+  const { logo } = look.portal
+  if (logo !== undefined) {
+    const { content, extension } = logo
     const picture = yield* prepare({ contentType: types[extension]!, text: content })
     const asPicture = Effect.map(picture, HttpServerResponse.setHeader("content-security-policy", picturePolicy))
     files.push([`portal-logo${extension}`, asPicture])
@@ -116,7 +125,7 @@ const nameOf = (url: string) => {
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
     const folder = yield* ConsoleFolder
-    const look = yield* PortalLook
+    const look = { portal: yield* PortalLook, issuer: (yield* People)?.issuer }
     let loading: Promise<Files | undefined> | undefined
     const files = Effect.promise(async () => {
       const found = await (loading ??= Effect.runPromise(load(folder, look)))

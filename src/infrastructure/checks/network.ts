@@ -12,18 +12,21 @@ const KeySet = Schema.fromJsonString(Schema.Struct({ keys: Schema.Array(Schema.U
 const remedy =
   "let this machine reach the issuer over https, or set GITHUB_OIDC_ISSUER or OIDC_PROVIDERS; CI runs cannot register until then"
 
-const problem = (needed: boolean, message: string) => (needed ? fail : warn)("issuer", message, remedy)
+interface IssuerUse {
+  /** Whether the configuration says that the issuer is used; if so, a problem is a failure, not a warning. */
+  readonly needed: boolean
+  /** Default: that of an issuer of CI tokens. */
+  readonly remedy?: string
+}
 
-/**
- * Checks that this machine can fetch the signing keys of CI tokens, and compares its clock with the issuer's.
- *
- * @param needed whether the configuration says that CI registers here; if so, a problem is a failure, not a warning
- */
+const problem = (use: IssuerUse, message: string) => (use.needed ? fail : warn)("issuer", message, use.remedy ?? remedy)
+
+/** Checks that this machine can fetch the signing keys of an issuer's tokens, and compares its clock with the issuer's. */
 export const checkIssuer: (
   provider: Pick<CiProvider, "issuer" | "jwks">,
-  options: { readonly needed: boolean },
+  use: IssuerUse,
 ) => Effect.Effect<ReadonlyArray<Check>, never, HttpClient.HttpClient> = Effect.fnUntraced(
-  function* ({ issuer, jwks }, { needed }) {
+  function* ({ issuer, jwks }, use) {
     const client = yield* HttpClient.HttpClient
     const url = yield* keysUrl(client, jwks === undefined ? { issuer } : { jwks })
     const sentAt = yield* Clock.currentTimeMillis
@@ -35,17 +38,17 @@ export const checkIssuer: (
       ? []
       : [clockCheck("the issuer", (sentAt + answeredAt) / 2 - date, 1000 + (answeredAt - sentAt) / 2)]
     if (response.status !== 200) {
-      return [problem(needed, `${issuer} answers the request for its keys with status ${response.status}`), ...clock]
+      return [problem(use, `${issuer} answers the request for its keys with status ${response.status}`), ...clock]
     }
     const { keys } = yield* Schema.decodeEffect(KeySet)(yield* response.text)
     return [ok("issuer", `${issuer} publishes ${keys.length} keys`), ...clock]
   },
   Effect.timeout("10 seconds"),
-  (checks, { issuer }, { needed }) =>
+  (checks, { issuer }, use) =>
     Effect.catch(checks, (error) =>
       Effect.succeed([
         problem(
-          needed,
+          use,
           error._tag === "SchemaError"
             ? `${issuer} does not publish a key set`
             : error._tag === "KeysUnavailable"

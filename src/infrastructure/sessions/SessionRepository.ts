@@ -1,8 +1,9 @@
 import { Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import { SignedInPerson } from "../../domain/sessions/Person.ts"
 import { SessionRepository, type StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { Sessions } from "../../domain/sessions/Sessions.ts"
-import { date, decodeRows, Time } from "../database/fragments.ts"
+import { date, decodeRows, texts, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { hourly } from "../background.ts"
 
@@ -10,9 +11,11 @@ const decode = decodeRows(
   Schema.Struct({
     id: Schema.String,
     orgId: Schema.String,
-    kind: Schema.Literals(["administrator", "key", "portal", "link"]),
+    kind: Schema.Literals(["administrator", "key", "person", "portal", "link"]),
     hash: Schema.String,
     credentialHash: Schema.String,
+    person: Schema.NullOr(Schema.fromJsonString(SignedInPerson)),
+    sid: Schema.NullOr(Schema.String),
     createdAt: Time,
     expiresAt: Time,
   }),
@@ -30,7 +33,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const columns = sql.literal(`
       id, org_id AS "orgId", kind, encode(hash, 'hex') AS hash, encode(credential_hash, 'hex') AS "credentialHash",
-      created_at AS "createdAt", expires_at AS "expiresAt"`)
+      person, sid, created_at AS "createdAt", expires_at AS "expiresAt"`)
 
     /**
      * In a transaction: inserts a session beside the newest of its credential and kind, so that `keep` remain. Inserts
@@ -38,7 +41,7 @@ export const layer = Layer.effect(
      * its row.
      */
     const insertOneOf = Effect.fnUntraced(function* (
-      { createdAt, credentialHash, expiresAt, hash, id, kind, orgId }: StoredSession,
+      { createdAt, credentialHash, expiresAt, hash, id, kind, orgId, person, sid }: StoredSession,
       keep: number,
     ) {
       const credential = bytes(credentialHash)
@@ -49,8 +52,9 @@ export const layer = Layer.effect(
           SELECT hash FROM sessions WHERE org_id = ${orgId} AND credential_hash = ${credential} AND kind = ${kind}
           ORDER BY id DESC OFFSET ${keep - 1} LIMIT ${maxRemoved}))`
       return yield* sql`
-        INSERT INTO sessions (org_id, hash, id, kind, credential_hash, created_at, expires_at)
-        SELECT ${orgId}, ${bytes(hash)}, ${id}, ${kind}, ${credential}, ${date(createdAt)}, ${date(expiresAt)}
+        INSERT INTO sessions (org_id, hash, id, kind, credential_hash, person, sid, created_at, expires_at)
+        SELECT ${orgId}, ${bytes(hash)}, ${id}, ${kind}, ${credential}, ${person && JSON.stringify(person)}, ${sid},
+          ${date(createdAt)}, ${date(expiresAt)}
         WHERE ${orgId} = '' OR EXISTS (SELECT FROM orgs WHERE id = ${orgId} FOR KEY SHARE)
         RETURNING ${columns}`
     })
@@ -70,16 +74,24 @@ export const layer = Layer.effect(
       remove: ({ hash, orgId }) =>
         sql`DELETE FROM sessions WHERE org_id = ${orgId} AND hash = ${bytes(hash)}`.pipe(Effect.asVoid, orUnavailable),
 
+      removePerson: ({ before, credentialHash, orgIds, sid }) =>
+        sql`
+          DELETE FROM sessions WHERE org_id = ANY(${texts(orgIds)}) AND kind = 'person' AND created_at <= ${date(before)}
+            ${credentialHash === undefined ? sql.literal("") : sql`AND credential_hash = ${bytes(credentialHash)}`}
+            ${sid === undefined ? sql.literal("") : sql`AND sid = ${sid}`}`.pipe(Effect.asVoid, orUnavailable),
+
       openLink: (link, session, keep) =>
         Effect.gen(function* () {
-          const [opened] = yield* sql<{ id: string; credential: string }>`
+          const [opened] = yield* sql<{ id: string; credential: string; person: string | null }>`
             DELETE FROM sessions
             WHERE org_id = ${link.orgId} AND hash = ${bytes(link.hash)} AND kind = 'link'
               AND expires_at > ${date(session.createdAt)}
-            RETURNING id, encode(credential_hash, 'hex') AS credential`
+            RETURNING id, encode(credential_hash, 'hex') AS credential, person`
           if (opened === undefined) return []
           const { credential: credentialHash, id } = opened
-          return yield* insertOneOf({ ...session, id, orgId: link.orgId, kind: "portal", credentialHash }, keep)
+          const person = opened.person === null ? null : (JSON.parse(opened.person) as SignedInPerson)
+          const portal = { id, orgId: link.orgId, kind: "portal", credentialHash, person, sid: null } as const
+          return yield* insertOneOf({ ...session, ...portal }, keep)
         }).pipe(
           sql.withTransaction,
           decode,

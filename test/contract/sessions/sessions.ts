@@ -10,7 +10,8 @@ const newSession = (overrides: Partial<StoredSession> = {}) =>
   Effect.map(newId, (id): StoredSession => {
     const hash = hex(++made)
     const times = { createdAt: at(0), expiresAt: at(30) }
-    return { id, orgId: "", kind: "key", hash, credentialHash: hex(0xabc), ...times, ...overrides }
+    const by = { credentialHash: hex(0xabc), person: null, sid: null }
+    return { id, orgId: "", kind: "key", hash, ...by, ...times, ...overrides }
   })
 
 const insert = Effect.fnUntraced(function* (overrides: Partial<StoredSession> = {}, keep = 100) {
@@ -94,9 +95,61 @@ export const sessions = (it: It) => {
       const [session, ...more] = opened.filter((one) => one !== undefined)
       assert.deepStrictEqual(more, [])
       const { credentialHash, id, orgId } = link
-      const expected = { id, orgId, credentialHash, kind: "portal", createdAt: at(1), expiresAt: at(50) } as const
+      const by = { person: null, sid: null, credentialHash }
+      const expected = { id, orgId, ...by, kind: "portal", createdAt: at(1), expiresAt: at(50) } as const
       assert.deepStrictEqual(session, { ...expected, hash: session!.hash })
       assert.deepStrictEqual(yield* find(session!, 49), session)
+    }),
+  )
+
+  it.effect("a person is kept with a session and with a portal link", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const person = { subject: "248289761001", name: 'Jo 🎉 "Doe"', email: null, role: "developer" } as const
+      const orgId = yield* newOrg
+      const session = yield* insert({ orgId, kind: "person", person, sid: "s-1" })
+      assert.deepStrictEqual(yield* find(session), session)
+      const link = yield* insert({ orgId, kind: "link", person })
+      const times = { createdAt: at(1), expiresAt: at(50) }
+      const opened = yield* repository.openLink(link, { hash: hex(++made), ...times }, 100)
+      assert.deepInclude(opened, { kind: "portal", person, sid: null })
+    }),
+  )
+
+  it.effect("a logout ends the sessions of a person, or of one sid, that began before, and no others", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const [one, two, elsewhere] = [yield* newOrg, yield* newOrg, yield* newOrg]
+      const orgIds = ["", one, two]
+      const make = (overrides: Partial<StoredSession>) =>
+        insert({ kind: "person", credentialHash: hex(0xa), sid: "s-1", ...overrides })
+      const all = {
+        ofAll: yield* make({}),
+        ofOrg: yield* make({ orgId: one }),
+        otherSid: yield* make({ orgId: two, sid: "s-2" }),
+        noSid: yield* make({ orgId: two, sid: null }),
+        late: yield* make({ createdAt: at(9) }),
+        otherPerson: yield* make({ credentialHash: hex(0xb) }),
+        portal: yield* make({ orgId: one, kind: "portal" }),
+        elsewhere: yield* make({ orgId: elsewhere }),
+      }
+      const left = Effect.gen(function* () {
+        const found = yield* Effect.forEach(Object.entries(all), ([name, session]) =>
+          Effect.map(find(session), (row) => (row === undefined ? [] : [name])),
+        )
+        return found.flat()
+      })
+      const end = (credentialHash: string | undefined, sid: string | undefined) =>
+        repository.removePerson({ orgIds, before: at(5), credentialHash, sid })
+      yield* end(hex(0xa), "s-2")
+      assert.deepStrictEqual(
+        yield* left,
+        Object.keys(all).filter((name) => name !== "otherSid"),
+      )
+      yield* end(undefined, "s-1")
+      assert.deepStrictEqual(yield* left, ["noSid", "late", "portal", "elsewhere"])
+      yield* end(hex(0xa), undefined)
+      assert.deepStrictEqual(yield* left, ["late", "portal", "elsewhere"])
     }),
   )
 

@@ -142,7 +142,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         const { responses, requestBody } = found!.operation
         // x-org-id may name an unknown org, and a portal session may not use every operation.
         const ofTenants = path.startsWith("/v1/") ? ["403", "404"] : []
-        const statuses = new Set(["200", ...errors.map(String), ...ofTenants, "429", "500", "503", "default"])
+        const statuses = new Set(["200", "403", ...errors.map(String), ...ofTenants, "429", "500", "503", "default"])
         expect(Object.keys(responses).sort(), `${method} ${path}`).toEqual([...statuses].sort())
         expect(requestBody !== undefined).toBe(request !== undefined)
         if (request !== undefined) expect(requestBody!.required ?? false, path).toBe(mayBeEmpty !== true)

@@ -504,7 +504,8 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
   const failed = { ...time, endpointId: endpoint, lastAt: now.epochMilliseconds, lastStatus: 500, lastFailure: null }
   const ranking = { since: plus(now, -600), limit: 20, after: undefined }
   const credential = (stage: string) => createHash("md5").update(stage).digest("hex")
-  const session = { orgId, hash, createdAt: now, expiresAt: plus(now, 60) }
+  const session = { orgId, hash, person: null, sid: null, createdAt: now, expiresAt: plus(now, 60) }
+  const ended = { orgIds: ["", orgId], before: later, credentialHash: credential("one"), sid: undefined }
   const byStage = ["one", "two"].flatMap((stage): ReadonlyArray<Act> => [
     [`keys.list of external id ${stage}`, 20, keys.list(orgId, page, { externalId: stage })],
     [`keys.list of name ${stage}`, 20, keys.list(orgId, page, { name: stage })],
@@ -554,6 +555,8 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     ["schedules.runDue", 200, schedules.runDue(batch)],
     ["schedules.runDue in turns", 200, schedules.runDue({ ...batch, after: "" })],
     ["audit.list", 20, audit.list(orgId, page)],
+    ["audit.list of a person", 20, audit.list(orgId, { ...page, person: "nobody" })],
+    ["audit.list of a time", 20, audit.list(orgId, { ...page, since: now, until: later })],
     ["activity.add", 10, activity.add([{ ...time, every: "minute", kind: "jobs", outcome: "completed" }])],
     ["activity.addAttempts", 10, activity.addAttempts([{ ...failed, every: "hour", cause: "503", bucket: 1 }])],
     // The test makes a day of each hour, so that a month has 720 rows, and as many versions of them.
@@ -574,6 +577,8 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     ["sessions.find", 1, sessions.find(session, later)],
     ["sessions.remove", 1, sessions.remove(session)],
     ["sessions.openLink", 10, sessions.openLink(session, { ...session, hash: credential("new") }, 100)],
+    ["sessions.removePerson", 10, sessions.removePerson(ended)],
+    ["sessions.removePerson of a sid", 10, sessions.removePerson({ ...ended, credentialHash: undefined, sid: "s" })],
     ["sessions.removeExpired", 100, sessions.removeExpired(later, 100)],
     ["idempotency.deleteExpired", 100, idempotency.deleteExpired(later, 100)],
     ...erasures(sql, orgId, ["projects", "keys", "keyUsage", "docsQuestions", "schedules", "deployments", "sessions"]),

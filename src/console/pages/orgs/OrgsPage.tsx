@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
@@ -62,6 +63,7 @@ const figures = [
 ] as const
 
 export default () => {
+  const may = useMay()
   const [isCreating, setCreating] = useState(false)
   const pages = usePages("orgs.list", { limit: 25 }, ({ orgs }) => orgs)
   return (
@@ -69,9 +71,11 @@ export default () => {
       title="Orgs"
       intro="An org is a tenant: it owns projects, keys and webhook endpoints. The figures are of the last 24 hours."
       actions={
-        <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
-          Create org
-        </Button>
+        may("orgs.create") && (
+          <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
+            Create org
+          </Button>
+        )
       }
     >
       <Card isPadded={false}>

@@ -94,8 +94,11 @@ const orgs = Effect.gen(function* () {
       action text NOT NULL,
       target text NOT NULL,
       details text NOT NULL,
-      request_id text
+      request_id text,
+      -- Who made the change, if a person did: subject, name and email as they were then, as JSON.
+      person text
     ) PARTITION BY RANGE (id)`
+  yield* sql`CREATE INDEX audit_log_by_person ON audit_log (org_id, actor, id) WHERE person IS NOT NULL`
   yield* sql`CREATE INDEX audit_log_by_org ON audit_log (org_id, id)`
   // What was written down stays: nothing here updates it, and nobody else is to.
   yield* sql`
@@ -229,10 +232,14 @@ const keys = Effect.gen(function* () {
       id text COLLATE "C" NOT NULL,
       kind text NOT NULL,
       credential_hash bytea NOT NULL,
+      -- Who signed in with the company's identity: subject, name, email, role, as JSON; and their session there.
+      person text,
+      sid text COLLATE "C",
       created_at timestamptz NOT NULL,
       expires_at timestamptz NOT NULL,
       PRIMARY KEY (org_id, hash)
     )`
+  yield* sql`CREATE INDEX sessions_by_sid ON sessions (org_id, sid) WHERE sid IS NOT NULL`
   yield* sql`CREATE INDEX sessions_by_credential ON sessions (org_id, credential_hash, kind, id)`
   yield* sql`CREATE INDEX sessions_by_end ON sessions (expires_at)`
 })
