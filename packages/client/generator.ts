@@ -100,6 +100,8 @@ const argumentOf = ({ parameters, requestBody }: Operation, { components }: Docu
 
 const answerOf = ({ responses }: Operation) => {
   const content = responses["200"]?.content ?? {}
+  const lines = content["application/x-ndjson"]
+  if (lines !== undefined) return `AsyncGenerator<${typeOf(lines.schema)}, void>`
   const stream = content["text/event-stream"]
   return stream === undefined
     ? typeOf(content["application/json"]?.schema ?? {})

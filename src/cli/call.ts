@@ -27,7 +27,10 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
   let response: HttpClientResponse.HttpClientResponse | undefined
   const http = HttpClient.tap(yield* HttpClient.HttpClient, (received) => Effect.sync(() => void (response = received)))
   const document = Effect.suspend(() =>
-    response === undefined ? Effect.succeed("") : Effect.orElseSucceed(response.text, () => ""),
+    // The lines of a stream are for its reader.
+    response === undefined || response.headers["content-type"]?.startsWith("application/x-ndjson") === true
+      ? Effect.succeed("")
+      : Effect.orElseSucceed(response.text, () => ""),
   )
 
   const orgId = Option.getOrUndefined(yield* ActFor)

@@ -105,7 +105,8 @@ export const noCredential = () =>
 
 /**
  * The scope that the current principal manages: every org for the administrator, for people with a role of all orgs and
- * for anyone in open mode; one org for an org key and for people with a role there. Fails with a 401 without a credential, and with a 403 for a project key or a CI token.
+ * for anyone in open mode; one org for an org key and for people with a role there. Fails with a 401 without a
+ * credential, and with a 403 for a project key or a CI token.
  */
 export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, CurrentPrincipal> = CurrentPrincipal.use(
   ({ principal, open }): Effect.Effect<OrgScope, Unauthorized | Forbidden> => {

@@ -62,8 +62,8 @@ export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => 
 type Cookie = "session" | "sign_in"
 
 /**
- * The name of a cookie. Behind TLS it has the prefix with which browsers take a cookie from this host alone: a neighbour
- * of the same domain could set one without it.
+ * The name of a cookie. Behind TLS it has the prefix with which browsers take a cookie from this host alone: a
+ * neighbour of the same domain could set one without it.
  */
 const cookieName = (cookie: Cookie, secure: boolean) => `${secure ? "__Host-" : ""}gatehouse_${cookie}`
 const cookies = /(?:^|;) *((?:__Host-)?gatehouse_(?:session|sign_in))=([\w.]{1,200})(?=;|$)/g

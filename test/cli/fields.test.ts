@@ -31,6 +31,7 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "orgs.update": ["orgs update"],
   "orgs.remove": ["orgs delete"],
   "audit.list": ["audit list"],
+  "audit.export": ["audit export"],
   "projects.create": ["projects create", ["name", "orgId"]],
   "projects.list": ["projects list", ["orgId"]],
   "projects.get": ["projects get"],

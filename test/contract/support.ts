@@ -59,6 +59,7 @@ export const newEntry = (overrides: Partial<AuditEntry> = {}): AuditEntry => ({
   target: "target",
   details: {},
   requestId: null,
+  person: null,
   ...overrides,
 })
 

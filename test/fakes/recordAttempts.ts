@@ -72,7 +72,7 @@ export const recordEndpoints = (
     if (ends) {
       ended.push(id)
       const change = { action: "webhook_endpoint.deactivate", target: id, details: { reason } } as const
-      const entry = { id: delivery.deliveryId, at: now, actor: "service", ...change, requestId: null }
+      const entry = { id: delivery.deliveryId, at: now, actor: "service", ...change, requestId: null, person: null }
       world.audit.set(entry.id, { orgId: endpoint.orgId, row: entry })
     }
     endpoints.set(id, {

@@ -94,18 +94,20 @@ const partOf = (frame: string): unknown => {
   return event === undefined ? data : { id: fields.get("id") ?? "", event, data }
 }
 
-/** The parts of a stream of server-sent events, up to `[DONE]`. */
-async function* parts(response: Response): AsyncGenerator<unknown, void> {
+const lineOf = (line: string): unknown => (line === "" ? line : JSON.parse(line))
+
+/** The parts of a stream of server-sent events, up to `[DONE]`; or the lines of one, each of which is JSON. */
+async function* parts(response: Response, isLines: boolean): AsyncGenerator<unknown, void> {
   let text = ""
   const decoder = new TextDecoder()
   const reader = response.body!.getReader()
   try {
     for (let read = await reader.read(); !read.done; read = await reader.read()) {
       text += decoder.decode(read.value, { stream: true })
-      const frames = text.split("\n\n")
+      const frames = text.split(isLines ? "\n" : "\n\n")
       text = frames.pop()!
       for (const frame of frames) {
-        const part = partOf(frame)
+        const part = isLines ? lineOf(frame) : partOf(frame)
         if (part === "[DONE]") return
         if (part !== "") yield part
       }
@@ -144,11 +146,13 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
       throw error
     })
     // A stream may last longer than a request: the deadline ends with its first bytes.
-    const isStream = response.ok && response.headers.get("content-type")?.startsWith("text/event-stream") === true
+    const type = response.headers.get("content-type") ?? ""
+    const isLines = type.startsWith("application/x-ndjson")
+    const isStream = response.ok && (isLines || type.startsWith("text/event-stream"))
     if (isStream) clearTimeout(timer)
     try {
       if (!response.ok) throw new GatehouseError(response, await json(response))
-      return isStream ? parts(response) : await response.json()
+      return isStream ? parts(response, isLines) : await response.json()
     } finally {
       clearTimeout(timer)
     }

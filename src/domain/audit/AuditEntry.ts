@@ -1,5 +1,6 @@
-import { Schema } from "effect"
-import { Id, Timestamp } from "../Schemas.ts"
+import { type DateTime, Schema } from "effect"
+import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
+import { Person } from "../sessions/Person.ts"
 import type { ServiceEvent } from "../webhooks/Event.ts"
 
 /** The audited operations: all that change the resources of an org, or who may use them. */
@@ -41,15 +42,33 @@ const AuditAction = Schema.Literals([
 ])
 export type AuditAction = typeof AuditAction.Type
 
+/** Which entries are asked for. */
+export const auditFilter = {
+  person: Schema.optionalKey(Text.check(atMost(255))).annotate({
+    description: "Only changes by the person with this subject.",
+    examples: ["248289761001"],
+  }),
+  since: Schema.optionalKey(Timestamp).annotate({ description: "Only changes from this time on." }),
+  until: Schema.optionalKey(Timestamp).annotate({ description: "Only changes before this time." }),
+}
+export interface AuditFilter {
+  readonly person?: string | undefined
+  readonly since?: DateTime.Utc | undefined
+  readonly until?: DateTime.Utc | undefined
+}
+
 /** One change: who made it, when, and what changed. */
 export const AuditEntry = Schema.Struct({
   id: Id,
   at: Timestamp,
   actor: Schema.String.annotate({
     description:
-      "Who made the change: administrator; key:<id> for an API key; portal:<id> for a session of a portal link; anonymous for open mode without a credential; service " +
-      "for Gatehouse itself.",
+      "Who made the change: administrator; person:<subject> for a person; key:<id> for an API key; portal:<id> for a session of a " +
+      "portal link; anonymous for open mode without a credential; service for Gatehouse itself.",
     examples: ["administrator", "key:01KAHBMKZ3D2X7S5QN8W4V6R9T"],
+  }),
+  person: Schema.NullOr(Person).annotate({
+    description: "The person, as they were named when they signed in. null: no person made the change.",
   }),
   action: AuditAction.annotate({ examples: ["key.create"] }),
   target: Id.annotate({ description: "The id of the changed resource." }),

@@ -1,6 +1,6 @@
-import { Context, DateTime, Effect, Layer } from "effect"
+import { Context, DateTime, Effect, Layer, Option, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { AuditEntry } from "./AuditEntry.ts"
+import type { AuditEntry, AuditFilter } from "./AuditEntry.ts"
 import { actorOf, CurrentPrincipal, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
 import { minuteRates } from "../minuteRates.ts"
@@ -26,17 +26,28 @@ export class AuditRepository extends Context.Service<
   AuditRepository,
   {
     /** Entries of the org, newest first. Fails when there is no such org. */
-    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<AuditEntry>, NotFound | Unavailable>
+    readonly list: (orgId: string, page: Page & AuditFilter) => Effect.Effect<Found<AuditEntry>, NotFound | Unavailable>
   }
 >()("gatehouse/domain/AuditLog/AuditRepository") {}
 
 /**
- * Changes that the keys and portal sessions of an org may make in a minute at one replica, so that nobody fills the
- * log. The administrator's changes are not limited, and none in open mode.
+ * Changes that the keys, portal sessions and people of an org may make in a minute at one replica, so that nobody fills
+ * the log. The administrator's changes are not limited, and none in open mode.
  */
 const changesPerMinute = 600
 
-const currentActor = CurrentPrincipal.use(({ principal }) => Effect.succeed(actorOf(principal)))
+type Actor = Pick<AuditEntry, "actor" | "person">
+
+const currentActor = CurrentPrincipal.useSync(({ principal }): Actor => {
+  if (!("person" in principal)) return { actor: actorOf(principal), person: null }
+  const { email, name, subject } = principal.person
+  return { actor: actorOf(principal), person: { subject, name, email } }
+})
+
+/** Entries that an export reads at once. */
+const exportPageSize = 1_000
+
+type Refused = NotFound | Unauthorized | Forbidden | Unavailable
 
 /** The audit log of orgs. */
 export class AuditLog extends Context.Service<
@@ -52,12 +63,17 @@ export class AuditLog extends Context.Service<
     /** A page of the org's entries, newest first. */
     readonly list: (
       orgId: string,
-      page: Page,
+      page: Page & AuditFilter,
     ) => Effect.Effect<
       { readonly entries: ReadonlyArray<AuditEntry>; readonly nextCursor: string | null },
-      NotFound | Unauthorized | Forbidden | Unavailable,
+      Refused,
       CurrentPrincipal
     >
+    /** All of the org's entries, newest first, page by page. Ends with the credential of its reader. */
+    readonly export: (
+      orgId: string,
+      filter: AuditFilter,
+    ) => Effect.Effect<Stream.Stream<AuditEntry, unknown>, Refused, CurrentPrincipal>
   }
 >()("gatehouse/domain/AuditLog") {
   static readonly layer = Layer.effect(
@@ -73,24 +89,39 @@ export class AuditLog extends Context.Service<
           : Effect.void,
       )
 
-      const entryBy = <E, R>(who: Effect.Effect<string, E, R>) =>
+      const entryBy = <E, R>(who: Effect.Effect<Actor, E, R>) =>
         Effect.fnUntraced(function* ({ event, ...change }: Change) {
           const [id, at, actor] = [yield* random.ulid, yield* DateTime.now, yield* who]
-          const entry = { id, at, actor, ...change, requestId: yield* RequestId }
+          const entry = { id, at, ...actor, ...change, requestId: yield* RequestId }
           if (event === undefined) return entry
           return { ...entry, event: yield* makeServiceEvent(random, event, at) }
         })
 
-      const list = Effect.fn("AuditLog.list")(function* (orgId: string, page: Page) {
+      const list = Effect.fn("AuditLog.list")(function* (orgId: string, page: Page & AuditFilter) {
         yield* requireOrg(orgId)
         const found = yield* repository.list(orgId, page)
         return { entries: found.items, nextCursor: nextCursor(found, (entry) => entry.id) }
       })
 
+      const exported = Effect.fn("AuditLog.export")(function* (orgId: string, filter: AuditFilter) {
+        yield* requireOrg(orgId)
+        const { recheck = Effect.void } = yield* CurrentPrincipal
+        const read = (cursor: string | undefined) =>
+          repository.list(orgId, { ...filter, limit: exportPageSize, cursor })
+        const next = (found: Found<AuditEntry>) =>
+          Option.map(Option.fromNullOr(nextCursor(found, ({ id }) => id)), (id) => Effect.andThen(recheck, read(id)))
+        // Before the response begins, so that a refusal has its status.
+        const first = yield* read(undefined)
+        return Stream.paginate(Effect.succeed(first) as Effect.Effect<Found<AuditEntry>, unknown>, (page) =>
+          Effect.map(page, (found) => [found.items, next(found)] as const),
+        )
+      })
+
       return AuditLog.of({
         entry: entryBy(Effect.andThen(limited, currentActor)),
-        entryOfService: entryBy(Effect.succeed("service")),
+        entryOfService: entryBy(Effect.succeed({ actor: "service", person: null })),
         list,
+        export: exported,
       })
     }),
   )

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { AuditEntry, auditFilter } from "../../domain/audit/AuditEntry.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
@@ -10,16 +10,28 @@ export class AuditGroup extends HttpApiGroup.make("audit")
   .add(
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/audit", {
       params: { orgId: Id },
-      query: pageQuery,
+      query: { ...pageQuery, ...auditFilter },
       success: Schema.Struct({ entries: Schema.Array(AuditEntry), nextCursor: NextCursor }).annotate({
         identifier: "AuditPage",
       }),
       error: [Forbidden, NotFound],
     }).annotateMerge(
-      access.management(
+      access.management.read(
         "Read the audit log of an org",
         "Changes of orgs, projects, keys, webhook endpoints and schedules, newest first. A change and its entry are committed " +
           "together. Entries never change.",
+      ),
+    ),
+    HttpApiEndpoint.get("export", "/api/v0/orgs/:orgId/audit/export", {
+      params: { orgId: Id },
+      query: auditFilter,
+      success: HttpApiSchema.StreamNdjson({ schema: AuditEntry }),
+      error: [Forbidden, NotFound],
+    }).annotateMerge(
+      access.management.read(
+        "Export the audit log of an org",
+        "All entries that match, newest first, one JSON object in each line (NDJSON), as they are read. A response that fails on " +
+          "the way is cut off.",
       ),
     ),
   )

@@ -7,6 +7,7 @@ export const layer = group(Api, "audit", (handlers) =>
   Effect.map(AuditLog, (audit) =>
     handlers.handleAll({
       list: ({ params, query }) => audit.list(params.orgId, query),
+      export: ({ params, query }) => audit.export(params.orgId, query),
     }),
   ),
 )

@@ -1,17 +1,19 @@
-import { Effect, Layer, Schema } from "effect"
+import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import { AuditEntry, type AuditFilter } from "../../domain/audit/AuditEntry.ts"
 import { AuditRepository } from "../../domain/audit/AuditLog.ts"
 import type { Found, Page } from "../../domain/Page.ts"
-import { orgNotFound } from "../../domain/Principal.ts"
+import { orgNotFound, personActor } from "../../domain/Principal.ts"
+import { Person } from "../../domain/sessions/Person.ts"
 import { Nodes } from "../database/Nodes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { afterCursor, decodePage, pageOf, Time } from "../database/fragments.ts"
+import { afterCursor, date, decodePage, idAt, pageOf, Time } from "../database/fragments.ts"
 
 const Row = Schema.Struct({
   ...AuditEntry.fields,
   at: Time,
   details: Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)),
+  person: Schema.NullOr(Schema.fromJsonString(Person)),
 })
 const decode = decodePage(Row)
 
@@ -27,6 +29,23 @@ const newestOf = (one: Entries, other: Entries, { limit }: Page): Entries => {
   return { items: items.slice(0, limit), hasMore: ends.length > 0 || items.length > limit }
 }
 
+/**
+ * How far the time of an entry and that of its id may be apart: when a clock steps back, ids continue. The index has
+ * only ids, and finds the first entry of a time by them.
+ */
+const maxStepMillis = 3_600_000
+
+const matching = (sql: SqlClient.SqlClient, { person, since, until }: AuditFilter) =>
+  sql.and([
+    person === undefined ? sql`true` : sql`person IS NOT NULL AND actor = ${personActor(person)}`,
+    since === undefined
+      ? sql`true`
+      : sql`at >= ${date(since)} AND id >= ${idAt(DateTime.toEpochMillis(since) - maxStepMillis)}`,
+    until === undefined
+      ? sql`true`
+      : sql`at < ${date(until)} AND id < ${idAt(DateTime.toEpochMillis(until) + maxStepMillis)}`,
+  ])
+
 /** The audit log in PostgreSQL. */
 export const layer = Layer.effect(
   AuditRepository,
@@ -34,10 +53,10 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const nodes = yield* Nodes
 
-    const read = (sql: SqlClient.SqlClient, orgId: string, page: Page) => {
+    const read = (sql: SqlClient.SqlClient, orgId: string, page: Page & AuditFilter) => {
       const select = sql`
-        SELECT id, at, actor, action, target, details, request_id AS "requestId" FROM audit_log
-        WHERE org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}`
+        SELECT id, at, actor, action, target, details, request_id AS "requestId", person FROM audit_log
+        WHERE org_id = ${orgId} AND ${matching(sql, page)} AND ${afterCursor(sql, page, "newest")}`
       return pageOf(sql, page, select, "id", ["target", "details"], "newest").pipe(decode)
     }
 
@@ -48,8 +67,11 @@ export const layer = Layer.effect(
           const own = yield* read(sql, orgId, page)
           const entries = node === undefined ? own : newestOf(own, yield* read(node.sql, orgId, page), page)
           if (entries.items.length > 0) return entries
-          const org = yield* sql`SELECT id FROM orgs WHERE id = ${orgId}`
-          return org.length === 0 ? yield* orgNotFound() : entries
+          // The log of a deleted org stays.
+          const known = yield* sql`
+            SELECT id FROM orgs WHERE id = ${orgId}
+            UNION ALL (SELECT id FROM audit_log WHERE org_id = ${orgId} ORDER BY id LIMIT 1)`
+          return known.length === 0 ? yield* orgNotFound() : entries
         }).pipe(orUnavailable),
     })
   }),

@@ -1,18 +1,44 @@
-import { Effect } from "effect"
-import type { SqlClient, SqlError, Statement } from "effect/sql"
+import { DateTime, Effect, Layer, References } from "effect"
+import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import * as Batches from "../database/Batches.ts"
 import { date } from "../database/fragments.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
+import { auditAnnotation } from "../telemetry/Telemetry.ts"
 import { emit, emitAll, emitted, eventColumns } from "../webhooks/emitEvents.ts"
 
 /** The columns of the audit log, in the order in which `audited` and `auditedTogether` insert them. */
 const auditColumns = (sql: SqlClient.SqlClient) =>
-  sql.literal("id, org_id, at, actor, action, target, details, request_id")
+  sql.literal("id, org_id, at, actor, action, target, details, request_id, person")
 
 /** A row that a change returns: its org as "orgId", and any other columns. */
 type Changed = Readonly<Record<string, unknown>>
+
+/** The clients whose entries are logged, for an exporter of logs. */
+const logging = new WeakSet<SqlClient.SqlClient>()
+
+/** Logs each entry of the database after its commit, for an exporter of logs; standard output leaves them out. */
+export const logAudit = Layer.effectDiscard(Effect.map(SqlClient.SqlClient, (sql) => void logging.add(sql)))
+
+/** Logs written entries after the commit, if entries are logged; also when LOG_LEVEL shows only errors. */
+export const auditWritten = (
+  sql: SqlClient.SqlClient,
+  written: ReadonlyArray<{ readonly entry: AuditEntry; readonly orgId: unknown }>,
+) => {
+  if (!logging.has(sql)) return Effect.void
+  const lines = written.map(({ entry: { action, actor, at, details, id, person, requestId, target }, orgId }) =>
+    Effect.annotateLogs(Effect.logInfo(`Audit: ${action} by ${actor}`), {
+      ...{ [auditAnnotation]: id, "gatehouse.audit.at": DateTime.formatIso(at), "gatehouse.audit.action": action },
+      ...{ "gatehouse.audit.target": target, "gatehouse.audit.details": JSON.stringify(details) },
+      ...{ "gatehouse.org.id": String(orgId), "gatehouse.request.id": requestId ?? "", "user.id": actor },
+      ...(person && { "user.full_name": person.name ?? "", "user.email": person.email ?? "" }),
+    }),
+  )
+  return sql.afterCommit(
+    Effect.provideService(Effect.all(lines, { discard: true }), References.MinimumLogLevel, "Info"),
+  )
+}
 
 /**
  * Makes a change, its entry in the audit log and its event in one statement: all or nothing. The entry belongs to the
@@ -37,13 +63,18 @@ export const audited = (
     written AS (
       INSERT INTO audit_log (${auditColumns(sql)})
       SELECT ${entry.id}, "orgId", ${date(entry.at)}::timestamptz, ${entry.actor}, ${entry.action}, ${entry.target},
-        ${JSON.stringify(entry.details)}, ${entry.requestId}
+        ${JSON.stringify(entry.details)}, ${entry.requestId}, ${entry.person && JSON.stringify(entry.person)}
       FROM changed
     )${emit(sql, event, sql.literal("changed"))}
     SELECT * FROM changed`
-  return event === undefined
-    ? written
-    : Effect.tap(written, ({ length }) => (length === 0 ? Effect.void : emitted(sql)))
+  return Effect.tap(written, (rows) => {
+    if (rows.length === 0) return Effect.void
+    const logged = auditWritten(
+      sql,
+      rows.map(({ orgId }) => ({ entry, orgId })),
+    )
+    return event === undefined ? logged : Effect.andThen(emitted(sql), logged)
+  })
 }
 
 /** Changes of one statement: each may have a name of 1 MiB. */
@@ -87,9 +118,9 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
       followed AS (${also}),
       written AS (
         INSERT INTO audit_log (${auditColumns(sql)})
-        SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId"
-        FROM changed JOIN asked USING (id), json_to_record(entry)
-          AS kept (id text, at timestamptz, actor text, action text, target text, details text, "requestId" text)
+        SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId", person
+        FROM changed JOIN asked USING (id), json_to_record(entry) AS kept
+          (id text, at timestamptz, actor text, action text, target text, details text, "requestId" text, person text)
       ), service_event AS (
         SELECT event.id, changed."orgId" AS org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
         FROM changed JOIN asked USING (id), json_to_record(event)
@@ -100,7 +131,6 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
       Effect.tap(({ length }) =>
         length > 0 && all.some(({ entry }) => entry.event !== undefined) ? emitted(sql) : Effect.void,
       ),
-      orUnavailable,
       Effect.map((rows) => {
         const ofId = new Map(rows.map((row) => [row.id, row]))
         return new Map(
@@ -110,6 +140,13 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
           }),
         )
       }),
+      Effect.tap((written) =>
+        auditWritten(
+          sql,
+          [...written].map(([{ entry }, { orgId }]) => ({ entry, orgId })),
+        ),
+      ),
+      orUnavailable,
     )
   }
 

@@ -21,7 +21,7 @@ interface IssuerUse {
 
 const problem = (use: IssuerUse, message: string) => (use.needed ? fail : warn)("issuer", message, use.remedy ?? remedy)
 
-/** Checks that this machine can fetch the signing keys of an issuer's tokens, and compares its clock with the issuer's. */
+/** Checks that this machine can fetch the signing keys of an issuer, and compares its clock with the issuer's. */
 export const checkIssuer: (
   provider: Pick<CiProvider, "issuer" | "jwks">,
   use: IssuerUse,

@@ -33,7 +33,8 @@ export const layer = (options: {
   readonly format: "pretty" | "json"
   readonly otlp: Exported | undefined
 }) => {
-  const logger = rateLimited(options.format === "json" ? Logger.withConsoleLog(json) : Logger.consolePretty())
+  const printed = options.format === "json" ? Logger.withConsoleLog(json) : Logger.consolePretty()
+  const logger = withoutAudit(rateLimited(printed))
   const base = Layer.merge(
     Logger.layer([logger]),
     Layer.succeed(References.MinimumLogLevel, levels[options.level] ?? "Info"),
@@ -47,7 +48,8 @@ export const layer = (options: {
     resource: { serviceName, attributes },
     headers: headers && Redacted.value(headers),
   })
-  return Layer.merge(base, exporter.pipe(Layer.provide(NodeHttpClient.layerUndici)))
+  // On top of the base: the exporter of logs adds itself to the loggers that it finds.
+  return Layer.provideMerge(exporter.pipe(Layer.provide(NodeHttpClient.layerUndici)), base)
 }
 
 /** One JSON object per line: `timestamp`, `level`, `message`, the annotations, and the `cause` if there is one. */
@@ -56,6 +58,17 @@ export const json: Logger.Logger<unknown, string> = Logger.map(
   ({ timestamp, level, message, annotations, cause }) =>
     Formatter.formatJson({ timestamp, level, message, ...annotations, ...(cause === undefined ? {} : { cause }) }),
 )
+
+/** The annotation of log lines that are entries of the audit log. */
+export const auditAnnotation = "gatehouse.audit.id"
+
+/** Leaves out the entries of the audit log, which are logged for the exporter alone. */
+export const withoutAudit = <Output>(
+  logger: Logger.Logger<unknown, Output>,
+): Logger.Logger<unknown, Output | undefined> =>
+  Logger.make((line) =>
+    auditAnnotation in line.fiber.getRef(References.CurrentLogAnnotations) ? undefined : logger.log(line),
+  )
 
 /** A warning is logged at most once in this time. */
 const repeatIntervalMillis = 60_000

@@ -11,6 +11,7 @@ import {
 } from "../../domain/webhooks/RetryDecision.ts"
 import { deactivated, makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { laneId } from "../../domain/webhooks/lane.ts"
+import { auditWritten } from "../audit/audited.ts"
 import { date, integers, isAmong, texts, times } from "../database/fragments.ts"
 import { emitAll, emitted, eventRows } from "./emitEvents.ts"
 import { cancelLanes, type EndedLane, nextLane } from "./lanes.ts"
@@ -308,7 +309,7 @@ const deactivate = Effect.fnUntraced(function* (
   const reasons = texts(records.map(({ decision }) => decision.reason))
   const entries = yield* Effect.forEach(records, () => random.ulid)
   const events = yield* emittedEvents(random, records, now)
-  return yield* sql<EndedLane>`
+  const ended = yield* sql<EndedLane & { readonly entry: string; readonly reason: string }>`
     WITH ending AS (
       SELECT e.*, (SELECT lane FROM webhook_endpoints WHERE id = e.id) AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
         ${reasons}, ${times(records.map(({ delivery }) => delivery.failingSince))}, ${texts(entries)})
@@ -329,7 +330,23 @@ const deactivate = Effect.fnUntraced(function* (
     ), service_event AS (
       SELECT t.* FROM ended JOIN ${eventRows(sql, events)} ON t.subject = ended.id
     ), ${emitAll(sql)}
-    SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane FROM ended`
+    SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane, entry, deactivated_reason AS reason FROM ended`
+  const action = "webhook_endpoint.deactivate"
+  const written = ended.map(({ endpointId: target, entry: id, orgId, reason }) => ({
+    orgId,
+    entry: {
+      id,
+      at: now,
+      actor: "service",
+      person: null,
+      action,
+      target,
+      details: { reason },
+      requestId: null,
+    } as const,
+  }))
+  yield* auditWritten(sql, written)
+  return ended
 })
 
 /**

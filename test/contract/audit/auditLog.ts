@@ -1,10 +1,11 @@
 import { assert } from "@effect/vitest"
-import { Effect, Schema } from "effect"
+import { DateTime, Effect, Schema } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
+import { idAt } from "#src/infrastructure/database/fragments.ts"
 import type { It } from "../support.ts"
 import {
   itemsOf,
@@ -145,6 +146,42 @@ export const auditLog = (it: It) => {
         yield* orgs.insert(org, entry)
         assert.deepStrictEqual(yield* listOf(org.orgId), [shown(entry)])
       }
+    }),
+  )
+
+  it.effect("audit: filters by person and time; each entry has the person as they were then", () =>
+    Effect.gen(function* () {
+      const keys = yield* ApiKeyRepository
+      const { list } = yield* AuditRepository
+      const { orgId } = yield* insertOrg()
+      const change = Effect.fnUntraced(function* (subject: string | undefined, seconds: number, name = "Jo") {
+        const person = subject === undefined ? null : { subject, name, email: null }
+        const actor = subject === undefined ? "administrator" : `person:${subject}`
+        // The id has the time of the entry, as the service makes it.
+        const id = `${idAt(DateTime.toEpochMillis(at(seconds)))}${(yield* newId).slice(10)}`
+        const entry = newEntry({ id, at: at(seconds), actor, person })
+        yield* keys.insertForOrg(orgId, yield* newKey(), entry)
+        return shown(entry)
+      })
+      const own = [yield* change("1", 1), yield* change("1", 2, "Jo Doe-Miller")]
+      const other = yield* change("2", 3)
+      const machine = yield* change(undefined, 4)
+      const found = (filter: object) =>
+        Effect.map(itemsOf(list(orgId, { limit: 1000, ...filter })), (all) => all.map((row) => shown(row)))
+      assert.deepStrictEqual(yield* found({ person: "1" }), own.toReversed())
+      assert.deepStrictEqual(yield* found({ person: "nobody" }), [])
+      // Not by the text of another actor.
+      assert.deepStrictEqual(yield* found({ person: "administrator" }), [])
+      assert.deepStrictEqual(yield* found({ since: at(2), until: at(4) }), [other, own[1]])
+      assert.deepStrictEqual(yield* found({ since: at(4) }), [machine])
+      assert.deepStrictEqual(yield* found({ person: "1", until: at(2) }), [own[0]])
+      const paged = yield* list(orgId, { limit: 1, person: "1" })
+      assert.strictEqual(paged.hasMore, true)
+      const rest = yield* list(orgId, { limit: 10, person: "1", cursor: paged.items[0]!.id })
+      assert.deepStrictEqual(
+        rest.items.map((row) => shown(row)),
+        [own[0]],
+      )
     }),
   )
 

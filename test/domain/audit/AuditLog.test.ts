@@ -84,16 +84,21 @@ describe("the audit log of the platform's operations", () => {
       const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
       const { create } = yield* Projects
       yield* TestClock.adjust("1 minute")
+      const person = { subject: "s", name: "Jo Doe", email: "jo@example.com", role: "owner" } as const
+      const { role: _, ...named } = person
       const callers = [
         [as(Principal.Administrator()), "administrator"],
         [as(Principal.OrgKey({ keyId: orgKey.id, orgId })), `key:${orgKey.id}`],
         [as(Principal.ProjectKey({ keyId: projectKey.id, orgId, projectId }), true), `key:${projectKey.id}`],
         [as(Principal.Anonymous(), true), "anonymous"],
+        [as(Principal.Person({ person })), "person:s"],
+        [as(Principal.OrgPerson({ person, orgId })), "person:s"],
       ] as const
       for (const [by, actor] of callers) {
         yield* by(create({ name: "p", orgId })).pipe(Effect.provideService(RequestId, `request of ${actor}`))
         const [entry] = (yield* listOf(orgId, { limit: 1 })).entries
-        assert.deepInclude(entry, { actor, requestId: `request of ${actor}`, at: yield* DateTime.now })
+        const expected = { actor, person: actor === "person:s" ? named : null, at: yield* DateTime.now }
+        assert.deepInclude(entry, { ...expected, requestId: `request of ${actor}` })
       }
       assert.strictEqual((yield* listOf(orgId)).entries.at(-1)!.requestId, null)
     }).pipe(Effect.provide(services())),

@@ -94,7 +94,8 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         expect(String(keysOf(answer.json)), name).toBe(fields[name])
         const [list] = Object.values(answer.json as object)
         if (name === "listKeys") expect(String(keysOf(list[0]))).toBe(record)
-        if (name === "listAudit") expect(String(keysOf(list[0]))).toBe("action,actor,at,details,id,requestId,target")
+        if (name === "listAudit")
+          expect(String(keysOf(list[0]))).toBe("action,actor,at,details,id,person,requestId,target")
         if (name === "listOrgs") expect(String(keysOf(list[0]))).toBe("createdAt,name,orgId")
         if (name === "listProjects") expect(String(keysOf(list[0]))).toBe(project)
       }

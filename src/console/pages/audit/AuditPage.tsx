@@ -1,6 +1,7 @@
 import type { ResponseBody } from "../../client/Operations.ts"
 import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
+import { personName } from "../../client/session.tsx"
 import { Copyable } from "../../components/Button.tsx"
 import { fieldWords } from "../../components/ErrorBox.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
@@ -71,7 +72,7 @@ const useFilters = (nameOf: NameOf) => {
     (until === undefined || Date.parse(entry.at) < Date.parse(until)) &&
     contains(
       text ?? "",
-      `${actorText(entry.actor, nameOf)} ${sentenceOf(entry, nameOf)}`,
+      `${actorText(entry, nameOf)} ${sentenceOf(entry, nameOf)}`,
       entry.action,
       entry.actor,
       entry.target,
@@ -143,10 +144,9 @@ export default () => {
   const changes = changesOf(all.rows ?? [])
   const filters = useFilters(nameOf)
   const pages = useMatches(all, filters.matches)
-  const who = [
-    ...new Set([...(all.rows ?? []).map(({ actor }) => actor), ...(filters.by === undefined ? [] : [filters.by])]),
-  ]
-  const actors = who.map((value) => ({ value, label: actorText(value, nameOf) }))
+  const who = new Map((all.rows ?? []).map((entry) => [entry.actor, actorText(entry, nameOf)]))
+  if (filters.by !== undefined && !who.has(filters.by)) who.set(filters.by, filters.by)
+  const actors = [...who].map(([value, label]) => ({ value, label }))
   return (
     <Page title="Audit log" intro="Who changed what in this org. Entries never change.">
       <Filters>
@@ -175,7 +175,8 @@ export default () => {
               cell: (entry) => (
                 <div class="stack tight">
                   <span>
-                    <strong>{actorText(entry.actor, nameOf)}</strong> <Sentence entry={entry} nameOf={nameOf} />.
+                    <strong title={entry.person?.email ?? undefined}>{actorText(entry, nameOf)}</strong>{" "}
+                    <Sentence entry={entry} nameOf={nameOf} />.
                   </span>
                   {changes.get(entry.id)?.map((text) => (
                     <span key={text} class="quiet small anywhere">
@@ -313,7 +314,8 @@ export const sentenceOf = (entry: Entry, nameOf: NameOf) =>
   `did ${fieldWords(entry.action)} ${nameOf(entry.target)}`
 
 /** Who did it. */
-export const actorText = (actor: string, nameOf: NameOf) => {
+export const actorText = ({ actor, person }: Pick<Entry, "actor" | "person">, nameOf: NameOf) => {
+  if (person !== null) return personName(person)
   const [kind, id] = actor.split(":") as [string, string | undefined]
   if (id === undefined)
     return (
