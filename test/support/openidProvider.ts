@@ -71,8 +71,8 @@ export const startOpenidProvider = ({
         claims: () => ({ sub: id, ...people[id] }),
       }),
       // Its own refuses to send logout tokens to this machine.
-      fetch: (url: string, { dispatcher: _, ...options }: RequestInit & { dispatcher?: unknown }) =>
-        fetch(url, options),
+      fetch: (url: string, options: RequestInit) =>
+        globalThis.fetch(url, { ...options, dispatcher: undefined } as RequestInit),
       ttl: { Interaction: 600, Session: 600, Grant: 600, AccessToken: 600, IdToken: 600, AuthorizationCode: 60 },
       features: { devInteractions: { enabled: true }, backchannelLogout: { enabled: true } },
     })

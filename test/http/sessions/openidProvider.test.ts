@@ -17,7 +17,7 @@ const makeBrowser = () => {
     const { origin } = new URL(address)
     const jar = jars.get(origin) ?? new Map<string, string>()
     jars.set(origin, jar)
-    const answer = await fetch(address, {
+    const answer = await globalThis.fetch(address, {
       redirect: "manual",
       method: form === undefined ? "GET" : "POST",
       headers: { cookie: [...jar].map(([name, value]) => `${name}=${value}`).join("; ") },

@@ -109,7 +109,7 @@ it.live("the table holds on the wire: every operation, by every role", () =>
           if (ofMachines.includes(id)) continue
           if (id === "live.follow") {
             // Its answer has no end.
-            const answer = yield* Effect.promise((signal) => fetch(`${url}${at}`, { headers, signal }))
+            const answer = yield* Effect.promise((signal) => globalThis.fetch(`${url}${at}`, { headers, signal }))
             expect(answer.status, name).toBe(200)
             yield* Effect.promise(() => answer.body!.cancel())
             continue
