@@ -72,7 +72,7 @@ export const startOpenidProvider = ({
       }),
       // Its own refuses to send logout tokens to this machine.
       fetch: (url: string, options: RequestInit) =>
-        globalThis.fetch(url, { ...options, dispatcher: undefined } as RequestInit),
+        globalThis.fetch(url, { ...options, dispatcher: undefined } as unknown as RequestInit),
       ttl: { Interaction: 600, Session: 600, Grant: 600, AccessToken: 600, IdToken: 600, AuthorizationCode: 60 },
       features: { devInteractions: { enabled: true }, backchannelLogout: { enabled: true } },
     })
