@@ -23,7 +23,8 @@ export const signOut = async () => {
 export const issuer = document.body.dataset["signIn"]
 
 /** How a person is shown. */
-export const personName = ({ email, name, subject }: NonNullable<Me["person"]>) => name ?? email ?? subject
+export const personName = ({ email, name, subject }: Pick<NonNullable<Me["person"]>, "email" | "name" | "subject">) =>
+  name ?? email ?? subject
 
 interface Session {
   readonly me: Me
