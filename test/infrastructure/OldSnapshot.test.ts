@@ -13,6 +13,8 @@ import { insertOrg } from "../contract/support.ts"
 import {
   attempt,
   claim,
+  completed,
+  finish,
   insertEndpoint,
   insertJob,
   look,
@@ -235,6 +237,31 @@ layer(world, { excludeTestServices: true })("beside a forgotten transaction", (i
           // Another replica queues one with an id of long ago.
           yield* queue("01", 1)
           yield* claimJobUntil(orgId, now, (id) => id === "011")
+        }),
+      )
+    }),
+  )
+
+  // Seen failing with 596 pages for a claim: each look-up read all entries of another index.
+  it.effect("jobs are found by their ids after statistics that have seen none", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { orgId } = yield* insertOrg()
+      const now = yield* DateTime.now
+      yield* besideOldSnapshot(
+        Effect.gen(function* () {
+          yield* sql`
+            INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+            SELECT '00' || lpad(n::text, 24, '0'), ${orgId}, 'w', true, 'queued', now(), now()
+            FROM generate_series(1, ${dead}::int) AS n`
+          yield* sql`UPDATE jobs SET status = 'running', lease_expires_at = now()`
+          yield* sql`DELETE FROM jobs`
+          // As autovacuum does.
+          yield* sql`VACUUM ANALYZE jobs`
+          yield* claimJobUntil(orgId, now, (id, pages) => id === undefined && pages < 300)
+          const job = yield* insertJob(orgId, { workflow: "w", now })
+          assert.strictEqual(yield* claimJobUntil(orgId, now, (_, pages) => pages < 300), job)
+          assert.isBelow(yield* pagesOf(finish(orgId, job!, completed(1), now)), 300)
         }),
       )
     }),
