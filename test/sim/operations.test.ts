@@ -6,6 +6,7 @@ import { type OperationName, usualHabits, weights } from "./workload.ts"
 
 /** The operations that the workload leaves out, each with the reason. */
 const leftOut: Readonly<Record<string, string>> = {
+  "audit.export": "reads what audit.list reads",
   "chat.answer": "a model outside answers",
   "chat.feedback": "about an answer of a model",
   "docs.get": "documentation is fetched from outside, and belongs to no promise about faults",
@@ -40,7 +41,7 @@ HttpApi.reflect(Api, {
 test("every operation of the API is in the workload, or is left out for a reason", async () => {
   const times: Partial<Record<OperationName, number>> = {
     ...{ lists: 15, look: 2, createProject: 3, createEndpoint: 2, updateEndpoint: 2, work: 4, duel: 2, changeRole: 3 },
-    ...{ useSession: 3, policies: 4, sweepJobs: 2, retryDelivery: 5, recover: 5, resend: 6 },
+    ...{ useSession: 3, policies: 4, sweepJobs: 2, retryDelivery: 5, recover: 5, resend: 8, portal: 3 },
   }
   // In the order of the weights, so that each finds what those before it have made.
   const round = Object.keys(weights).flatMap((kind) =>
@@ -48,13 +49,19 @@ test("every operation of the API is in the workload, or is left out for a reason
   )
   const kinds = Array.from({ length: 7 }, () => round).flat()
   const operations = kinds.map((kind, n) => ({ at: 300 * n, tenant: 0, kind, seed: n + 1 }))
-  const outcome = await simulate({
-    ...{ seed: 1, replicas: 2, tenants: 1, millis: 300 * kinds.length, operations, faults: [], retentionDays: 1 },
-    habits: { ...usualHabits, batches: 0.5 },
-  })
-  expect(outcome.violations).toEqual([])
-  const answered = [...outcome.answered]
-  const isAnswered = ({ asks }: (typeof all)[number]) => answered.some((one) => asks.test(one))
-  const missing = all.filter((one) => !isAnswered(one)).map(({ id }) => id)
-  expect(missing.toSorted()).toEqual(Object.keys(leftOut).toSorted())
-})
+  const answered = new Set<string>()
+  const missing = () => {
+    const asked = [...answered]
+    return all.filter(({ asks }) => !asked.some((one) => asks.test(one))).map(({ id }) => id)
+  }
+  // What a run asks follows from its dice, and from all statements before: one seed may leave out a rare operation.
+  for (let seed = 1; seed <= 6 && missing().some((id) => !(id in leftOut)); seed++) {
+    const outcome = await simulate({
+      ...{ seed, replicas: 2, tenants: 1, millis: 300 * kinds.length, operations, faults: [], retentionDays: 1 },
+      habits: { ...usualHabits, batches: 0.5 },
+    })
+    expect(outcome.violations).toEqual([])
+    for (const one of outcome.answered) answered.add(one)
+  }
+  expect(missing().toSorted()).toEqual(Object.keys(leftOut).toSorted())
+}, 600_000)
