@@ -187,7 +187,7 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
     }
   }
 
-  return { slots, tell, nowMillis, woken, idle, untilKeepingUp: recorder.untilKeepingUp }
+  return { slots, tell, nowMillis, woken, idle, openIfIdle, untilKeepingUp: recorder.untilKeepingUp }
 })
 
 /**
@@ -201,15 +201,25 @@ export const layer = Layer.effectDiscard(
     const random = yield* SecureRandom.SecureRandom
     const options = yield* DeliveryWorkerOptions
     const { attemptTimeout } = options
-    const { idle, nowMillis, slots, tell, untilKeepingUp, woken } = yield* makePerformer(options)
+    // An attempt that begins now ends before its lease.
+    const maxClaimMillis = Duration.toMillis(Duration.subtract(leaseFor(attemptTimeout), attemptTimeout))
+    const { idle, nowMillis, openIfIdle, slots, tell, untilKeepingUp, woken } = yield* makePerformer(options)
     const wokenWithin = (time: Duration.Duration) => Effect.timeoutOption(Queue.take(woken), time)
 
     const claim = Effect.fnUntraced(function* (request: ClaimRequest) {
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       const claim = { ...request, claimId: yield* random.ulid, now, leaseUntil }
+      const begunAt = nowMillis()
       const claimed = yield* queue.claim(claim)
       if (claimed.deliveries.length > 0) yield* idle.close
+      // The process stood still between the claim and its answer: others may have sent the deliveries since.
+      if (nowMillis() - begunAt > maxClaimMillis) {
+        tell({ _tag: "Claimed", claim, claimed: { ...claimed, deliveries: [] }, at: nowMillis() })
+        yield* releaseClaims(queue, claimed.deliveries)
+        yield* openIfIdle
+        return { count: 0, more: true, throttledUntil: null }
+      }
       tell({ _tag: "Claimed", claim, claimed, at: nowMillis() })
       return { count: claimed.deliveries.length, more: claimed.more, throttledUntil: claimed.throttledUntil }
       // An interrupted claim would leave its deliveries until their leases expire.

@@ -113,6 +113,27 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
+  // Seen failing: a process that was suspended for 59 s sent what another one had sent after the end of its lease.
+  it.effect("what was claimed before the process stood still is released and not sent", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      let standsStill = true
+      world.onClaimed = Effect.suspend(() => (standsStill ? Effect.sleep(lease) : Effect.void))
+      yield* world.add("lane", 3)
+      yield* world.start()
+      yield* adjust(Duration.subtract(lease, Duration.seconds(1)))
+      standsStill = false
+      yield* adjust("1 second")
+      assert.sameMembers(world.released, ["lane0", "lane1", "lane2"])
+      yield* adjust("10 seconds")
+      assert.sameMembers(
+        world.sends.map(({ id }) => id),
+        ["lane0", "lane1", "lane2"],
+      )
+      assert.deepStrictEqual([...new Set(world.states())], ["delivered"])
+    }),
+  )
+
   it.effect("an attempt that dies is logged, frees its slot, and is repeated when its lease ends", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld

@@ -62,6 +62,8 @@ export const makeWorld = Effect.gen(function* () {
     wake: wakeups.deliveries,
     /** Effects that run before a claim, a record, a release or a query of the next due time. */
     onClaim: Effect.void as Effect.Effect<void, Unavailable>,
+    /** Runs between a claim and its answer. */
+    onClaimed: Effect.void as Effect.Effect<void>,
     onRecord: (() => Effect.void) as (records: ReadonlyArray<AttemptRecord>) => Effect.Effect<void, Unavailable>,
     onRelease: Effect.void as Effect.Effect<void, Unavailable>,
     onLook: Effect.void as Effect.Effect<void, Unavailable>,
@@ -124,7 +126,7 @@ export const makeWorld = Effect.gen(function* () {
           world.isLocked
             ? Effect.succeed({ deliveries: [], more: false, short: false, throttledUntil: null })
             : outbox.claim(claim),
-        )
+        ).pipe(Effect.tap(Effect.suspend(() => world.onClaimed)))
       }),
     record: (records, now) =>
       Effect.suspend(() => {
