@@ -76,7 +76,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
             await expectAccessible(page)
             await page.getByLabel("URL of the zip").fill(url.replace("{sha}", "{branch}"))
             await page.getByRole("button", { name: "Save and fetch" }).click()
-            await page.getByRole("alert").getByText("docsZipUrl").waitFor()
+            await page.getByRole("alert").getByText("URL of the zip").waitFor()
             await page.getByLabel("URL of the zip").fill(url)
             await page.getByLabel("Address of the site").fill("https://docs.example.com/")
             await page.getByRole("button", { name: "Save and fetch" }).click()

@@ -31,6 +31,8 @@ const words: Readonly<Record<string, string>> = {
   secretChanged: "signing secret",
   hostOwner: "owner of the repository",
   hostRepo: "name of the repository",
+  docsZipUrl: "URL of the zip",
+  docsUrl: "address of the site",
 }
 
 /** The words of a field: "rateLimit" and "max_per_second" as people read them. */
