@@ -19,7 +19,7 @@ import {
 /** An org with an endpoint and old deliveries, some of which failed. */
 const insertOld = Effect.gen(function* () {
   // Ranges are created in the order of time. What is due comes before what other races have left, as always.
-  const [time, now] = [nextTime(), epoch()]
+  const [time, now] = [nextTime(4), epoch()]
   yield* prepare(time)
   const { orgId } = yield* insertOrg()
   const endpoint = yield* insertEndpoint(orgId)
