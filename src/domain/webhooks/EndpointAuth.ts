@@ -19,11 +19,11 @@ const clientAuth = Schema.Literals(["basic", "body"]).annotate({
 const type = Schema.Literals(["oauth2", "mtls"]).annotate({
   description: "oauth2: a token by client credentials. mtls: a client certificate.",
 })
-const pem = (label: string) =>
+const pem = (beginning: string) =>
   Schema.String.check(
     atMost(16_384),
-    Schema.makeFilter((text: string) => text.trimStart().startsWith(`-----BEGIN ${label}`), {
-      expected: `PEM that begins with -----BEGIN ${label}`,
+    Schema.makeFilter((text: string) => text.trimStart().startsWith(beginning), {
+      expected: `PEM that begins with ${beginning}`,
       toJsonSchema: () => [{}, true],
     }),
   )
@@ -50,13 +50,13 @@ export const EndpointAuth = Schema.Struct({
   scope: Schema.optionalKey(scope),
   client_auth: Schema.optionalKey(clientAuth),
   certificate: Schema.optionalKey(
-    pem("CERTIFICATE-----").annotate({
+    pem("-----BEGIN CERTIFICATE-----").annotate({
       description: "mtls: the client's certificate, and intermediate ones after it, in PEM.",
     }),
   ),
   private_key: Schema.optionalKey(
     // `PRIVATE KEY`, `RSA PRIVATE KEY` and `EC PRIVATE KEY`; which of them is checked with the certificate.
-    pem("").annotate({ description: "mtls: the certificate's private key, in PEM and not encrypted." }),
+    pem("-----BEGIN").annotate({ description: "mtls: the certificate's private key, in PEM and not encrypted." }),
   ),
 })
   .check(

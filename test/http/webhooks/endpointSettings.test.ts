@@ -161,7 +161,7 @@ for (const [database, server] of Object.entries(servers)) {
           [{ auth: { ...auth, token_url: "ftp://example.com" } }, "auth.token_url"],
           [
             { auth: { type: "mtls", certificate: "-----BEGIN CERTIFICATE-----", private_key: "x" } },
-            "auth.private_key",
+            "auth.private_key must be PEM that begins with -----BEGIN.",
           ],
           [
             { auth: { type: "mtls", certificate: "-----BEGIN CERTIFICATE-----", private_key: "-----BEGIN x" } },
