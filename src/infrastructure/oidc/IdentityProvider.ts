@@ -3,6 +3,7 @@ import { HttpClient, HttpClientRequest } from "effect/http"
 import type { JWTPayload } from "jose"
 import { hash } from "node:crypto"
 import { IdentityProvider, SignInFailed } from "../../domain/sessions/People.ts"
+import { clientCredentials } from "../net/clientCredentials.ts"
 import * as PublishedKeys from "../net/PublishedKeys.ts"
 import * as OidcKeys from "./OidcKeys.ts"
 import { maxClockSkewSeconds, reject, verifyToken } from "./verifyToken.ts"
@@ -37,9 +38,6 @@ const failed = (detail: string) => new SignInFailed({ reason: "provider", detail
 
 /** The longest ids of people and sessions. Source: OpenID Connect Core 1.0, section 2. */
 const isId = (value: unknown): value is string => typeof value === "string" && /^[\x20-\x7e]{1,255}$/.test(value)
-
-/** Credentials are form-encoded before they are joined. Source: RFC 6749, section 2.3.1. */
-const formEncoded = (text: string) => new URLSearchParams({ "": text }).toString().slice(1)
 
 /** A token for several audiences, or with a party, must be for this client. Source: Core 1.0, section 3.1.3.7. */
 const isForClient = ({ aud, azp }: JWTPayload, clientId: string) =>
@@ -82,7 +80,9 @@ export const layer = ({ clientId, clientSecret, issuer, redirectUri }: ProviderS
         const request = HttpClientRequest.post(url, { acceptJson: true }).pipe(HttpClientRequest.bodyUrlParams(form))
         const { id_token } = yield* PublishedKeys.textOf(
           client,
-          isBasic ? HttpClientRequest.basicAuth(request, formEncoded(clientId), formEncoded(secret)) : request,
+          isBasic
+            ? HttpClientRequest.setHeader(request, "authorization", clientCredentials(clientId, secret))
+            : request,
         ).pipe(
           Effect.flatMap(decodeTokens),
           Effect.catchTag("SchemaError", () =>

@@ -1,6 +1,6 @@
 import { Duration, Effect, Layer, Metric, Option } from "effect"
 import { HttpTraceContext } from "effect/http"
-import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
+import { type AttemptRecord, type ClaimedDelivery, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { type RetryDecision, stateAfter, wasSent } from "../../domain/webhooks/RetryDecision.ts"
 import { type AttemptOutcome, type FailureKind, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
@@ -92,29 +92,43 @@ const outcomeOf = ({ outcome: { status, failure }, decision }: AttemptRecord) =>
     : { "error.type": failure.kind }),
 })
 
-/** Traces each attempt: a root span with the host, the org, the delivery and the outcome. */
+/** A root span of a request to a receiver, with its host, its org and its endpoint. */
+const traced =
+  ({ endpointId, orgId, url }: ClaimedDelivery, attributes: Record<string, unknown>) =>
+  <A>(sent: Effect.Effect<A>) =>
+    sent.pipe(
+      Effect.withSpan("webhook.attempt", {
+        root: true,
+        kind: "client",
+        attributes: {
+          "gatehouse.org.id": orgId,
+          ...attributes,
+          ...(endpointId === null ? {} : { "gatehouse.endpoint.id": endpointId }),
+          "http.request.method": "POST",
+          "server.address": new URL(url).hostname,
+        },
+      }),
+      // The delivery worker turns tracing off for itself.
+      Effect.withTracerEnabled(true),
+    )
+
+/** Traces each request: a span of a delivery with its attempt, or of a batch with the id that its receiver sees. */
 export const dispatcher = Layer.effect(
   Dispatcher,
-  Effect.map(Dispatcher, ({ attempt, ...others }) =>
+  Effect.map(Dispatcher, ({ attempt, attemptTogether }) =>
     Dispatcher.of({
-      ...others,
       attempt: (delivery) =>
-        attempt(delivery).pipe(
-          Effect.tap((record) => Effect.annotateCurrentSpan(outcomeOf(record))),
-          Effect.withSpan("webhook.attempt", {
-            root: true,
-            kind: "client",
-            attributes: {
-              "gatehouse.org.id": delivery.orgId,
-              "gatehouse.delivery.id": delivery.deliveryId,
-              "gatehouse.delivery.attempt": delivery.attempts + 1,
-              ...(delivery.endpointId === null ? {} : { "gatehouse.endpoint.id": delivery.endpointId }),
-              "http.request.method": "POST",
-              "server.address": new URL(delivery.url).hostname,
-            },
+        Effect.tap(attempt(delivery), (record) => Effect.annotateCurrentSpan(outcomeOf(record))).pipe(
+          traced(delivery, {
+            "gatehouse.delivery.id": delivery.deliveryId,
+            "gatehouse.delivery.attempt": delivery.attempts + 1,
           }),
-          // The delivery worker turns tracing off for itself.
-          Effect.withTracerEnabled(true),
+        ),
+      attemptTogether: (requestId, deliveries) =>
+        Effect.tap(attemptTogether(requestId, deliveries), ([record]) =>
+          Effect.annotateCurrentSpan(outcomeOf(record!)),
+        ).pipe(
+          traced(deliveries[0]!, { "gatehouse.batch.id": requestId, "gatehouse.batch.deliveries": deliveries.length }),
         ),
     }),
   ),

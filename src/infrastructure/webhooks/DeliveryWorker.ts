@@ -201,8 +201,10 @@ export const layer = Layer.effectDiscard(
     const random = yield* SecureRandom.SecureRandom
     const options = yield* DeliveryWorkerOptions
     const { attemptTimeout } = options
-    // An attempt that begins now ends before its lease.
-    const maxClaimMillis = Duration.toMillis(Duration.subtract(leaseFor(attemptTimeout), attemptTimeout))
+    // An attempt that begins now ends before its lease; its token request may take as long.
+    const maxClaimMillis = Duration.toMillis(
+      Duration.subtract(leaseFor(attemptTimeout), Duration.times(attemptTimeout, 2)),
+    )
     const { idle, nowMillis, openIfIdle, slots, tell, untilKeepingUp, woken } = yield* makePerformer(options)
     const wokenWithin = (time: Duration.Duration) => Effect.timeoutOption(Queue.take(woken), time)
 

@@ -3,6 +3,7 @@ import { X509Certificate } from "node:crypto"
 import { createSecureContext } from "node:tls"
 import type { ClientIdentity, EndpointAuth } from "../../domain/webhooks/EndpointAuth.ts"
 import { type AttemptOutcome, type WebhookRequest, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
+import { clientCredentials } from "../net/clientCredentials.ts"
 import { type SafeResponse, SafeHttp } from "../net/SafeHttp.ts"
 
 /** Bytes of an answer's body that are read (contract 7). */
@@ -30,14 +31,16 @@ const failureOf = ({ status, truncated }: SafeResponse): AttemptOutcome["failure
     : null
 
 export interface WebhookSenderOptions {
-  /** The deadline of an attempt, from the connection to the end of the body; default 15 s (contract 7). */
+  /**
+   * The deadline of an attempt, from the connection to the end of the body, and that of the token request before it;
+   * default 15 s (contract 7).
+   */
   readonly timeout?: Duration.Input
 }
 
 type Auth = Redacted.Redacted<EndpointAuth>
 
-/** How long a token request may take, and how long its failure is remembered. */
-const tokenTimeout = "10 seconds"
+/** How long the failure of a token request is remembered. */
 const failedTokenSeconds = 5
 /** The life of a token whose response has no `expires_in`, and how long before its end it is replaced, in seconds. */
 const defaultLifeSeconds = 300
@@ -58,16 +61,11 @@ const TokenResponse = Schema.fromJsonString(
 )
 const TokenError = Schema.fromJsonString(Schema.Struct({ error: Schema.String.check(Schema.isPattern(/^\w{1,40}$/)) }))
 
-/** The form's encoding of RFC 6749, appendix B. */
-const form = (fields: Readonly<Record<string, string>>) => new URLSearchParams(fields).toString()
-const encoded = (text: string) => form({ a: text }).slice(2)
-
 /** Fetches a token by client credentials. Fails with a sentence that has nothing of the response but its error code. */
-const fetchToken = (http: SafeHttp["Service"]) =>
+const fetchToken = (http: SafeHttp["Service"], timeout: Duration.Duration) =>
   Effect.fnUntraced(function* (auth: Auth) {
     const { client_auth = "basic", client_id = "", client_secret = "", scope, token_url = "" } = Redacted.value(auth)
     const client = { client_id, client_secret }
-    const basic = Buffer.from(`${encoded(client_id)}:${encoded(client_secret)}`).toString("base64")
     const fail = (why: string) => Effect.fail(`No token for the request: the token URL ${why}`)
     const { body, status } = yield* http
       .request({
@@ -76,14 +74,14 @@ const fetchToken = (http: SafeHttp["Service"]) =>
         headers: {
           accept: "application/json",
           "content-type": "application/x-www-form-urlencoded",
-          ...(client_auth === "basic" ? { authorization: `Basic ${basic}` } : {}),
+          ...(client_auth === "basic" ? { authorization: clientCredentials(client_id, client_secret) } : {}),
         },
-        body: form({
+        body: new URLSearchParams({
           grant_type: "client_credentials",
           ...(scope === undefined ? {} : { scope }),
           ...(client_auth === "body" ? client : {}),
-        }),
-        timeout: tokenTimeout,
+        }).toString(),
+        timeout,
         maxRead: maxReadBytes,
       })
       .pipe(Effect.catch(({ message }) => fail(`cannot be reached. ${message}`)))
@@ -124,7 +122,7 @@ export const layer = (options: WebhookSenderOptions = {}) =>
     Effect.gen(function* () {
       const http = yield* SafeHttp
       const timeout = Duration.fromInputUnsafe(options.timeout ?? "15 seconds")
-      const tokens = yield* Cache.makeWith(fetchToken(http), {
+      const tokens = yield* Cache.makeWith(fetchToken(http, timeout), {
         capacity: maxTokens,
         timeToLive: (exit) => Duration.seconds(Exit.isSuccess(exit) ? exit.value.lifeSeconds : failedTokenSeconds),
       })

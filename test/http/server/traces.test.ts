@@ -36,7 +36,7 @@ it.live(
   "traces: each request and each attempt has one span, which continues the caller's trace and is sent to the receiver",
   () =>
     Effect.gen(function* () {
-      const [collector, receiver] = [yield* makeReceiver(), yield* makeReceiver()]
+      const [collector, receiver, batches] = [yield* makeReceiver(), yield* makeReceiver(), yield* makeReceiver()]
       const service = yield* startService(
         yield* onPostgres({
           OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
@@ -55,9 +55,14 @@ it.live(
       const signing_secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
       const headers = { "x-api-key": key! }
       yield* call("/v1/webhooks/create", {
-        json: { url: `${receiver.url}/h?token=hidden-in-the-url`, signing_secret },
+        json: { url: `${receiver.url}/h?token=hidden-in-the-url`, signing_secret, event_types: ["job.completed"] },
         headers,
       })
+      yield* call("/v1/webhooks/create", {
+        json: { url: batches.url, event_types: ["a.b"], batch: { max: 10, within_ms: 100 } },
+        headers,
+      })
+      yield* call("/v1/events/publish", { json: { type: "a.b", data: {} }, headers })
       yield* call("/api/v0/keys/validate", { json: { key }, headers })
       const { job_id } = yield* call("/v1/jobs/create", { json: { workflow: "w" }, headers })
       const [traceId, parent] = ["0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"]
@@ -66,6 +71,7 @@ it.live(
         headers: { ...headers, traceparent: `00-${traceId}-${parent}-01` },
       })
       yield* receiver.arrived(1)
+      yield* batches.arrived(1)
       yield* service.end("SIGTERM")
 
       expect(new Set(collector.received.map(({ headers }) => headers["x-api-key"]))).toEqual(new Set(["one,two"]))
@@ -82,8 +88,14 @@ it.live(
       expect(completed).toMatchObject({ traceId, parentSpanId: parent })
       expect(attribute(completed, "gatehouse.org.id")).toEqual({ stringValue: orgId })
 
-      const [attempt, ...others] = spans.filter(({ name }) => name === "webhook.attempt")
-      expect(others).toEqual([])
+      const attempts = spans.filter(({ name }) => name === "webhook.attempt")
+      expect(attempts).toHaveLength(2)
+      const batch = attempts.find((span) => attribute(span, "gatehouse.batch.id") !== undefined)!
+      const ofBatch = batches.received[0]!.headers
+      expect(ofBatch["traceparent"]).toBe(`00-${batch.traceId}-${batch.spanId}-01`)
+      expect(attribute(batch, "gatehouse.batch.id")).toEqual({ stringValue: ofBatch["webhook-id"] })
+      expect(attribute(batch, "gatehouse.delivery.verdict")).toEqual({ stringValue: "Delivered" })
+      const attempt = attempts.find((span) => span !== batch)
       const { headers: sent } = receiver.received[0]!
       expect(sent["traceparent"]).toBe(`00-${attempt!.traceId}-${attempt!.spanId}-01`)
       expect(sent["b3"]).toBeUndefined()
