@@ -180,9 +180,13 @@ export const loggedAttempt = (sql: Sql, table: string, error: Statement.Fragment
   const column = (name: string) => sql.literal(`${table}.${name}`)
   const log = column("attempt_log")
   return sql`
-    coalesce(CASE WHEN jsonb_array_length(${log}) >= ${sql.literal(`${maxLoggedAttempts}`)} THEN ${log} - 0 ELSE ${log} END, '[]')
-      || jsonb_build_object('attempt', ${column("attempt")}, 'ended_at', to_char(${endedAt} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-        'note', ${column("note")}, 'error', left(${error}, ${sql.literal(`${maxLoggedError}`)}))`
+    coalesce(
+      CASE WHEN jsonb_array_length(${log}) >= ${sql.literal(`${maxLoggedAttempts}`)} THEN ${log} - 0 ELSE ${log} END, '[]'
+    ) || jsonb_build_object(
+      'attempt', ${column("attempt")}, 'note', ${column("note")},
+      'ended_at', to_char(${endedAt} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+      'error', left(${error}, ${sql.literal(`${maxLoggedError}`)})
+    )`
 }
 
 /** Reads finished jobs of an org, as far as a report asks for them. */
@@ -465,7 +469,8 @@ const writeReports = Effect.fnUntraced(function* (
     ), ${filtered ? sql`${passing(sql)},` : sql``} ended AS (
       DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
       RETURNING jobs.id, asked.end_id, jobs.run_at, ${kept}, callback_secret, callback_secret_owner,
-        ${sql.literal(outcomeColumns.replaceAll(/\w+/g, "asked.$&"))}, asked.type, asked.body
+        asked.status, asked.finished_attempt, asked.retried_attempts, asked.result, asked.error, asked.mapped_stack,
+        asked.type, asked.body
     ), finished AS (
       INSERT INTO finished_jobs (id, end_id, org_id, run_at, ${kept}, ${outcome}, finished_at)
       SELECT id, end_id, ${orgId}, run_at, ${kept}, ${outcome}, ${at} FROM ended
