@@ -168,8 +168,11 @@ describe("publish.yaml", () => {
 
   it("publishes the image with its provenance, under its version", () => {
     const { status, stdout } = among({ docker: `cat > /dev/null; echo "$@"` }, stepsOf(jobs.image)[0]!, {
-      ...{ GITHUB_REPOSITORY: "Acme/Gatehouse", GITHUB_ACTOR: "ann", TOKEN: "token" },
-      ...{ TAG: "v1.2.3", CHANNEL: "latest" },
+      GITHUB_REPOSITORY: "Acme/Gatehouse",
+      GITHUB_ACTOR: "ann",
+      TOKEN: "token",
+      TAG: "v1.2.3",
+      CHANNEL: "latest",
     })
     expect(status).toBe(0)
     expect(stdout).not.toMatch(/ token/)
@@ -364,7 +367,8 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("the
         const { code, err, out } = yield* run("terraform", [`-chdir=${folder}`, ...args, "-no-color"], {
           env: {
             ...{ PATH: `${folder}:${process.env["PATH"]}`, HOME: folder, CHECKPOINT_DISABLE: "1" },
-            ...{ GATEHOUSE_URL: url, GATEHOUSE_TOKEN: key },
+            GATEHOUSE_URL: url,
+            GATEHOUSE_TOKEN: key,
           },
         })
         expect(code, out + err).toBe(0)

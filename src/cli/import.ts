@@ -100,7 +100,10 @@ const found = ({ headers = {}, id, limit, more, owner, refusal, secret, types, .
     owner,
     refusal,
     endpoint: {
-      ...{ external_id: id, url: known.url, active: known.active, ...more },
+      external_id: id,
+      url: known.url,
+      active: known.active,
+      ...more,
       ...(known.description === undefined ? {} : { description: known.description }),
       ...(secret ? { signing_secret: secret } : {}),
       ...(isAny ? {} : { event_types: patterns }),
@@ -145,9 +148,15 @@ const svix: Read = Effect.fnUntraced(function* (get) {
       const isSymmetric = key.startsWith("whsec_")
       all.push(
         found({
-          ...{ owner: { id: application.uid ?? application.id, name: application.name }, id: one.uid ?? one.id },
-          ...{ url: one.url, description: one.description ?? null, active: one.disabled !== true, headers },
-          ...{ secret: isSymmetric ? key : null, types: one.filterTypes, limit: { count: one.rateLimit } },
+          owner: { id: application.uid ?? application.id, name: application.name },
+          id: one.uid ?? one.id,
+          url: one.url,
+          description: one.description ?? null,
+          active: one.disabled !== true,
+          headers,
+          secret: isSymmetric ? key : null,
+          types: one.filterTypes,
+          limit: { count: one.rateLimit },
           more: { header_names: "svix", ...(one.channels?.length ? { channels: one.channels } : {}) },
           lost: [
             ...(hidden.length === 0 ? [] : [`headers that are not shown: ${hidden.join(", ")}`]),
@@ -220,8 +229,11 @@ const convoy: Read = Effect.fnUntraced(function* (get, project) {
     const credential = Buffer.from(`${basic?.username ?? ""}:${basic?.password ?? ""}`).toString("base64")
     const secret = one.secrets?.findLast(({ expires_at }) => expires_at == null || expires_at === "")?.value
     return found({
-      ...{ owner: { id: one.owner_id || project, name: one.owner_id || project }, id: one.uid, url: one.url },
-      ...{ description: one.description || one.name || null, secret },
+      owner: { id: one.owner_id || project, name: one.owner_id || project },
+      id: one.uid,
+      url: one.url,
+      description: one.description || one.name || null,
+      secret,
       // An endpoint without a subscription receives nothing there.
       active: one.status !== "inactive" && one.status !== "paused" && own.length > 0,
       types: own.flatMap(({ filter_config }) => filter_config?.event_types ?? ["*"]),
@@ -273,8 +285,13 @@ const outpost: Read = Effect.fnUntraced(function* (get) {
       const secret = one.credentials?.secret
       all.push(
         found({
-          ...{ owner: { id: tenant, name }, id: one.id, url: one.config.url ?? "", active: one.disabled_at == null },
-          ...{ secret, types: [one.topics].flat(), headers: Option.getOrElse(custom, () => ({})) },
+          owner: { id: tenant, name },
+          id: one.id,
+          url: one.config.url ?? "",
+          active: one.disabled_at == null,
+          secret,
+          types: [one.topics].flat(),
+          headers: Option.getOrElse(custom, () => ({})),
           lost: [
             ...(one.filter == null || Object.keys(one.filter).length === 0 ? [] : ["the filter"]),
             ...(secret ? [] : [newSecret]),
@@ -309,7 +326,10 @@ const hookdeck: Read = (get) =>
     all.map(({ config, description, disabled_at, id, name }) => {
       const seconds = periods[config?.rate_limit_period ?? "second"]
       return found({
-        ...{ owner: { id: "hookdeck", name: "Hookdeck" }, id, url: config?.url ?? "", active: disabled_at == null },
+        owner: { id: "hookdeck", name: "Hookdeck" },
+        id,
+        url: config?.url ?? "",
+        active: disabled_at == null,
         description: description || name,
         ...(seconds === undefined ? {} : { limit: { count: config?.rate_limit, seconds } }),
         lost: [

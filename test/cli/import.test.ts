@@ -163,7 +163,9 @@ const unkeyPage = (cursor: string | undefined, plaintext: string | undefined) =>
               name: "Production",
               createdAt: 1_700_000_000_000,
             },
-            ...{ meta: { plan: "pro" }, expires: Date.UTC(2100, 0), roles: ["editor"] },
+            meta: { plan: "pro" },
+            expires: Date.UTC(2100, 0),
+            roles: ["editor"],
             permissions: ["documents.read", "Documents:Read"],
             credits: { remaining: 900, refill: { interval: "monthly", amount: 1000, refillDay: 15 } },
             identity: { id: "id_1", externalId: "user_1" },
@@ -370,13 +372,20 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       const validate = (key: string) =>
         must(send, "POST", "/api/v0/keys/validate", { as: adminToken, json: { key, cost: 0, details: true } })
       expect(yield* validate(first)).toMatchObject({
-        ...{ name: "Production", externalId: "user_1", metadata: { plan: "pro" }, credits: 900 },
-        ...{ permissions: ["documents.read", "documents.write"], expiresAt: "2100-01-01T00:00:00.000Z" },
+        name: "Production",
+        externalId: "user_1",
+        metadata: { plan: "pro" },
+        credits: 900,
+        permissions: ["documents.read", "documents.write"],
+        expiresAt: "2100-01-01T00:00:00.000Z",
       })
       const { keys } = yield* must(send, "GET", `/api/v0/orgs/${orgId}/keys`, { as: adminToken })
       expect(keys).toMatchObject([
         {
-          ...{ name: "Production", prefix: "acme_3Zs", roles: ["editor"], rateLimit: { limit: 100, window: 60 } },
+          name: "Production",
+          prefix: "acme_3Zs",
+          roles: ["editor"],
+          rateLimit: { limit: 100, window: 60 },
           credits: { remaining: 900, refill: { amount: 1000, every: "month" } },
         },
       ])

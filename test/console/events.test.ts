@@ -108,7 +108,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
         const { job_id: failed } = yield* world.call("jobs/create", { workflow: hostile, deployment_id: hostile })
         yield* world.call("jobs/fail", { job_id: failed, error: hostile, mapped_stack: { at: hostile } })
         const { schedule_id } = yield* world.call("schedules/create", {
-          ...{ workflow: hostile, cron: "0 4 * * *", input: { [hostile]: hostile } },
+          workflow: hostile,
+          cron: "0 4 * * *",
+          input: { [hostile]: hostile },
         })
         const { sql } = world.server
         const deliveries = yield* sql<{ id: string }>`

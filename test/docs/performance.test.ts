@@ -40,8 +40,12 @@ describe("npm run check:release", () => {
     return git("rev-parse", "--short=7", "HEAD").trim()
   }
   const section = (commit: string, changed = false): Section => ({
-    ...{ title: "Validate", scenario: "validate", date: "2026-11-23", machine: "2 cores" },
-    ...{ commit, changed },
+    title: "Validate",
+    scenario: "validate",
+    date: "2026-11-23",
+    machine: "2 cores",
+    commit,
+    changed,
   })
   const paths = ["src/keys"]
 

@@ -30,8 +30,13 @@ const makeThings = Effect.gen(function* () {
       event_name, created_at)
     VALUES (${deployment}, ${tenant.orgId}, ${projectId!}, 'github', 'main', 'refs/heads/main', 'abc', false, '1', 1, 'push', now())`
   const ids: Readonly<Record<string, string>> = {
-    ...{ orgId: tenant.orgId, keyId: tenant.keyId, projectId: projectId!, deployment },
-    ...{ endpoint, delivery: delivery_id, job },
+    orgId: tenant.orgId,
+    keyId: tenant.keyId,
+    projectId: projectId!,
+    deployment,
+    endpoint,
+    delivery: delivery_id,
+    job,
   }
   return ids
 })

@@ -50,7 +50,8 @@ function make({ orgs }: World["Service"]) {
         rows.filter(isAlive).forEach(({ bucket, cause, ...row }) =>
           added(attempts, JSON.stringify([row.orgId, row.endpointId, row.every, row.at, cause, bucket]), {
             ...row,
-            ...{ bucket, cause },
+            bucket,
+            cause,
           }),
         ),
       ),

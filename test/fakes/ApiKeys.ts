@@ -107,9 +107,15 @@ export const layer = Layer.effect(
       const ofRoles = row.roles.flatMap((name) => world.roles.get(orgId)?.get(name) ?? [])
       const isLimited = hasCredits || (counter !== undefined && counter.rateLimit !== null)
       return {
-        ...{ keyId: row.id, orgId, projectId: row.projectId ?? "", name: row.name, enabled: row.enabled },
-        ...{ expiresAt: row.expiresAt, permissions: new PermissionSet([...new Set([...row.permissions, ...ofRoles])]) },
-        ...{ externalId: row.externalId, metadata: row.metadata },
+        keyId: row.id,
+        orgId,
+        projectId: row.projectId ?? "",
+        name: row.name,
+        enabled: row.enabled,
+        expiresAt: row.expiresAt,
+        permissions: new PermissionSet([...new Set([...row.permissions, ...ofRoles])]),
+        externalId: row.externalId,
+        metadata: row.metadata,
         allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
         isImported: stored.importHash !== undefined,
         limits: isLimited ? { counterId, version: counter!.version, rateLimit: counter!.rateLimit, hasCredits } : null,

@@ -106,7 +106,9 @@ export const layer = Layer.effect(
         const { keyPrefix: old, ...unchanged } = stored.row
         const { keyPrefix = old ?? null, ...changed } = changes
         const row: Project = {
-          ...{ ...unchanged, ...changed, updatedAt: now },
+          ...unchanged,
+          ...changed,
+          updatedAt: now,
           ...(keyPrefix === null ? {} : { keyPrefix }),
         }
         projects.set(projectId, { ...stored, ...link, row })

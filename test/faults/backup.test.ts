@@ -138,7 +138,11 @@ describe.concurrent("a backup, restored", () => {
       const { code, err, out } = yield* run(script, ["once"], {
         env: {
           ...{ PATH: `${folder === "" ? "" : `${folder}:`}${process.env["PATH"]}`, BACKUP_DIR: dirname(file) },
-          ...{ PGHOST: hostname, PGPORT: port, PGDATABASE: pathname.slice(1), PGUSER: username, PGPASSWORD: password },
+          PGHOST: hostname,
+          PGPORT: port,
+          PGDATABASE: pathname.slice(1),
+          PGUSER: username,
+          PGPASSWORD: password,
         },
       })
       assert.strictEqual(code, 0, err)

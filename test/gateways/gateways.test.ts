@@ -306,7 +306,8 @@ const traefik = (): Described => {
   const names = new RegExp((at(auth, "authResponseHeadersRegex") as string).replace("(?i)", ""), "i")
   return {
     asks: (method, path) => ({
-      ...{ method: "GET", path: target(at(auth, "address") as string) },
+      method: "GET",
+      path: target(at(auth, "address") as string),
       headers: { "x-forwarded-method": method, "x-forwarded-uri": path },
     }),
     sends: lower(at(auth, "authRequestHeaders")),
@@ -325,7 +326,8 @@ const apisix = (): Described => {
   const copied = lower(at(auth, "upstream_headers"))
   return {
     asks: (method, path) => ({
-      ...{ method: "GET", path: target(at(auth, "uri") as string) },
+      method: "GET",
+      path: target(at(auth, "uri") as string),
       headers: { "x-forwarded-method": method, "x-forwarded-uri": path },
     }),
     sends: lower(at(auth, "request_headers")),

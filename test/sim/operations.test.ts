@@ -40,8 +40,21 @@ HttpApi.reflect(Api, {
 
 test("every operation of the API is in the workload, or is left out for a reason", async () => {
   const times: Partial<Record<OperationName, number>> = {
-    ...{ lists: 15, look: 2, createProject: 3, createEndpoint: 2, updateEndpoint: 2, work: 4, duel: 2, changeRole: 3 },
-    ...{ useSession: 3, policies: 4, sweepJobs: 2, retryDelivery: 5, recover: 5, resend: 8, portal: 3 },
+    lists: 15,
+    look: 2,
+    createProject: 3,
+    createEndpoint: 2,
+    updateEndpoint: 2,
+    work: 4,
+    duel: 2,
+    changeRole: 3,
+    useSession: 3,
+    policies: 4,
+    sweepJobs: 2,
+    retryDelivery: 5,
+    recover: 5,
+    resend: 8,
+    portal: 3,
   }
   // In the order of the weights, so that each finds what those before it have made.
   const round = Object.keys(weights).flatMap((kind) =>
@@ -57,7 +70,13 @@ test("every operation of the API is in the workload, or is left out for a reason
   // What a run asks follows from its dice, and from all statements before: one seed may leave out a rare operation.
   for (let seed = 1; seed <= 6 && missing().some((id) => !(id in leftOut)); seed++) {
     const outcome = await simulate({
-      ...{ seed, replicas: 2, tenants: 1, millis: 300 * kinds.length, operations, faults: [], retentionDays: 1 },
+      seed,
+      replicas: 2,
+      tenants: 1,
+      millis: 300 * kinds.length,
+      operations,
+      faults: [],
+      retentionDays: 1,
       habits: { ...usualHabits, batches: 0.5 },
     })
     expect(outcome.violations).toEqual([])

@@ -77,7 +77,13 @@ export interface Habits {
 }
 
 export const usualHabits: Habits = {
-  ...{ ordered: 0.3, limited: 0.2, batches: 0.2, twins: 0.15, failing: 0.03, slow: 0.05, narrow: 0.15 },
+  ordered: 0.3,
+  limited: 0.2,
+  batches: 0.2,
+  twins: 0.15,
+  failing: 0.03,
+  slow: 0.05,
+  narrow: 0.15,
 }
 
 /** An API key that a client knows. */

@@ -1,11 +1,22 @@
 import { Clock, Effect, type Scope } from "effect"
-import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http"
+import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { adminToken, type Environment, TestServer } from "./server.ts"
 import { encodeToken, rs256, rsaKey, type Signer } from "./oidc.ts"
 
 export const clientId = "gatehouse"
 export const clientSecret = "a secret: with + and %"
+
+/** Starts a server on a free port of loopback until the scope ends. Returns its URL. */
+export const listening = (server: Server) =>
+  Effect.acquireRelease(
+    Effect.callback<void>((resume) => void server.listen(0, "127.0.0.1", () => resume(Effect.void))),
+    () =>
+      Effect.callback<void>((resume) => {
+        server.close(() => resume(Effect.void))
+        server.closeAllConnections()
+      }),
+  ).pipe(Effect.map(() => `http://127.0.0.1:${(server.address() as AddressInfo).port}`))
 
 /** How the provider answers at an address. */
 export type Answer =
@@ -70,15 +81,7 @@ export const makeIdentityProvider: Effect.Effect<IdentityProvider, never, Scope.
       say(response, state.tokens)
     })
   })
-  yield* Effect.acquireRelease(
-    Effect.callback<void>((resume) => void server.listen(0, "127.0.0.1", () => resume(Effect.void))),
-    () =>
-      Effect.callback<void>((resume) => {
-        server.close(() => resume(Effect.void))
-        server.closeAllConnections()
-      }),
-  )
-  const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const issuer = yield* listening(server)
   return {
     issuer,
     exchanges,

@@ -1,8 +1,7 @@
 import { Effect, type Scope } from "effect"
 import { createServer, type RequestListener } from "node:http"
-import type { AddressInfo } from "node:net"
 import { ecKey, rsaKey } from "./oidc.ts"
-import { clientId, clientSecret } from "./identityProvider.ts"
+import { clientId, clientSecret, listening } from "./identityProvider.ts"
 
 /** What the tests use of the package `oidc-provider`, which has no types of its own. */
 type Provider = new (
@@ -39,15 +38,7 @@ export const startOpenidProvider = ({
   Effect.gen(function* () {
     const { default: Provider } = (yield* Effect.promise(() => import(packageName))) as { readonly default: Provider }
     const server = createServer()
-    yield* Effect.acquireRelease(
-      Effect.callback<void>((resume) => void server.listen(0, "127.0.0.1", () => resume(Effect.void))),
-      () =>
-        Effect.callback<void>((resume) => {
-          server.close(() => resume(Effect.void))
-          server.closeAllConnections()
-        }),
-    )
-    const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const issuer = yield* listening(server)
     const [key, other] = [rsaKey("of-the-provider"), ecKey("another")]
     const privateJwk = ({ jwk, privateKey }: typeof key) => ({ ...jwk, ...privateKey.export({ format: "jwk" }) })
     const provider = new Provider(issuer, {

@@ -137,8 +137,14 @@ export const DangerCard = ({ action, children, name, onConfirm, title, warning }
     <p>{children}</p>
     <div>
       <AskButton
-        {...{ look: "danger", icon: "trash", text: action, onConfirm }}
-        {...{ title: `${action} ${name}`, submit: action, isDangerous: true, typed: name }}
+        look="danger"
+        icon="trash"
+        text={action}
+        onConfirm={onConfirm}
+        title={`${action} ${name}`}
+        submit={action}
+        isDangerous
+        typed={name}
       >
         <p>{warning}</p>
       </AskButton>

@@ -17,7 +17,10 @@ type Get = (orgId: string, id: string) => Promise<unknown>
 
 /** What has a page and an id. A look-up is skipped for readers who may not call its operations. */
 const place = (noun: string, page: string, get: Get, needs: ReadonlyArray<OperationId>) => ({
-  ...{ noun, page, get, needs },
+  noun,
+  page,
+  get,
+  needs,
 })
 const places = [
   place("delivery", "deliveries", (orgId, delivery_id) => call("deliveries.get", { delivery_id }, { orgId }), [
@@ -159,7 +162,9 @@ const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyAr
     of === undefined ? read("jobs.list", { limit: 50 }, (all) => all.jobs) : [],
   ])
   const target = (noun: string, icon: IconName, page: string, ...names: ReadonlyArray<string | null | undefined>) => ({
-    ...{ to: orgPath(orgId, page), kind: kind(noun), icon },
+    to: orgPath(orgId, page),
+    kind: kind(noun),
+    icon,
     label: names.filter(Boolean).join(" · "),
   })
   const named = new Set([...workflows, ...schedules, ...jobs].map(({ workflow }) => workflow))
@@ -206,10 +211,16 @@ const useTargets = (text: string, isLookedUp: boolean) => {
     ...actions
       .filter(({ needs }) => hasOrg && may(needs))
       .map(({ label, page }) => ({
-        ...{ to: orgPath(orgId!, `/${page}?new=1`), label, kind: "action", icon: "plus" as const },
+        to: orgPath(orgId!, `/${page}?new=1`),
+        label,
+        kind: "action",
+        icon: "plus" as const,
       })),
     ...(orgs ?? []).map(({ name, orgId }) => ({
-      ...{ to: orgPath(orgId), label: name, kind: "org", icon: "people" as const },
+      to: orgPath(orgId),
+      label: name,
+      kind: "org",
+      icon: "people" as const,
     })),
     ...(here ?? []),
   ]

@@ -4,7 +4,9 @@ import type { IconName } from "../components/Button.tsx"
 
 /** A page of an org. */
 const ofOrg = (path: string, needs: Route["needs"], page: Route["page"]): Route => ({
-  ...{ path: `/orgs/:orgId${path}`, needs, page },
+  path: `/orgs/:orgId${path}`,
+  needs,
+  page,
 })
 
 /** The pages for the webhooks, jobs and chats of an org. Those of webhooks are also the portal's. */

@@ -352,8 +352,24 @@ export class Jobs extends Context.Service<
       const queueDelayed = makeDelayed(repository.queueDelayed, wakeups.jobs)
 
       return Jobs.of({
-        ...{ create, createBatch, claim, heartbeat, log, lines, step, complete, completeBatch, fail },
-        ...{ ...sweeps, ...workflows, cancel, get, list, expireLeases, expireQueued, queueDelayed },
+        create,
+        createBatch,
+        claim,
+        heartbeat,
+        log,
+        lines,
+        step,
+        complete,
+        completeBatch,
+        fail,
+        ...sweeps,
+        ...workflows,
+        cancel,
+        get,
+        list,
+        expireLeases,
+        expireQueued,
+        queueDelayed,
       })
     }),
   )

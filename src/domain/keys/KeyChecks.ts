@@ -243,7 +243,13 @@ export const make = Effect.gen(function* () {
     )
 
   return {
-    ...{ recognize, tryValidate, tryAuthorize, authenticate, authenticateHash, validate, authorize },
+    recognize,
+    tryValidate,
+    tryAuthorize,
+    authenticate,
+    authenticateHash,
+    validate,
+    authorize,
     flushUsage: usage.flush,
     returnIdleQuotas: quotas.returnIdle,
     returnQuotas: quotas.returnAll,

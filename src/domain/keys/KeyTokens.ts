@@ -131,8 +131,14 @@ export class KeyTokens extends Context.Service<
         const end = grant.expiresAt === null ? Infinity : Math.floor(grant.expiresAt.epochMilliseconds / 1000)
         const exp = Math.min(iat + expiresInSeconds, end)
         const claims = {
-          ...{ iss: issuer, sub: grant.keyId, jti: yield* random.ulid, iat, exp },
-          ...{ org: grant.orgId, project: grant.projectId, permissions: permissions ?? grant.permissions.list },
+          iss: issuer,
+          sub: grant.keyId,
+          jti: yield* random.ulid,
+          iat,
+          exp,
+          org: grant.orgId,
+          project: grant.projectId,
+          permissions: permissions ?? grant.permissions.list,
         }
         const content = `${encode({ alg: "EdDSA", typ: "JWT", kid })}.${encode(claims)}`
         return { token: `${content}.${toUrl(sign(content))}`, expiresAt: DateTime.makeUnsafe(exp * 1000) }
@@ -140,7 +146,12 @@ export class KeyTokens extends Context.Service<
 
       const publicKeys = Effect.map(signing.read, (all) => ({
         keys: all.map(({ id, publicKey }) => ({
-          ...{ kty: "OKP", crv: "Ed25519", alg: "EdDSA", use: "sig", kid: id, x: toUrl(publicKey) },
+          kty: "OKP",
+          crv: "Ed25519",
+          alg: "EdDSA",
+          use: "sig",
+          kid: id,
+          x: toUrl(publicKey),
         })),
       }))
 

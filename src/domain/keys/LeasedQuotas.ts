@@ -262,8 +262,17 @@ const takeUnused = (held: Held): LeasedQuota | null => {
 const makeHeld = (orgId: string, counterId: string, now: number): Held => {
   const times = { expiresAt: 0, lifetimeMillis: 0, leasedAt: 0, usedAt: now }
   return {
-    ...{ orgId, counterId, quota: null, units: 0, ...times, remaining: null, rateLeft: null, want: 1 },
-    ...{ blocked: null, isAsking: false, waiters: [] },
+    orgId,
+    counterId,
+    quota: null,
+    units: 0,
+    ...times,
+    remaining: null,
+    rateLeft: null,
+    want: 1,
+    blocked: null,
+    isAsking: false,
+    waiters: [],
   }
 }
 

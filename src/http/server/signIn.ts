@@ -49,7 +49,7 @@ const refusals: Record<SignInFailed["reason"] | "busy", readonly [status: number
   role: [
     403,
     "You have no access",
-    "Your company knows you, but none of your groups has a role here. Ask whoever runs this service for one.",
+    "Your company knows you, but none of your groups has a role here. Ask the operator of this service for one.",
   ],
   busy: [429, "Too many attempts", "Signing in failed too often from your network. Try again in a minute."],
 }

@@ -29,9 +29,14 @@ export const auditWritten = (
   if (!logging.has(sql)) return Effect.void
   const lines = written.map(({ entry: { action, actor, at, details, id, person, requestId, target }, orgId }) =>
     Effect.annotateLogs(Effect.logInfo(`Audit: ${action} by ${actor}`), {
-      ...{ [auditAnnotation]: id, "gatehouse.audit.at": DateTime.formatIso(at), "gatehouse.audit.action": action },
-      ...{ "gatehouse.audit.target": target, "gatehouse.audit.details": JSON.stringify(details) },
-      ...{ "gatehouse.org.id": String(orgId), "gatehouse.request.id": requestId ?? "", "user.id": actor },
+      [auditAnnotation]: id,
+      "gatehouse.audit.at": DateTime.formatIso(at),
+      "gatehouse.audit.action": action,
+      "gatehouse.audit.target": target,
+      "gatehouse.audit.details": JSON.stringify(details),
+      "gatehouse.org.id": String(orgId),
+      "gatehouse.request.id": requestId ?? "",
+      "user.id": actor,
       ...(person && { "user.full_name": person.name ?? "", "user.email": person.email ?? "" }),
     }),
   )

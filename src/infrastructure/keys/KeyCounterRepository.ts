@@ -108,12 +108,19 @@ const toCounter = (row: CounterRow): KeyCounter => ({
 })
 
 const toRow = ({ orgId: org_id, id, counter }: StoredCounter): CounterRow => ({
-  ...{ org_id, id, version: counter.version },
-  ...{ rate_limit: counter.rateLimit?.limit ?? null, rate_window: counter.rateLimit?.window ?? null },
-  ...{ rate_used: counter.bucket.used, rate_at: counter.bucket.at },
-  ...{ rate_current: counter.bucket.current, rate_previous: counter.bucket.previous },
-  ...{ credits: counter.credits?.remaining ?? null, credits_since: counter.credits?.since ?? null },
-  ...{ refill_amount: counter.credits?.refill?.amount ?? null, refill_every: counter.credits?.refill?.every ?? null },
+  org_id,
+  id,
+  version: counter.version,
+  rate_limit: counter.rateLimit?.limit ?? null,
+  rate_window: counter.rateLimit?.window ?? null,
+  rate_used: counter.bucket.used,
+  rate_at: counter.bucket.at,
+  rate_current: counter.bucket.current,
+  rate_previous: counter.bucket.previous,
+  credits: counter.credits?.remaining ?? null,
+  credits_since: counter.credits?.since ?? null,
+  refill_amount: counter.credits?.refill?.amount ?? null,
+  refill_every: counter.credits?.refill?.every ?? null,
 })
 
 /** A counter with its ids. */

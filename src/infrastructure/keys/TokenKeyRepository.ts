@@ -6,7 +6,10 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 
 const decode = decodeRows(
   Schema.Struct({
-    ...{ id: Schema.String, n: Schema.Int, publicKey: Schema.String, privateKey: Schema.String },
+    id: Schema.String,
+    n: Schema.Int,
+    publicKey: Schema.String,
+    privateKey: Schema.String,
     signsFrom: Time,
   }),
 )

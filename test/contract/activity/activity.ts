@@ -26,7 +26,10 @@ const countOf = (orgId: string, more: Partial<ActivityCount> = {}): ActivityCoun
 
 const durations = { perMinute: 0.2, p50Millis: 1.25, p99Millis: null }
 const figures: ReplicaFigures = {
-  ...{ requests: durations, validations: durations, attempts: durations, database: durations },
+  requests: durations,
+  validations: durations,
+  attempts: durations,
+  database: durations,
   databaseInFlight: 1,
   databaseConnections: 10,
 }
@@ -79,7 +82,14 @@ export const activity = (it: It) => {
       const ids = [yield* newId, yield* newId, yield* newId, yield* newId]
       const last = { lastAt: since, lastStatus: 503, lastFailure: null }
       const failed = (i: number, count: number, at = since) => ({
-        ...{ orgId, endpointId: ids[i]!, every: "hour" as const, at, cause: "503", bucket: 1, count, ...last },
+        orgId,
+        endpointId: ids[i]!,
+        every: "hour" as const,
+        at,
+        cause: "503",
+        bucket: 1,
+        count,
+        ...last,
       })
       yield* repository.addAttempts([failed(0, 1), failed(1, 5), failed(2, 1), failed(3, 9, since - 1)])
       yield* repository.addAttempts([failed(0, 4, since + 3_600_000), { ...failed(2, 1), bucket: 2 }])
@@ -100,7 +110,15 @@ export const activity = (it: It) => {
       const endpointId = yield* newId
       const last = { lastAt: hour, lastStatus: null, lastFailure: null }
       const counted = (count: number, more: Partial<AttemptCount> = {}): AttemptCount => ({
-        ...{ orgId, endpointId, every: "hour", at: hour, cause: "", bucket: 1, count, ...last, ...more },
+        orgId,
+        endpointId,
+        every: "hour",
+        at: hour,
+        cause: "",
+        bucket: 1,
+        count,
+        ...last,
+        ...more,
       })
       yield* repository.addAttempts([
         ...[counted(2), counted(3, { bucket: 4 }), counted(1, { cause: "503" }), counted(7, { orgId: other })],

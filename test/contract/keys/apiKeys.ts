@@ -27,8 +27,17 @@ import {
 const shown = Schema.encodeSync(ApiKey)
 /** The fields of a key without settings. */
 export const unset = {
-  ...{ lastUsedAt: null, enabled: true, leakedAt: null, replacedBy: null, imported: false, permissions: [], roles: [] },
-  ...{ externalId: null, metadata: null, allowedIps: null, credits: null },
+  lastUsedAt: null,
+  enabled: true,
+  leakedAt: null,
+  replacedBy: null,
+  imported: false,
+  permissions: [],
+  roles: [],
+  externalId: null,
+  metadata: null,
+  allowedIps: null,
+  credits: null,
 }
 const idOf = ({ id }: ApiKey) => id
 const iso = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))

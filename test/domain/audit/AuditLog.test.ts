@@ -185,8 +185,11 @@ describe("the audit log of the webhook interface's operations", () => {
           "webhook_endpoint.update",
           endpoint,
           {
-            ...{ host: "example.org", url: "https://example.org/…", urlBefore: "https://example.com:8443/in/…?…" },
-            ...{ description: null, secretChanged: false },
+            host: "example.org",
+            url: "https://example.org/…",
+            urlBefore: "https://example.com:8443/in/…?…",
+            description: null,
+            secretChanged: false,
           },
         ],
         // The same URL again is no change of it.

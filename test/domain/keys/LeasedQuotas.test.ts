@@ -36,7 +36,10 @@ const create = Effect.fnUntraced(function* (input: Omit<typeof CreateOrgKey.Type
   const { id, key } = yield* asAdministrator(keys.createForOrg(orgId, { name: "k", ...input }))
   const use = (cost = 1) => outcomeOf(asAdministrator(keys.validate(Redacted.make(key), "::1", { cost })))
   return {
-    ...{ id, orgId, keys, use },
+    id,
+    orgId,
+    keys,
+    use,
     uses: (times: number) =>
       Effect.map(Effect.replicateEffect(use(), times), (all) => all.filter((one) => one === "ok").length),
     /** Units that are neither used nor leased. */

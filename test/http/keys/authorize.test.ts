@@ -35,7 +35,9 @@ for (const [name, environment] of [
           const { send } = yield* TestServer
           const { id, key, orgId } = yield* makeKey(send, {
             ...settings,
-            ...{ externalId: "Käufer 50%", permissions: ["files.*", "models.use"], credits: { remaining: 1000 } },
+            externalId: "Käufer 50%",
+            permissions: ["files.*", "models.use"],
+            credits: { remaining: 1000 },
             rateLimit: { limit: 1000, window: 60 },
           })
           for (const [n, method] of methods.entries()) {
@@ -66,8 +68,12 @@ for (const [name, environment] of [
           const { id, key, orgId } = yield* makeKey(send, settings)
           const answer = yield* send("GET", path, { headers: { "x-api-key": key, "x-gatehouse-credits": "9" } })
           expect(upstream(answer.headers)).toEqual({
-            ...{ "x-gatehouse-org": orgId, "x-gatehouse-key": id, "x-gatehouse-project": "" },
-            ...{ "x-gatehouse-external-id": "", "x-gatehouse-permissions": "", "x-gatehouse-credits": "" },
+            "x-gatehouse-org": orgId,
+            "x-gatehouse-key": id,
+            "x-gatehouse-project": "",
+            "x-gatehouse-external-id": "",
+            "x-gatehouse-permissions": "",
+            "x-gatehouse-credits": "",
           })
         }
       }),

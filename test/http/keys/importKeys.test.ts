@@ -40,7 +40,10 @@ const makeOrg = Effect.gen(function* () {
     send("POST", `${path}/import`, { json: { keys, ...more }, as: credential })
   const answer = (key: string, use: object = {}) => send("POST", "/api/v0/keys/validate", { json: { key, ...use }, as })
   return {
-    ...{ orgId, path, post, send },
+    orgId,
+    path,
+    post,
+    send,
     run: (keys: ReadonlyArray<object>, more: object = {}) =>
       Effect.map(post(keys, more), ({ json, status, text }) => {
         expect(status, text).toBe(200)
@@ -69,9 +72,13 @@ for (const [name, environment] of [
         ] as const
         const fast = algorithms.flatMap((algorithm, a) =>
           encodings.map((encoding, e) => ({
-            ...{ algorithm, encoding, hash: digest(algorithm, keys[a * 3 + e]!, encoding), name: "fast" },
+            algorithm,
+            encoding,
+            hash: digest(algorithm, keys[a * 3 + e]!, encoding),
+            name: "fast",
             ...{ externalId: `c${e}`, permissions: ["files.*"], metadata: { n: e }, projectId },
-            ...{ credits: { remaining: 1_000 }, rateLimit: { limit: 1_000, window: 60 } },
+            credits: { remaining: 1_000 },
+            rateLimit: { limit: 1_000, window: 60 },
           })),
         )
         const own = newKey()
@@ -89,7 +96,12 @@ for (const [name, environment] of [
         expect(yield* validate(keys[0]!, { permissions: ["files.read"] })).toBe(200)
         expect(yield* validate(keys[4]!, { permissions: ["models.read"] })).toBe(403)
         expect(yield* details(keys[4]!)).toMatchObject({
-          ...{ orgId, projectId, keyId: imported[4]!.id, name: "fast", externalId: "c1", metadata: { n: 1 } },
+          orgId,
+          projectId,
+          keyId: imported[4]!.id,
+          name: "fast",
+          externalId: "c1",
+          metadata: { n: 1 },
           credits: expect.any(Number),
         })
         expect(yield* run(asked)).toEqual({ imported: [], existing: imported })

@@ -17,7 +17,11 @@ const makeReplica = Effect.fnUntraced(function* (environment: Readonly<Record<st
   )
   const ask = (json: object) => send("POST", "/api/v0/keys/token", { json })
   return {
-    ...{ advance, ask, keySet, send, url },
+    advance,
+    ask,
+    keySet,
+    send,
+    url,
     exchange: (json: object) =>
       Effect.map(ask(json), ({ json: answer, status, text }) => {
         expect(status, text).toBe(200)

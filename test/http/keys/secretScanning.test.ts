@@ -47,7 +47,11 @@ const makeWorld = Effect.gen(function* () {
   const report = (body: string, headers: Readonly<Record<string, string>>) =>
     send("POST", path, { body, headers: { "content-type": "application/json", ...headers } })
   return {
-    ...{ send, state, keysPath, report, orgId },
+    send,
+    state,
+    keysPath,
+    report,
+    orgId,
     create: must(send, "POST", keysPath, { json: { name: "k" }, as }),
     validate: (key: string) =>
       Effect.map(send("POST", "/api/v0/keys/validate", { json: { key }, as }), ({ status }) => status),

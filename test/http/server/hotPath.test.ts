@@ -29,8 +29,11 @@ const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
   yield* validate(deleted["key"]!)
   yield* must(send, "DELETE", `/api/v0/orgs/${orgId}/keys/${deleted["id"]}`, { as })
   const gateway = yield* create(`/orgs/${orgId}/keys`, {
-    ...{ name: "gäteway", permissions: ["a.*", "b"], externalId: "é", metadata: { plan: "pro", n: [1.5, null] } },
-    ...{ expiresAt: "2999-01-01T00:00:00Z" },
+    name: "gäteway",
+    permissions: ["a.*", "b"],
+    externalId: "é",
+    metadata: { plan: "pro", n: [1.5, null] },
+    expiresAt: "2999-01-01T00:00:00Z",
   })
   const restricted = yield* create(`/orgs/${orgId}/keys`, { name: "restricted", allowedIps: ["10.0.0.0/8"] })
   return {

@@ -80,7 +80,9 @@ const makeRoles = Effect.gen(function* () {
   )
   const roles = {
     groups: {
-      ...{ administrator: "administrator", operator: "operator", viewer: "viewer" },
+      administrator: "administrator",
+      operator: "operator",
+      viewer: "viewer",
       ...{ owner: `owner:${orgId}`, developer: `developer:${orgId}`, "viewer of the org": `viewer:${orgId}` },
     },
   }

@@ -7,7 +7,12 @@ import { Unavailable } from "#src/domain/Errors.ts"
 import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 
 const grant: KeyGrant = {
-  ...{ keyId: "key", orgId: "org", projectId: "", name: "k", enabled: true, expiresAt: null },
+  keyId: "key",
+  orgId: "org",
+  projectId: "",
+  name: "k",
+  enabled: true,
+  expiresAt: null,
   ...{
     permissions: noPermissions,
     externalId: null,

@@ -110,9 +110,13 @@ const pageOf = ({ action, details, target }: Entry) => {
   const [kind, verb] = action.split(".") as [string, string]
   if (verb === "delete") return undefined
   const pages: Readonly<Record<string, string>> = {
-    ...{ key: `/keys/${target}`, webhook_endpoint: `/endpoints/${target}`, schedule: `/schedules/${target}` },
-    ...{ project: `/projects/${target}`, docs: `/projects/${target}/docs` },
-    ...{ deployment: `/projects/${String(details["projectId"])}`, job: `/jobs/${target}` },
+    key: `/keys/${target}`,
+    webhook_endpoint: `/endpoints/${target}`,
+    schedule: `/schedules/${target}`,
+    project: `/projects/${target}`,
+    docs: `/projects/${target}/docs`,
+    deployment: `/projects/${String(details["projectId"])}`,
+    job: `/jobs/${target}`,
     workflow: `/jobs?workflow=${encodeURIComponent(target)}`,
   }
   return pages[kind]

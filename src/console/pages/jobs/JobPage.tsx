@@ -82,7 +82,9 @@ const Actions = ({ job }: { readonly job: Job }) => {
     <>
       {isOpen(job) && may("jobs.cancel") && (
         <AskButton
-          {...{ icon: "close", text: "Cancel job", isDangerous: true }}
+          icon="close"
+          text="Cancel job"
+          isDangerous
           title="Cancel this job?"
           submit="Cancel the job"
           onConfirm={cancel}

@@ -76,7 +76,10 @@ export const Workflows = ({ hasJobs, workflow }: WorkflowsProps) => {
       )}
       {found !== undefined && may("workflows.delete") && (
         <AskButton
-          {...{ look: "danger", icon: "trash", label: "Delete the limits", isDangerous: true }}
+          look="danger"
+          icon="trash"
+          label="Delete the limits"
+          isDangerous
           title={`Delete the limits of ${workflow}?`}
           submit="Delete limits"
           onConfirm={() => call("workflows.delete", { workflow: workflow! })}

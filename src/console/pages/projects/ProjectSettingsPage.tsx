@@ -138,7 +138,9 @@ const LinkForm = ({ link, projectId }: { readonly projectId: string; readonly li
       {link !== undefined && (
         <div>
           <AskButton
-            {...{ look: "danger", text: "Unlink the repository", isDangerous: true }}
+            look="danger"
+            text="Unlink the repository"
+            isDangerous
             title="Unlink the repository?"
             submit="Unlink"
             onConfirm={unlink}

@@ -167,7 +167,9 @@ export const EditSchedule = ({ onClose, schedule }: { readonly schedule: Schedul
       title="Edit the schedule"
       submit="Save"
       initial={{
-        ...{ workflow, cron, timezone },
+        workflow,
+        cron,
+        timezone,
         input: input === null ? "" : JSON.stringify(input, null, 2),
         skips: overlap === "skip",
       }}

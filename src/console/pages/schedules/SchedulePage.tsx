@@ -121,7 +121,10 @@ const Actions = ({ schedule }: { readonly schedule: Schedule }) => {
       )}
       {may("schedules.delete") && (
         <AskButton
-          {...{ look: "danger", icon: "trash", label: "Delete the schedule", isDangerous: true }}
+          look="danger"
+          icon="trash"
+          label="Delete the schedule"
+          isDangerous
           title="Delete this schedule?"
           submit="Delete schedule"
           onConfirm={remove}
