@@ -50,7 +50,10 @@ const commit = (connection: SqlConnection.Connection) =>
  * without a limit, and hold their connection meanwhile: for many minutes if the network has fallen silent.
  */
 export const withBoundedTransactions = <A extends SqlClient.SqlClient>(sql: A): A => {
-  const rollback = (connection: SqlConnection.Connection) => Effect.asVoid(control(connection, "ROLLBACK"))
+  // A transaction that is still open when a statement was canceled would fail everything that its connection runs next:
+  // a canceled ROLLBACK is sent again, and so is one after a COMMIT that failed.
+  const rollback = (connection: SqlConnection.Connection) =>
+    Effect.asVoid(Effect.retry(control(connection, "ROLLBACK"), { times: 1 }))
   return Object.assign(sql, {
     withTransaction: SqlClient.makeWithTransaction({
       transactionService: sql.transactionService,
@@ -64,6 +67,7 @@ export const withBoundedTransactions = <A extends SqlClient.SqlClient>(sql: A): 
       savepoint: (connection, id) => control(connection, `SAVEPOINT effect_sql_${id}`),
       releaseSavepoint: (connection, id) => control(connection, `RELEASE SAVEPOINT effect_sql_${id}`),
       commit,
+      onCommitFailure: rollback,
       rollback,
       rollbackSavepoint: (connection, id) => control(connection, `ROLLBACK TO SAVEPOINT effect_sql_${id}`),
     }),
