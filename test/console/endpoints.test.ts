@@ -28,7 +28,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
             await page.keyboard.press("Tab")
             await page.keyboard.type("Production")
             await dialog.getByLabel("Event types").fill("invoice.*\njob.failed")
-            await dialog.getByText("Order, rate, retries, body, headers and secret").click()
+            await dialog.getByText("Order, rate, retries, body, filter, headers and secret").click()
             await expect.poll(() => dialog.getByLabel("Signing secret").inputValue()).toMatch(/^whsec_[\w+/]{32}$/)
             await dialog.getByLabel(/In order/).check()
             await dialog.getByLabel("Most attempts a second").fill("50")
@@ -77,6 +77,50 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
             metadata: { plan: "pro" },
           })
         }),
+    )
+
+    it.effect("an endpoint with a filter, batches and a token moves to another origin with a new token alone", () =>
+      Effect.gen(function* () {
+        const { call, orgId } = yield* makeTenant(adminToken)
+        const auth = { token_url: "https://localhost:9/token", client_id: "gatehouse", client_auth: "basic" }
+        yield* inTab(`/orgs/${orgId}/endpoints`, async (page) => {
+          await page.getByRole("button", { name: "Add endpoint" }).first().click()
+          const dialog = page.getByRole("dialog")
+          await dialog.getByLabel("URL", { exact: true }).fill("https://localhost:9/hooks")
+          await dialog.getByText("Order, rate, retries, body, filter, headers and secret").click()
+          await dialog.getByLabel("Events in one request").fill("20")
+          await dialog.getByLabel("Time to collect them").fill("500")
+          await dialog.getByLabel("Filter").fill('{"data.plan": "pro"}')
+          await dialog.getByRole("button", { name: "Add", exact: true }).click()
+          await dialog.getByLabel("Kind").selectOption("oauth2")
+          await dialog.getByLabel("Token URL").fill(auth.token_url)
+          await dialog.getByLabel("Client id").fill(auth.client_id)
+          await dialog.getByLabel("Client secret").fill("hidden")
+          await expectAccessible(page)
+          await expectFits(page)
+          await dialog.getByRole("button", { name: "Add endpoint" }).click()
+          await page.getByRole("button", { name: "I have copied it" }).click()
+          const settings = page.getByRole("region", { name: "Settings" })
+          for (const text of ["up to 20 events", '"data.plan": "pro"', "a token of https://localhost:9/token"]) {
+            await settings.getByText(text).waitFor()
+          }
+          await page.getByRole("button", { name: "Edit" }).click()
+          await dialog.getByLabel("URL", { exact: true }).fill("https://localhost:10/hooks")
+          await page.getByRole("button", { name: "Save" }).click()
+          await expect.poll(() => dialog.getByRole("alert").textContent()).toContain("url has another origin")
+          await dialog.getByRole("button", { name: "Replace", exact: true }).click()
+          await dialog.getByRole("button", { name: "Save" }).click()
+          await page.getByRole("heading", { level: 1, name: "localhost:10/hooks" }).waitFor()
+        })
+        const { webhook_endpoints } = yield* call("webhooks/list")
+        const [{ webhook_endpoint_id: id }] = webhook_endpoints as unknown as [{ webhook_endpoint_id: string }]
+        expect(yield* call("webhooks/get", { id })).toMatchObject({
+          url: "https://localhost:10/hooks",
+          batch: { max: 20, within_ms: 500 },
+          filter: { "data.plan": "pro" },
+          auth: null,
+        })
+      }),
     )
 
     it.effect("says what the service refuses, beside the form, and keeps what was typed", () =>

@@ -7,7 +7,7 @@ import { Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { Check, Field, Form, Input, Lines, linesOf, Select, TextArea } from "../../components/Form.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { ShowSecret } from "./SigningSecret.tsx"
-import { bodies, type EndpointDetail, newSecret } from "./endpoints.ts"
+import { authText, bodies, type EndpointDetail, newSecret } from "./endpoints.ts"
 
 interface CreateProps {
   readonly onClose: () => void
@@ -142,6 +142,85 @@ const Headers = ({ fields, set, stored }: PartProps & { readonly stored: Readonl
   )
 }
 
+/** How requests are authorized. Its secrets are never shown: a change replaces it whole. */
+const Auth = ({ fields, set, stored }: PartProps & { readonly stored: EndpointDetail["auth"] }) => {
+  const { auth } = fields
+  if (auth === undefined) {
+    return (
+      <div class="field">
+        <span class="label">Authorization of requests</span>
+        <div class="row">
+          <span class="quiet">{stored === null ? "none" : authText(stored)}</span>
+          <Button isSmall onClick={() => set({ auth: emptyAuth })}>
+            {stored === null ? "Add" : "Replace"}
+          </Button>
+        </div>
+      </div>
+    )
+  }
+  const input = (
+    name: keyof typeof auth,
+    label: string,
+    more: { readonly type?: string; readonly hint?: string } = {},
+  ) => (
+    <Field label={label} hint={more.hint}>
+      <Input
+        type={more.type ?? "text"}
+        value={auth[name]}
+        onInput={(text) => set({ auth: { ...auth, [name]: text } })}
+        autocomplete="off"
+        spellcheck={false}
+      />
+    </Field>
+  )
+  const pem = (name: "certificate" | "private_key", label: string) => (
+    <Field label={label} hint="In PEM.">
+      <TextArea
+        class="input short"
+        value={auth[name]}
+        onInput={(text) => set({ auth: { ...auth, [name]: text } })}
+        spellcheck={false}
+      />
+    </Field>
+  )
+  return (
+    <fieldset class="fieldset">
+      <legend>Authorization of requests</legend>
+      <Field label="Kind">
+        <Select
+          value={auth.type}
+          onInput={(type) => set({ auth: { ...auth, type: type as typeof auth.type } })}
+          options={[
+            { value: "none", label: "none" },
+            { value: "oauth2", label: "OAuth2 token, by client credentials" },
+            { value: "mtls", label: "Client certificate (mTLS)" },
+          ]}
+        />
+      </Field>
+      {auth.type === "oauth2" && (
+        <div class="grid-fields">
+          {input("token_url", "Token URL", { type: "url" })}
+          {input("client_id", "Client id")}
+          {input("client_secret", "Client secret", { type: "password" })}
+          {input("scope", "Scope", { hint: "Empty: none." })}
+          <Field label="Client's credentials">
+            <Select
+              value={auth.client_auth}
+              onInput={(client_auth) => set({ auth: { ...auth, client_auth } })}
+              options={[
+                { value: "basic", label: "in the header, as HTTP Basic" },
+                { value: "body", label: "in the body" },
+              ]}
+            />
+          </Field>
+        </div>
+      )}
+      {auth.type === "mtls" && [pem("certificate", "Certificate"), pem("private_key", "Private key, not encrypted")]}
+      <span class="hint">Stored encrypted. Secrets are never shown again.</span>
+    </fieldset>
+  )
+}
+
 const Delivering = ({ fields, set }: PartProps) => (
   <fieldset class="fieldset">
     <legend>Delivering</legend>
@@ -176,6 +255,20 @@ const Delivering = ({ fields, set }: PartProps) => (
           ]}
         />
       </Field>
+      <Field label="Events in one request" hint="1 to 100. Empty: each event has its own.">
+        <Input type="number" min={1} max={100} value={fields.batch_max} onInput={(batch_max) => set({ batch_max })} />
+      </Field>
+      {fields.batch_max !== "" && (
+        <Field label="Time to collect them" hint="Milliseconds.">
+          <Input
+            type="number"
+            required
+            min={0}
+            value={fields.batch_within_ms}
+            onInput={(batch_within_ms) => set({ batch_within_ms })}
+          />
+        </Field>
+      )}
     </div>
   </fieldset>
 )
@@ -212,6 +305,15 @@ const Receiving = ({ fields, set }: PartProps) => (
       value={fields.channels}
       onInput={(channels) => set({ channels })}
     />
+    <Field label="Filter" hint="A JSON object of what events must have, by paths of fields. Empty: all events.">
+      <TextArea
+        class="input short"
+        value={fields.filter}
+        onInput={(filter) => set({ filter })}
+        placeholder={'{"data.plan": ["pro", "team"]}'}
+        spellcheck={false}
+      />
+    </Field>
     <Field label="Metadata" hint="A JSON object of your own.">
       <TextArea
         class="input short"
@@ -263,11 +365,12 @@ const EndpointFields = ({ fields, set, stored }: PartProps & { readonly stored?:
     </Field>
     <EventTypes fields={fields} set={set} />
     <details open={stored !== undefined}>
-      <summary>Order, rate, retries, body, headers{stored === undefined && " and secret"}</summary>
+      <summary>Order, rate, retries, body, filter, headers{stored === undefined && " and secret"}</summary>
       <div class="stack">
         <Delivering fields={fields} set={set} />
         <Receiving fields={fields} set={set} />
         <Headers fields={fields} set={set} stored={stored?.headers ?? []} />
+        <Auth fields={fields} set={set} stored={stored?.auth ?? null} />
         {stored === undefined && <Secret fields={fields} set={set} />}
       </div>
     </details>
@@ -295,7 +398,25 @@ interface Fields {
   readonly metadata: string
   /** undefined: they stay as they are. */
   readonly headers: ReadonlyArray<readonly [name: string, value: string]> | undefined
+  readonly batch_max: string
+  readonly batch_within_ms: string
+  /** JSON. */
+  readonly filter: string
+  /** undefined: it stays as it is. */
+  readonly auth: AuthFields | undefined
 }
+
+const emptyAuth = {
+  type: "none" as "none" | "oauth2" | "mtls",
+  token_url: "",
+  client_id: "",
+  client_secret: "",
+  scope: "",
+  client_auth: "basic",
+  certificate: "",
+  private_key: "",
+}
+type AuthFields = typeof emptyAuth
 
 const emptyFields: Fields = {
   url: "",
@@ -312,6 +433,10 @@ const emptyFields: Fields = {
   channels: "",
   metadata: "",
   headers: undefined,
+  batch_max: "",
+  batch_within_ms: "1000",
+  filter: "",
+  auth: undefined,
 }
 
 const fieldsOf = (endpoint: EndpointDetail): Fields => ({
@@ -328,6 +453,9 @@ const fieldsOf = (endpoint: EndpointDetail): Fields => ({
   external_id: endpoint.external_id ?? "",
   channels: endpoint.channels?.join("\n") ?? "",
   metadata: endpoint.metadata === null ? "" : JSON.stringify(endpoint.metadata, null, 2),
+  batch_max: endpoint.batch === null ? "" : String(endpoint.batch.max),
+  batch_within_ms: endpoint.batch === null ? emptyFields.batch_within_ms : String(endpoint.batch.within_ms),
+  filter: endpoint.filter === null ? "" : JSON.stringify(endpoint.filter, null, 2),
 })
 
 const listOf = (text: string) => {
@@ -336,7 +464,7 @@ const listOf = (text: string) => {
 }
 
 /** What is no JSON object is sent as it was typed, and the service says what is wrong with it. */
-const metadataOf = (text: string) => (text.trim() === "" ? null : (objectOf(text) ?? text))
+const jsonOf = (text: string) => (text.trim() === "" ? null : (objectOf(text) ?? text))
 
 /**
  * "none" means no retries. What is not a number is sent as it was typed, and the service says what is wrong with it.
@@ -358,8 +486,26 @@ const valuesOf = (fields: Fields) => ({
   header_names: fields.header_names,
   external_id: fields.external_id.trim() || null,
   channels: listOf(fields.channels),
-  metadata: metadataOf(fields.metadata),
+  metadata: jsonOf(fields.metadata),
+  batch: fields.batch_max === "" ? null : { max: Number(fields.batch_max), within_ms: Number(fields.batch_within_ms) },
+  filter: jsonOf(fields.filter),
 })
+
+/** The members that belong to the kind of authorization and are not empty. */
+const authOf = ({
+  certificate,
+  client_auth,
+  client_id,
+  client_secret,
+  private_key,
+  scope,
+  token_url,
+  type,
+}: AuthFields) => {
+  if (type === "none") return null
+  if (type === "mtls") return { type, certificate, private_key }
+  return { type, token_url, client_id, client_secret, client_auth, ...(scope.trim() && { scope }) }
+}
 
 /** The fields of a request that differ from what is stored; from the defaults, when nothing is stored yet. */
 const changesOf = (fields: Fields, stored: EndpointDetail | undefined): Readonly<Record<string, unknown>> => {
@@ -370,5 +516,6 @@ const changesOf = (fields: Fields, stored: EndpointDetail | undefined): Readonly
   if (fields.signing_secret !== "") changes["signing_secret"] = fields.signing_secret
   const headers = fields.headers?.filter(([name]) => name.trim() !== "")
   if (headers !== undefined) changes["headers"] = headers.length === 0 ? null : Object.fromEntries(headers)
+  if (fields.auth !== undefined) changes["auth"] = authOf(fields.auth)
   return changes
 }

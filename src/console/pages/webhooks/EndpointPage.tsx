@@ -23,7 +23,7 @@ import { deliveryStates, DeliveryTable, hasSucceeded, outcomeText } from "../del
 import { Causes, causeText, RunningResends } from "../deliveries/Resends.tsx"
 import { EditEndpoint } from "./EndpointForm.tsx"
 import { SigningSecret } from "./SigningSecret.tsx"
-import { bodies, type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
+import { authText, bodies, type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
 
 const stateOf = ({ active, failing_since }: EndpointDetail) =>
   !active ? "deactivated" : failing_since === null ? "active" : "failing"
@@ -467,7 +467,13 @@ const EndpointSettings = ({ endpoint }: { readonly endpoint: EndpointDetail }) =
       Headers: endpoint.headers?.join(", ") ?? "none",
       Body: bodies[endpoint.payload],
       "Names of headers": endpoint.header_names === "svix" ? "svix-id and the like" : undefined,
+      Batches:
+        endpoint.batch === null
+          ? undefined
+          : `up to ${endpoint.batch.max} events, collected for ${durationText(endpoint.batch.within_ms)}`,
       Channels: endpoint.channels?.join(", "),
+      Filter: endpoint.filter === null ? undefined : <pre>{JSON.stringify(endpoint.filter, undefined, 2)}</pre>,
+      Authorization: endpoint.auth === null ? undefined : authText(endpoint.auth),
       "External id": endpoint.external_id ?? undefined,
       Metadata: endpoint.metadata === null ? undefined : <pre>{JSON.stringify(endpoint.metadata, undefined, 2)}</pre>,
       Created: <Time at={endpoint.created_at} />,

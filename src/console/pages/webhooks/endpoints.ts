@@ -24,6 +24,12 @@ export const bodies: Readonly<Record<EndpointDetail["payload"], string>> = {
   data: "The data of the event alone",
 }
 
+/** How requests to an endpoint are authorized. */
+export const authText = (auth: NonNullable<EndpointDetail["auth"]>) =>
+  auth.type === "oauth2"
+    ? `a token of ${auth.token_url}`
+    : `a client certificate, which ends on ${auth.certificate_expires_at?.slice(0, 10)}`
+
 /** Why an endpoint is inactive, in a sentence. */
 export const reasonText: Readonly<Record<string, string>> = {
   gone: "It answered 410 Gone, which asks for no more deliveries.",
