@@ -1,3 +1,4 @@
+import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ActivityGroup, LiveGroup } from "./Activity.ts"
 import { ApiKeysGroup, RolesGroup, SecretScanningGroup } from "./ApiKeys.ts"
@@ -12,7 +13,7 @@ import { ProjectsGroup } from "./Projects.ts"
 import { PortalGroup, SessionsGroup } from "./Sessions.ts"
 import { SystemGroup } from "./System.ts"
 import { DeliveriesGroup, WebhooksGroup } from "./Webhooks.ts"
-import { RequestErrors } from "./security.ts"
+import { PeopleWho, RequestErrors } from "./security.ts"
 import { describeApi } from "./openapi.ts"
 import { knownFieldsOnly } from "./responses.ts"
 
@@ -74,6 +75,20 @@ export class Api extends HttpApi.make("gatehouse")
         "for `/api/svc/chat` and `/v1/events/publish-batch`) and at most 100,000 JSON values. The server first checks the length, then the credential, and",
         "then reads the body.",
       ].join("\n"),
-      transform: describeApi,
+      transform: (spec): Record<string, unknown> => describeApi(spec, rolesOfOperations()),
     }),
   ) {}
+
+/** The roles of people that may call each operation, in words, by its id. */
+const rolesOfOperations = (): ReadonlyMap<string, string> => {
+  const all = new Map<string, string>()
+  HttpApi.reflect(Api, {
+    onGroup: () => {},
+    onEndpoint: ({ endpoint, group }) => {
+      const { ofAll, ofOrg } = Context.get(endpoint.annotations, PeopleWho)
+      const named = [ofAll.join(", "), ofOrg.length === 0 ? "" : `of the org: ${ofOrg.join(", ")}`].filter(Boolean)
+      all.set(`${group.identifier}.${endpoint.identifier}`, named.join("; ") || "none")
+    },
+  })
+  return all
+}

@@ -30,6 +30,7 @@ interface Parameter {
 interface Operation {
   readonly summary?: string
   readonly description?: string
+  readonly operationId: string
   readonly "x-gatehouse-access"?: string
   readonly parameters: ReadonlyArray<Parameter>
   readonly requestBody?: { readonly required?: boolean; readonly content: Readonly<Record<string, Media>> }
@@ -120,6 +121,7 @@ const describeOperation = (
   path: string,
   schemas: Schemas,
   errors: ReturnType<typeof errorResponses>,
+  roles: ReadonlyMap<string, string>,
 ) => {
   const { "x-gatehouse-access": access, description, parameters, responses, summary, ...rest } = operation
   const possible = Object.entries(responses).filter(
@@ -128,7 +130,13 @@ const describeOperation = (
   return {
     ...rest,
     summary,
-    description: [description ?? `${summary}.`, access && `**Access.** ${access}`].filter(Boolean).join("\n\n"),
+    description: [
+      description ?? `${summary}.`,
+      access && `**Access.** ${access}`,
+      access && `**Roles of people.** ${roles.get(operation.operationId)}.`,
+    ]
+      .filter(Boolean)
+      .join("\n\n"),
     parameters: parameters.filter(({ name }) => !credentials.includes(name)).map(describeParameter),
     ...describeBody(operation, schemas),
     responses: {
@@ -179,15 +187,22 @@ const used = (document: object, schemas: Schemas) => {
  * Makes the document that people and generators of clients read from the one that Effect makes of the definition: one
  * schema for errors and shared responses, open responses and exact requests, formats and bounds, headers, examples, the
  * access to each operation in words, and the webhooks. It holds for every operation of the definition.
+ *
+ * @param roles the roles of people that may call each operation, by its id
  */
-export const describeApi = (spec: Record<string, unknown>): Record<string, unknown> => {
+export const describeApi = (
+  spec: Record<string, unknown>,
+  roles: ReadonlyMap<string, string>,
+): Record<string, unknown> => {
   const defined = mergeCopies(spec as unknown as Defined)
   const errors = errorResponses(defined.paths, defined.components.schemas)
   const own = {
     ...tidySchemas(defined),
     ...mapValues({ ChatPart: chatPart, ...eventSchemas }, (schema) => tidySchema(schema, "response")),
   }
-  const paths = mapOperations(defined.paths, (operation, path) => describeOperation(operation, path, own, errors))
+  const paths = mapOperations(defined.paths, (operation, path) =>
+    describeOperation(operation, path, own, errors, roles),
+  )
   const { responses } = errors
   // Complete now: each operation has added those of its errors.
   const schemas = { ...own, ...errors.schemas }

@@ -3,7 +3,7 @@ import { expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync, writeFileSync } from "node:fs"
 import { Context } from "effect"
-import { HttpApi } from "effect/http-api"
+import { HttpApi, OpenApi } from "effect/http-api"
 import { Api } from "#src/http/api/Api.ts"
 import { PeopleWho } from "#src/http/api/security.ts"
 import { makeIdentityProvider, signInWith, signInWithClaims } from "../../support/identityProvider.ts"
@@ -45,6 +45,18 @@ it("docs/roles.md has the roles of every operation (UPDATE_ROLES=1 writes it)", 
   const text = `${before}\n${table.join("\n")}\n`
   if (process.env["UPDATE_ROLES"] === "1") writeFileSync(file, text)
   expect(readFileSync(file, "utf8")).toBe(text)
+})
+
+it("the OpenAPI document says the roles of every operation", () => {
+  const { paths } = OpenApi.fromApi(Api) as unknown as {
+    readonly paths: Readonly<Record<string, Readonly<Record<string, { readonly description: string }>>>>
+  }
+  for (const { id, method, path } of listed) {
+    const { description } = paths[path]![method.toLowerCase()]!
+    const named = /\*\*Roles of people\.\*\* (.*)\.$/.exec(description)?.[1]?.replace("of the org: ", "") ?? ""
+    const roles = defined.get(id)!.map((column) => (column === "viewer of the org" ? "viewer" : column))
+    expect(named.split(/[,;] /), `${method} ${path}`).toEqual(roles.length === 0 ? ["none"] : roles)
+  }
 })
 
 /** The table of the documentation, by method and path. */
