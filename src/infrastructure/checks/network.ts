@@ -3,7 +3,7 @@ import { HttpClient } from "effect/http"
 import type { CiProvider } from "../../domain/deployments/CiRun.ts"
 import type { EgressProxy } from "../net/EgressProxy.ts"
 import { transportFault } from "../net/transportFault.ts"
-import { type Opening, proxiedConnection, ProxyRefusal } from "../net/connector.ts"
+import { type Opening, ProxyRefusal, throughProxy } from "../net/connector.ts"
 import { keysUrl } from "../oidc/OidcKeys.ts"
 import { type Check, clockCheck, fail, ok, warn } from "./Check.ts"
 
@@ -81,7 +81,7 @@ const tryProxy = (proxy: EgressProxy) =>
   Effect.callback<Error | null>((resume) => {
     const opening: Opening = { isAborted: false, active: undefined }
     const close = () => opening.active?.destroy()
-    proxiedConnection(proxy)(nobody, opening, (error) => {
+    throughProxy(proxy)(nobody, opening, (error) => {
       close()
       resume(Effect.succeed(error))
     })

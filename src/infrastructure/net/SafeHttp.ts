@@ -131,8 +131,9 @@ const exchange = (
 
 /**
  * The only HTTP client for URLs that users choose (contract 8). For each connection it resolves the host once, checks
- * every address and connects to a checked address; or it connects through the egress proxy, which decides. It keeps
- * connections for further requests, by default for at most 60 s.
+ * every address and connects to a checked address. Through an egress proxy it checks the addresses that it knows, and
+ * the proxy resolves the host again and decides. It keeps connections for further requests, by default for at most
+ * 60 s.
  */
 export class SafeHttp extends Context.Service<
   SafeHttp,
@@ -142,7 +143,7 @@ export class SafeHttp extends Context.Service<
      * Interruption closes the connection.
      */
     readonly request: (request: SafeRequest) => Effect.Effect<SafeResponse, SafeHttpError>
-    /** Why the host of a valid URL may not be called; `null` when it may, or an egress proxy decides. */
+    /** Why the host of a valid URL may not be called; `null` when it may. */
     readonly hostFault: (url: string) => Effect.Effect<string | null>
   }
 >()("gatehouse/infrastructure/SafeHttp") {
@@ -152,7 +153,9 @@ export class SafeHttp extends Context.Service<
       Effect.gen(function* () {
         const { egressProxy, resolve = makeResolveHost({ askSystemToo: options.allowPrivateNetworks }) } = options
         const open =
-          egressProxy === undefined ? pinnedConnection({ ...options, resolve }) : proxiedConnection(egressProxy)
+          egressProxy === undefined
+            ? pinnedConnection({ ...options, resolve })
+            : proxiedConnection(egressProxy, { ...options, resolve })
         const maxAgeMillis = Duration.toMillis(Duration.fromInputUnsafe(options.maxConnectionAge ?? "60 seconds"))
         const pool = yield* Effect.acquireRelease(
           Effect.sync(() => makeConnectionPool({ open, maxAgeMillis })),
@@ -165,7 +168,7 @@ export class SafeHttp extends Context.Service<
 
         const check = hostFault({ ...options, resolve })
         return SafeHttp.of({
-          hostFault: (url) => (egressProxy === undefined ? Effect.promise(() => check(url)) : Effect.succeed(null)),
+          hostFault: (url) => Effect.promise(() => check(url)),
           request: (request) => {
             const target = targets.memo(request.url)
             if (!("fault" in target)) return exchange(pool, target, request)

@@ -160,10 +160,25 @@ const clientOf = (origin: string) => {
 }
 
 /**
- * Opens connections through a proxy, which resolves the host and decides whether it may be called. undici's ProxyAgent
- * is an Agent: see `ConnectionPool` for what that does not bound.
+ * Opens connections through a proxy. A host that resolves here to a forbidden address is refused; then the proxy
+ * resolves the host and decides, also about names that only it knows. undici's ProxyAgent is an Agent: see
+ * `ConnectionPool` for what that does not bound.
  */
-export const proxiedConnection =
+export const proxiedConnection = (proxy: EgressProxy, options: PinnedOptions): OpenConnection => {
+  const connect = throughProxy(proxy)
+  return (peer, opening, done) => {
+    const proceed = () =>
+      opening.isAborted
+        ? done(new ConnectFault("connection", "The request was canceled."))
+        : connect(peer, opening, done)
+    checkedAddresses(peer.hostname, options).then(proceed, (fault: unknown) =>
+      fault instanceof ConnectFault && fault.kind === "refused_address" ? done(fault) : proceed(),
+    )
+  }
+}
+
+/** Opens connections through a proxy, to any host. */
+export const throughProxy =
   ({ origin, authorization }: EgressProxy): OpenConnection =>
   (peer, opening, done) => {
     const client = clientOf(origin)

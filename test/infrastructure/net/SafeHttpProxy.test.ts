@@ -7,30 +7,43 @@ import { closedPort, makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient, text } from "../../support/safeHttp.ts"
 import { until } from "../../support/wait.ts"
 
+/** What the client's own name server knows; other names are known to the proxy alone. */
+const known: Readonly<Record<string, ReadonlyArray<string>>> = {
+  "inside.test": ["10.0.0.7"],
+  "both.test": ["93.184.216.34", "169.254.169.254"],
+  "outside.test": ["93.184.216.34"],
+}
+
 /** A client whose requests go through a proxy, in guarded mode by default. */
 const proxiedClient = (url: string, allowPrivateNetworks = false) =>
-  safeClient({ egressProxy: egressProxyOf(url), allowPrivateNetworks })
+  safeClient({
+    egressProxy: egressProxyOf(url),
+    allowPrivateNetworks,
+    resolve: (name) =>
+      name in known ? Promise.resolve(known[name]!) : Promise.reject(Object.assign(new Error(), { code: "ENOTFOUND" })),
+  })
 
 describe("SafeHttp through an egress proxy", () => {
-  it.live("sends http and https by CONNECT, over one connection for each origin, and resolves no name itself", () =>
-    Effect.gen(function* () {
-      const tls = yield* trusted({ names: ["hooks.test"] })
-      const proxy = yield* makeConnectProxy()
-      const { post, asked } = yield* proxiedClient(proxy.url)
-      for (const receiver of [yield* makeReceiver(), yield* makeReceiver({ tls })]) {
-        receiver.behave({ status: 200, body: "through the proxy" })
-        const url = receiver.url.replace("127.0.0.1", "hooks.test")
-        assert.strictEqual(text((yield* post(url)).body), "through the proxy")
-        yield* post(`${url}/again`)
-        assert.strictEqual(proxy.connected.at(-1), `hooks.test:${receiver.port}`)
-        assert.strictEqual(receiver.connections().accepted, 1)
-        const [first] = receiver.received
-        assert.strictEqual(first!.headers.host, `hooks.test:${receiver.port}`)
-        assert.notInclude(first!.headerNames.join().toLowerCase(), "proxy")
-      }
-      assert.strictEqual(proxy.connected.length, 2)
-      assert.deepStrictEqual(asked, [])
-    }),
+  it.live(
+    "sends http and https by CONNECT, over one connection for each origin, also to names that only the proxy knows",
+    () =>
+      Effect.gen(function* () {
+        const tls = yield* trusted({ names: ["hooks.test"] })
+        const proxy = yield* makeConnectProxy()
+        const { post } = yield* proxiedClient(proxy.url)
+        for (const receiver of [yield* makeReceiver(), yield* makeReceiver({ tls })]) {
+          receiver.behave({ status: 200, body: "through the proxy" })
+          const url = receiver.url.replace("127.0.0.1", "hooks.test")
+          assert.strictEqual(text((yield* post(url)).body), "through the proxy")
+          yield* post(`${url}/again`)
+          assert.strictEqual(proxy.connected.at(-1), `hooks.test:${receiver.port}`)
+          assert.strictEqual(receiver.connections().accepted, 1)
+          const [first] = receiver.received
+          assert.strictEqual(first!.headers.host, `hooks.test:${receiver.port}`)
+          assert.notInclude(first!.headerNames.join().toLowerCase(), "proxy")
+        }
+        assert.strictEqual(proxy.connected.length, 2)
+      }),
   )
 
   it.live("checks the receiver's certificate, not the proxy's, and reports its faults as without a proxy", () =>
@@ -66,24 +79,33 @@ describe("SafeHttp through an egress proxy", () => {
     }),
   )
 
-  it.live("refuses literal addresses itself, and leaves names and other addresses to the proxy", () =>
+  it.live("refuses forbidden addresses and names that have one, and leaves all others to the proxy", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const proxy = yield* makeConnectProxy()
       const { post, fails } = yield* proxiedClient(proxy.url)
-      for (const host of ["127.0.0.1", "2130706433", "10.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254"]) {
+      for (const host of [
+        "127.0.0.1",
+        "2130706433",
+        "10.0.0.1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "169.254.169.254",
+      ].concat(["inside.test", "both.test"])) {
         isKind(yield* fails(`http://${host}:${receiver.port}/`), "refused_address")
       }
       assert.deepStrictEqual(proxy.connected, [])
-      yield* post(`http://localhost:${receiver.port}/`)
+      yield* post(`http://outside.test:${receiver.port}/`)
       yield* post(`http://[2606:2800:21f:cb07:6820:80da:af6b:8b2c]:${receiver.port}/`)
       const open = yield* proxiedClient(proxy.url, true)
       yield* open.post(`http://127.0.0.1:${receiver.port}/`)
+      yield* open.post(`http://inside.test:${receiver.port}/`)
       const { port } = receiver
       assert.deepStrictEqual(proxy.connected, [
-        `localhost:${port}`,
+        `outside.test:${port}`,
         `[2606:2800:21f:cb07:6820:80da:af6b:8b2c]:${port}`,
         `127.0.0.1:${port}`,
+        `inside.test:${port}`,
       ])
     }),
   )
