@@ -795,6 +795,24 @@ export const bugs: ReadonlyArray<Bug> = [
     ],
   },
   {
+    name: "a filter lets everything through",
+    corner: "endpoints",
+    about: "The statement that makes deliveries forgets the filter of an endpoint.",
+    edits: [[insert, " OR coalesce(jsonb_path_match(${json}, ${path}, '{}', true), true))", " OR true)"]],
+  },
+  {
+    name: "a batch is as large as what waits",
+    corner: "endpoints",
+    about: "The deliveries of a lane go out in one request, whatever its endpoint takes.",
+    edits: [
+      [
+        "infrastructure/webhooks/DeliveryWorker.ts",
+        "last !== undefined && last.length < delivery.batchMax! &&",
+        "last &&",
+      ],
+    ],
+  },
+  {
     name: "retention checks for recoveries once",
     about: "What is resent between the check and the locks of a removal is dropped.",
     race: "remove old events, recover their endpoint",

@@ -744,6 +744,9 @@ const deleteKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
 const channelsOf = ({ name }: Tenant, dice: Dice) =>
   Array.from({ length: dice.int(1, 2) }, () => `${name}-channel${dice.int(1, 3)}`)
 
+/** What an event is of, which endpoints filter by. */
+const tiers = ["free", "pro"] as const
+
 const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const url = `https://${clients.name(tenant, "receiver")}.example/hook`
   const ordered = dice.chance(clients.habits.ordered)
@@ -751,7 +754,14 @@ const createEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, 
     ...(ordered ? { ordered } : {}),
     ...(dice.chance(clients.habits.limited) ? { max_per_second: dice.pick([1, 5]) } : {}),
     ...(dice.chance(clients.habits.narrow) ? { channels: channelsOf(tenant, dice) } : {}),
-    ...(dice.chance(0.2) ? { payload: "data" } : {}),
+    ...(dice.chance(clients.habits.narrow) ? { filter: { "data.tier": dice.pick(tiers) } } : {}),
+    ...dice.pick([
+      {},
+      {},
+      {},
+      { payload: "data" },
+      ordered ? {} : { batch: { max: dice.int(1, 4), within_ms: 2_000 } },
+    ]),
     ...(dice.chance(0.2) ? { header_names: "svix" } : {}),
     ...(dice.chance(0.2) ? { external_id: `outside${dice.int(1, 4)}` } : {}),
   }
@@ -808,12 +818,13 @@ const deleteEndpoint: Operation = Effect.fnUntraced(function* (clients, tenant, 
 const publish: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const one = () => ({
     type: dice.pick(["order.paid", "order.sent", "user.made"]),
-    data: { mark: clients.name(tenant, "event") },
+    data: { mark: clients.name(tenant, "event"), tier: dice.pick(tiers) },
     ...(dice.chance(0.4) ? { idempotency_key: clients.name(tenant, "event") } : {}),
     ...(dice.chance(clients.habits.narrow) ? { channels: channelsOf(tenant, dice) } : {}),
   })
   const argsOf = (all: ReadonlyArray<ReturnType<typeof one>>) => ({
     marks: all.map(({ data }) => data.mark),
+    tiers: all.map(({ data }) => data.tier),
     channels: all.map(({ channels = [] }) => channels),
   })
   if (dice.chance(clients.habits.batches)) {

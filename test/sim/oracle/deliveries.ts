@@ -29,13 +29,18 @@ const seconds = (millis: number) => `${(millis / 1000).toFixed(3)} s`
 
 const callbackOf = ({ args }: Done) => args["callback_url"] as string | undefined
 
+/** What an endpoint got of a request: all of it, or one of the events of a batch. */
+interface Receipt extends Received {
+  readonly request: Received
+}
+
 interface Endpoint {
   /** `undefined`: the callback of a job. */
   readonly id: string | undefined
   readonly url: string
   readonly tenant: string
   readonly made: Done
-  readonly received: ReadonlyArray<Received>
+  readonly received: ReadonlyArray<Receipt>
   /** What has changed it, or may have. */
   readonly changes: ReadonlyArray<Done>
   /** Whether its receiver has ever said that it is gone. */
@@ -44,15 +49,31 @@ interface Endpoint {
   readonly maxPerSecond: number | undefined
   /** Its channels; `undefined`: it gets the events of all. */
   readonly channels: ReadonlyArray<string> | undefined
+  /** The tier of the events that its filter lets through; `undefined`: it has none. */
+  readonly tier: string | undefined
+}
+
+/** The events of a request, each with the id of its delivery. */
+const receiptsOf = ({ rows }: History, made: Done, request: Received): ReadonlyArray<Receipt> => {
+  if (made.args["batch"] === undefined) return [{ ...request, request }]
+  return (JSON.parse(request.body) as ReadonlyArray<unknown>).map((part) => {
+    const body = JSON.stringify(part)
+    const event = rows["events"]!.find((row) => row["body"] === body)
+    const delivery = rows["deliveries"]!.find(
+      (row) => row["event_id"] === event?.["id"] && row["endpoint_id"] === made.body.webhook_endpoint_id,
+    )
+    return { ...request, body, id: delivery === undefined ? undefined : String(delivery["id"]), request }
+  })
 }
 
 /** The endpoints, and the callbacks of jobs, which are endpoints of one event. */
-const endpointsOf = ({ done, received }: History): ReadonlyArray<Endpoint> =>
-  done
+const endpointsOf = (history: History): ReadonlyArray<Endpoint> => {
+  const { done, received } = history
+  return done
     .filter((one) => succeeded(one) && (one.kind === "createEndpoint" || callbackOf(one) !== undefined))
     .map((made) => {
       const url = callbackOf(made) ?? (made.args["url"] as string)
-      const own = received.filter((one) => one.url === url)
+      const own = received.filter((one) => one.url === url).flatMap((one) => receiptsOf(history, made, one))
       const id = callbackOf(made) === undefined ? made.body.webhook_endpoint_id : undefined
       return {
         id,
@@ -73,8 +94,10 @@ const endpointsOf = ({ done, received }: History): ReadonlyArray<Endpoint> =>
         isOrdered: made.args["ordered"] === true,
         maxPerSecond: made.args["max_per_second"] as number | undefined,
         channels: made.args["channels"] as ReadonlyArray<string> | undefined,
+        tier: (made.args["filter"] as { readonly "data.tier": string } | undefined)?.["data.tier"],
       }
     })
+}
 
 /** An event that a client published, or one of a batch. */
 interface Published {
@@ -84,11 +107,14 @@ interface Published {
   readonly by: Done
   readonly place: number
   readonly channels: ReadonlyArray<string>
+  /** `undefined`: the event of a job, or one that is of no tier. */
+  readonly tier: string | undefined
 }
 
-/** Whether an event is for an endpoint: with channels, it gets only what was published to one of them. */
-const isFor = ({ channels }: Endpoint, event: Published) =>
-  channels === undefined || channels.some((one) => event.channels.includes(one))
+/** Whether an event is for an endpoint: it gets only what was published to one of its channels, and passes its filter. */
+const isFor = ({ channels, tier }: Endpoint, event: Published) =>
+  (channels === undefined || channels.some((one) => event.channels.includes(one))) &&
+  (tier === undefined || tier === event.tier)
 
 const publishedOf = (done: ReadonlyArray<Done>): ReadonlyArray<Published> =>
   done
@@ -97,8 +123,10 @@ const publishedOf = (done: ReadonlyArray<Done>): ReadonlyArray<Published> =>
       const ids = (by.body.event_ids ?? [by.body.event_id]) as ReadonlyArray<string>
       const marks = by.args["marks"] as ReadonlyArray<string>
       const channels = by.args["channels"] as ReadonlyArray<ReadonlyArray<string>>
+      const tiers = by.args["tiers"] as ReadonlyArray<string> | undefined
       return ids.map((id, place) => {
-        return { id, mark: marks[place]!, tenant: by.tenant, by, place, channels: channels[place]! }
+        const [mark, tier] = [marks[place]!, tiers?.[place]]
+        return { id, mark, tenant: by.tenant, by, place, channels: channels[place]!, tier }
       })
     })
 
@@ -119,7 +147,7 @@ const completedOf = ({ done, rows }: History): ReadonlyArray<Published> => {
     const event = events.get(by.args["jobId"])?.find(({ body }) => String(body).includes(`"${mark}"`))
     if (event === undefined || seen.has(event["id"])) return []
     seen.add(event["id"])
-    return [{ id: String(event["id"]), mark, tenant: by.tenant, by, place: 0, channels: [] }]
+    return [{ id: String(event["id"]), mark, tenant: by.tenant, by, place: 0, channels: [], tier: undefined }]
   })
 }
 
@@ -156,15 +184,16 @@ const lost = (history: History, published: ReadonlyArray<Published>, endpoints: 
   })
 }
 
-/** An endpoint with channels gets no event of others, and none of a job. */
+/** An endpoint with channels or a filter gets no event of others, and none of a job. */
 const misdirected = (published: ReadonlyArray<Published>, endpoint: Endpoint): ReadonlyArray<Violation> => {
-  if (endpoint.channels === undefined) return []
+  if (endpoint.channels === undefined && endpoint.tier === undefined) return []
   const events = new Map(published.map((event) => [event.mark, event]))
   return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
     const event = events.get(markOf(one) ?? "")
     // Whoever published it may have got no answer.
     if (event === undefined ? !one.body.includes('"job_id"') : isFor(endpoint, event)) return []
-    const what = `${endpoint.url} of ${endpoint.channels!.join(", ")} got ${String(markOf(one))}`
+    const own = [...(endpoint.channels ?? []), endpoint.tier].filter(Boolean)
+    const what = `${endpoint.url} of ${own.join(", ")} got ${String(markOf(one))}`
     return [{ oracle: "channels", at: one.at, what }]
   })
 }
@@ -216,13 +245,16 @@ const honest = ({ rows }: History, endpoint: Endpoint): ReadonlyArray<Violation>
   const rowsById = new Map(rows["deliveries"]!.map((row) => [row["id"], row]))
   const events = new Map(rows["events"]!.map((row) => [row["id"], row]))
   const names = (endpoint.made.args["header_names"] as string | undefined) ?? "webhook"
-  return endpoint.received.flatMap(({ at, body, headers, id }): ReadonlyArray<Violation> => {
+  const { max } = (endpoint.made.args["batch"] as { readonly max: number } | undefined) ?? { max: 1 }
+  const sizes = Map.groupBy(endpoint.received, ({ request }) => request)
+  return endpoint.received.flatMap(({ at, body, headers, id, request }): ReadonlyArray<Violation> => {
     const says = (what: string) => [{ oracle: "honest", at, what: `${endpoint.url} ${what}` }]
-    const mac = createHmac("sha256", signingSecret).update(body).digest("hex")
+    if (sizes.get(request)!.length > max) return says(`got ${sizes.get(request)!.length} events in a request`)
+    const mac = createHmac("sha256", signingSecret).update(request.body).digest("hex")
     if (headers["x-webhook-signature"] !== mac) return says("got a signature that does not hold")
-    const content = `${String(id)}.${String(headers[`${names}-timestamp`])}.${body}`
+    const content = `${String(request.id)}.${String(headers[`${names}-timestamp`])}.${request.body}`
     const standard = `v1,${createHmac("sha256", signingSecret).update(content).digest("base64")}`
-    if (headers[`${names}-id`] !== id || !String(headers[`${names}-signature`]).split(" ").includes(standard))
+    if (headers[`${names}-id`] !== request.id || !String(headers[`${names}-signature`]).split(" ").includes(standard))
       return says(`got no ${names} headers that hold`)
     const row = rowsById.get(id)
     // Nothing of a deleted org is left to compare with.
