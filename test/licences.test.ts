@@ -5,7 +5,16 @@ import { fileURLToPath } from "node:url"
 import { licensed, page, pagePath } from "../scripts/licences.ts"
 
 /** Licences that require only a notice. */
-const permissive = new Set(["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "ISC", "MIT"])
+const permissive = new Set([
+  "0BSD",
+  "Apache-2.0",
+  "BSD-2-Clause",
+  "BSD-3-Clause",
+  "BlueOak-1.0.0",
+  "ISC",
+  "MIT",
+  "MIT-0",
+])
 
 /** Whether the licence can be permissive: `A OR B` is a choice, `A AND B` means both. */
 const isPermissive = (expression: string) =>
