@@ -12,6 +12,9 @@ import { Activities } from "../domain/activity/Activities.ts"
 import { ActivityRecorder } from "../domain/activity/ActivityRecorder.ts"
 import { LiveFeed } from "../domain/activity/LiveFeed.ts"
 import { ServiceStates } from "../domain/activity/ServiceStates.ts"
+import { AlertSweeps } from "../domain/alerts/AlertSweeps.ts"
+import { Alerts } from "../domain/alerts/Alerts.ts"
+import { ConsoleUrl } from "../domain/alerts/tellAlert.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
 import { RegistrationPolicy } from "../domain/deployments/Deployment.ts"
 import { Deployments } from "../domain/deployments/Deployments.ts"
@@ -60,6 +63,8 @@ import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
 import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
 import * as Observed from "../infrastructure/activity/observedRepositories.ts"
 import { logAudit } from "../infrastructure/audit/audited.ts"
+import * as AlertsSql from "../infrastructure/alerts/AlertRepository.ts"
+import * as MailSender from "../infrastructure/alerts/MailSender.ts"
 import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
@@ -127,6 +132,7 @@ const tenantWorkers = Layer.mergeAll(
 /** All background workers of the platform's database. */
 const workers = Layer.mergeAll(
   ActivityWorker.layer,
+  AlertsSql.alertWorker,
   DocsQuestionsSql.questionWorker,
   DocsWorker.layer,
   KeyUsageSql.usageWorker,
@@ -183,7 +189,7 @@ export const app = (settings: Settings, { issuers, listener, random, receivers }
   Layer.mergeAll(Server.layer, ProcessMetrics.layer, logWelcome(settings)).pipe(
     Layer.provideMerge(listener),
     Layer.provideMerge(Layer.mergeAll(workers, Tenants.layer(Layer.provideMerge(tenantWorkers, webhooks(settings))))),
-    Layer.provideMerge(KeyTokens.layer),
+    Layer.provideMerge(Layer.merge(KeyTokens.layer, alerts(settings))),
     Layer.provide(Layer.mergeAll(TokenKeysSql.layer, Layer.succeed(TokenIssuer, settings.baseUrl))),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provide([receivers, issuers]),
@@ -249,6 +255,13 @@ const people = ({ baseUrl, people: settings }: Settings) =>
     : People.layer(settings).pipe(
         Layer.provide(IdentityProvider.layer({ ...settings, redirectUri: `${baseUrl}${callbackPath}` })),
       )
+
+/** Alerts, and the looks at what they watch. */
+export const alerts = (settings: Settings) =>
+  Layer.merge(Alerts.layer, AlertSweeps.layer).pipe(
+    Layer.provide([AlertsSql.layer, MailSender.layer(settings)]),
+    Layer.provide(Layer.succeed(ConsoleUrl, `${settings.baseUrl}/console`)),
+  )
 
 /** Whether traces are exported. If so, deliveries carry trace headers. */
 export const isTraced = ({ otlp }: Settings) => otlp !== undefined

@@ -1,4 +1,5 @@
 import { Argument, Command } from "effect/cli"
+import { alerts } from "./alerts.ts"
 import { api } from "./api.ts"
 import { audit } from "./audit.ts"
 import { demo } from "./demo.ts"
@@ -41,6 +42,7 @@ const commands = [
   keys,
   roles,
   audit,
+  alerts,
   overview,
   webhooks,
   events,

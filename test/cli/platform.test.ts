@@ -254,6 +254,38 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }).pipe(Effect.scoped),
   )
 
+  it.effect("alerts are created with a url from standard input, listed, changed, tested and deleted", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { orgs } = (yield* send("GET", "/api/v0/orgs", { as: adminToken })).json as {
+        readonly orgs: ReadonlyArray<{ readonly orgId: string }>
+      }
+      const { orgId } = orgs[0]!
+      const url = "https://alerts.invalid/a-token"
+      for (const owner of [["--org", orgId], ["--all-orgs"]]) {
+        const create = ["alerts", "create", "Backlog", ...owner, "--condition", "backlog", "--target"]
+        const made = yield* cli([...create, "slack", "--threshold", "1000"], url)
+        expect(made.code, made.err).toBe(0)
+        const id = made.out.trim()
+        const secret = yield* cli([...create, "webhook", "--threshold", "1"], url)
+        expect(secret.err).toMatch(/shown only once: whsec_\S+$/m)
+        const listed = yield* cli(["alerts", "list", ...owner])
+        expect(listed.out).toMatch(new RegExp(`^${id} +Backlog +backlog +1000 +slack alerts.invalid +yes `, "m"))
+        const off = yield* cli(["alerts", "update", id, ...owner, "--no-active"])
+        expect(off).toMatchObject({ out: expect.stringMatching(/slack alerts\.invalid +no/), code: 0 })
+        const tested = yield* cli(["alerts", "test", id, ...owner])
+        expect(tested).toMatchObject({ err: expect.stringContaining("The target was not reached: "), code: 1 })
+        expect(listed.out + off.out + tested.err).not.toContain("a-token")
+        for (const one of [id, secret.out.trim()]) {
+          expect((yield* cli(["alerts", "delete", one, ...owner])).code).toBe(0)
+        }
+      }
+      expect(
+        (yield* cli(["alerts", "create", "x", "--all-orgs", "--condition", "backlog", "--target", "slack"], "")).err,
+      ).toContain("GATEHOUSE_ALERT_URL")
+    }),
+  )
+
   it.effect("--json prints the answer unchanged, errors too", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer

@@ -1,5 +1,6 @@
 import { layer } from "@effect/vitest"
 import { Layer } from "effect"
+import * as AlertsSql from "#src/infrastructure/alerts/AlertRepository.ts"
 import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
@@ -15,6 +16,7 @@ import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts
 import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
 import * as fakes from "../fakes/repositories.ts"
 import { databases } from "../support/databases.ts"
+import { alerts } from "./alerts/alerts.ts"
 import { apiKeys } from "./keys/apiKeys.ts"
 import { auditLog } from "./audit/auditLog.ts"
 import { owners } from "./orgs/owners.ts"
@@ -39,6 +41,7 @@ import { sessions } from "./sessions/sessions.ts"
 import { registrations } from "./deployments/registrations.ts"
 
 const sql = Layer.mergeAll(
+  AlertsSql.layer,
   ApiKeysSql.layer,
   AuditLogSql.layer,
   DeploymentsSql.layer,
@@ -87,5 +90,6 @@ for (const [name, repositories] of Object.entries(backends)) {
     activity(it)
     projectDocs(it)
     docsQuestions(it)
+    alerts(it)
   })
 }

@@ -2,6 +2,7 @@ import { assert, type Vitest } from "@effect/vitest"
 import { Cause, DateTime, Effect, Exit, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
+import type { AlertRepository } from "#src/domain/alerts/Alerts.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import type { KeyCounterRepository } from "#src/domain/keys/LeasedQuotas.ts"
 import { defaultSettings } from "#src/domain/keys/KeySettings.ts"
@@ -25,6 +26,7 @@ import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { seededBytes } from "../fakes/crypto.ts"
 
 export type Repositories =
+  | AlertRepository
   | ApiKeyRepository
   | AuditRepository
   | DeploymentRepository

@@ -22,6 +22,7 @@ export const variables: ReadonlyArray<string> = [
   "GATEHOUSE_PROFILE",
   "GATEHOUSE_WEBHOOK_SECRET",
   "GATEHOUSE_OUTBOX_DATABASE_URL",
+  "GATEHOUSE_ALERT_URL",
   "GATEHOUSE_IMPORT_TOKEN",
 ]
 

@@ -1,5 +1,6 @@
 import { Layer } from "effect"
 import * as Activity from "./Activity.ts"
+import * as Alerts from "./Alerts.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as Deployments from "./Deployments.ts"
@@ -17,6 +18,7 @@ import { World } from "./World.ts"
 /** Every repository of the platform interface in memory, with one world. */
 export const layer = Layer.mergeAll(
   Activity.layer,
+  Alerts.layer,
   ApiKeys.layer,
   AuditLog.layer,
   Deployments.layer,

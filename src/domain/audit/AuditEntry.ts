@@ -39,6 +39,10 @@ const AuditAction = Schema.Literals([
   "schedule.delete",
   "workflow.set",
   "workflow.delete",
+  "alert.create",
+  "alert.update",
+  "alert.delete",
+  "alert.off",
 ])
 export type AuditAction = typeof AuditAction.Type
 

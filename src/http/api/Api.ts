@@ -1,6 +1,7 @@
 import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ActivityGroup, LiveGroup } from "./Activity.ts"
+import { AlertsGroup, ServiceAlertsGroup } from "./Alerts.ts"
 import { ApiKeysGroup, RolesGroup, SecretScanningGroup } from "./ApiKeys.ts"
 import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
@@ -24,6 +25,8 @@ export class Api extends HttpApi.make("gatehouse")
   .add(SecretScanningGroup)
   .add(OrgsGroup)
   .add(AuditGroup)
+  .add(AlertsGroup)
+  .add(ServiceAlertsGroup)
   .add(ProjectsGroup)
   .add(DeploymentsGroup)
   .add(ChatGroup)

@@ -8,6 +8,7 @@ import * as Console from "./console.ts"
 import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
 import * as Activity from "../handlers/Activity.ts"
+import * as Alerts from "../handlers/Alerts.ts"
 import * as ApiKeys from "../handlers/ApiKeys.ts"
 import * as AuditLog from "../handlers/AuditLog.ts"
 import * as Chat from "../handlers/Chat.ts"
@@ -31,7 +32,7 @@ import * as SpanNames from "./requests.ts"
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Activity.layer, Activity.live, Webhooks.layer, Events.layer, Jobs.layer, Chat.layer]),
-  Layer.provide([ProjectDocs.layer, ApiKeys.secretScanning, ApiKeys.roles, Sessions.layer]),
+  Layer.provide([ProjectDocs.layer, ApiKeys.secretScanning, ApiKeys.roles, Sessions.layer, Alerts.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
 )
 

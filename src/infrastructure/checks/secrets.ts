@@ -10,6 +10,7 @@ const secretsByKey = Effect.flatMap(
     SELECT split_part(secret, '.', 2) AS key, count(*)::int AS secrets FROM (
       SELECT secret FROM webhook_endpoints
       UNION ALL SELECT previous_secret FROM webhook_endpoints WHERE previous_secret_until > now()
+      UNION ALL SELECT secret FROM alerts
       UNION ALL SELECT callback_secret FROM job_schedules
       UNION ALL SELECT callback_secret FROM jobs
     ) AS secrets

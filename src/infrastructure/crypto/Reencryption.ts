@@ -75,6 +75,13 @@ const secretColumns: ReadonlyArray<SecretColumn> = [
     ownerOf: (row) => row["id"]!,
   },
   {
+    what: "targets of alerts",
+    table: "alerts",
+    column: "secret",
+    key: ["id"],
+    ownerOf: (row) => row["id"]!,
+  },
+  {
     what: "callback secrets of schedules",
     table: "job_schedules",
     column: "callback_secret",

@@ -63,7 +63,14 @@ export const refreshUsage = Effect.gen(function* () {
  * schedules, events, deliveries, attempts and documentation are counted as they change. Each table has an index by org
  * and id.
  */
-export const measuredTables = ["projects", "api_keys", "webhook_endpoints", "deployments", "audit_log"] as const
+export const measuredTables = [
+  "projects",
+  "api_keys",
+  "webhook_endpoints",
+  "alerts",
+  "deployments",
+  "audit_log",
+] as const
 /** The tables in which a new row says that its org has changed. */
 const changes = ["audit_log", "deployments"] as const
 

@@ -185,6 +185,7 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["docsQuestions", unordered("docs_questions")],
   ["keys", table("api_keys", eraseOfKeys)],
   ["roles", unordered("roles")],
+  ["alerts", unordered("alerts")],
   ["keyUsage", unordered("key_usage")],
   ["schedules", table("job_schedules")],
   ["endpoints", table("webhook_endpoints")],

@@ -18,6 +18,7 @@ import { columns, fillTables, tablesWith } from "./everyTable.ts"
 
 /** Tables with an `org_id` whose rows stay in the platform's database. */
 const platformTables = [
+  "alerts",
   "activity_counts",
   "api_keys",
   "deployments",

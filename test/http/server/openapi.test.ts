@@ -177,7 +177,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         // Operations that create something accept an idempotency key.
         const creates =
           method === "POST" &&
-          /\/(keys|import|projects|orgs|rotate|create|create-batch|publish|publish-batch)$/.test(path)
+          /\/(keys|import|projects|orgs|alerts|rotate|create|create-batch|publish|publish-batch)$/.test(path)
         const keyed = operation.parameters.some(({ name }) => name === "idempotency-key")
         expect([keyed, "422" in operation.responses], at).toEqual([creates, creates || path === "/api/svc/chat"])
         const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))
@@ -222,13 +222,18 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
       const api = yield* document
       const { projectId, orgId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" } })
       const permissions = { json: { permissions: [] } }
+      const alert = { name: "a", condition: "endpoint_deactivated", target: "slack", url: "http://127.0.0.1:9/" }
       yield* must(send, "PUT", `/api/v0/orgs/${orgId}/roles/reader`, permissions)
       for (const { path, method, operation } of all(api)) {
         if (operation.requestBody === undefined || !path.startsWith("/api/v0/")) continue
         // A portal link can be opened once, so no example token works.
         if (path === "/api/v0/sessions/portal") continue
         const { example, schema } = operation.requestBody.content["application/json"]!
-        const { id } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "ci", projectId } })
+        const [alerts] = path.replace("{orgId}", orgId!).split("/{id}")
+        const key = { json: { name: "ci", projectId } }
+        const { alertId, id = alertId } = path.includes("/alerts/{id}")
+          ? yield* must(send, "POST", alerts!, { json: alert })
+          : yield* must(send, "POST", "/api/v0/keys", key)
         const names = { orgId: orgId!, projectId: projectId!, id: id!, name: "reader" }
         const url = path.replace(/\{(\w+)\}/g, (_, field: keyof typeof names) => names[field])
         const ids = "projectId" in (example as object) ? { projectId } : {}

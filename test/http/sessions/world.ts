@@ -26,11 +26,17 @@ export type Ids = Readonly<Record<string, string>>
 /** The repository owner that belongs to an org. */
 const ownerOf = (orgId: string) => `octo-${orgId}`
 
+const alert = { name: "a", condition: "endpoint_deactivated", target: "slack", url: "https://localhost:9/" }
+
 /** Bodies of requests that neither table of operations has, by the id of the operation. */
 const otherBodies: Record<string, (ids: Ids) => object> = {
   "chat.answer": () => ({ messages: [{ role: "user", content: "hello" }] }),
   "chat.feedback": ({ projectId }) => ({ messageId: projectId, thumb: "up" }),
   "keys.importKeys": () => ({ keys: [{ hash: "0".repeat(64), algorithm: "sha256", name: "k" }] }),
+  "alerts.create": () => alert,
+  "alerts.update": () => ({ name: "n" }),
+  "serviceAlerts.create": () => alert,
+  "serviceAlerts.update": () => ({ name: "n" }),
   "roles.put": () => ({ permissions: ["models.*"] }),
   "keys.token": ({ key }) => ({ key }),
   "docs.put": () => ({ docsZipUrl: "https://localhost:9/docs.zip" }),

@@ -48,6 +48,9 @@ const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, en
     INSERT INTO token_keys (n, id, public_key, private_key, signs_from)
     VALUES (1, 't', 'p', ${yield* encrypt("of t", "t", key)}, ${now})`
   yield* sql`
+    INSERT INTO alerts (id, org_id, alert, secret, active, due_at)
+    VALUES ('a', 'o', '{}', ${yield* encrypt("of a", "a", key)}, true, ${now})`
+  yield* sql`
     INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, callback_secret, skip_callbacks, next_at, created_at)
     VALUES ('s', 'o', 'w', '* * * * *', 'UTC', ${yield* encrypt("of s", "s", key)}, false, ${now}, ${now})`
   for (const [id, owner, status] of [
@@ -79,6 +82,7 @@ const readAll = Effect.fnUntraced(function* (...keys: Keys) {
     UNION ALL SELECT private_key, org_id FROM org_signing_keys
     UNION ALL SELECT previous_private_key, org_id FROM org_signing_keys
     UNION ALL SELECT private_key, id FROM token_keys
+    UNION ALL SELECT secret, id FROM alerts
     UNION ALL SELECT callback_secret, id FROM job_schedules
     UNION ALL SELECT callback_secret, callback_secret_owner FROM jobs
     UNION ALL SELECT callback_secret, callback_secret_owner FROM events
@@ -97,9 +101,9 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       yield* fill(old)
       const before = yield* readAll(old)
       const ends = yield* run([fresh, old])
-      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1], Array(11).fill(0)])
+      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1], Array(12).fill(0)])
       assert.deepStrictEqual((yield* readAll(fresh)).toSorted(), before.toSorted())
-      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(11).fill(0))
+      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(12).fill(0))
     }).pipe(Effect.provide(database)),
   )
 
@@ -110,9 +114,9 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       yield* run([fresh, old], (_, done) => (done === 500 ? Effect.interrupt : Effect.void)).pipe(Effect.exit)
       const untouched = sql`SELECT id, secret FROM webhook_endpoints WHERE id < 'w0500' ORDER BY id`
       const first = yield* untouched
-      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1])
+      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1])
       assert.deepStrictEqual(yield* untouched, first)
-      assert.strictEqual((yield* readAll(fresh)).length, 613)
+      assert.strictEqual((yield* readAll(fresh)).length, 614)
     }).pipe(Effect.provide(database)),
   )
 
@@ -148,12 +152,12 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       // The secret of another row: a copied value is not re-encrypted.
       yield* sql`UPDATE jobs SET callback_secret = (SELECT callback_secret FROM jobs WHERE id = 'j1') WHERE id = 'j3'`
       const ends = yield* run([fresh, old])
-      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1])
+      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1])
       assert.deepStrictEqual(
         ends.map(({ unreadable }) => unreadable),
-        [["w0001"], [], [], [], [], [], [], [], ["j3"], [], []],
+        [["w0001"], [], [], [], [], [], [], [], [], ["j3"], [], []],
       )
-      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0])
+      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0])
     }).pipe(Effect.provide(database)),
   )
 })

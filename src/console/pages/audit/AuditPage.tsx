@@ -18,6 +18,7 @@ const subjects = [
   { value: "projects", label: "Projects", prefixes: ["project.", "deployment.", "docs."] },
   { value: "keys", label: "API keys", prefixes: ["key.", "role."] },
   { value: "endpoints", label: "Endpoints", prefixes: ["webhook_endpoint.", "signing_key.", "resend."] },
+  { value: "alerts", label: "Alerts", prefixes: ["alert."] },
   { value: "schedules", label: "Jobs and schedules", prefixes: ["job.", "job_sweep.", "schedule.", "workflow."] },
 ] as const
 
@@ -309,6 +310,10 @@ const sentences: Record<Entry["action"], Tell> = {
   "schedule.delete": (_, target) => `deleted the schedule ${target}`,
   "workflow.set": ({ target }) => `set the limits of the workflow ${target}`,
   "workflow.delete": ({ target }) => `deleted the limits of the workflow ${target}`,
+  "alert.create": (_, target) => `created the alert ${target}`,
+  "alert.update": ({ details }, target) => `changed ${changedFields(details)} of the alert ${target}`,
+  "alert.delete": (_, target) => `deleted the alert ${target}`,
+  "alert.off": (_, target) => `turned off the alert ${target}, whose target was not reached for a day`,
 }
 
 /** What an entry says, without its actor. */

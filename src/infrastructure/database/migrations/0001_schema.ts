@@ -618,6 +618,14 @@ const endpoints = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX webhook_endpoints_with_patterns ON webhook_endpoints (org_id, id) WHERE event_types IS NOT NULL`
 
+  // What alerts of the administrator read. Statements on one org have other conditions.
+  yield* sql`
+    CREATE INDEX webhook_endpoints_failing ON webhook_endpoints (failing_since)
+    WHERE active AND failing_since IS NOT NULL`
+  yield* sql`
+    CREATE INDEX webhook_endpoints_deactivated ON webhook_endpoints (deactivated_at)
+    WHERE deactivated_reason IN ('gone', 'failing')`
+
   // When an endpoint with a limit per second may send its next delivery. A table of its own: an event locks the
   // endpoint's row, and a claim must not wait for it.
   yield* sql`
@@ -852,6 +860,25 @@ const moves = Effect.gen(function* () {
     END $$`
 })
 
+/** Who is told when something is wrong. */
+const alerts = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  // org_id is '' for the administrator's. alert: its settings and state, in JSON, which no statement looks into.
+  // secret: the target. due_at: the next look, or the end of the lease of a claim, which is also its fence.
+  yield* sql`
+    CREATE TABLE alerts (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      alert text NOT NULL,
+      secret text NOT NULL,
+      active boolean NOT NULL,
+      due_at timestamptz NOT NULL
+    )`
+  yield* sql`CREATE INDEX alerts_by_org ON alerts (org_id, id)`
+  yield* sql`CREATE INDEX alerts_due ON alerts (due_at) WHERE active`
+})
+
 /** What the console and its overview read. */
 const activity = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -926,7 +953,7 @@ const statistics = Effect.gen(function* () {
 })
 
 export default Effect.all(
-  [orgs, keys, projects, documentation, jobs, endpoints, deliveries, moves, activity, statistics],
+  [orgs, keys, projects, documentation, jobs, endpoints, deliveries, moves, alerts, activity, statistics],
   {
     discard: true,
   },

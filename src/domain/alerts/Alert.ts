@@ -1,0 +1,237 @@
+import { type DateTime, Schema, Struct } from "effect"
+import { maxBacklog } from "../activity/ActivityRepository.ts"
+import { addressFault, type AddressRules } from "../addresses.ts"
+import { atMost, Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
+import { urlFault } from "../webhooks/ReceiverUrl.ts"
+
+/** What an alert can watch: the range of the threshold, `null` without one, and whether it is only of an org. */
+const conditions = {
+  endpoint_failing: { range: [1, 7_200] },
+  endpoint_deactivated: { range: null },
+  backlog: { range: [1, maxBacklog - 1] },
+  jobs_failed: { range: [0, 1_000_000] },
+  limit_near: { range: [1, 100], isOfOrg: true },
+  credits_low: { range: [1, 10 ** 12], isOfOrg: true },
+} as const satisfies Record<string, { range: readonly [min: number, max: number] | null; isOfOrg?: true }>
+const Condition = Schema.Literals(Object.keys(conditions) as ReadonlyArray<keyof typeof conditions>).annotate({
+  description:
+    "What it watches, with the meaning of threshold. endpoint_failing: an endpoint has failed for so many minutes. " +
+    "endpoint_deactivated: the service has deactivated an endpoint (no threshold). backlog: more deliveries are due. " +
+    "jobs_failed: more jobs failed in the last hour. limit_near: so many percent of a limit of the org are used. " +
+    "credits_low: a key has fewer credits. The last two are only of an org.",
+  examples: ["endpoint_failing"],
+})
+
+/** What is wrong with the threshold of a condition, in a sentence. */
+export const conditionFault = ({ condition, orgId, threshold }: Pick<Alert, "condition" | "orgId" | "threshold">) => {
+  const { range, ...rest } = conditions[condition]
+  if (orgId === null && "isOfOrg" in rest) return `condition ${condition} is only of an org. Create it there.`
+  if (range === null) return threshold === null ? undefined : `threshold must be absent: ${condition} has none.`
+  const [min, max] = range
+  const isRight = threshold !== null && threshold >= min && threshold <= max
+  return isRight ? undefined : `threshold must be a whole number from ${min} to ${max}: ${condition} needs it.`
+}
+
+const Target = Schema.Literals(["slack", "teams", "discord", "email", "webhook"]).annotate({
+  description: "Where it is told: what url is.",
+  examples: ["slack"],
+})
+
+/** A target as it is encrypted. */
+export interface StoredTarget {
+  readonly url: string
+  readonly signingSecret?: string
+}
+
+/** Who sends the e-mails of a target, and who gets them. */
+export const mailOf = (url: string) => {
+  const { searchParams } = new URL(url)
+  const addressesOf = (name: string) => (searchParams.get(name) ?? "").replaceAll(" ", "+").split(",")
+  return { from: addressesOf("from").join(), to: addressesOf("to") }
+}
+
+const mailServer = /^smtps?:\/\/(?:[^/?#\s@]*@)?([^/?#\s@]+)\/?\?[^#\s]+$/u
+const mailAddress = /^[^\s@<>,;:"()]+@[^\s@<>,;:"()]+$/u
+const maxMailReceivers = 10
+
+const mailFault = (url: string, rules: AddressRules) => {
+  const host = `http://${mailServer.exec(url)?.[1] ?? ""}`
+  if (URL.canParse(url) && urlFault(host, { httpsOnly: false }) === undefined) {
+    const { from, to } = mailOf(url)
+    const isRight = [from, ...to].every((one) => mailAddress.test(one)) && to.length <= maxMailReceivers
+    if (isRight) return addressFault(host, rules)
+  }
+  return (
+    "must be smtps://USER:PASSWORD@HOST:PORT?from=ADDRESS&to=ADDRESS,ADDRESS or smtp://, with at most " +
+    `${maxMailReceivers} addresses to send to; encode special characters of the password`
+  )
+}
+
+/** What is wrong with the url of a target, in a sentence. */
+export const targetFault = (
+  target: typeof Target.Type,
+  url: string,
+  rules: AddressRules & { readonly httpsOnly: boolean },
+): string | undefined => {
+  const fault = target === "email" ? mailFault(url, rules) : (urlFault(url, rules) ?? addressFault(url, rules))
+  return fault && `url ${fault}.`
+}
+
+const fields = {
+  name: Name.annotate({ description: "What messages call it.", examples: ["Webhooks fail"] }),
+  threshold: Schema.Int.annotate({ description: "The number that condition needs.", examples: [30] }),
+  quietMinutes: whole(0, 10_080).annotate({
+    description:
+      "How long after a message the same alert is not told again, 0 to 10080. That all is well is always told.",
+    examples: [60],
+  }),
+}
+
+export const CreateAlert = Schema.Struct({
+  name: fields.name,
+  condition: Condition,
+  threshold: Schema.optionalKey(fields.threshold),
+  target: Target,
+  url: Text.check(atMost(2048)).annotate({
+    description:
+      "The incoming webhook of Slack, Teams or Discord, an endpoint of yours, or for e-mails " +
+      "smtps://USER:PASSWORD@HOST:PORT?from=ADDRESS&to=ADDRESS,ADDRESS (smtp:// begins TLS with STARTTLS). It is stored " +
+      "encrypted, and no answer shows it. It follows the rules of endpoints.",
+    examples: ["https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX"],
+  }),
+  quietMinutes: Schema.optionalKey(fields.quietMinutes),
+}).annotate({
+  identifier: "CreateAlert",
+  examples: [
+    {
+      name: "Webhooks fail",
+      condition: "endpoint_failing",
+      threshold: 30,
+      target: "slack",
+      url: "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+    },
+  ],
+})
+
+/** The changes of an alert. What it watches stays, and so does its target. */
+export const UpdateAlert = Schema.Struct({
+  ...Struct.map(fields, Schema.optionalKey),
+  active: Schema.optionalKey(Schema.Boolean).annotate({
+    description: "false: it is not told. true: it is again, also after its target failed for a day.",
+  }),
+})
+  .check(
+    Schema.makeFilter((change: object) => Object.keys(change).length > 0, {
+      expected: "at least one field",
+      toJsonSchema: () => ({ minProperties: 1 }),
+    }),
+  )
+  .annotate({ identifier: "UpdateAlert", examples: [{ active: true }] })
+
+const timeOrNull = (description: string) => Schema.NullOr(Timestamp).annotate({ description, examples: [null] })
+
+export const Alert = Schema.Struct({
+  alertId: Id.annotate({ description: "The id of the alert, a ULID." }),
+  orgId: Schema.NullOr(Id).annotate({ description: "null: it is of the administrator, and watches every org." }),
+  name: fields.name,
+  condition: Condition,
+  threshold: Schema.NullOr(fields.threshold.annotate({ description: "null: the condition has none." })),
+  target: Target,
+  receiver: Schema.String.annotate({
+    description: "The host of the target's url; of an e-mail, who gets it.",
+    examples: ["hooks.slack.com"],
+  }),
+  quietMinutes: fields.quietMinutes,
+  active: Schema.Boolean.annotate({
+    description: "false: it is not told. With failingSince: the service turned it off.",
+  }),
+  firingSince: timeOrNull("Since when what it watches is found wrong. null: all is well."),
+  lastToldAt: timeOrNull("When it was last told that something is wrong. null: never."),
+  failingSince: timeOrNull("Since when its target fails. null: it was reached the last time, or never needed."),
+  lastError: Schema.NullOr(Schema.String).annotate({
+    description: "Why its target was not reached the last time. null: it was.",
+    examples: [null],
+  }),
+  createdAt: Timestamp,
+  updatedAt: Timestamp,
+}).annotate({ identifier: "Alert" })
+export interface Alert extends Schema.Schema.Type<typeof Alert> {}
+
+export const CreatedAlert = Schema.Struct({
+  ...Alert.fields,
+  signingSecret: Schema.optionalKey(Schema.String).annotate({
+    description: "The new secret of a webhook. Only this answer has it.",
+  }),
+}).annotate({ identifier: "CreatedAlert" })
+
+export const TestedAlert = Schema.Struct({
+  error: Schema.NullOr(Schema.String).annotate({
+    description: "Why the target was not reached, in a sentence. null: it was.",
+    examples: [null],
+  }),
+}).annotate({ identifier: "TestedAlert" })
+
+/** An alert with what only the service knows. */
+export interface StoredAlert extends Alert {
+  /** The `StoredTarget` in JSON, encrypted for the alert. */
+  readonly secret: string
+  /** How often in a row its target was not reached. */
+  readonly failures: number
+}
+
+/** What an answer shows of an alert. */
+export const shown = (alert: StoredAlert): Alert =>
+  Struct.pick(alert, Object.keys(Alert.fields) as ReadonlyArray<keyof Alert>)
+
+/** What was found wrong. */
+export interface Finding {
+  /** The end of a sentence, with the figure. */
+  readonly summary: string
+  /** The first of what it is about, each in a line. */
+  readonly items: ReadonlyArray<string>
+  /** What happened last, for a finding that is told again only when more has happened. */
+  readonly latest?: DateTime.Utc
+}
+
+const millisSince = (time: DateTime.Utc, now: DateTime.Utc) => now.epochMilliseconds - time.epochMilliseconds
+
+/** What is told after a look, if anything. */
+export const toTell = (
+  { firingSince, lastToldAt, quietMinutes }: StoredAlert,
+  found: Finding | null,
+  now: DateTime.Utc,
+): "firing" | "resolved" | null => {
+  const isTold = firingSince !== null && lastToldAt !== null && millisSince(firingSince, lastToldAt) >= 0
+  if (found === null) return isTold ? "resolved" : null
+  if (lastToldAt !== null && millisSince(lastToldAt, now) < quietMinutes * 60_000) return null
+  const isOld = isTold && found.latest !== undefined && millisSince(found.latest, lastToldAt) >= 0
+  return isOld ? null : "firing"
+}
+
+/** A target that was not reached so often, for a day, is not told any more. */
+const minFailures = 5
+const maxFailingMillis = 86_400_000
+
+/**
+ * The alert after a look.
+ *
+ * @param told what was to be told
+ * @param error why it was not
+ */
+export const afterLook = <A extends StoredAlert>(
+  alert: A,
+  found: Finding | null,
+  told: ReturnType<typeof toTell>,
+  error: string | null,
+  now: DateTime.Utc,
+): A => {
+  const firingSince = found === null ? null : (alert.firingSince ?? now)
+  if (told === null && found !== null) return { ...alert, firingSince }
+  const reached = { ...alert, firingSince, failures: 0, failingSince: null, lastError: null }
+  if (error === null) return told === "firing" ? { ...reached, lastToldAt: now } : reached
+  const [failures, failingSince] = [alert.failures + 1, alert.failingSince ?? now]
+  const isOff = failures >= minFailures && millisSince(failingSince, now) >= maxFailingMillis
+  // That all is well is told until it is.
+  const since = isOff ? null : (firingSince ?? alert.firingSince)
+  return { ...alert, firingSince: since, failures, failingSince, lastError: error, active: !isOff }
+}
