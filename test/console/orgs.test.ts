@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import { describe } from "vitest"
 import { faultOfError } from "../http/operations.ts"
 import { adminToken, TestServer } from "../support/server.ts"
-import { consoles, hasBrowser, inTab } from "./support.ts"
+import { consoles, expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
 import { call, createOrg } from "./world.ts"
 
 describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_, console) => {
@@ -51,6 +51,39 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
         })
         const { send } = yield* TestServer
         expect((yield* send("GET", `/api/v0/orgs/${orgId}`, { as: adminToken })).status).toBe(404)
+      }),
+    )
+
+    it.effect("an alert is created, tested, turned off and deleted in the settings", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Alpine")
+        const alerts = Effect.map(call("GET", `/api/v0/orgs/${orgId}/alerts`), (page) => page["alerts"])
+        yield* inTab(`/orgs/${orgId}/settings`, async (page) => {
+          await page.getByText("Nobody is told yet").waitFor()
+          await page.getByRole("button", { name: "Create an alert…" }).click()
+          const dialog = page.getByRole("dialog")
+          await dialog.getByLabel("Name").fill("Queue")
+          await dialog.getByLabel("When").selectOption("backlog")
+          await dialog.getByLabel("more than").fill("500")
+          await dialog.getByLabel("Tell").selectOption("discord")
+          await dialog.getByLabel("URL").fill("https://localhost:9/a-token")
+          await expectAccessible(page)
+          await dialog.getByRole("button", { name: "Create alert" }).click()
+          await page.getByRole("cell", { name: "Queue", exact: true }).waitFor()
+          await expectFits(page)
+          await page.getByRole("button", { name: "Test", exact: true }).click()
+          await page.getByRole("status").getByText("The target was not reached: ").waitFor()
+        })
+        const settings = { name: "Queue", condition: "backlog", threshold: 500, target: "discord", active: true }
+        expect(yield* alerts).toMatchObject([{ ...settings, receiver: "localhost:9" }])
+        yield* inTab(`/orgs/${orgId}/settings`, async (page) => {
+          await page.getByRole("button", { name: "Turn off" }).click()
+          await page.getByRole("button", { name: "Turn on" }).waitFor()
+          await page.getByRole("button", { name: "Delete Queue" }).click()
+          await page.getByRole("dialog").getByRole("button", { name: "Delete alert" }).click()
+          await page.getByText("Nobody is told yet").waitFor()
+        })
+        expect(yield* alerts).toEqual([])
       }),
     )
 
