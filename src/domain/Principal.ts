@@ -2,6 +2,7 @@ import { Context, Data, Effect, type Redacted } from "effect"
 import { Forbidden, NotFound, Unauthorized, type Unavailable } from "./Errors.ts"
 import type { CiRun } from "./deployments/CiRun.ts"
 import type { SignedInPerson } from "./sessions/Person.ts"
+import type { HolderKeys, PortalRights } from "./sessions/Portal.ts"
 import type { StoredSession } from "./sessions/SessionRepository.ts"
 
 /** Who makes a request. The tenant is the org of its key. */
@@ -18,8 +19,8 @@ export type Principal = Data.TaggedEnum<{
   Person: { readonly person: SignedInPerson }
   /** Has signed in with a role in one org, or acts for one on the webhook interface (`x-org-id`). */
   OrgPerson: { readonly person: SignedInPerson; readonly orgId: string }
-  /** Holds a session that was made from a portal link: the webhooks of one org. */
-  Portal: { readonly portalId: string; readonly orgId: string }
+  /** Holds a session that was made from a portal link: the webhooks of one org, or the keys of one holder, or both. */
+  Portal: { readonly portalId: string; readonly orgId: string; readonly may: PortalRights }
   /** Holds the token of a CI run. */
   CiRun: { readonly run: CiRun }
   /** Sent no credential. */
@@ -31,9 +32,9 @@ export const Principal = Data.taggedEnum<Principal>()
 export type OrgScope = Data.TaggedEnum<{ EveryOrg: {}; OneOrg: { readonly orgId: string } }>
 export const OrgScope = Data.taggedEnum<OrgScope>()
 
-/** The session of a request, and the token that its changes have to send. */
+/** The session of a request, and the token that its changes have to send; `null` for one that is no cookie. */
 interface CurrentSession extends StoredSession {
-  readonly csrfToken: string
+  readonly csrfToken: string | null
 }
 
 /** The principal of the current request, and the mode of the server. */
@@ -94,7 +95,9 @@ export const currentRun: Effect.Effect<CiRun, Unauthorized, CurrentPrincipal> = 
 )
 
 export const portalForbidden = () =>
-  new Forbidden({ error: "A portal session may only use the webhook endpoints, deliveries and events of its org." })
+  new Forbidden({
+    error: "A portal session may only use what its link allows: the webhooks of its org, or the keys of its holder.",
+  })
 
 export const ciTokenNeeded = () =>
   new Unauthorized({ error: "This operation needs a CI token: Authorization: Bearer <jwt>." })
@@ -156,6 +159,22 @@ export const requireOrg = (orgId: string): Effect.Effect<void, Unauthorized | Fo
   Effect.flatMap(managedScope, (scope) =>
     scope._tag === "EveryOrg" || scope.orgId === orgId ? Effect.void : Effect.fail(orgNotFound()),
   )
+
+/** The holder whose keys the portal session of the current request may work with; `undefined` for other principals. */
+export const currentHolder = CurrentPrincipal.useSync(({ principal }) =>
+  principal._tag === "Portal" && principal.may.keys !== null
+    ? { orgId: principal.orgId, ...principal.may.keys }
+    : undefined,
+)
+
+/** `requireOrg` for keys: also a portal session, for those of its holder, which it returns. */
+export const requireKeys = (
+  orgId: string,
+): Effect.Effect<HolderKeys | undefined, Unauthorized | Forbidden | NotFound, CurrentPrincipal> =>
+  Effect.flatMap(currentHolder, (holder) => {
+    if (holder === undefined) return Effect.as(requireOrg(orgId), undefined)
+    return holder.orgId === orgId ? Effect.succeed(holder) : Effect.fail(orgNotFound())
+  })
 
 /** The owner of requests without an org, such as the administrator's and the lookups of keys. */
 export const noOrg = ""

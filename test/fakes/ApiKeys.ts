@@ -4,10 +4,13 @@ import { AllowedNetworks } from "#src/domain/keys/AllowedIps.ts"
 import type { KeyGrant, NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
 import {
   ApiKeyRepository,
+  type Holder,
+  holderLimitReached,
   keyExpired,
   keyLeaked,
   keyNotFound,
   keyReplaced,
+  mayAddKey,
   noCredits,
 } from "#src/domain/keys/ApiKeyRepository.ts"
 import { Conflict, InvalidRequest } from "#src/domain/Errors.ts"
@@ -55,7 +58,7 @@ export const layer = Layer.effect(
     }
 
     const insert = (
-      { hash, credits, keyPrefix, ...key }: NewApiKey,
+      { hash, credits, keyPrefix, ofHolder = false, ...key }: NewApiKey,
       orgId: string,
       projectId: string | null,
       entry: AuditEntry,
@@ -68,7 +71,7 @@ export const layer = Layer.effect(
         if (otherPrefix(orgId, projectId, keyPrefix) !== undefined) throw new Error("The key has another prefix")
         keepEntry(world, orgId, entry)
         const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, imported: false, credits: null }
-        keys.set(key.id, { row: { ...key, ...unset }, orgId, hash, counterId })
+        keys.set(key.id, { row: { ...key, ...unset }, orgId, hash, counterId, ofHolder })
         if (hasLimits({ credits, rateLimit: key.rateLimit }) && !counters.has(counterId)) {
           counters.set(counterId, { orgId, counter: newCounter({ rateLimit: key.rateLimit, credits }, now) })
         }
@@ -83,9 +86,18 @@ export const layer = Layer.effect(
 
     const hasOwner = ({ orgId, row: { projectId } }: StoredKey) =>
       orgs.has(orgId) && (projectId === null || projects.has(projectId))
-    const find = (orgId: string, keyId: string) => {
+    const find = (orgId: string, keyId: string, holder: Holder) => {
       const key = keys.get(keyId)
-      return key?.orgId === orgId && hasOwner(key) ? key : undefined
+      const isHeld = holder === undefined || key?.row.externalId === holder.externalId
+      return key?.orgId === orgId && isHeld && hasOwner(key) ? key : undefined
+    }
+
+    const takeHolders = (orgId: string, holder: Holder, isRotation: boolean) => {
+      const held = [...keys.values()].filter((key) => key.orgId === orgId && key.row.externalId === holder?.externalId)
+      const live = isRotation ? 0 : held.filter(({ row }) => row.replacedBy === null).length
+      return holder === undefined || mayAddKey(holder, held.length, live)
+        ? Effect.void
+        : Effect.fail(holderLimitReached(holder))
     }
 
     /** Changes the limits of a key. Returns the keys that have them. */
@@ -118,23 +130,26 @@ export const layer = Layer.effect(
         metadata: row.metadata,
         allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
         isImported: stored.importHash !== undefined,
+        isOfHolder: stored.ofHolder === true,
         limits: isLimited ? { counterId, version: counter!.version, rateLimit: counter!.rateLimit, hasCredits } : null,
       }
     }
 
     return ApiKeyRepository.of({
-      insertForProject: (scope, projectId, key, entry) =>
+      insertForProject: (scope, projectId, key, entry, holder) =>
         Effect.gen(function* () {
           const orgId = projects.get(projectId)?.row.orgId
           if (orgId === undefined || !orgs.has(orgId) || !inScope(scope, orgId)) return yield* projectNotFound()
+          yield* takeHolders(orgId, holder, false)
           const other = otherPrefix(orgId, projectId, key.keyPrefix)
           if (other === undefined) yield* insert(key, orgId, projectId, entry)
           return other
         }),
 
-      insertForOrg: (orgId, key, entry) =>
+      insertForOrg: (orgId, key, entry, holder) =>
         Effect.gen(function* () {
           if (!orgs.has(orgId)) return yield* orgNotFound()
+          yield* takeHolders(orgId, holder, false)
           const other = otherPrefix(orgId, null, key.keyPrefix)
           if (other === undefined) yield* insert(key, orgId, null, entry)
           return other
@@ -203,9 +218,9 @@ export const layer = Layer.effect(
           }
         }),
 
-      remove: (orgId, keyId, entry) =>
+      remove: (orgId, keyId, entry, holder) =>
         Effect.suspend(() => {
-          const stored = find(orgId, keyId)
+          const stored = find(orgId, keyId, holder)
           if (stored === undefined) return Effect.fail(keyNotFound())
           keepEntry(world, orgId, entry)
           keys.delete(keyId)
@@ -215,9 +230,9 @@ export const layer = Layer.effect(
           return Effect.void
         }),
 
-      update: Effect.fnUntraced(function* (orgId, keyId, change, entry) {
+      update: Effect.fnUntraced(function* (orgId, keyId, change, entry, holder) {
         const now = yield* clock
-        const old = find(orgId, keyId)
+        const old = find(orgId, keyId, holder)
         if (old === undefined) return yield* keyNotFound()
         if (old.row.leakedAt !== null && change.enabled === true) return yield* keyLeaked()
         yield* needCredits(old, change)
@@ -242,10 +257,11 @@ export const layer = Layer.effect(
         return { orgId, keyId: row.id, isNew }
       }),
 
-      rotate: Effect.fnUntraced(function* (orgId, keyId, replacement, entry) {
+      rotate: Effect.fnUntraced(function* (orgId, keyId, replacement, entry, holder) {
         const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
         const millis = yield* clock
-        const old = find(orgId, keyId)
+        yield* takeHolders(orgId, holder, true)
+        const old = find(orgId, keyId, holder)
         if (old === undefined) return yield* keyNotFound()
         const { name, projectId, expiresAt: oldExpiry } = old.row
         if (old.row.replacedBy !== null) return yield* keyReplaced()
@@ -261,7 +277,8 @@ export const layer = Layer.effect(
         const counterId = counters.has(old.counterId) ? old.counterId : id
         const times = { createdAt: now, expiresAt: expiresAt === undefined ? oldExpiry : expiresAt }
         const detailed = { ...entry, details: { name, ...entry.details } }
-        yield* insert({ ...key, ...times, id, name, prefix, keyPrefix, hash }, orgId, projectId, detailed, counterId)
+        const made = { ...key, ...times, id, name, prefix, keyPrefix, hash, ofHolder: old.ofHolder === true }
+        yield* insert(made, orgId, projectId, detailed, counterId)
         const ends = oldExpiry === null ? oldKeyUntil : DateTime.min(oldExpiry, oldKeyUntil)
         keys.set(keyId, { ...old, row: { ...old.row, expiresAt: ends, replacedBy: id } })
         return { name, otherPrefix: undefined }
@@ -285,9 +302,9 @@ export const layer = Layer.effect(
           )
         }),
 
-      find: (orgId, keyId) =>
+      find: (orgId, keyId, holder) =>
         Effect.flatMap(clock, (now) => {
-          const stored = find(orgId, keyId)
+          const stored = find(orgId, keyId, holder)
           return stored === undefined ? Effect.fail(keyNotFound()) : Effect.succeed(rowOf(stored, now))
         }),
 

@@ -63,6 +63,8 @@ export interface StoredKey {
   /** The hash as it was imported. */
   readonly importHash?: string
   readonly importStart?: string | null
+  /** Whether its holder made it in a portal. */
+  readonly ofHolder?: boolean
 }
 
 /** The rows that the fake repositories share, so that a key needs its project and a project its org. */

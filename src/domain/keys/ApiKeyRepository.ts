@@ -2,11 +2,12 @@ import { Context, type DateTime, type Effect } from "effect"
 import type { ApiKey, KeyState, ValidKey } from "./ApiKey.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { OrgScope } from "../Principal.ts"
-import { Conflict, type InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
+import { Conflict, type InvalidRequest, LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
 import type { AllowedNetworks } from "./AllowedIps.ts"
 import type { KeySettings, RateLimit, SettingsChange } from "./KeySettings.ts"
 import type { Metadata } from "../Schemas.ts"
+import type { HolderKeys } from "../sessions/Portal.ts"
 import type { PermissionSet } from "./Permission.ts"
 
 /** A new key. `hash` is its SHA-256 in hex; the key itself is not stored. */
@@ -20,7 +21,12 @@ export interface NewApiKey extends KeySettings {
   readonly hash: string
   readonly createdAt: DateTime.Utc
   readonly expiresAt: DateTime.Utc | null
+  /** Whether its holder makes it in a portal. */
+  readonly ofHolder?: boolean
 }
+
+/** A portal whose session works with keys: it finds those with its external id alone. `undefined`: all of the org. */
+export type Holder = HolderKeys | undefined
 
 /** The prefix that a new key must have, when it was made with another one. */
 export type OtherPrefix = string | undefined
@@ -81,6 +87,8 @@ export interface KeyGrant extends ValidKey {
   readonly limits: KeyLimits | null
   /** Whether it was made elsewhere, and may have any form. */
   readonly isImported: boolean
+  /** Whether its holder made it in a portal: then it is no credential of Gatehouse. */
+  readonly isOfHolder: boolean
 }
 
 /** A key that was made elsewhere. `hash` is its stored hash: SHA-256, SHA-512 or a slow one. */
@@ -111,20 +119,22 @@ export class ApiKeyRepository extends Context.Service<
   ApiKeyRepository,
   {
     /**
-     * Inserts a project key. Fails when the scope has no such project, or its org has reached its limit of keys. When
-     * keys of the project have another prefix, returns it and inserts nothing.
+     * Inserts a project key. Fails when the scope has no such project, its org has reached its limit of keys, or its
+     * holder that of theirs. When keys of the project have another prefix, returns it and inserts nothing.
      */
     readonly insertForProject: (
       scope: OrgScope,
       projectId: string,
       key: NewApiKey,
       entry: AuditEntry,
+      holder?: Holder,
     ) => Effect.Effect<OtherPrefix, NotFound | LimitReached | Unavailable>
     /** `insertForProject` of an org key. Fails when there is no such org, or it has reached its limit of keys. */
     readonly insertForOrg: (
       orgId: string,
       key: NewApiKey,
       entry: AuditEntry,
+      holder?: Holder,
     ) => Effect.Effect<OtherPrefix, NotFound | LimitReached | Unavailable>
     /**
      * Imports keys of the org, all or none, and notifies every replica. Returns for each the id of its key, and whether
@@ -150,7 +160,12 @@ export class ApiKeyRepository extends Context.Service<
     /** Replaces the hash of an imported key by its SHA-256, by which it is found from now on. */
     readonly settleImported: (orgId: string, keyId: string, sha256: string) => Effect.Effect<void, Unavailable>
     /** Deletes a key of the org, and notifies every replica. Fails when the org has no such key. */
-    readonly remove: (orgId: string, keyId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
+    readonly remove: (
+      orgId: string,
+      keyId: string,
+      entry: AuditEntry,
+      holder?: Holder,
+    ) => Effect.Effect<void, NotFound | Unavailable>
     /**
      * Changes a key of the org, and notifies every replica. Fails with a `Conflict` when it would enable a leaked key.
      * Returns the changed key, and the ids of all keys whose limits changed with it: those that share its counter.
@@ -160,6 +175,7 @@ export class ApiKeyRepository extends Context.Service<
       keyId: string,
       change: KeyChange,
       entry: AuditEntry,
+      holder?: Holder,
     ) => Effect.Effect<
       { readonly key: ApiKey; readonly changed: ReadonlyArray<string> },
       NotFound | Conflict | Unavailable
@@ -183,6 +199,7 @@ export class ApiKeyRepository extends Context.Service<
       keyId: string,
       replacement: KeyReplacement,
       entry: AuditEntry,
+      holder?: Holder,
     ) => Effect.Effect<
       { readonly name: string; readonly otherPrefix: OtherPrefix },
       NotFound | Conflict | LimitReached | Unavailable
@@ -196,13 +213,22 @@ export class ApiKeyRepository extends Context.Service<
       page: Page,
       filter?: KeyFilter,
     ) => Effect.Effect<Found<ApiKey> & { readonly seenTo?: string }, Unavailable>
-    readonly find: (orgId: string, keyId: string) => Effect.Effect<ApiKey, NotFound | Unavailable>
+    readonly find: (orgId: string, keyId: string, holder?: Holder) => Effect.Effect<ApiKey, NotFound | Unavailable>
     /** The existing keys with these hashes (SHA-256 in hex), by hash. They can be disabled or expired. */
     readonly findByHashes: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>
     /** Sets when keys were last used, by id. A time earlier than the stored one changes nothing. */
     readonly touch: (usage: ReadonlyMap<string, DateTime.Utc>) => Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/ApiKeys/ApiKeyRepository") {}
+
+/** The error for a holder who has as many keys as their portal allows, or as many that were rotated besides. */
+export const holderLimitReached = ({ maxKeys }: HolderKeys) =>
+  new LimitReached({
+    error: `You have as many keys as you may: ${maxKeys}, and as many that were rotated. Delete one that you do not need.`,
+  })
+
+/** Whether a holder may have one more: `live` keys were not rotated. A rotation adds one that was, and no live one. */
+export const mayAddKey = ({ maxKeys }: HolderKeys, all: number, live: number) => all < 2 * maxKeys && live < maxKeys
 
 export const keyNotFound = () => new NotFound({ error: "The org has no such key." })
 /** The error for credits that are added to, or refilled, where there are none. */

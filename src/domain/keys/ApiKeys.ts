@@ -4,7 +4,7 @@ import {
   type Conflict,
   type CostAboveLimit,
   type CreditsExhausted,
-  type Forbidden,
+  Forbidden,
   InvalidRequest,
   type IpNotAllowed,
   type LimitReached,
@@ -14,10 +14,19 @@ import {
   Unavailable,
 } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
-import { type CurrentPrincipal, managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
+import {
+  currentHolder,
+  type CurrentPrincipal,
+  managedScope,
+  orgNotFound,
+  OrgScope,
+  requireAdministrator,
+  requireKeys,
+} from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
+import type { HolderKeys } from "../sessions/Portal.ts"
 import {
   type ApiKey,
   type CreatedApiKey,
@@ -44,6 +53,7 @@ import { bytesOf, type ImportedKeys, type ImportKeys, type KeyToImport } from ".
 import { KeyHash, KeyLookup } from "./KeyLookup.ts"
 import { makeRoleCheck } from "./Roles.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
+import { PermissionSet } from "./Permission.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
 /** What a change can be refused with. */
@@ -57,7 +67,7 @@ const auditedSettings = ({ metadata, ...settings }: SettingsChange) =>
 
 const makeCreate = (mint: ReturnType<typeof mintKeys>, audit: AuditLog["Service"]) =>
   Effect.fnUntraced(function* <E>(
-    input: typeof CreateOrgKey.Type,
+    input: typeof CreateOrgKey.Type & { readonly ofHolder?: boolean },
     owner: { readonly orgId: string } | { readonly projectId: string },
     insert: (key: NewApiKey, entry: AuditEntry) => Effect.Effect<OtherPrefix, E>,
   ) {
@@ -78,7 +88,7 @@ const makeCreate = (mint: ReturnType<typeof mintKeys>, audit: AuditLog["Service"
           details: { ...details, ...auditedSettings(settings) },
           event: { type: "key.created", data },
         })
-        const fields = { ...defaultSettings, ...settings, credits }
+        const fields = { ...defaultSettings, ...settings, credits, ofHolder: input.ofHolder === true }
         return yield* insert({ ...stored, name, createdAt: now, expiresAt, ...fields }, entry)
       }),
     )
@@ -207,8 +217,15 @@ export class ApiKeys extends Context.Service<
 
       // `Effect.fn` would take a stack trace at each call, which costs a tenth of a creation.
       const createForProject = Effect.fnUntraced(function* (input: typeof CreateProjectKey.Type) {
-        const scope = yield* managedScope
         const { projectId } = input
+        const holder = yield* currentHolder
+        if (holder !== undefined) {
+          const scope = OrgScope.OneOrg(holder)
+          return yield* create(yield* keyOfHolder(holder, input, projectId), { projectId }, (key, entry) =>
+            repository.insertForProject(scope, projectId, key, entry, holder),
+          )
+        }
+        const scope = yield* managedScope
         yield* checkRoles({ scope, projectId }, input.roles)
         return yield* create(input, { projectId }, (key, entry) =>
           repository.insertForProject(scope, projectId, key, entry),
@@ -216,6 +233,13 @@ export class ApiKeys extends Context.Service<
       }, Effect.withSpan("ApiKeys.createForProject"))
 
       const createForOrg = Effect.fnUntraced(function* (orgId: string, input: typeof CreateOrgKey.Type) {
+        const holder = yield* currentHolder
+        if (holder !== undefined) {
+          if (holder.orgId !== orgId) return yield* orgNotFound()
+          return yield* create(yield* keyOfHolder(holder, input, null), { orgId }, (key, entry) =>
+            repository.insertForOrg(orgId, key, entry, holder),
+          )
+        }
         yield* requireAdministrator
         yield* checkRoles({ orgId }, input.roles)
         return yield* create(input, { orgId }, (key, entry) => repository.insertForOrg(orgId, key, entry))
@@ -242,15 +266,16 @@ export class ApiKeys extends Context.Service<
       })
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
-        yield* requireOrg(orgId)
+        const holder = yield* requireKeys(orgId)
         const event = { type: "key.deleted", data: { key_id: keyId } } as const
         const entry = yield* audit.entry({ action: "key.delete", target: keyId, details: {}, event })
-        yield* repository.remove(orgId, keyId, entry)
+        yield* repository.remove(orgId, keyId, entry, holder)
         yield* forget(keyId)
       })
 
       const update = Effect.fn("ApiKeys.update")(function* (orgId: string, keyId: string, input: UpdateKey) {
-        yield* requireOrg(orgId)
+        const holder = yield* requireKeys(orgId)
+        if (holder !== undefined) yield* only(["name"], input)
         const { expiresAt, name, ...asked } = input
         yield* checkExpiry(expiresAt, yield* DateTime.now)
         yield* checkRoles({ orgId }, asked.roles)
@@ -266,17 +291,19 @@ export class ApiKeys extends Context.Service<
           ...(expiresAt === undefined ? {} : { expiresAt: isoOrNull(expiresAt) }),
         }
         const entry = yield* audit.entry({ action: "key.update", target: keyId, details })
-        const { changed, key } = yield* repository.update(orgId, keyId, change, entry)
+        const { changed, key } = yield* repository.update(orgId, keyId, change, entry, holder)
         yield* Effect.forEach(changed, forget, { discard: true })
-        return key
+        return shownTo(holder)(key)
       })
 
       const rotate = Effect.fn("ApiKeys.rotate")(function* (
         orgId: string,
         keyId: string,
-        { expiresAt, overlapSeconds = defaultGraceSeconds, ...asked }: typeof RotateKey.Type,
+        input: typeof RotateKey.Type,
       ) {
-        yield* requireOrg(orgId)
+        const holder = yield* requireKeys(orgId)
+        if (holder !== undefined) yield* only(["overlapSeconds"], input)
+        const { expiresAt, overlapSeconds = defaultGraceSeconds, ...asked } = input
         const now = yield* DateTime.now
         yield* checkExpiry(expiresAt, now)
         yield* checkRoles({ orgId }, asked.roles)
@@ -296,7 +323,7 @@ export class ApiKeys extends Context.Service<
             const event = { type: "key.rotated", data } as const
             const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details, event })
             const replacement = { ...stored, now, expiresAt, oldKeyUntil, settings }
-            const rotated = yield* repository.rotate(orgId, keyId, replacement, entry)
+            const rotated = yield* repository.rotate(orgId, keyId, replacement, entry, holder)
             name = rotated.name
             return rotated.otherPrefix
           }),
@@ -306,21 +333,60 @@ export class ApiKeys extends Context.Service<
       })
 
       const get = Effect.fn("ApiKeys.get")(function* (orgId: string, keyId: string) {
-        yield* requireOrg(orgId)
-        return yield* repository.find(orgId, keyId)
+        const holder = yield* requireKeys(orgId)
+        return shownTo(holder)(yield* repository.find(orgId, keyId, holder))
       })
 
       const list = Effect.fn("ApiKeys.list")(function* (orgId: string, { cursor, limit, ...filter }: Page & KeyFilter) {
-        yield* requireOrg(orgId)
-        const found = yield* repository.list(orgId, { cursor, limit }, filter)
+        const holder = yield* requireKeys(orgId)
+        const { externalId = filter.externalId } = holder ?? {}
+        if ((filter.externalId ?? externalId) !== externalId) return { keys: [], nextCursor: null }
+        const found = yield* repository.list(orgId, { cursor, limit }, { ...filter, externalId })
         if (found.items.length === 0) yield* orgs.find(orgId)
-        return { keys: found.items, nextCursor: nextCursor(found, (key) => key.id) ?? found.seenTo ?? null }
+        return {
+          keys: found.items.map(shownTo(holder)),
+          nextCursor: nextCursor(found, (key) => key.id) ?? found.seenTo ?? null,
+        }
       })
 
       return ApiKeys.of({ createForProject, createForOrg, importKeys, update, remove, rotate, get, list, ...checks })
     }),
   )
 }
+
+/** Refuses what the session of a portal may not set. What is new in a request is refused, until it is listed. */
+const only = (fields: ReadonlyArray<string>, input: object) => {
+  const other = Object.keys(input).find((name) => !fields.includes(name))
+  return other === undefined
+    ? Effect.void
+    : Effect.fail(new Forbidden({ error: `A portal session may set ${fields.join(", ")} of a key, and not ${other}.` }))
+}
+
+/** The key that a holder makes, with the permissions that they ask for, else with all that they may give. */
+const keyOfHolder = Effect.fnUntraced(function* (
+  { externalId, permissions: allowed, projectId }: HolderKeys,
+  input: typeof CreateOrgKey.Type,
+  wantedProject: string | null,
+) {
+  yield* only(["name", "permissions", "expiresAt", "projectId"], input)
+  if (wantedProject !== projectId) {
+    const error =
+      projectId === null
+        ? "Your portal makes keys of the org: send the request to /api/v0/orgs/{orgId}/keys."
+        : `Your portal makes keys of one project: send projectId ${projectId} to /api/v0/keys.`
+    return yield* new Forbidden({ error })
+  }
+  const { expiresAt, name, permissions = allowed } = input
+  const missing = new PermissionSet(allowed).missing(permissions)
+  if (missing !== undefined) return yield* new Forbidden({ error: `Your keys may not have the permission ${missing}.` })
+  return { name, permissions, externalId, ofHolder: true, ...(expiresAt === undefined ? {} : { expiresAt }) }
+})
+
+/** A key as its holder sees it: the metadata is the platform's. */
+const shownTo =
+  (holder: HolderKeys | undefined) =>
+  (key: ApiKey): ApiKey =>
+    holder === undefined ? key : { ...key, metadata: null }
 
 /** The owners whose prefix a process remembers. */
 const maxKnownPrefixes = 1_000

@@ -63,6 +63,12 @@ const forbidden = ({ allowedIps, permissions }: KeyGrant, { clientIp, permission
     : new Forbidden({ error: `The key does not have the permission ${missing}.` })
 }
 
+/** The error of a key that its holder made in a portal, where a credential of Gatehouse is needed. */
+export const holdersKey = new Unauthorized({
+  error:
+    "This key was made in a portal: it is for the API of your platform, and no credential of Gatehouse. Use another key.",
+})
+
 /** Whether a use takes nothing of a limit, and does not ask what is left. */
 const isUnlimited = (limits: KeyLimits | null, cost: number, { details }: KeyUse): limits is null =>
   limits === null || (cost === 0 && details !== true)
@@ -123,7 +129,9 @@ export const make = Effect.gen(function* () {
   }
 
   const recognize = (key: string, done: (grant: KeyGrant | undefined) => void) =>
-    lookUpCredential(key, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined))
+    lookUpCredential(key, (found) =>
+      done(Exit.isSuccess(found) && found.value?.isOfHolder !== true ? accept(found.value) : undefined),
+    )
 
   /** Takes the cost of a use from memory; `undefined` when the operation has to decide. */
   const takeFromMemory = ({ limits, orgId }: KeyGrant, cost: number, use: KeyUse) =>
@@ -175,7 +183,8 @@ export const make = Effect.gen(function* () {
 
   const orInvalid = (found: KeyGrant | undefined) => {
     const grant = accept(found)
-    return grant === undefined ? Effect.fail(notValid) : Effect.succeed(grant)
+    if (grant === undefined) return Effect.fail(notValid)
+    return grant.isOfHolder ? Effect.fail(holdersKey) : Effect.succeed(grant)
   }
   const authenticate = (key: Redacted.Redacted<string>) =>
     Effect.flatMap(find(Redacted.value(key), lookUpCredential), ({ grant }) => orInvalid(grant))

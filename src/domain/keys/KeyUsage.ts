@@ -1,6 +1,6 @@
 import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { type Forbidden, InvalidRequest, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
-import { type CurrentPrincipal, requireOrg } from "../Principal.ts"
+import { type CurrentPrincipal, requireKeys, requireOrg } from "../Principal.ts"
 import { RetentionDays } from "../Retention.ts"
 import { Timestamp } from "../Schemas.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
@@ -243,9 +243,9 @@ export class KeyUsageReport extends Context.Service<
       })
 
       const ofKey = Effect.fn("KeyUsageReport.ofKey")(function* (orgId: string, keyId: string, query: UsageQuery) {
-        yield* requireOrg(orgId)
+        const holder = yield* requireKeys(orgId)
+        yield* keys.find(orgId, keyId, holder)
         const { usage } = yield* read(orgId, keyId, query)
-        yield* keys.find(orgId, keyId)
         return { usage }
       })
 

@@ -2,6 +2,7 @@ import type { DateTime, Effect } from "effect"
 import { Context } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import type { SignedInPerson } from "./Person.ts"
+import type { PortalRights } from "./Portal.ts"
 
 /** `link` is a portal link that nobody has opened yet; it signs nobody in. */
 export type SessionKind = "administrator" | "key" | "person" | "portal" | "link"
@@ -20,6 +21,8 @@ export interface StoredSession {
   readonly person: SignedInPerson | null
   /** The person's session at the identity provider, if it has a name. */
   readonly sid: string | null
+  /** What a portal, or the portal of a link, may use; `null` for other sessions. */
+  readonly portal: PortalRights | null
   readonly createdAt: DateTime.Utc
   readonly expiresAt: DateTime.Utc
 }

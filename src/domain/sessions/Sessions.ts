@@ -1,15 +1,19 @@
 import { Context, DateTime, Duration, Effect, Layer, Redacted, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { Forbidden, Unauthorized, type Unavailable } from "../Errors.ts"
-import { CurrentPrincipal, currentTenant, noCredential, type Principal } from "../Principal.ts"
-import { atMost, Id, Text, Timestamp, whole } from "../Schemas.ts"
+import { Forbidden, InvalidRequest, type NotFound, Unauthorized, type Unavailable } from "../Errors.ts"
+import { CurrentPrincipal, currentTenant, noCredential, OrgScope, type Principal, requireOrg } from "../Principal.ts"
+import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
+import { ProjectRepository } from "../projects/Projects.ts"
 import { SignedInPerson } from "./Person.ts"
+import { type CreatePortalLink, HolderKeys, rightsOf } from "./Portal.ts"
 import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
 
 /** How long a session lasts. */
 export const sessionLifetime = Duration.hours(12)
+/** How long a session in a frame lasts: a page that still shows it gets another. */
+const frameLifetime = Duration.hours(1)
 const defaultLinkSeconds = 3_600
 /** The sessions of a credential, and the portal links and sessions that it has made. More replace the oldest. */
 const maxSessions = 100
@@ -19,6 +23,9 @@ const removeBatchSize = 1_000
 
 const sessionEnded = new Unauthorized({ error: "The session has ended: sign in again." })
 const linkUsed = new Unauthorized({ error: "The link was opened before, or has expired: ask for a new one." })
+const nothingAllowed = new InvalidRequest({
+  error: "webhooks is false, and there are no keys: the portal would show nothing. Set keys, or leave webhooks out.",
+})
 const notAnonymous = (
   principal: Principal,
 ): principal is Extract<Principal, { _tag: "Administrator" | "OrgKey" | "ProjectKey" }> =>
@@ -37,7 +44,7 @@ export interface PortalLink {
 }
 
 /** A token is `<orgId>.<random>`, so that a session is found by its org. */
-const tokenPattern = /^([0-7][0-9A-HJKMNP-TV-Z]{25})?\.[0-9a-f]{64}$/
+export const tokenPattern = /^([0-7][0-9A-HJKMNP-TV-Z]{25})?\.[0-9a-f]{64}$/
 
 /** Sessions of people: each stands for a credential, and ends with it. */
 export class Sessions extends Context.Service<
@@ -55,12 +62,18 @@ export class Sessions extends Context.Service<
     readonly signOut: Effect.Effect<void, Unavailable, CurrentPrincipal>
     /** The token that a session sends with its changes. Another site cannot read it. */
     readonly csrfTokenOf: (token: Redacted.Redacted<string>) => string
-    /** Makes a link that opens the webhooks of the current tenant. */
+    /**
+     * Makes a link that opens the portal of the current tenant. Only who manages the keys of the org may let it have
+     * keys.
+     */
     readonly createLink: (
-      lifetimeSeconds?: number,
-    ) => Effect.Effect<PortalLink, Unauthorized | Unavailable, CurrentPrincipal>
-    /** Exchanges the token of a link for a portal session, once. */
-    readonly openLink: (token: Redacted.Redacted<string>) => Effect.Effect<SignedIn, Unauthorized | Unavailable>
+      link: CreatePortalLink,
+    ) => Effect.Effect<PortalLink, Unauthorized | Forbidden | InvalidRequest | NotFound | Unavailable, CurrentPrincipal>
+    /** Exchanges the token of a link for a portal session, once. A session in a frame is shorter. */
+    readonly openLink: (
+      token: Redacted.Redacted<string>,
+      isInFrame: boolean,
+    ) => Effect.Effect<SignedIn, Unauthorized | Unavailable>
     /** Removes expired sessions. */
     readonly removeExpired: Effect.Effect<void, Unavailable>
   }
@@ -71,6 +84,7 @@ export class Sessions extends Context.Service<
       const repository = yield* SessionRepository
       const random = yield* SecureRandom.SecureRandom
       const hashOf = yield* KeyHash
+      const projects = yield* ProjectRepository
 
       const keyOf = (token: Redacted.Redacted<string>) => {
         const text = Redacted.value(token)
@@ -92,7 +106,7 @@ export class Sessions extends Context.Service<
         lifetime: Duration.Duration = sessionLifetime,
       ) {
         const { stored, token } = yield* mint(made.orgId, lifetime, made.expiresAt)
-        const session = { id: yield* random.ulid, person: null, sid: null, ...made, ...stored }
+        const session = { id: yield* random.ulid, person: null, sid: null, portal: null, ...made, ...stored }
         yield* repository.insert(session, made.kind === "link" ? maxPortals : maxSessions)
         return { token, session }
       })
@@ -122,21 +136,31 @@ export class Sessions extends Context.Service<
         if (session !== undefined) yield* repository.remove(session)
       }).pipe(Effect.withSpan("Sessions.signOut"))
 
-      const createLink = Effect.fn("Sessions.createLink")(function* (lifetimeSeconds = defaultLinkSeconds) {
+      const createLink = Effect.fn("Sessions.createLink")(function* (asked: CreatePortalLink) {
         const orgId = yield* currentTenant
+        const portal = rightsOf(asked)
+        if (!portal.webhooks && portal.keys === null) return yield* nothingAllowed
+        if (portal.keys !== null) {
+          yield* requireOrg(orgId)
+          const { projectId } = portal.keys
+          if (projectId !== null) yield* projects.find(OrgScope.OneOrg({ orgId }), projectId)
+        }
         const { credential, session } = yield* CurrentPrincipal
         const by = credential === undefined ? session : { credentialHash: hashOf(Redacted.value(credential)) }
         const link = yield* insert(
-          { orgId, kind: "link", credentialHash: by?.credentialHash ?? "", person: session?.person ?? null },
-          Duration.seconds(lifetimeSeconds),
+          { orgId, kind: "link", credentialHash: by?.credentialHash ?? "", person: session?.person ?? null, portal },
+          Duration.seconds(asked.expires_in_seconds ?? defaultLinkSeconds),
         )
         return { token: link.token, expiresAt: link.session.expiresAt }
       })
 
-      const openLink = Effect.fn("Sessions.openLink")(function* (linkToken: Redacted.Redacted<string>) {
+      const openLink = Effect.fn("Sessions.openLink")(function* (
+        linkToken: Redacted.Redacted<string>,
+        isInFrame: boolean,
+      ) {
         const link = keyOf(linkToken)
         if (link === undefined) return yield* linkUsed
-        const { stored, token } = yield* mint(link.orgId, sessionLifetime)
+        const { stored, token } = yield* mint(link.orgId, isInFrame ? frameLifetime : sessionLifetime)
         const session = yield* repository.openLink(link, stored, maxPortals)
         return session === undefined ? yield* linkUsed : { token, session }
       })
@@ -185,6 +209,14 @@ export const WhoAmI = Schema.Struct({
     Schema.String,
     "A session sends it in x-csrf-token with every request that is not a GET. null: no session.",
   ).annotate({ examples: ["5f2b…"] }),
+  keys: orNull(HolderKeys, "What a portal session may do with API keys. null: nothing, or another principal."),
+  token: Schema.optionalKey(
+    Schema.String.annotate({
+      description:
+        "The session of POST /api/v0/sessions/portal with inFrame, as a bearer token. Only that response has it.",
+      examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T.5f2b…"],
+    }),
+  ),
   operations: Schema.Array(Schema.String).annotate({
     description: "The operationIds that the principal may call. An operation may still refuse another org's resource.",
     examples: [["keys.list", "webhooks.list"]],
@@ -192,17 +224,15 @@ export const WhoAmI = Schema.Struct({
 }).annotate({ identifier: "WhoAmI" })
 export interface WhoAmI extends Schema.Schema.Type<typeof WhoAmI> {}
 
-/** The lifetime of a portal link: one minute to a week. */
-export const CreatePortalLink = Schema.Struct({
-  expires_in_seconds: Schema.optionalKey(whole(60, 604_800)).annotate({
-    description: "How long the link can be opened, in seconds. Default: 3600.",
-    examples: [3600],
-  }),
-}).annotate({ identifier: "CreatePortalLink" })
-
 export const OpenPortal = Schema.Struct({
   token: Text.check(atMost(200)).annotate({
     description: "The token after the # of a portal link.",
     examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T.mJ0W4c2v"],
+  }),
+  inFrame: Schema.optionalKey(Schema.Boolean).annotate({
+    description:
+      "true: the response has the session as `token`, to be sent as Authorization: Bearer <token>, and sets no cookie. It " +
+      "lasts one hour. Default: false.",
+    examples: [false],
   }),
 }).annotate({ identifier: "OpenPortal" })

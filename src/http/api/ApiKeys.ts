@@ -75,7 +75,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.management.manage(
+        access.keys.manage(
           "Create an API key of a project",
           "Only this response contains the full key. Gatehouse stores its hash.",
         ),
@@ -90,7 +90,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.administrator.administer(
+        access.orgKeys.administer(
           "Create an API key of an org",
           "Only this response contains the full key. Gatehouse stores its hash.",
         ),
@@ -122,7 +122,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.management.read(
+        access.keys.read(
           "List the API keys of an org",
           "The keys of the org and of its projects, oldest first, that fit all filters. Only their prefixes are shown. With " +
             "`state`, or with two filters, a page looks at 2,000 keys at most: it can have fewer keys than `limit` while " +
@@ -135,7 +135,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management.read("Get an API key", "The key as in the list.")),
+      .annotateMerge(access.keys.read("Get an API key", "The key as in the list.")),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },
       payload: UpdateKey,
@@ -144,7 +144,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.management.manage(
+        access.keys.manage(
           "Change an API key",
           "Absent fields do not change; null clears. Every replica applies the change within three seconds, usually within " +
             "milliseconds. New limits also hold for keys that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
@@ -157,7 +157,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotateMerge(
-        access.management.manage(
+        access.keys.manage(
           "Delete an API key",
           "Deletes an org key or a project key of the org. Every replica refuses the key from now on.",
         ),
@@ -172,7 +172,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(idempotencyKey)
       .annotateMerge(
-        access.management.manage(
+        access.keys.manage(
           "Rotate an API key",
           "Creates a new key with the same name, project and settings, unless the request sets others. Only this response " +
             "contains it. The old key stays valid for the grace period, but not longer than before. Both keys share one counter of " +
@@ -186,7 +186,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management.read("Show the usage of an API key", usageDescription)),
+      .annotateMerge(access.keys.read("Show the usage of an API key", usageDescription)),
     HttpApiEndpoint.get("orgUsage", "/api/v0/orgs/:orgId/usage", {
       params: { orgId: Id },
       query: usageQuery,

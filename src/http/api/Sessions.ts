@@ -1,7 +1,8 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
-import { CreatePortalLink, OpenPortal, WhoAmI } from "../../domain/sessions/Sessions.ts"
+import { CreatePortalLink } from "../../domain/sessions/Portal.ts"
+import { OpenPortal, WhoAmI } from "../../domain/sessions/Sessions.ts"
 import { Timestamp } from "../../domain/Schemas.ts"
 import { about, access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./security.ts"
 
@@ -38,7 +39,8 @@ export class SessionsGroup extends HttpApiGroup.make("sessions")
     }).annotateMerge(
       access.link.read(
         "Open a portal link",
-        "Exchanges the token of a portal link, once, for a session that may use the webhooks of one org.",
+        "Exchanges the token of a portal link, once, for a session that may use what the link allows: in a cookie, or with " +
+          "`inFrame` as a bearer token.",
       ),
     ),
   )
@@ -54,14 +56,19 @@ export class PortalGroup extends HttpApiGroup.make("portal")
           description: "Opens the console for the webhooks of the org, once.",
           examples: ["https://gatehouse.example.com/console/portal#01KAHBMKZ3D2X7S5QN8W4V6R9T.mJ0W4c2v"],
         }),
+        token: Schema.String.annotate({
+          description: "What the element <gatehouse-portal> opens the portal with, in a page of your own, once.",
+          examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T.mJ0W4c2v"],
+        }),
         expires_at: Timestamp,
       }).annotate({ identifier: "PortalLink" }),
     }).annotateMerge(
       about.manage(
         "Create a portal link",
-        "Opens the console for the org's webhook endpoints, deliveries and events alone: no keys, no projects. For the people " +
-          "who receive the webhooks. The link can be opened once. Its session lasts 12 hours, and ends with the credential that " +
-          "made the link.",
+        "Opens the console for the org's webhook endpoints, deliveries and events alone, and with `keys` for the API keys of " +
+          "one holder. For the people who receive the webhooks, or use the keys. The link can be opened once. Its session lasts " +
+          "12 hours (in a frame, one hour), and ends with the credential that made the link. `keys` needs a caller who manages " +
+          "the keys of the org: a project key is a 403.",
       ),
     ),
   )

@@ -40,6 +40,11 @@ export const securitySchemes = {
       "A session of the console (behind TLS the cookie is __Host-gatehouse_session). Requests that are not a GET also send " +
       "its csrfToken in x-csrf-token; the administrator's under /v1 also send x-org-id.",
   },
+  portalSession: {
+    type: "http",
+    scheme: "bearer",
+    description: "The session of a portal in a frame: the `token` of POST /api/v0/sessions/portal with `inFrame`.",
+  },
   githubSignature: {
     type: "apiKey",
     in: "header",
@@ -149,6 +154,7 @@ const describe = (
 
 const ownCredentials = ["adminToken", "apiKey", "apiKeyHeader"] as const
 const ofTenants = ["apiKeyHeader", "apiKey", ["adminToken", "orgId"], "session"] as const
+const portalKeys = " A portal session whose link has `keys`: those of its holder."
 const tenantSentence =
   "Any valid API key, in both modes; the tenant is the org of the key. Also the administrator (open mode: anyone) with " +
   "x-org-id; the tenant is that org."
@@ -164,6 +170,18 @@ export const access = {
     managers,
     "Guarded mode: the administrator, or an org key for its own org. Open mode: anyone.",
     [...ownCredentials, "session"],
+  ),
+  orgKeys: describe(
+    "credential",
+    ["administrator", "portal"],
+    `Guarded mode: the administrator. Open mode: anyone.${portalKeys}`,
+    ["adminToken", "session", "portalSession"],
+  ),
+  keys: describe(
+    "credential",
+    [...managers, "portal"],
+    `Guarded mode: the administrator, or an org key for its own org. Open mode: anyone.${portalKeys}`,
+    [...ownCredentials, "session", "portalSession"],
   ),
   anyone: describe(
     "anyone",
@@ -205,7 +223,12 @@ export const access = {
     [...ownCredentials, "session"],
   ),
   tenant: describe("key", tenants, tenantSentence, ofTenants),
-  webhooks: describe("webhooks", holders, `${tenantSentence} Also a portal session, for its org.`, ofTenants),
+  webhooks: describe(
+    "webhooks",
+    holders,
+    `${tenantSentence} Also a portal session, for its org, unless its link has \`webhooks\`: false.`,
+    [...ofTenants, "portalSession"],
+  ),
   signIn: describe(
     "credential",
     tenants,
@@ -215,6 +238,7 @@ export const access = {
   self: describe("credential", holders, "Any valid credential or session. Open mode: anyone.", [
     ...ownCredentials,
     "session",
+    "portalSession",
   ]),
   link: describe("anyone", [...holders, "anonymous"], "Whoever has the token of a portal link.", []),
   github: describe("signed", [], "Whoever has GitHub's signature of the body, in both modes.", ["githubSignature"]),

@@ -5,6 +5,7 @@ import {
   managedScope,
   orgNotFound,
   OrgScope,
+  portalForbidden,
   type Principal,
   tenantOf,
 } from "../../domain/Principal.ts"
@@ -45,6 +46,7 @@ const topicsOf = ({ _tag }: Principal) => (_tag === "Portal" ? webhookTopics : a
 /** The org that is asked for, or everything that the principal may read. */
 const scopeOf = Effect.fnUntraced(function* (orgId: string | undefined) {
   const { principal } = yield* CurrentPrincipal
+  if (principal._tag === "Portal" && !principal.may.webhooks) return yield* portalForbidden()
   const own = tenantOf(principal)
   const scope = own === undefined ? yield* managedScope : OrgScope.OneOrg({ orgId: own })
   if (orgId === undefined) return scope

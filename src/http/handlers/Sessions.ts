@@ -1,8 +1,9 @@
 import { Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { HttpEffect, HttpServerRequest } from "effect/http"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
-import { CurrentPrincipal, Principal, tenantOf } from "../../domain/Principal.ts"
+import { CurrentPrincipal, currentHolder, Principal, tenantOf } from "../../domain/Principal.ts"
 import { Orgs } from "../../domain/orgs/Orgs.ts"
+import type { PortalRights } from "../../domain/sessions/Portal.ts"
 import {
   type PortalLink,
   type PrincipalKind,
@@ -11,7 +12,7 @@ import {
   type WhoAmI,
 } from "../../domain/sessions/Sessions.ts"
 import { Api } from "../api/Api.ts"
-import { Callers, PeopleWho, type RolesOfOperation } from "../api/security.ts"
+import { Admits, Callers, PeopleWho, type RolesOfOperation } from "../api/security.ts"
 import { AdminTokens, isBehindTls, setCookie } from "../credentials.ts"
 
 const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
@@ -21,7 +22,7 @@ const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
       current: () => whoAmI(),
       // First, so that the browser forgets it also when the database cannot end it.
       remove: () => clearSessionCookie.pipe(Effect.andThen(sessions.signOut), Effect.as({ signedOut: true as const })),
-      openPortal: ({ payload }) => openedPortal(payload.token),
+      openPortal: ({ payload }) => openedPortal(payload.token, payload.inFrame === true),
     }),
   ),
 )
@@ -29,7 +30,7 @@ const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
 const portal = HttpApiBuilder.group(Api, "portal", (handlers) =>
   Effect.map(Sessions, (sessions) =>
     handlers.handleAll({
-      link: ({ payload }) => Effect.flatMap(sessions.createLink(payload?.expires_in_seconds), portalUrl),
+      link: ({ payload = {} }) => Effect.flatMap(sessions.createLink(payload), portalUrl),
     }),
   ),
 )
@@ -61,11 +62,17 @@ const kinds: Partial<Record<Principal["_tag"], PrincipalKind>> = {
   Portal: "portal",
 }
 
-/** The principal of the current request, with its own session or the one that it has just got. */
-const whoAmI = Effect.fnUntraced(function* (signedIn?: SignedIn) {
+/**
+ * The principal of the current request, with its own session or the one that it has just got: as a cookie, or as
+ * `token`.
+ */
+const whoAmI = Effect.fnUntraced(function* (signedIn?: SignedIn, token?: string) {
   const { csrfTokenOf } = yield* Sessions
   const { principal, open, session } = yield* CurrentPrincipal
-  const own = signedIn && { ...signedIn.session, csrfToken: csrfTokenOf(signedIn.token) }
+  const own = signedIn && {
+    ...signedIn.session,
+    csrfToken: token === undefined ? csrfTokenOf(signedIn.token) : null,
+  }
   const kind = kinds[principal._tag] ?? "anonymous"
   const { csrfToken = null, expiresAt = null } = own ?? session ?? {}
   const tenant = tenantOf(principal)
@@ -79,24 +86,25 @@ const whoAmI = Effect.fnUntraced(function* (signedIn?: SignedIn) {
     projectId: principal._tag === "ProjectKey" ? principal.projectId : null,
     expiresAt,
     csrfToken,
-    operations:
-      person === null
-        ? operationsOf(kind, open)
-        : operations
-            .filter(({ people }) => people[tenant === undefined ? "ofAll" : "ofOrg"].includes(person.role))
-            .map(({ id }) => id),
+    keys: (yield* currentHolder) ?? null,
+    ...(token === undefined ? {} : { token }),
+    operations: (person === null
+      ? operationsOf(kind, open).filter((one) => principal._tag !== "Portal" || isInPortal(one, principal.may))
+      : operations.filter(({ people }) => people[tenant === undefined ? "ofAll" : "ofOrg"].includes(person.role))
+    ).map(({ id }) => id),
   } satisfies WhoAmI
 })
 
-/** Opens a portal link: sets the cookie of its session, and answers who that is. */
-const openedPortal = Effect.fnUntraced(function* (token: string) {
+/** Opens a portal link: sets the cookie of its session, or answers with it, and answers who that is. */
+const openedPortal = Effect.fnUntraced(function* (token: string, isInFrame: boolean) {
   const sessions = yield* Sessions
   const { tokens } = yield* AdminTokens
-  const signedIn = yield* sessions.openLink(Redacted.make(token))
-  yield* setSessionCookie(signedIn)
-  const { id, orgId } = signedIn.session
-  return yield* Effect.provideService(whoAmI(signedIn), CurrentPrincipal, {
-    principal: Principal.Portal({ portalId: id, orgId }),
+  const signedIn = yield* sessions.openLink(Redacted.make(token), isInFrame)
+  if (!isInFrame) yield* setSessionCookie(signedIn)
+  const { id, orgId, portal } = signedIn.session
+  const bearer = isInFrame ? Redacted.value(signedIn.token) : undefined
+  return yield* Effect.provideService(whoAmI(signedIn, bearer), CurrentPrincipal, {
+    principal: Principal.Portal({ portalId: id, orgId, may: portal! }),
     open: tokens === undefined,
   })
 })
@@ -106,14 +114,26 @@ const portalUrl = ({ expiresAt, token }: PortalLink) =>
   AdminTokens.useSync(({ baseUrl }) => ({
     success: true as const,
     url: `${baseUrl}/console/portal#${Redacted.value(token)}`,
+    token: Redacted.value(token),
     expires_at: expiresAt,
   }))
 
-const operations: Array<{
+/** Whether a portal with these rights may call an operation that admits portals. */
+const isInPortal = ({ admits, id }: ListedOperation, { keys, webhooks }: PortalRights) => {
+  if (admits === "webhooks" || id === "live.follow") return webhooks
+  if (admits !== "credential" || !id.startsWith("keys.")) return true
+  if (id === "keys.createForOrg") return keys?.projectId === null
+  return keys !== null && (id !== "keys.createForProject" || keys.projectId !== null)
+}
+
+interface ListedOperation {
   readonly id: string
+  readonly admits: typeof Admits.Service
   readonly callers: ReadonlyArray<PrincipalKind>
   readonly people: RolesOfOperation
-}> = []
+}
+
+const operations: Array<ListedOperation> = []
 HttpApi.reflect(Api, {
   onGroup: () => {},
   onEndpoint: ({ endpoint, group }) => {
@@ -121,6 +141,7 @@ HttpApi.reflect(Api, {
     const { annotations } = endpoint
     operations.push({
       id,
+      admits: Context.get(annotations, Admits),
       callers: Context.get(annotations, Callers),
       people: Context.get(annotations, PeopleWho),
     })
@@ -133,8 +154,8 @@ const kindsIn = (kind: PrincipalKind, open: boolean): ReadonlyArray<PrincipalKin
   return kind === "anonymous" ? ["anonymous", "administrator", "projectKey"] : [kind, "administrator"]
 }
 
-/** The operationIds that a principal may call. */
-const operationsOf = (kind: PrincipalKind, open: boolean): ReadonlyArray<string> => {
+/** The operations that a principal may call. */
+const operationsOf = (kind: PrincipalKind, open: boolean) => {
   const kinds = kindsIn(kind, open)
-  return operations.filter(({ callers }) => kinds.some((one) => callers.includes(one))).map(({ id }) => id)
+  return operations.filter(({ callers }) => kinds.some((one) => callers.includes(one)))
 }

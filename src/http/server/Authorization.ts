@@ -23,12 +23,13 @@ import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { failureLimit, networkOf } from "../../domain/networks.ts"
 import { isWellFormed, type ValidKey } from "../../domain/keys/ApiKey.ts"
+import { holdersKey } from "../../domain/keys/KeyChecks.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyHash } from "../../domain/keys/KeyLookup.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { People } from "../../domain/sessions/People.ts"
 import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
-import { Sessions } from "../../domain/sessions/Sessions.ts"
+import { Sessions, tokenPattern } from "../../domain/sessions/Sessions.ts"
 import { Admits, Authorization, PeopleWho, WebhookAuthorization } from "../api/security.ts"
 import { furtherFieldsIgnored } from "../api/responses.ts"
 import { AdminTokens } from "../credentials.ts"
@@ -98,7 +99,7 @@ export const identify = Effect.gen(function* () {
   const guesses = yield* TokenGuesses
   const keys = yield* ApiKeys
   const isAdministrator = yield* administratorCheck
-  const ofSession = yield* makeSessionCallers
+  const { ofBearer, ofSession } = yield* makeSessionCallers
   const open = tokens === undefined
 
   const ofKey = (key: Redacted.Redacted<string>) =>
@@ -146,9 +147,12 @@ export const identify = Effect.gen(function* () {
       return { principal: Principal.Anonymous() }
     }
     const { token } = credential
+    if (isPortalToken(credential)) return yield* ofBearer(token)
     if (yield* isAdministratorNow(request, credential))
       return { principal: Principal.Administrator(), credential: token }
-    return yield* Effect.catchTag(ofKey(token), "Unauthorized", () => Effect.fail(refused))
+    return yield* Effect.catchTag(ofKey(token), "Unauthorized", (error) =>
+      Effect.fail(error === holdersKey ? error : refused),
+    )
   })
 
   return { open, checkGuess, isAdministratorNow, ofKey, toCaller }
@@ -204,7 +208,7 @@ const makeTenants = Effect.gen(function* () {
   ): Effect.fn.Return<Caller, Unauthorized | Forbidden | NotFound | TooManyRequests | Unavailable> {
     const credential = yield* Credentials.read(request.headers)
     const orgId = request.headers["x-org-id"] ?? ""
-    if (credential !== undefined) {
+    if (credential !== undefined && !isPortalToken(credential)) {
       if (!(yield* isAdministratorNow(request, credential))) return yield* ofKey(credential.token)
       return yield* actFor(orgId, { principal: Principal.Administrator(), credential: credential.token })
     }
@@ -216,12 +220,16 @@ const makeTenants = Effect.gen(function* () {
       case "Anonymous":
         return open ? yield* actFor(orgId, caller) : yield* keyNeeded()
       case "Portal":
-        return admits === "webhooks" ? caller : yield* portalForbidden()
+        return admits === "webhooks" && caller.principal.may.webhooks ? caller : yield* portalForbidden()
       default:
         return caller
     }
   })
 })
+
+/** Whether a bearer token is a session: that of a portal in a frame of another site, which gets no cookies. */
+const isPortalToken = ({ bearer, token }: Credentials.RedactedCredential) =>
+  bearer && tokenPattern.test(Redacted.value(token))
 
 type Admit<E> = (
   request: HttpServerRequest.HttpServerRequest,
@@ -301,11 +309,12 @@ const makeSessionCallers = Effect.gen(function* () {
       Effect.fail(ended),
     )
 
-  const principalOf = Effect.fnUntraced(function* ({ credentialHash, id, kind, orgId, person }: StoredSession) {
+  const principalOf = Effect.fnUntraced(function* (session: StoredSession) {
+    const { credentialHash, id, kind, orgId, person, portal } = session
     if (person !== null) {
       if (people?.credentialOf(person) !== credentialHash) return yield* ended
       if (orgId !== "") yield* orgs.find(orgId)
-      if (kind === "portal") return Principal.Portal({ portalId: id, orgId })
+      if (kind === "portal") return Principal.Portal({ portalId: id, orgId, may: portal! })
       return orgId === "" ? Principal.Person({ person }) : Principal.OrgPerson({ person, orgId })
     }
     const isAdministrators = credentialHash === "" ? tokens === undefined : administrators.has(credentialHash)
@@ -313,18 +322,29 @@ const makeSessionCallers = Effect.gen(function* () {
     const grant = isAdministrators ? undefined : yield* keys.authenticateHash(credentialHash)
     if (kind === "key") return grant === undefined ? yield* ended : ofGrant(grant)
     if (grant === undefined) yield* orgs.find(orgId)
-    return Principal.Portal({ portalId: id, orgId })
+    return Principal.Portal({ portalId: id, orgId, may: portal! })
   })
 
-  /** The caller of a request with a session; `undefined` without one. Open mode ignores a session that has ended. */
-  return Effect.fnUntraced(function* ({ headers, method }: HttpServerRequest.HttpServerRequest) {
-    if (headers["cookie"] === undefined) return undefined
-    const token = Credentials.readCookie(headers, "session", yield* Credentials.isBehindTls(headers, baseUrl))
-    if (token === undefined) return undefined
-    const found = sessions.find(token).pipe(
+  const callerOf = (token: Redacted.Redacted<string>) =>
+    sessions.find(token).pipe(
       Effect.flatMap((session) => Effect.map(principalOf(session), (principal) => ({ principal, session }))),
       orEnded,
     )
+
+  /** The caller with the session of a portal as its bearer token. Sessions of the console are cookies alone. */
+  const ofBearer = Effect.fnUntraced(function* (token: Redacted.Redacted<string>) {
+    const { principal, session } = yield* callerOf(token)
+    if (principal._tag !== "Portal") return yield* ended
+    // A page of another site cannot send the header, so that changes need no token of their own.
+    return { principal, session: { ...session, csrfToken: null } } satisfies Caller
+  })
+
+  /** The caller of a request with a session; `undefined` without one. Open mode ignores a session that has ended. */
+  const ofSession = Effect.fnUntraced(function* ({ headers, method }: HttpServerRequest.HttpServerRequest) {
+    if (headers["cookie"] === undefined) return undefined
+    const token = Credentials.readCookie(headers, "session", yield* Credentials.isBehindTls(headers, baseUrl))
+    if (token === undefined) return undefined
+    const found = callerOf(token)
     const caller = yield* tokens === undefined
       ? Effect.catchTag(found, "Unauthorized", () => Effect.succeed(undefined))
       : found
@@ -333,6 +353,8 @@ const makeSessionCallers = Effect.gen(function* () {
     if (!withoutChange.has(method) && headers["x-csrf-token"] !== csrfToken) return yield* csrfNeeded
     return { ...caller, session: { ...caller.session, csrfToken } } satisfies Caller
   })
+
+  return { ofBearer, ofSession }
 })
 
 /** A name that may be repeated to the caller: a longer one may be a secret in the wrong place. */

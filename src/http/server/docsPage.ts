@@ -23,7 +23,8 @@ const portalOperations = (): ReadonlySet<string> => {
     onGroup: () => {},
     onEndpoint: ({ endpoint, group }) => {
       const callers = Context.get(endpoint.annotations, Callers)
-      const isOfPortal = callers.includes("portal") && !callers.includes("anonymous")
+      // Few portals have keys: what they do with them, their pages do.
+      const isOfPortal = callers.includes("portal") && !callers.includes("anonymous") && group.identifier !== "keys"
       if (isOfPortal) ids.add(`${group.identifier}.${endpoint.identifier}`)
     },
   })

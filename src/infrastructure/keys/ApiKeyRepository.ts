@@ -9,6 +9,8 @@ import { AllowedNetworks } from "../../domain/keys/AllowedIps.ts"
 import { ApiKey, defaultKeyPrefix, type ValidKey } from "../../domain/keys/ApiKey.ts"
 import {
   ApiKeyRepository,
+  type Holder,
+  holderLimitReached,
   type KeyChange,
   keyExpired,
   type KeyFilter,
@@ -19,6 +21,7 @@ import {
   keyNotFound,
   keyReplaced,
   maxFilteredKeys,
+  mayAddKey,
   type KeyReplacement,
   type NewApiKey,
 } from "../../domain/keys/ApiKeyRepository.ts"
@@ -26,6 +29,7 @@ import { maxKeysPerStart } from "../../domain/keys/ImportKeys.ts"
 import { changeLimits, newCounter, refilled } from "../../domain/keys/KeyCounter.ts"
 import { RateLimit, Refill, type SettingsChange } from "../../domain/keys/KeySettings.ts"
 import type { Metadata } from "../../domain/Schemas.ts"
+import type { HolderKeys } from "../../domain/sessions/Portal.ts"
 import { noPermissions, PermissionSet } from "../../domain/keys/Permission.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited, auditedTogether } from "../audit/audited.ts"
@@ -79,7 +83,7 @@ const insertCounters = (sql: SqlClient.SqlClient) => {
 const newKeyFields = `
   id text, name text, prefix text, "keyPrefix" text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz,
   "rateLimit" json, enabled boolean, permissions json, roles json, "externalId" text, metadata text, "allowedIps" json,
-  credits json, "orgId" text, "projectId" text, "rowsAtMost" bigint, "importStart" text`
+  credits json, "orgId" text, "projectId" text, "rowsAtMost" bigint, "importStart" text, "ofHolder" boolean`
 
 /**
  * The INSERT of the keys in `asked`.
@@ -89,12 +93,13 @@ const newKeyFields = `
 const insertKeys = (sql: SqlClient.SqlClient, rest: Statement.Fragment) => sql`
   INSERT INTO api_keys (
     id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, roles, external_id,
-    metadata, allowed_ips, org_id, project_id, import_hash, import_start
+    metadata, allowed_ips, of_holder, org_id, project_id, import_hash, import_start
   )
   SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
     ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions,
     CASE WHEN json_array_length(roles) > 0 THEN roles END, "externalId",
-    metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, ${rest}
+    metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, coalesce("ofHolder", false),
+    ${rest}
   RETURNING id, org_id AS "orgId"`
 
 /**
@@ -115,6 +120,27 @@ const makeInsert = (
     insertKeys(sql, sql`${owner} WHERE ${limit.guard(sql`"rowsAtMost"`)} AND "keyPrefix" = ${prefix}`),
     insertCounters(sql),
   )
+
+/** SQL: whether a key is one that a portal may work with. */
+const isHeld = (sql: SqlClient.SqlClient, holder: Holder) =>
+  holder === undefined ? sql.literal("true") : sql`external_id = ${holder.externalId}`
+
+/** In a transaction: fails when a holder may not have another key. One creation or rotation of a holder at a time. */
+const takeHolders = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  holder: HolderKeys,
+  isRotation: boolean,
+) {
+  const { externalId, maxKeys } = holder
+  yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:holder:${orgId}:${externalId}`}, 0))`
+  // A separate statement, so that it sees what the previous holder of the lock has committed.
+  const [found] = yield* sql<{ readonly keys: number; readonly live: number }>`
+    SELECT count(*)::int AS keys, (count(*) FILTER (WHERE replaced_by IS NULL))::int AS live FROM (
+      SELECT replaced_by FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND external_id = ${externalId} LIMIT ${2 * maxKeys}
+    ) AS held`
+  if (!mayAddKey(holder, found!.keys, isRotation ? 0 : found!.live)) return yield* holderLimitReached(holder)
+})
 
 /** Inserts keys of projects and of orgs. */
 const makeInserts = Effect.gen(function* () {
@@ -147,6 +173,12 @@ const makeInserts = Effect.gen(function* () {
       WHERE p.id = ${projectId} AND (${orgId}::text IS NULL OR p.org_id = ${orgId})`,
   })
 
+  /** Inserts the key of a holder in one transaction with the check of their limit. */
+  const within = <A, E>(orgId: string | null, holder: Holder, insert: Effect.Effect<A, E>) =>
+    holder === undefined || orgId === null
+      ? insert
+      : orUnavailable(sql.withTransaction(Effect.andThen(takeHolders(sql, orgId, holder, false), insert)))
+
   /** What an insert without a row is due to: another prefix, or no such owner. */
   const orOther = (owner: Limited.Owner, prefix: Statement.Fragment, missing: () => NotFound) =>
     Effect.flatMap((row: unknown) =>
@@ -160,21 +192,29 @@ const makeInserts = Effect.gen(function* () {
 
   return {
     limit,
-    forProject: (orgId: string | null, projectId: string, key: NewApiKey, entry: AuditEntry) => {
+    forProject: (
+      orgId: string | null,
+      projectId: string,
+      key: NewApiKey,
+      entry: AuditEntry,
+      holder: Holder = undefined,
+    ) => {
       const owner = projectOwner(orgId, projectId)
-      return limit
+      const insert = limit
         .admit(owner, (rowsAtMost) =>
           insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, rowsAtMost }, entry),
         )
         .pipe(orOther(owner, prefixOf(sql, "p"), projectNotFound))
+      return within(orgId, holder, insert)
     },
-    forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry) => {
+    forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry, holder: Holder = undefined) => {
       const owner = Limited.orgOwner(sql, orgId)
-      return limit
+      const insert = limit
         .admit(owner, (rowsAtMost) =>
           insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, rowsAtMost }, entry),
         )
         .pipe(orOther(owner, prefixOf(sql), orgNotFound))
+      return within(orgId, holder, insert)
     },
   }
 })
@@ -257,11 +297,17 @@ const startTaken = `start: ${maxKeysPerStart} other keys with a slow hash begin 
  * notification together. Locks the key and the counter before it decides: a statement that waits for a lock does not
  * see the key that a rotation has inserted meanwhile.
  */
-const removeKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, entry: AuditEntry) =>
+const removeKey = (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  keyId: string,
+  entry: AuditEntry,
+  holder: Holder = undefined,
+) =>
   Effect.gen(function* () {
     const [key] = yield* sql<{ readonly counterId: string }>`
       SELECT coalesce(counter_id, id) AS "counterId" FROM api_keys
-      WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)} FOR UPDATE`
+      WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql)} FOR UPDATE`
     if (key === undefined) return yield* keyNotFound()
     const { counterId } = key
     const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])
@@ -269,7 +315,7 @@ const removeKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, entry
       sql,
       entry,
       sql`
-        DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
+        DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}
         RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
     )
     if (counter === undefined) return
@@ -293,9 +339,10 @@ export const layer = Layer.effect(
     const inserts = yield* makeInserts
 
     return ApiKeyRepository.of({
-      insertForProject: (scope, projectId, key, entry) => inserts.forProject(orgOf(scope), projectId, key, entry),
+      insertForProject: (scope, projectId, key, entry, holder) =>
+        inserts.forProject(orgOf(scope), projectId, key, entry, holder),
 
-      insertForOrg: (orgId, key, entry) => inserts.forOrg(orgId, key, entry),
+      insertForOrg: (orgId, key, entry, holder) => inserts.forOrg(orgId, key, entry, holder),
 
       importKeys: (orgId, keys, dryRun, entry) => importKeys(sql, inserts.limit, orgId, keys, dryRun, entry),
 
@@ -322,18 +369,21 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
 
-      remove: (orgId, keyId, entry) => removeKey(sql, orgId, keyId, entry),
+      remove: (orgId, keyId, entry, holder) => removeKey(sql, orgId, keyId, entry, holder),
 
-      rotate: (orgId, keyId, replacement, entry) => rotateKey(sql, inserts.limit, orgId, keyId, replacement, entry),
+      rotate: (orgId, keyId, replacement, entry, holder) =>
+        rotateKey(sql, inserts.limit, orgId, keyId, replacement, entry, holder),
 
-      update: (orgId, keyId, change, entry) => changeKey(sql, orgId, keyId, change, entry),
+      update: (orgId, keyId, change, entry, holder) => changeKey(sql, orgId, keyId, change, entry, holder),
 
       disableLeaked: (hash, entryOf) => disableLeakedKey(sql, hash, entryOf),
 
       list: (orgId, page, filter = {}) => listKeys(sql, orgId, page, filter),
 
-      find: (orgId, keyId) =>
-        sql`SELECT ${keyColumns(sql)} FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)}`.pipe(
+      find: (orgId, keyId, holder) =>
+        sql`
+          SELECT ${keyColumns(sql)} FROM api_keys
+          WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql)}`.pipe(
           decodeKeys,
           Effect.flatMap(([key]) => (key === undefined ? keyNotFound() : Effect.succeed(key))),
           orUnavailable,
@@ -453,12 +503,19 @@ const notify = (sql: SqlClient.SqlClient, orgId: string, keyId: string, counterI
     ) AS affected`.pipe(Effect.map((rows) => rows.map(({ id }) => id)))
 
 /** Changes a key of an org. Commits the change, its entry and its notifications together. */
-const changeKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, change: KeyChange, entry: AuditEntry) =>
+const changeKey = (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  keyId: string,
+  change: KeyChange,
+  entry: AuditEntry,
+  holder: Holder = undefined,
+) =>
   Effect.gen(function* () {
     const [old] = yield* sql<OldKey>`
       SELECT leaked_at IS NOT NULL AS leaked, coalesce(counter_id, id) AS "counterId",
         CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
-      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)} FOR UPDATE`
+      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql)} FOR UPDATE`
     if (old === undefined) return yield* keyNotFound()
     if (old.leaked && change.enabled === true) return yield* keyLeaked()
     const { counterId } = old
@@ -470,7 +527,9 @@ const changeKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, chang
     yield* audited(
       sql,
       entry,
-      sql`UPDATE api_keys SET ${sql.csv(sets)} WHERE id = ${keyId} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
+      sql`
+        UPDATE api_keys SET ${sql.csv(sets)} WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}
+        RETURNING org_id AS "orgId"`,
     )
     const changed = yield* notify(sql, orgId, keyId, isLimitChange ? counterId : undefined)
     const [key] = yield* decodeKeys(
@@ -529,8 +588,10 @@ const rotateKey = (
   keyId: string,
   replacement: KeyReplacement,
   entry: AuditEntry,
+  holder: Holder = undefined,
 ) =>
   Effect.gen(function* () {
+    if (holder !== undefined) yield* takeHolders(sql, orgId, holder, true)
     const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
     const [old] = yield* sql<RotatedKey>`
       SELECT key.name, ${prefixOf(sql, "p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
@@ -538,7 +599,8 @@ const rotateKey = (
         ${limit.guard(sql.literal("NULL"))} AS room
       FROM api_keys key JOIN orgs org ON org.id = key.org_id
       LEFT JOIN projects p ON p.id = key.project_id AND p.org_id = key.org_id
-      WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${hasOwner(sql, "key")} FOR UPDATE OF key`
+      WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql, "key")}
+      FOR UPDATE OF key`
     if (old === undefined) return yield* keyNotFound()
     if (old.replacedBy !== null) return yield* keyReplaced()
     if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()
@@ -547,19 +609,19 @@ const rotateKey = (
     const isCounted = yield* changeCounter(sql, { ...old, orgId }, settings)
     yield* sql`
       INSERT INTO api_keys (
-        id, org_id, project_id, name, prefix, hash, created_at, expires_at, counter_id,
+        id, org_id, project_id, name, prefix, hash, created_at, expires_at, counter_id, of_holder,
         enabled, permissions, roles, external_id, metadata, allowed_ips, rate_limit, rate_window
       )
       SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
         ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
-        ${isCounted ? old.counterId : null}::text, ${newSettings(sql, settings)}
-      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`
+        ${isCounted ? old.counterId : null}::text, of_holder, ${newSettings(sql, settings)}
+      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}`
     yield* audited(
       sql,
       { ...entry, details: { name: old.name, ...entry.details } },
       sql`
         UPDATE api_keys SET replaced_by = ${id}, expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)
-        WHERE id = ${keyId} AND org_id = ${orgId}
+        WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}
         RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
     )
     return { name: old.name, otherPrefix: undefined }
@@ -678,7 +740,7 @@ const grantColumns = (sql: SqlClient.SqlClient) =>
     CASE WHEN roles IS NOT NULL THEN (
       SELECT json_agg(role.permissions) FROM roles role
       WHERE role.org_id = api_keys.org_id AND role.name IN (SELECT json_array_elements_text(api_keys.roles))
-    ) END AS "ofRoles", import_hash IS NOT NULL AS "isImported",
+    ) END AS "ofRoles", import_hash IS NOT NULL AS "isImported", of_holder AS "isOfHolder",
     coalesce(counter_id, id) AS "counterId", ${limitColumns}`)
 
 /** A row of a look-up. Not decoded with a schema: it is on the path of each look-up. */
@@ -697,6 +759,7 @@ interface GrantRow extends ValidKey {
   readonly rateLimit: RateLimit | null
   readonly counter: typeof Counter.Type | null
   readonly isImported: boolean
+  readonly isOfHolder: boolean
 }
 
 const limitsOf = ({ counter, counterId, rateLimit }: GrantRow): KeyGrant["limits"] => {
@@ -724,6 +787,7 @@ const toGrant = (row: GrantRow): KeyGrant => ({
   allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
   limits: limitsOf(row),
   isImported: row.isImported,
+  isOfHolder: row.isOfHolder,
 })
 
 /**

@@ -1,6 +1,7 @@
 import { Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { SignedInPerson } from "../../domain/sessions/Person.ts"
+import { PortalRights } from "../../domain/sessions/Portal.ts"
 import { SessionRepository, type StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { Sessions } from "../../domain/sessions/Sessions.ts"
 import { date, decodeRows, texts, Time } from "../database/fragments.ts"
@@ -16,6 +17,7 @@ const decode = decodeRows(
     credentialHash: Schema.String,
     person: Schema.NullOr(Schema.fromJsonString(SignedInPerson)),
     sid: Schema.NullOr(Schema.String),
+    portal: Schema.NullOr(Schema.fromJsonString(PortalRights)),
     createdAt: Time,
     expiresAt: Time,
   }),
@@ -33,7 +35,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const columns = sql.literal(`
       id, org_id AS "orgId", kind, encode(hash, 'hex') AS hash, encode(credential_hash, 'hex') AS "credentialHash",
-      person, sid, created_at AS "createdAt", expires_at AS "expiresAt"`)
+      person, sid, portal, created_at AS "createdAt", expires_at AS "expiresAt"`)
 
     /**
      * In a transaction: inserts a session beside the newest of its credential and kind, so that `keep` remain. Inserts
@@ -41,7 +43,7 @@ export const layer = Layer.effect(
      * its row.
      */
     const insertOneOf = Effect.fnUntraced(function* (
-      { createdAt, credentialHash, expiresAt, hash, id, kind, orgId, person, sid }: StoredSession,
+      { createdAt, credentialHash, expiresAt, hash, id, kind, orgId, person, portal, sid }: StoredSession,
       keep: number,
     ) {
       const credential = bytes(credentialHash)
@@ -52,9 +54,9 @@ export const layer = Layer.effect(
           SELECT hash FROM sessions WHERE org_id = ${orgId} AND credential_hash = ${credential} AND kind = ${kind}
           ORDER BY id DESC OFFSET ${keep - 1} LIMIT ${maxRemoved}))`
       return yield* sql`
-        INSERT INTO sessions (org_id, hash, id, kind, credential_hash, person, sid, created_at, expires_at)
+        INSERT INTO sessions (org_id, hash, id, kind, credential_hash, person, sid, portal, created_at, expires_at)
         SELECT ${orgId}, ${bytes(hash)}, ${id}, ${kind}, ${credential}, ${person && JSON.stringify(person)}, ${sid},
-          ${date(createdAt)}, ${date(expiresAt)}
+          ${portal && JSON.stringify(portal)}, ${date(createdAt)}, ${date(expiresAt)}
         WHERE ${orgId} = '' OR EXISTS (SELECT FROM orgs WHERE id = ${orgId} FOR KEY SHARE)
         RETURNING ${columns}`
     })
@@ -82,16 +84,18 @@ export const layer = Layer.effect(
 
       openLink: (link, session, keep) =>
         Effect.gen(function* () {
-          const [opened] = yield* sql<{ id: string; credential: string; person: string | null }>`
+          type Opened = { id: string; credential: string; person: string | null; portal: string | null }
+          const [opened] = yield* sql<Opened>`
             DELETE FROM sessions
             WHERE org_id = ${link.orgId} AND hash = ${bytes(link.hash)} AND kind = 'link'
               AND expires_at > ${date(session.createdAt)}
-            RETURNING id, encode(credential_hash, 'hex') AS credential, person`
+            RETURNING id, encode(credential_hash, 'hex') AS credential, person, portal`
           if (opened === undefined) return []
           const { credential: credentialHash, id } = opened
           const person = opened.person === null ? null : (JSON.parse(opened.person) as SignedInPerson)
-          const portal = { id, orgId: link.orgId, kind: "portal", credentialHash, person, sid: null } as const
-          return yield* insertOneOf({ ...session, ...portal }, keep)
+          const portal = opened.portal === null ? null : (JSON.parse(opened.portal) as PortalRights)
+          const made = { id, orgId: link.orgId, kind: "portal", credentialHash, person, sid: null, portal } as const
+          return yield* insertOneOf({ ...session, ...made }, keep)
         }).pipe(
           sql.withTransaction,
           decode,

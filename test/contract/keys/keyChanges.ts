@@ -56,6 +56,51 @@ const insertKey = Effect.fnUntraced(function* (orgId: string, overrides: Paramet
 
 /** The contract of the settings of a key in every ApiKeyRepository. */
 export const keyChanges = (it: It) => {
+  it.effect("the keys of a holder are those with their external id, up to their limit and as many rotated ones", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const { orgId } = yield* insertOrg()
+      const holder = { externalId: "customer_42", projectId: null, permissions: [], maxKeys: 2 }
+      const other = yield* insertKey(orgId, { externalId: "customer_7" })
+      const nobodys = yield* insertKey(orgId)
+      const own = yield* insertKey(orgId, { externalId: holder.externalId })
+      const replace = Effect.fnUntraced(function* (id: string) {
+        const { hash, id: newKeyId, keyPrefix, prefix } = yield* newKey()
+        const stored = { id: newKeyId, hash, keyPrefix, prefix }
+        const replacement = { ...stored, now: at(0), expiresAt: undefined, oldKeyUntil: at(60), settings: {} }
+        return yield* repository.rotate(orgId, id, replacement, newEntry(), holder)
+      })
+      for (const { id } of [other, nobodys]) {
+        assert.strictEqual(yield* failureOf(repository.find(orgId, id, holder)), noSuchKey)
+        assert.strictEqual(yield* failureOf(repository.update(orgId, id, { name: "x" }, newEntry(), holder)), noSuchKey)
+        assert.strictEqual(yield* failureOf(repository.remove(orgId, id, newEntry(), holder)), noSuchKey)
+        assert.strictEqual(yield* failureOf(replace(id)), noSuchKey)
+        assert.strictEqual((yield* repository.find(orgId, id)).replacedBy, null)
+      }
+      assert.strictEqual((yield* repository.update(orgId, own.id, { name: "x" }, newEntry(), holder)).key.name, "x")
+      const make = Effect.fnUntraced(function* () {
+        const key = yield* newKey({ externalId: holder.externalId, ofHolder: true })
+        yield* repository.insertForOrg(orgId, key, newEntry(), holder)
+        return key
+      })
+      const second = yield* make()
+      assert.strictEqual((yield* fullGrant(own.hash)).isOfHolder, false)
+      assert.strictEqual((yield* fullGrant(second.hash)).isOfHolder, true)
+      const full = failureOf(make())
+      assert.include(yield* full, '"limit_reached"')
+      yield* replace(own.id)
+      yield* replace(second.id)
+      const { items } = yield* repository.list(orgId, { limit: 10, cursor: undefined }, { externalId: "customer_42" })
+      const [newest] = items.filter(({ replacedBy }) => replacedBy === null)
+      assert.strictEqual(items.length, 4)
+      assert.include(yield* failureOf(replace(newest!.id)), '"limit_reached"')
+      yield* repository.remove(orgId, own.id, newEntry(), holder)
+      assert.include(yield* full, '"limit_reached"')
+      yield* repository.remove(orgId, newest!.id, newEntry(), holder)
+      yield* make()
+    }),
+  )
+
   it.effect("key settings: are returned as they were stored", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()

@@ -10,7 +10,7 @@ const newSession = (overrides: Partial<StoredSession> = {}) =>
   Effect.map(newId, (id): StoredSession => {
     const hash = hex(++made)
     const times = { createdAt: at(0), expiresAt: at(30) }
-    const by = { credentialHash: hex(0xabc), person: null, sid: null }
+    const by = { credentialHash: hex(0xabc), person: null, sid: null, portal: null }
     return { id, orgId: "", kind: "key", hash, ...by, ...times, ...overrides }
   })
 
@@ -95,7 +95,7 @@ export const sessions = (it: It) => {
       const [session, ...more] = opened.filter((one) => one !== undefined)
       assert.deepStrictEqual(more, [])
       const { credentialHash, id, orgId } = link
-      const by = { person: null, sid: null, credentialHash }
+      const by = { person: null, sid: null, portal: null, credentialHash }
       const expected = { id, orgId, ...by, kind: "portal", createdAt: at(1), expiresAt: at(50) } as const
       assert.deepStrictEqual(session, { ...expected, hash: session!.hash })
       assert.deepStrictEqual(yield* find(session!, 49), session)

@@ -186,11 +186,13 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         // The webhook interface requires a credential in both modes, and the administrator names the org.
         if (path.startsWith("/v1/")) {
           const { security } = operation
+          const isOfPortal = operation.description!.includes("Also a portal session")
           expect(security, at).toEqual([
             { apiKeyHeader: [] },
             { apiKey: [] },
             { adminToken: [], orgId: [] },
             { session: [] },
+            ...(isOfPortal ? [{ portalSession: [] }] : []),
           ])
         }
         if (!path.startsWith("/api/")) continue

@@ -11,6 +11,7 @@ const sessionsOf = Effect.fnUntraced(function* (tenant: Tenant, projectKey: stri
     orgKey: yield* signIn(tenant.key),
     projectKey: yield* signIn(projectKey),
     portal: yield* openPortal(yield* portalLink(tenant.headers)),
+    ofHolder: yield* openPortal(yield* portalLink(tenant.headers, { webhooks: false, keys: { external_id: "c" } })),
   }
 })
 
@@ -23,7 +24,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })(
     it.effect("whoAmI lists exactly the operations that are allowed", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
-        for (const kind of ["orgKey", "projectKey", "portal"] as const) {
+        for (const kind of ["orgKey", "projectKey", "portal", "ofHolder"] as const) {
           const enter = Effect.gen(function* () {
             const { ids, projectKey, tenant } = yield* makeWorld
             return { ids, ...(yield* sessionsOf(tenant, projectKey))[kind] }
@@ -82,7 +83,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })(
             }
           }
         }
-        expect(tried).toBe(3 * 2 * (all.length - apart.length - 1))
+        expect(tried).toBe(4 * 2 * (all.length - apart.length - 1))
         expect(yield* snapshot).toEqual(before)
       }),
     )

@@ -22,9 +22,9 @@ const withSession = Effect.fnUntraced(function* (method: string, path: string, r
 export const signIn = (as: string) => withSession("POST", "/api/v0/sessions", { as })
 
 /** Creates a portal link; returns the token of its fragment. */
-export const portalLink = Effect.fnUntraced(function* (headers: Record<string, string>) {
+export const portalLink = Effect.fnUntraced(function* (headers: Record<string, string>, json: object = {}) {
   const { send } = yield* TestServer
-  const { url } = yield* must(send, "POST", "/v1/portal/link", { json: {}, headers })
+  const { url } = yield* must(send, "POST", "/v1/portal/link", { json, headers })
   return new URL(url!).hash.slice(1)
 })
 

@@ -504,7 +504,7 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
   const failed = { ...time, endpointId: endpoint, lastAt: now.epochMilliseconds, lastStatus: 500, lastFailure: null }
   const ranking = { since: plus(now, -600), limit: 20, after: undefined }
   const credential = (stage: string) => createHash("md5").update(stage).digest("hex")
-  const session = { orgId, hash, person: null, sid: null, createdAt: now, expiresAt: plus(now, 60) }
+  const session = { orgId, hash, person: null, sid: null, portal: null, createdAt: now, expiresAt: plus(now, 60) }
   const ended = { orgIds: ["", orgId], before: later, credentialHash: credential("one"), sid: undefined }
   const byStage = ["one", "two"].flatMap((stage): ReadonlyArray<Act> => [
     [`keys.list of external id ${stage}`, 20, keys.list(orgId, page, { externalId: stage })],

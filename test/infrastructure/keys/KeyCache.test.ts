@@ -20,6 +20,7 @@ const grant: KeyGrant = {
     allowedIps: null,
     limits: null,
     isImported: false,
+    isOfHolder: false,
   },
 }
 

@@ -142,7 +142,9 @@ const keys = Effect.gen(function* () {
       -- Of a key that was made elsewhere: its hash as it was imported, and, while that is a slow one, what the key
       -- begins with.
       import_hash bytea,
-      import_start text COLLATE "C"
+      import_start text COLLATE "C",
+      -- Made by its holder in a portal: Gatehouse validates it, and does not take it as a credential.
+      of_holder boolean NOT NULL DEFAULT false
     )`
   yield* sql`CREATE UNIQUE INDEX api_keys_imported ON api_keys (import_hash) WHERE import_hash IS NOT NULL`
   yield* sql`CREATE INDEX api_keys_by_start ON api_keys (import_start) WHERE import_start IS NOT NULL`
@@ -235,6 +237,8 @@ const keys = Effect.gen(function* () {
       -- Who signed in with the company's identity: subject, name, email, role, as JSON; and their session there.
       person text,
       sid text COLLATE "C",
+      -- What a portal may use, as JSON.
+      portal text,
       created_at timestamptz NOT NULL,
       expires_at timestamptz NOT NULL,
       PRIMARY KEY (org_id, hash)

@@ -1,0 +1,71 @@
+import { Schema } from "effect"
+import { Id, whole } from "../Schemas.ts"
+import { ExternalId } from "../keys/KeySettings.ts"
+import { Permission } from "../keys/Permission.ts"
+
+/** The permissions that a portal link can allow. Each open portal stores them. */
+const maxPermissions = 20
+const defaultMaxKeys = 5
+
+/** What a portal session may do with API keys: make keys for its holder, and change those with the same external id. */
+export const HolderKeys = Schema.Struct({
+  externalId: Schema.String.annotate({ description: "The external id of all its keys.", examples: ["customer_42"] }),
+  projectId: Schema.NullOr(Id).annotate({ description: "The project of its new keys. null: keys of the org." }),
+  permissions: Schema.Array(Schema.String).annotate({
+    description: "What its new keys may do at most.",
+    examples: [["files.*"]],
+  }),
+  maxKeys: Schema.Int.annotate({ description: "How many keys it may have, without those that were rotated." }),
+}).annotate({ identifier: "HolderKeys" })
+export type HolderKeys = typeof HolderKeys.Type
+
+/** What a portal session may use. */
+export const PortalRights = Schema.Struct({ webhooks: Schema.Boolean, keys: Schema.NullOr(HolderKeys) })
+export type PortalRights = typeof PortalRights.Type
+
+/** The lifetime of a portal link, one minute to a week, and what its session may use. */
+export const CreatePortalLink = Schema.Struct({
+  expires_in_seconds: Schema.optionalKey(whole(60, 604_800)).annotate({
+    description: "How long the link can be opened, in seconds. Default: 3600.",
+    examples: [3600],
+  }),
+  webhooks: Schema.optionalKey(Schema.Boolean).annotate({
+    description: "Whether its session may use the endpoints, deliveries and events of the org. Default: true.",
+    examples: [true],
+  }),
+  keys: Schema.optionalKey(
+    Schema.Struct({
+      external_id: ExternalId,
+      project_id: Schema.optionalKey(Id).annotate({
+        description: "The project of new keys. Absent: keys of the org, with its rate limits and prefix.",
+      }),
+      permissions: Schema.optionalKey(
+        Schema.Array(Permission).check(
+          Schema.isMaxLength(maxPermissions, { expected: `a list of at most ${maxPermissions} permissions` }),
+        ),
+      ).annotate({ description: "What new keys may do at most. Default: nothing.", examples: [["files.*"]] }),
+      max_keys: Schema.optionalKey(whole(1, 100)).annotate({
+        description: `How many keys the holder may have, without those that were rotated. Default: ${defaultMaxKeys}.`,
+        examples: [defaultMaxKeys],
+      }),
+    }).annotate({ identifier: "PortalKeys" }),
+  ).annotate({
+    description:
+      "Allows the session to make, rename, rotate and delete the API keys of one holder, by your own id of it. Absent: no keys.",
+  }),
+}).annotate({ identifier: "CreatePortalLink" })
+export type CreatePortalLink = typeof CreatePortalLink.Type
+
+/** The rights that a link asks for. */
+export const rightsOf = ({ keys, webhooks = true }: CreatePortalLink): PortalRights => ({
+  webhooks,
+  keys:
+    keys === undefined
+      ? null
+      : {
+          externalId: keys.external_id,
+          projectId: keys.project_id ?? null,
+          permissions: keys.permissions ?? [],
+          maxKeys: keys.max_keys ?? defaultMaxKeys,
+        },
+})
