@@ -7,6 +7,7 @@ import { presetOf } from "../domain/deployments/providers/presets.ts"
 import { maxRetentionDays } from "../domain/orgs/Org.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
 import { type Role, type RoleRule, rolesOfAll, rolesOfOrg } from "../domain/sessions/Person.ts"
+import { contrastWithWhite, minContrast } from "../domain/sessions/contrast.ts"
 import type { PortalLogo } from "../http/server/portalLook.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import { parseDatabaseUrl } from "../infrastructure/database/DatabaseUrl.ts"
@@ -181,6 +182,8 @@ const loadPortal = Effect.gen(function* () {
     color: yield* read("PORTAL_COLOR", color, { example: "#0b57a4" }),
     text: yield* read("PORTAL_TEXT", line(300), { example: '"Webhooks of Acme"' }),
     helpUrl: yield* read("PORTAL_HELP_URL", httpUrl, { example: "https://example.com/docs/webhooks" }),
+    /** The origins whose pages may show the portal in a frame; `undefined`: none. */
+    origins: yield* read("PORTAL_ORIGINS", list(frameOrigin), { example: "https://app.example.com" }),
   }
 })
 
@@ -303,6 +306,17 @@ const httpUrl: Parse<string> = (value) =>
     ? Result.succeed(value.replace(/(?<!\/)\/+$/, ""))
     : Result.fail("must be an http or https URL")
 
+/** The origin of a page: of another scheme than https only on this machine, because others could change the page. */
+const frameOrigin: Parse<string> = (value) => {
+  const url = URL.canParse(value) ? new URL(value) : undefined
+  const isLocal = url !== undefined && ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname)
+  return url !== undefined &&
+    url.origin === value &&
+    (url.protocol === "https:" || (isLocal && url.protocol === "http:"))
+    ? Result.succeed(value)
+    : Result.fail("must be origins: https://, a host and at most a port, without a path or a final slash")
+}
+
 const oneOf =
   <const A extends string>(...values: ReadonlyArray<A>): Parse<A> =>
   (value) =>
@@ -341,18 +355,6 @@ const logo: Parse<PortalLogo> = (value) => {
         : Result.fail("names a file of more than 100 KiB")
     },
   )
-}
-
-/** The contrast between white and a color that people can read. Source: WCAG 2.2, success criterion 1.4.3. */
-const minContrast = 4.5
-
-/** The contrast of a color with white, 1 to 21. Source: WCAG 2.2, relative luminance. */
-const contrastWithWhite = (hex: string) => {
-  const [red, green, blue] = [1, 3, 5].map((at) => {
-    const part = Number.parseInt(hex.slice(at, at + 2), 16) / 255
-    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4
-  }) as [number, number, number]
-  return 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
 }
 
 /** A color for buttons with white text. */

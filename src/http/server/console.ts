@@ -22,9 +22,10 @@ interface Look {
   readonly issuer: string | undefined
 }
 
-/** The page of the console, with its settings in attributes of its body. */
-const withLook = (page: Uint8Array, { issuer, portal: { logo, ...look } }: Look) => {
-  const text = JSON.stringify({ ...look, ...(logo && { logo: `${path}/portal-logo${logo.extension}` }) })
+/** The page of the console, with its settings in attributes of its body. The page in a frame has the origins. */
+const withLook = (page: Uint8Array, { issuer, portal: { logo, origins = [], ...look } }: Look, isInFrame = false) => {
+  const framed = isInFrame ? { origins } : {}
+  const text = JSON.stringify({ ...look, ...framed, ...(logo && { logo: `${path}/portal-logo${logo.extension}` }) })
   const escaped = text.replaceAll("&", "&amp;").replaceAll('"', "&quot;")
   const signIn = issuer === undefined ? "" : ` data-sign-in="${new URL(issuer).host}"`
   return Buffer.from(page)
@@ -62,6 +63,16 @@ const policy = [
   "trusted-types 'none'",
 ].join("; ")
 
+const framePath = "/portal/embed"
+/** The custom element that shows the frame, for pages of other origins. */
+const elementPath = "/portal/element.js"
+
+/** In a frame of these origins; the page that shows it may have a logo elsewhere. */
+const framePolicy = (origins: ReadonlyArray<string>) =>
+  policy
+    .replace("frame-ancestors 'none'", `frame-ancestors ${origins.join(" ")}`)
+    .replace("img-src 'self'", "img-src 'self' https: data:")
+
 const headers = {
   "content-security-policy": policy,
   "referrer-policy": "no-referrer",
@@ -71,8 +82,16 @@ const headers = {
   "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=()",
 }
 
+/** A page of any origin may load the element, which has no secret. */
+const forAnyOrigin = { "access-control-allow-origin": "*", "cross-origin-resource-policy": "cross-origin" }
+
 type Answer = Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest>
 type Files = ReadonlyMap<string, Answer>
+
+const ofFrame = (origins: ReadonlyArray<string>) => ({
+  "content-security-policy": framePolicy(origins),
+  "cross-origin-resource-policy": "cross-origin",
+})
 
 /** Reads and compresses the files of a build; `undefined` when there is none. */
 const load = Effect.fnUntraced(function* (folder: string, look: Look) {
@@ -90,7 +109,12 @@ const load = Effect.fnUntraced(function* (folder: string, look: Look) {
     }),
     { concurrency: 4 },
   )
-  const { logo } = look.portal
+  const { logo, origins = [] } = look.portal
+  if (origins.length > 0) {
+    const page = withLook(yield* Effect.promise(() => readFile(join(folder, "index.html"))), look, true)
+    const answer = yield* prepare({ contentType: types[".html"]!, text: page })
+    files.push([framePath, Effect.map(answer, HttpServerResponse.setHeaders(ofFrame(origins)))])
+  }
   if (logo !== undefined) {
     const { content, extension } = logo
     const picture = yield* prepare({ contentType: types[extension]!, text: content })
@@ -112,9 +136,21 @@ const noFile = HttpServerResponse.jsonUnsafe(
   { status: 404 },
 )
 
+const noFrame = HttpServerResponse.jsonUnsafe(
+  {
+    error:
+      "The portal is not set up for frames. Set PORTAL_ORIGINS to the origins of your pages that show it, such as https://app.example.com.",
+    code: "forbidden",
+  },
+  { status: 403 },
+)
+
 /** The name of the file at a path: a page's address has no extension, and is the address of the whole console. */
 const nameOf = (url: string) => {
-  const name = url.split("?", 1)[0]!.slice(path.length + 1)
+  const pathname = url.split("?", 1)[0]!
+  if (pathname.startsWith(framePath)) return framePath
+  if (pathname === elementPath) return "element.js"
+  const name = pathname.slice(path.length + 1)
   return extname(name) === "" ? "index.html" : name
 }
 
@@ -147,5 +183,12 @@ export const layer = HttpRouter.use(
     yield* router.add("GET", "/", toConsole)
     // Also the path without the slash.
     yield* router.add("GET", `${path}/*`, answer)
+    const isFrame = (look.portal.origins ?? []).length > 0
+    yield* router.add(
+      "GET",
+      `${framePath}/*`,
+      isFrame ? answer : Effect.succeed(HttpServerResponse.setHeaders(noFrame, headers)),
+    )
+    yield* router.add("GET", elementPath, Effect.map(answer, HttpServerResponse.setHeaders(forAnyOrigin)))
   }),
 )

@@ -13,4 +13,6 @@ export const PortalLook = Context.Reference<{
   readonly color?: string | undefined
   readonly text?: string | undefined
   readonly helpUrl?: string | undefined
+  /** The origins whose pages may show the portal in a frame. */
+  readonly origins?: ReadonlyArray<string> | undefined
 }>("gatehouse/http/console/PortalLook", { defaultValue: () => ({}) })
