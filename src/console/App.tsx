@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks"
 import { GatehouseError } from "./client/call.ts"
+import { embedded, isInFrame } from "./client/embedded.ts"
 import { queries, refresh } from "./client/queries.ts"
 import { issuer, type Me, openPortal, SessionProvider, signIn, whoAmI } from "./client/session.tsx"
 import { Button } from "./components/Button.tsx"
@@ -7,9 +8,10 @@ import { Dialog } from "./components/Dialog.tsx"
 import { ErrorBox, Notice } from "./components/ErrorBox.tsx"
 import { Field, Form, Input } from "./components/Form.tsx"
 import { Toasts } from "./components/Toasts.tsx"
+import type { FrameSettings } from "./frame/settings.ts"
 import { Brand, look, platformName, showAsPortal } from "./navigation/Brand.tsx"
 import { Layout } from "./navigation/Layout.tsx"
-import { navigate, Router } from "./navigation/router.tsx"
+import { navigate, orgPath, Router } from "./navigation/router.tsx"
 
 type State =
   /** `hasEnded`: the session is over, and the page stays until somebody signs in again. */
@@ -52,7 +54,7 @@ const useReader = () => {
       (error: Error) => setState(isEnded(error) ? { signedOut: true } : { error }),
     )
   useEffect(() => {
-    if (state === undefined) void read()
+    if (state === undefined && !isInFrame) void read()
   }, [])
   // Whichever response says first that the session has ended.
   useEffect(
@@ -67,9 +69,58 @@ const useReader = () => {
   return { state, setState, read }
 }
 
+/** In a frame: what the page around it has chosen, and its token as the reader. Asks for another when that ends. */
+const useFrame = ({ setState, state }: Pick<ReturnType<typeof useReader>, "setState" | "state">) => {
+  const [settings, setSettings] = useState<FrameSettings>()
+  const [hasEnded, setEnded] = useState(false)
+  useEffect(() => {
+    if (!isInFrame) return
+    void import("./frame/frame.ts").then(({ listen, tell }) => {
+      const onToken = (token: string) =>
+        openPortal(token).then(
+          (me) => {
+            void refresh()
+            setState({ me })
+          },
+          (error: Error) => {
+            if (isEnded(error)) tell({ gatehouse: "token-needed", reason: "refused" })
+            setState({ error })
+          },
+        )
+      const onSettings = (next: FrameSettings) =>
+        setSettings((before) => {
+          if (before === undefined) tell({ gatehouse: "token-needed", reason: "start" })
+          return { ...before, ...next }
+        })
+      listen(embedded.origins!, { onSettings, onToken })
+    })
+  }, [])
+  const isOver = state !== undefined && "me" in state && state.hasEnded === true
+  useEffect(() => {
+    if (!isInFrame || !isOver || hasEnded) return setEnded(isOver)
+    setEnded(true)
+    void import("./frame/frame.ts").then(({ tell }) => tell({ gatehouse: "token-needed", reason: "ended" }))
+  }, [isOver])
+  const orgId = state !== undefined && "me" in state ? state.me.orgId : null
+  // The first page, and not where the reader is later.
+  useEffect(() => {
+    if (settings?.page !== undefined && orgId !== null) navigate(orgPath(orgId, `/${settings.page}`), { replace: true })
+  }, [settings?.page, orgId])
+  return settings
+}
+
+/** While the page around the frame has not given another token. */
+const NextSession = () => (
+  <Dialog title="Your session has ended" onClose={() => undefined} isEasyToClose={false}>
+    <Notice tone="calm">The next one begins when this page asks for it. What you have typed is still there.</Notice>
+  </Dialog>
+)
+
 export const App = () => {
   const { read, setState, state } = useReader()
+  const settings = useFrame({ state, setState })
   if (state === undefined) {
+    if (isInFrame) showAsPortal(true, settings)
     return (
       <div class="layout">
         <aside class="sidebar" />
@@ -77,13 +128,13 @@ export const App = () => {
       </div>
     )
   }
-  showAsPortal("token" in state || ("me" in state && state.me.principal === "portal"))
+  showAsPortal("token" in state || isInFrame || ("me" in state && state.me.principal === "portal"), settings)
   if ("token" in state) return <OpenLink token={state.token} onDone={(me) => setState({ me })} />
   if ("signedOut" in state) return <SignIn onDone={(me) => setState({ me })} />
   if ("error" in state) {
     return (
       <main class="entry">
-        <ErrorBox error={state.error} onRetry={read} />
+        <ErrorBox error={state.error} {...(!isInFrame && { onRetry: read })} />
       </main>
     )
   }
@@ -105,7 +156,8 @@ export const App = () => {
         <Layout />
       </Router>
       <Toasts />
-      {hasEnded && (
+      {hasEnded && isInFrame && <NextSession />}
+      {hasEnded && !isInFrame && (
         <Dialog title="Sign in again" onClose={() => undefined} isEasyToClose={false}>
           <Notice tone="calm">Your session has ended. What you have typed is still there.</Notice>
           <CompanySignIn onDone={signedInAgain} />

@@ -1,8 +1,10 @@
 import { render } from "preact"
 import { App } from "./App.tsx"
+import { isInFrame } from "./client/embedded.ts"
 import { startTheme } from "./navigation/Sidebar.tsx"
 
-startTheme()
+// In a frame, the page around it chooses.
+if (!isInFrame) startTheme()
 const root = document.getElementById("console")!
 // The empty frame that was shown until now.
 root.replaceChildren()

@@ -1,3 +1,4 @@
+import { join } from "node:path"
 import { OpenApi } from "effect/http-api"
 import { defineConfig, type Plugin } from "vite"
 import { type Document, generate } from "../../packages/client/generator.ts"
@@ -26,5 +27,13 @@ export default defineConfig({
     // No inline data: the policy of the page allows files of this server only.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    rolldownOptions: {
+      // The custom element beside the page: one file with a name that pages of others can load.
+      input: {
+        index: join(import.meta.dirname, "index.html"),
+        element: join(import.meta.dirname, "../../packages/client/src/portal.ts"),
+      },
+      output: { entryFileNames: ({ name }) => (name === "element" ? "element.js" : "assets/[name]-[hash].js") },
+    },
   },
 })

@@ -5,7 +5,7 @@ import { expect } from "vitest"
 const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 /** What axe finds on the page: rule, element, and what to do. */
-const findings = async (page: Page) => {
+const findings = async (page: Pick<Page, "evaluate">) => {
   const options = { runOnly: { type: "tag", values: tags }, resultTypes: ["violations"] }
   // Evaluated by the debugger: the policy of the page allows no script of others.
   const results = (await page.evaluate(
@@ -14,13 +14,13 @@ const findings = async (page: Page) => {
   return results.violations.map(({ help, id, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" ")}`)
 }
 
-/** Whether axe finds nothing, in light and in dark. */
-export const expectAccessible = async (page: Page) => {
+/** Whether axe finds nothing in a page, or in a frame of it, in light and in dark. */
+export const expectAccessible = async (page: Page, frame: Pick<Page, "evaluate"> = page) => {
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme, reducedMotion: "reduce" })
     // A page that changes meanwhile can mislead axe; what is really wrong stays.
     await expect
-      .poll(() => findings(page), { message: `${page.url()} in ${colorScheme}`, interval: 1_000, timeout: 30_000 })
+      .poll(() => findings(frame), { message: `${page.url()} in ${colorScheme}`, interval: 1_000, timeout: 30_000 })
       .toEqual([])
   }
   await page.emulateMedia({ colorScheme: "light" })

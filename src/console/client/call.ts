@@ -1,5 +1,6 @@
 import table from "virtual:operation-table"
 import { bind, GatehouseError } from "../../../packages/client/src/runtime.ts"
+import { isInFrame } from "./embedded.ts"
 import type { ResponseBody, Args, OperationId } from "./Operations.ts"
 
 export { GatehouseError }
@@ -10,6 +11,17 @@ let csrfToken: string | null = null
 export const setCsrfToken = (token: string | null) => {
   csrfToken = token
 }
+
+/** The session in a frame: in memory alone, because browsers block cookies there. */
+let bearer: string | undefined
+
+/** Keeps the session of a frame. */
+export const setBearer = (token: string | undefined) => {
+  bearer = token
+}
+
+export const bearerHeader = (): Record<string, string> =>
+  bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }
 
 export interface CallOptions {
   /** The org that the operation acts for, under /v1. */
@@ -26,12 +38,12 @@ type Method = (args: object, options: CallOptions) => Promise<unknown>
 const clientFor = ({ credential, orgId }: CallOptions) =>
   bind(table, {
     baseUrl: "",
-    credential,
+    credential: credential ?? bearer,
     fetch: (url, init) => {
       const headers = new Headers(init?.headers)
       if (csrfToken !== null && credential === undefined) headers.set("x-csrf-token", csrfToken)
       if (orgId !== undefined && isOfOrg(String(url))) headers.set("x-org-id", orgId)
-      return globalThis.fetch(url, { ...init, headers, credentials: "same-origin" })
+      return globalThis.fetch(url, { ...init, headers, credentials: isInFrame ? "omit" : "same-origin" })
     },
   }) as Record<string, Record<string, Method>>
 

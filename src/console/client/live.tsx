@@ -1,6 +1,8 @@
 import { type ComponentChildren, createContext } from "preact"
 import { useContext, useEffect, useState } from "preact/hooks"
 import type { OperationId } from "./Operations.ts"
+import { bearerHeader } from "./call.ts"
+import { isInFrame } from "./embedded.ts"
 import { patchRows, refresh } from "./queries.ts"
 
 type LiveTopic = "delivery" | "job" | "deployment" | "endpoint"
@@ -86,9 +88,47 @@ const refresher = () => {
 const refreshOlder = (at: number) =>
   void refresh(({ meta, state }) => meta?.["isLive"] === true && state.dataUpdatedAt < at)
 
+/** An EventSource for a frame, whose session is a header: an EventSource sends none. It ends with its response. */
+class HeaderEvents extends EventTarget {
+  readyState: number = EventSource.CONNECTING
+  readonly #abort = new AbortController()
+
+  constructor(path: string) {
+    super()
+    void this.#read(path).then(this.#end, this.#end)
+  }
+
+  async #read(path: string) {
+    const { signal } = this.#abort
+    const { body, ok } = await globalThis.fetch(path, { headers: bearerHeader(), credentials: "omit", signal })
+    if (!ok || body === null) return
+    this.dispatchEvent(new Event("open"))
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader()
+    let rest = ""
+    for (let next = await reader.read(); !next.done; next = await reader.read()) {
+      const all = (rest + next.value).split("\n\n")
+      rest = all.pop()!
+      for (const one of all) {
+        const [, event] = /^event: *(.*)$/m.exec(one) ?? []
+        const [, data = ""] = /^data: *(.*)$/m.exec(one) ?? []
+        if (event !== undefined) this.dispatchEvent(new MessageEvent(event, { data }))
+      }
+    }
+  }
+
+  readonly #end = () => {
+    this.readyState = EventSource.CLOSED
+    if (!this.#abort.signal.aborted) this.dispatchEvent(new Event("error"))
+  }
+
+  close() {
+    this.#abort.abort()
+  }
+}
+
 /** Follows the changes of an org, or of all. Returns what ends it. */
 const follow = (orgId: string | undefined, onState: (change: (now: LiveState) => LiveState) => void) => {
-  let source: EventSource | undefined
+  let source: EventSource | HeaderEvents | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const { add, stop } = refresher()
   const close = () => {
@@ -100,7 +140,8 @@ const follow = (orgId: string | undefined, onState: (change: (now: LiveState) =>
     close()
     // A hidden tab shows nothing; browsers allow six connections to a server for all tabs.
     if (document.hidden) return onState(() => ({ isLive: false }))
-    source = new EventSource(`/api/v0/live${orgId === undefined ? "" : `?orgId=${orgId}`}`)
+    const path = `/api/v0/live${orgId === undefined ? "" : `?orgId=${orgId}`}`
+    source = isInFrame ? new HeaderEvents(path) : new EventSource(path)
     source.addEventListener("open", () => onState(() => ({ isLive: true })))
     source.addEventListener("error", () => {
       onState(({ goneSince = Date.now() }) => ({ isLive: false, goneSince }))
@@ -115,7 +156,7 @@ const follow = (orgId: string | undefined, onState: (change: (now: LiveState) =>
       timer = setTimeout(() => refreshOlder(now), youngMillis)
     })
     for (const topic of topics) {
-      source.addEventListener(topic, ({ data }: MessageEvent<string>) => add(topic, data))
+      source.addEventListener(topic, (event) => add(topic, (event as MessageEvent<string>).data))
     }
   }
   open()

@@ -1,6 +1,7 @@
 import { type ComponentChildren, createContext } from "preact"
 import { useContext } from "preact/hooks"
-import { call, setCsrfToken } from "./call.ts"
+import { call, setBearer, setCsrfToken } from "./call.ts"
+import { isInFrame } from "./embedded.ts"
 import type { ResponseBody, OperationId } from "./Operations.ts"
 
 /** Who uses the console, and which operations they may call. */
@@ -13,7 +14,12 @@ const remember = (me: Me): Me => {
 
 export const whoAmI = async () => remember(await call("sessions.current", {}))
 export const signIn = async (credential: string) => remember(await call("sessions.create", {}, { credential }))
-export const openPortal = async (token: string) => remember(await call("sessions.openPortal", { token }))
+export const openPortal = async (token: string) => {
+  setBearer(undefined)
+  const { token: session, ...me } = await call("sessions.openPortal", { token, inFrame: isInFrame })
+  setBearer(session)
+  return remember(me)
+}
 export const signOut = async () => {
   await call("sessions.remove", {})
   setCsrfToken(null)

@@ -1,5 +1,7 @@
 import { Link } from "./router.tsx"
 import icon from "../icon.svg"
+import { embedded } from "../client/embedded.ts"
+import type { FrameSettings } from "../frame/settings.ts"
 
 /** How the portal looks, by the settings of the operator: `data-portal`, which the server writes. */
 interface Look {
@@ -14,10 +16,13 @@ interface Look {
 /** How the console looks for this reader. The look of the portal is for its readers alone. */
 export let look: Look = {}
 
-/** Shows the console as the portal, or as itself. */
-export const showAsPortal = (isPortal: boolean) => {
-  look = isPortal ? (JSON.parse(document.body.dataset["portal"] ?? "{}") as Look) : {}
+/** Shows the console as the portal, or as itself. In a frame, the page around it has chosen some of the look. */
+export const showAsPortal = (isPortal: boolean, { color, lang, logo, name, theme }: FrameSettings = {}) => {
+  const chosen = { ...(color && { color }), ...(logo && { logo }), ...(name && { name }) }
+  look = isPortal ? { ...(embedded as Look), ...chosen } : {}
   const root = document.documentElement
+  if (theme !== undefined) root.dataset["theme"] = theme
+  if (lang !== undefined) root.lang = lang
   root.classList.toggle("branded", look.color !== undefined)
   root.style.setProperty("--brand", look.color ?? "")
 }

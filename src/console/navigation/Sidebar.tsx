@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks"
 import { useIsLive } from "../client/live.tsx"
+import { isInFrame } from "../client/embedded.ts"
 import { useData } from "../client/queries.ts"
 import { type Me, personName, signOut, useMay, useSession } from "../client/session.tsx"
 import { Badge } from "../components/Badge.tsx"
@@ -112,7 +113,7 @@ const Reader = () => {
             Session ends <Time at={me.expiresAt} isRelative />
           </span>
         )}
-        <ThemeChoice />
+        {!isInFrame && <ThemeChoice />}
         <div class="row between">
           <a href={me.principal === "portal" ? "/docs/portal" : "/docs"} target="_blank" rel="noreferrer">
             API reference

@@ -1,8 +1,9 @@
 import { type HTMLAttributes, type ComponentChildren, createContext } from "preact"
 import { useContext, useLayoutEffect, useState } from "preact/hooks"
+import { isInFrame } from "../client/embedded.ts"
 
-/** The address of the console; addresses of pages are below it. */
-export const base = "/console"
+/** The address of the console, or of the portal in a frame; addresses of pages are below it. */
+export const base = isInFrame ? "/portal/embed" : "/console"
 
 interface Location {
   /** The path below `base`: "/" or "/orgs/…". */

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks"
 import { useCall, useData } from "../../client/queries.ts"
-import { useMay } from "../../client/session.tsx"
+import { useMay, useSession } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { byDay, Chart, type Series, unitText, useBeginning } from "../../components/Chart.tsx"
@@ -53,7 +53,7 @@ const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
       <Field label="Name">
         <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
       </Field>
-      <SettingFields texts={texts} onChange={setTexts} isOpen />
+      {useSession().me.keys === null && <SettingFields texts={texts} onChange={setTexts} isOpen />}
     </FormDialog>
   )
 }
@@ -104,6 +104,7 @@ const useActions = (orgId: string, key: Key | undefined) => {
   const callAndLeave = useCall(() => navigate(orgPath(orgId, "/keys")))
   const now = useNow()
   const [open, setOpen] = useState<keyof typeof dialogs>()
+  const isHolder = useSession().me.keys !== null
   if (key === undefined || !may("keys.update")) return {}
   const enable = async () => {
     await call("keys.update", { orgId, id: key.id, enabled: true })
@@ -127,6 +128,7 @@ const useActions = (orgId: string, key: Key | undefined) => {
         </Button>
       )}
       {key.leakedAt === null &&
+        !isHolder &&
         (key.enabled ? (
           <AskButton
             {...{ icon: "pause", text: "Disable", submit: "Disable key", isDangerous: true }}
@@ -262,11 +264,16 @@ const ProjectLink = ({ projectId }: { readonly projectId: string }) => {
 const KeyFacts = ({ of: key }: { readonly of: Key }) => {
   const orgId = useParam("orgId")
   const changes = useChanges(key.id)
+  const isHolder = useSession().me.keys !== null
   return (
     <Facts
       of={{
         Id: <Copyable text={key.id} label="Copy the id" />,
-        For: key.projectId === null ? "the whole org" : <ProjectLink projectId={key.projectId} />,
+        For: isHolder ? undefined : key.projectId === null ? (
+          "the whole org"
+        ) : (
+          <ProjectLink projectId={key.projectId} />
+        ),
         ...(key.replacedBy !== null && {
           "Replaced by": <Link to={orgPath(orgId, `/keys/${key.replacedBy}`)}>its replacement</Link>,
         }),
@@ -279,9 +286,13 @@ const KeyFacts = ({ of: key }: { readonly of: Key }) => {
         Permissions: <Codes of={key.permissions} />,
         Roles: <Codes of={key.roles} />,
         "Allowed networks": key.allowedIps === null ? "all" : <Codes of={key.allowedIps} />,
-        "External id": key.externalId ?? none,
+        "External id": isHolder ? undefined : (key.externalId ?? none),
         "Audit log": changes,
-        Metadata: key.metadata === null ? none : <pre>{JSON.stringify(key.metadata, undefined, 2)}</pre>,
+        Metadata: isHolder ? undefined : key.metadata === null ? (
+          none
+        ) : (
+          <pre>{JSON.stringify(key.metadata, undefined, 2)}</pre>
+        ),
       }}
     />
   )

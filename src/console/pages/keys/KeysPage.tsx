@@ -1,10 +1,10 @@
 import { useState } from "preact/hooks"
 import { contains, useMatches, withoutKey } from "../../client/matches.ts"
 import { useCall, usePages } from "../../client/queries.ts"
-import { useMay } from "../../client/session.tsx"
+import { type Me, useMay, useSession } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
-import { Field, Filter, Filters, Form, Input, Select } from "../../components/Form.tsx"
+import { Check, Field, Filter, Filters, Form, Input, Select } from "../../components/Form.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { type Column, NoMatch, Table } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
@@ -40,7 +40,8 @@ const isUsed = ({ lastUsedAt }: Key, use: string, now: number) => {
 }
 
 const useProjectNames = (orgId: string) => {
-  const { rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects)
+  const enabled = useMay()("projects.list")
+  const { rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects, { enabled })
   return (projectId: string | null) =>
     projectId === null ? "Whole org" : (rows?.find((project) => project.projectId === projectId)?.name ?? "A project")
 }
@@ -53,7 +54,11 @@ export default () => {
   const [externalId] = useSearch("externalId")
   const [text, setText] = useSearch("text")
   const [used] = useSearch("used")
-  const { close, create, isCreating } = useCreate("Create key", "keys.createForProject")
+  const held = useSession().me.keys
+  const { close, create, isCreating } = useCreate(
+    "Create key",
+    held?.projectId === null ? "keys.createForOrg" : "keys.createForProject",
+  )
   const all = usePages(
     "keys.list",
     { orgId, limit: 100, ...(externalId === undefined ? {} : { externalId }) },
@@ -65,44 +70,50 @@ export default () => {
     (used === undefined || isUsed(key, used, now))
   const isFiltered = text !== undefined || used !== undefined
   const pages = useMatches(all, isFiltered ? matches : undefined)
-  const columns: ReadonlyArray<Column<Key>> = [
-    { title: "Key", link: ({ id, name }) => [orgPath(orgId, `/keys/${id}`), name] },
-    { title: "Prefix", align: "fit", cell: ({ prefix }) => <code>{prefix}…</code> },
-    {
-      title: "State",
-      align: "fit",
-      cell: (key) => (
-        <span class="row">
-          <State of={keyStateOf(key, now)} />
-          {key.imported && <Badge isPlain>Imported</Badge>}
-        </span>
-      ),
-    },
-    {
-      title: "For",
-      cell: ({ projectId }) => (
-        <span class="clip" title={nameOf(projectId)}>
-          {nameOf(projectId)}
-        </span>
-      ),
-    },
-    { title: "Rate limit", align: "words", isExtra: true, cell: (key) => rateLimitText(key) ?? none },
-    {
-      title: "Credits left",
-      align: "end",
-      isExtra: true,
-      cell: ({ credits }) => (credits === null ? none : shortNumber(credits.remaining)),
-    },
-    {
-      title: "Last used",
-      align: "fit",
-      cell: ({ lastUsedAt }) => <Time at={lastUsedAt} isRelative none="never" />,
-    },
-  ]
+  const columns = (
+    [
+      { title: "Key", link: ({ id, name }) => [orgPath(orgId, `/keys/${id}`), name] },
+      { title: "Prefix", align: "fit", cell: ({ prefix }) => <code>{prefix}…</code> },
+      {
+        title: "State",
+        align: "fit",
+        cell: (key) => (
+          <span class="row">
+            <State of={keyStateOf(key, now)} />
+            {key.imported && <Badge isPlain>Imported</Badge>}
+          </span>
+        ),
+      },
+      !held && {
+        title: "For",
+        cell: ({ projectId }) => (
+          <span class="clip" title={nameOf(projectId)}>
+            {nameOf(projectId)}
+          </span>
+        ),
+      },
+      { title: "Rate limit", align: "words", isExtra: true, cell: (key) => rateLimitText(key) ?? none },
+      {
+        title: "Credits left",
+        align: "end",
+        isExtra: true,
+        cell: ({ credits }) => (credits === null ? none : shortNumber(credits.remaining)),
+      },
+      {
+        title: "Last used",
+        align: "fit",
+        cell: ({ lastUsedAt }) => <Time at={lastUsedAt} isRelative none="never" />,
+      },
+    ] satisfies ReadonlyArray<Column<Key> | false>
+  ).filter((column) => column !== false)
   return (
     <Page
       title="API keys"
-      intro="Keys of the org and of its projects. Only their prefixes are stored in the clear."
+      intro={
+        held
+          ? "Make a key for your program. Keep it secret: whoever has it may use it."
+          : "Keys of the org and of its projects. Only their prefixes are stored in the clear."
+      }
       actions={create}
     >
       <Filters>
@@ -115,7 +126,7 @@ export default () => {
             spellcheck={false}
           />
         </Field>
-        <Filter label="External id" name="externalId" placeholder="customer_42" />
+        {!held && <Filter label="External id" name="externalId" placeholder="customer_42" />}
         <Filter label="Last used" name="used" options={lastUses} />
       </Filters>
       <Card isPadded={false}>
@@ -140,7 +151,7 @@ export default () => {
         />
       </Card>
       {may("roles.list") && <Roles />}
-      {isCreating && <CreateKey onClose={close} />}
+      {isCreating && (held ? <CreateOwnKey of={held} onClose={close} /> : <CreateKey onClose={close} />)}
     </Page>
   )
 }
@@ -195,6 +206,54 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
           <Select name="owner" value={projectId ?? ""} onInput={setOwner} options={owners} />
         </Field>
         <SettingFields texts={texts} onChange={setTexts} />
+      </Form>
+    </Dialog>
+  )
+}
+
+interface CreateOwnKeyProps {
+  readonly of: NonNullable<Me["keys"]>
+  readonly onClose: () => void
+}
+
+/** Makes a key for the holder of a portal, with permissions that their link allows. */
+const CreateOwnKey = ({ of: { maxKeys, permissions, projectId }, onClose }: CreateOwnKeyProps) => {
+  const orgId = useOrg()
+  const call = useCall()
+  const [name, setName] = useState("")
+  const [chosen, setChosen] = useState(permissions)
+  const [secret, setSecret] = useState<string>()
+  const [idempotencyKey] = useState(() => crypto.randomUUID())
+  const create = async () => {
+    const fields = { name, permissions: chosen }
+    const created =
+      projectId === null
+        ? await call("keys.createForOrg", { orgId, ...fields }, idempotencyKey)
+        : await call("keys.createForProject", { projectId, ...fields }, idempotencyKey)
+    setSecret(created.key)
+  }
+  if (secret !== undefined) return <ShownOnce title={`The key ${name}`} secret={secret} onClose={onClose} />
+  return (
+    <Dialog title="Create a key" onClose={onClose}>
+      <Form submit="Create key" onSubmit={create} onCancel={onClose}>
+        <Field label="Name" hint="So that people recognize the key.">
+          <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
+        </Field>
+        {permissions.length > 1 && (
+          <fieldset class="form">
+            <legend>Permissions</legend>
+            {permissions.map((one) => (
+              <Check
+                key={one}
+                isChecked={chosen.includes(one)}
+                onChange={(is) => setChosen(permissions.filter((all) => (all === one ? is : chosen.includes(all))))}
+              >
+                <code>{one}</code>
+              </Check>
+            ))}
+          </fieldset>
+        )}
+        <p class="quiet">You may have {maxKeys} keys, besides those that you have rotated.</p>
       </Form>
     </Dialog>
   )

@@ -1,0 +1,171 @@
+/** The words of the portal that the page around its frame may replace, where they stand alone. */
+export const words: ReadonlyArray<string> = `
+1 day
+1 hour
+24 hours
+30 days
+7 days
+A new secret is made, and shown once. For 24 hours, the old one signs beside it.
+Actions
+Activate again
+Active
+active
+Add a header
+Add an endpoint
+Add endpoint
+All
+An absolute https URL. Redirects are not followed.
+API keys
+API reference
+As curl
+Attempts
+Attempts over time
+Body
+Body of the response
+Cancel
+Cancel the rest
+canceled
+Change
+Channels
+Choose…
+Clear filters
+Close
+Connecting
+Copied
+Copy
+Copy the code
+Copy the id
+Copy the key
+Copy the key now. It is not shown again.
+Copy the secret
+Copy the signing secret
+Copy the URL
+Cost
+Counting…
+Create a key
+Create key
+Created
+Credits
+Credits left
+Data
+Deactivate
+Deactivate this endpoint?
+Deactivated
+Delete
+Delete key
+Delete the endpoint
+Delete this endpoint?
+delivered
+Deliveries
+Description
+disabled
+Done
+Each endpoint is a URL that receives the events of this org.
+Edit
+Edit the endpoint
+Empty: no limit.
+Endpoint
+Endpoints
+Ends at
+Event
+Event type
+Event types
+Events
+expired
+Extra headers
+failed
+Find
+Forbidden
+From
+Headers
+Help
+I have copied it
+I have copied the key to a safe place.
+Id
+In the last 7 days
+It appears here as soon as it happens.
+Key
+Last
+Last 30 days
+Last attempt
+Last day
+Last used
+Latest deliveries
+leaked
+Limited
+Live
+Loading
+Long enough to give the new one to everyone who uses it.
+Look further
+Make a key for your program. Keep it secret: whoever has it may use it.
+Menu
+Name
+Name, prefix or id
+never
+Never
+Next attempt
+No endpoint receives events yet
+no limit
+No overlap: the old key ends at once
+Nobody received it
+none
+Not in 30 days
+Not in 90 days
+Nothing in this time
+Nothing was delivered yet
+Only a 2xx status counts as delivered.
+Open the menu
+Pages
+Payload
+pending
+Permissions
+Prefix
+Print this page
+Rate limit
+Recover
+Recover what the endpoint missed
+Request
+Resend
+Response
+Rotate
+Rotate key
+Rotate secret
+Rotate the signing secret?
+Save
+Send a test
+Send again
+Settings
+Show as a table
+Show more
+Signature
+Signing secret
+Since
+Skip to the page
+skipped
+So that people recognize the key.
+State
+Success rate
+Test of the endpoint
+The old key stays valid for
+There is no key yet
+There is no such page
+There was no attempt yet.
+This key is disabled. It is refused until somebody enables it.
+This secret is shown once.
+To
+Try again
+Type
+Types of events
+Until
+URL
+URL, description or id
+Valid
+Validations
+Verify webhooks in
+Webhook portal
+Webhooks
+What fails, and why
+What was sent
+`
+  .trim()
+  .split("\n")
