@@ -23,6 +23,7 @@ const kinds: Readonly<Record<string, string>> = {
   tsx: "types.test.ts",
   js: "types.test.ts; receiver.test.ts: run",
   sql: "examples.test.ts: executed on PostgreSQL",
+  html: "portal.test.ts: the element has its attributes and events",
   http: "test/sdk/webhooksDocs.test.ts: the signatures are verified",
   python: "test/sdk/webhooksDocs.test.ts and test/sdk/workersDocs.test.ts: run",
   go: "test/sdk/webhooksDocs.test.ts: run",
