@@ -126,7 +126,7 @@ interface FailedRequest {
 const hint = ({ credential, requestUrl = "", source }: FailedRequest) => {
   if (requestUrl.endsWith("/keys/validate")) return ""
   const isSent = credential !== undefined
-  if (/\/v1\/(events|jobs|schedules|webhooks|workflows)\//.test(requestUrl) && credential !== "key") {
+  if (/\/v1\/(events|event-types|jobs|schedules|webhooks|workflows)\//.test(requestUrl) && credential !== "key") {
     return isSent
       ? ` The credential is ${source}: name the org to act for with --org, or use an API key (svc_…).`
       : " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN with --org."

@@ -7,6 +7,7 @@ import { deployments, projects } from "./projects.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
 import { events, webhooks } from "./webhooks.ts"
+import { eventTypes } from "./eventTypes.ts"
 import { imports } from "./import.ts"
 import { jobs } from "./jobs.ts"
 import { keys, roles } from "./keys.ts"
@@ -46,6 +47,7 @@ const commands = [
   overview,
   webhooks,
   events,
+  eventTypes,
   jobs,
   schedules,
   outbox,

@@ -66,7 +66,10 @@ const list = Command.make("list", page, (page) =>
   ),
 ).pipe(Command.withDescription("List orgs, oldest first"))
 
-const orgOutput = ({ keyPrefix, limits, name, orgId, owners, retentionDays, used }: OrgDetail, note: string) => ({
+const orgOutput = (
+  { keyPrefix, limits, name, orgId, owners, retentionDays, strictEvents, used }: OrgDetail,
+  note: string,
+) => ({
   out: table(
     ["LIMIT", "USED", "OF"],
     orgLimitNames.map((limit) => [limit, used[limit], limits[limit]]),
@@ -76,6 +79,7 @@ const orgOutput = ({ keyPrefix, limits, name, orgId, owners, retentionDays, used
     ...(owners.length === 0 ? [] : [`Owners: ${plain(owners.join(", "))}`]),
     ...(keyPrefix === null ? [] : [`New keys begin with ${keyPrefix}_.`]),
     ...(retentionDays === null ? [] : [`Events and finished jobs are kept for ${retentionDays} days at most.`]),
+    ...(strictEvents ? ["Events must be valid for the catalogue of event types."] : []),
   ].join("\n"),
 })
 
@@ -130,6 +134,10 @@ const update = Command.make(
       ),
       Flag.optional,
     ),
+    strictEvents: Flag.Boolean("strict-events").pipe(
+      Flag.withDescription("Publish only events that are valid for the catalogue; --no-strict-events: any event"),
+      Flag.optional,
+    ),
     limit: Flag.KeyValuePair("limit").pipe(
       Flag.withDescription(
         `A limit and its value, for example keys=20000 or keys=default; repeat for each limit: ${orgLimitNames.join(", ")}`,
@@ -137,10 +145,13 @@ const update = Command.make(
       Flag.optional,
     ),
   },
-  Effect.fnUntraced(function* ({ id, keyPrefix: prefix, limit, name, org, owners, retentionDays: days }) {
-    if (Option.isNone(limit) && [name, owners, days, prefix].every(Option.isNone)) {
+  Effect.fnUntraced(function* ({ id, keyPrefix: prefix, limit, name, org, owners, retentionDays: days, strictEvents }) {
+    if (
+      Option.isNone(limit) &&
+      [name, owners, days, prefix, strictEvents].every((flag) => Option.isNone<unknown>(flag))
+    ) {
       return yield* usage(
-        "Nothing to change: set --name, --owners, --key-prefix, --retention-days or --limit <limit>=<number>",
+        "Nothing to change: set --name, --owners, --key-prefix, --retention-days, --strict-events or --limit <limit>=<number>",
       )
     }
     const list = Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim())))
@@ -155,14 +166,14 @@ const update = Command.make(
       (gatehouse) =>
         gatehouse.orgs.update({
           params,
-          payload: { ...given({ name, owners: list, keyPrefix, retentionDays }), ...limits },
+          payload: { ...given({ name, owners: list, keyPrefix, retentionDays, strictEvents }), ...limits },
         }),
       (detail) => orgOutput(detail, " is changed."),
     )
   }),
 ).pipe(
   Command.withDescription(
-    "Change the name, owners, key prefix, retention or limits of an org; needs the administrator's token",
+    "Change the name, owners, key prefix, retention, strictness or limits of an org; needs the administrator's token",
   ),
   Command.withExamples([
     { command: "gatehouse orgs update --limit keys=20000 --limit projects=default" },

@@ -1,0 +1,197 @@
+import { Console, Effect, Struct } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { parse as parseYaml } from "effect/encoding/Yaml"
+import { readdirSync, readFileSync, statSync } from "node:fs"
+import { join } from "node:path"
+import { type CatalogueType, CreateEventType, UpdateEventType } from "../domain/webhooks/EventTypes.ts"
+import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
+import { ask, call, callPages } from "./call.ts"
+import { codeOf, languages } from "./eventTypeCode.ts"
+import { actFor, actForFlag, clearFlag, given, page, payloadFlags } from "./flags.ts"
+import { CommandFailed, plain, said, table, usage } from "./output.ts"
+
+type Json = Readonly<Record<string, unknown>>
+type NewType = typeof CreateEventType.Type
+
+const name = Argument.String("type").pipe(Argument.withDescription("The event type, such as invoice.paid"))
+
+const create = Command.make(
+  "create",
+  { name, ...payloadFlags(Struct.omit(CreateEventType.fields, ["name"])) },
+  ({ name, ...flags }) =>
+    call((gatehouse) => gatehouse.eventTypes.create({ payload: { name, ...given(flags) } }), said),
+).pipe(Command.withDescription("Add an event type to the catalogue"))
+
+const changes = Struct.omit(UpdateEventType.fields, ["name"])
+const update = Command.make(
+  "update",
+  { name, ...payloadFlags(changes), clear: clearFlag(changes) },
+  ({ clear, name, ...flags }) =>
+    call((gatehouse) => gatehouse.eventTypes.update({ payload: { name, ...given(flags), ...clear } }), said),
+).pipe(Command.withDescription("Change an event type; versions of its schemas are added or replaced"))
+
+const list = Command.make("list", page, (page) =>
+  callPages(
+    page,
+    (gatehouse, payload) => gatehouse.eventTypes.list({ payload }),
+    ({ event_types, next_cursor }) => ({
+      table: table(
+        ["TYPE", "GROUP", "VERSIONS", "DEPRECATED", "DESCRIPTION"],
+        event_types.map(({ deprecated, description, group, name, schemas }) => [
+          ...[name, group, Object.keys(schemas).join(", "), deprecated ? "yes" : "", description],
+        ]),
+      ),
+      next: next_cursor,
+    }),
+  ),
+).pipe(Command.withDescription("List the event types of the catalogue"))
+
+const get = Command.make("get", { name }, (payload) =>
+  call(
+    (gatehouse) => gatehouse.eventTypes.get({ payload }),
+    (type) => ({ out: JSON.stringify(Struct.omit(type, ["created_at", "updated_at"]), null, 2) }),
+  ),
+).pipe(Command.withDescription("Print an event type with its schemas, as a file for push"))
+
+const remove = Command.make("delete", { name }, (payload) =>
+  call((gatehouse) => gatehouse.eventTypes.delete({ payload }), said),
+).pipe(Command.withDescription("Delete an event type from the catalogue; its events stay"))
+
+/** A schema of an OpenAPI document as a schema of its own: the components that it refers to come along. */
+const standalone = (schema: unknown, document: Json) => {
+  const defs: Record<string, unknown> = {}
+  const moved = (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(moved)
+    if (!isObject(value)) return value
+    const [, component] = /^#\/components\/schemas\/([^/]+)$/.exec(String(value["$ref"])) ?? []
+    if (component !== undefined && !(component in defs)) {
+      defs[component] = true
+      defs[component] = moved(atPointer(document, String(value["$ref"])))
+    }
+    const $ref = component === undefined ? {} : { $ref: `#/$defs/${component}` }
+    return { ...Object.fromEntries(Object.entries(value).map(([key, one]) => [key, moved(one)])), ...$ref }
+  }
+  const root = moved(schema)
+  return Object.keys(defs).length > 0 && isObject(root) ? { ...root, $defs: defs } : root
+}
+
+/** The event types of the webhooks of an OpenAPI document: the body of the request is the data. */
+const ofOpenApi = (document: Json): ReadonlyArray<Json> =>
+  Object.entries((document["webhooks"] ?? {}) as Json).map(([name, item]) => {
+    const { post = {} } = item as { readonly post?: Json }
+    const media = (atPointer(post, "#/requestBody/content/application~1json") ?? {}) as Json
+    const [first] = Object.values((media["examples"] ?? {}) as Record<string, Json>)
+    const example = media["example"] ?? first?.["value"]
+    const description = post["description"] ?? post["summary"]
+    const group = atPointer(post, "#/tags/0")
+    const schema = "schema" in media && standalone(media["schema"], document)
+    return {
+      name,
+      ...(schema !== false && { schemas: { [String(atPointer(document, "#/info/version") ?? 1)]: schema } }),
+      ...(example !== undefined && { example }),
+      ...(description !== undefined && { description }),
+      ...(group !== undefined && { group }),
+      ...(post["deprecated"] !== undefined && { deprecated: post["deprecated"] }),
+    }
+  })
+
+/** The event types in a file: one, a list of them, or an OpenAPI document. */
+const readFile = (file: string) =>
+  Effect.gen(function* () {
+    const document = yield* Effect.try({
+      try: (): unknown => {
+        const text = readFileSync(file, "utf8")
+        return file.endsWith(".json") ? JSON.parse(text) : parseYaml(text)
+      },
+      catch: (cause) =>
+        usage(`${file} cannot be read: ${plain(cause instanceof Error ? cause.message : String(cause))}`),
+    })
+    const found = isObject(document) && "openapi" in document ? ofOpenApi(document) : [document].flat()
+    for (const one of found) {
+      if (!isObject(one) || typeof one["name"] !== "string") {
+        return yield* usage(`${file} must have an event type with a name, a list of them, or an OpenAPI document`)
+      }
+      const other = Object.keys(one).find((field) => !Object.hasOwn(CreateEventType.fields, field))
+      if (other !== undefined) return yield* usage(`${file}: ${plain(other)} is not a field of an event type`)
+    }
+    return found as ReadonlyArray<NewType>
+  })
+
+const readAll = Effect.fnUntraced(function* (path: string) {
+  const files = yield* Effect.try({
+    try: () =>
+      statSync(path).isDirectory()
+        ? readdirSync(path, { recursive: true, encoding: "utf8" })
+            .filter((file) => /\.(json|ya?ml)$/.test(file))
+            .toSorted()
+            .map((file) => join(path, file))
+        : [path],
+    catch: () => usage(`${path} cannot be read: name a file, or a folder with files`),
+  })
+  return (yield* Effect.forEach(files, readFile)).flat()
+})
+
+const isSame = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b)
+/** What differs from the catalogue; versions that are only there stay. */
+const differencesOf = ({ schemas = {}, ...type }: NewType, stored: CatalogueType) => {
+  const versions = Object.entries(schemas).filter(([version, schema]) => !isSame(schema, stored.schemas[version]))
+  const fields = Object.entries(type).filter(([field, value]) => !isSame(value, stored[field as keyof CatalogueType]))
+  return { ...Object.fromEntries(fields), ...(versions.length > 0 && { schemas: Object.fromEntries(versions) }) }
+}
+
+const catalogue = Effect.gen(function* () {
+  const all: Array<CatalogueType> = []
+  for (let cursor: string | null | undefined; cursor !== null;) {
+    const payload = { limit: 100, ...(cursor === undefined ? {} : { cursor }) }
+    const { body } = yield* ask((gatehouse) => gatehouse.eventTypes.list({ payload }))
+    all.push(...body.event_types)
+    cursor = body.next_cursor
+  }
+  return all
+})
+
+const push = Command.make(
+  "push",
+  { path: Argument.String("path").pipe(Argument.withDescription("A folder of JSON and YAML files, or one file")) },
+  Effect.fnUntraced(function* ({ path }) {
+    const types = yield* readAll(path)
+    const stored = new Map((yield* catalogue).map((type) => [type.name, type]))
+    let [created, updated] = [0, 0]
+    for (const type of types) {
+      const before = stored.get(type.name)
+      const differences = before === undefined ? type : differencesOf(type, before)
+      if (Object.keys(differences).length === 0) continue
+      const payload = { ...differences, name: type.name }
+      yield* ask((gatehouse) =>
+        before === undefined ? gatehouse.eventTypes.create({ payload }) : gatehouse.eventTypes.update({ payload }),
+      ).pipe(Effect.mapError(({ message }) => new CommandFailed({ message: `${plain(type.name)}: ${message}` })))
+      if (before === undefined) created++
+      else updated++
+    }
+    yield* Console.error(`${created} created, ${updated} changed, ${types.length - created - updated} as they were.`)
+  }),
+).pipe(
+  Command.withDescription(
+    "Put the event types of files, or of the webhooks of an OpenAPI document, into the catalogue",
+  ),
+  Command.withExamples([{ command: "gatehouse event-types push events/" }]),
+)
+
+const types = Command.make(
+  "types",
+  { language: Flag.Literals("language", languages).pipe(Flag.withDescription("The language of the types")) },
+  Effect.fnUntraced(function* ({ language }) {
+    yield* Console.log(codeOf(language, yield* catalogue).trimEnd())
+  }),
+).pipe(
+  Command.withDescription("Print types of the data of all events"),
+  Command.withExamples([{ command: "gatehouse event-types types --language typescript > events.ts" }]),
+)
+
+/** The catalogue of event types. */
+export const eventTypes = Command.make("event-types").pipe(
+  Command.withDescription("The catalogue of event types: of the API key, or of --org"),
+  Command.withSharedFlags(actForFlag),
+  Command.withSubcommands([push, list, get, create, update, remove, types]),
+  actFor,
+)

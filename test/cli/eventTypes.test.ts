@@ -1,0 +1,193 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, expect takes a message */
+import { afterAll, expect, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { execFileSync, spawnSync } from "node:child_process"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { codeOf } from "#src/cli/eventTypeCode.ts"
+import { runCli } from "../support/cli.ts"
+import { onPostgres, TestServer } from "../support/server.ts"
+
+const folders: Array<string> = []
+afterAll(() => folders.forEach((folder) => rmSync(folder, { recursive: true })))
+
+const folderOf = (files: Readonly<Record<string, unknown>>) => {
+  const folder = mkdtempSync(join(tmpdir(), "event-types-"))
+  folders.push(folder)
+  for (const [name, content] of Object.entries(files)) {
+    writeFileSync(join(folder, name), typeof content === "string" ? content : JSON.stringify(content))
+  }
+  return folder
+}
+
+const tenant = Effect.gen(function* () {
+  const { url } = yield* TestServer
+  const env = { GATEHOUSE_URL: url }
+  const org = (yield* runCli(["orgs", "create", "Acme"], { env })).out.trim()
+  const key = (yield* runCli(["keys", "create", "ci", "--org", org], { env })).out.trim()
+  const cli = (...args: ReadonlyArray<string>) => runCli(args, { env: { ...env, GATEHOUSE_TOKEN: key } })
+  return { cli, env, org }
+})
+
+const yaml = `name: order.placed
+description: An order was placed.
+group: Orders
+schemas:
+  "1":
+    type: object
+    required: [order, lines]
+    properties:
+      order: {type: string, pattern: "^or_[0-9]+$"}
+      lines:
+        type: array
+        items: {type: object, required: [sku], properties: {sku: {type: string}, "unit-price": {type: [number, "null"]}}}
+example: {order: or_1, lines: [{sku: a}]}
+`
+const openapi = {
+  openapi: "3.1.0",
+  info: { title: "Shop", version: "2.1" },
+  webhooks: {
+    "invoice.paid": {
+      post: {
+        summary: "An invoice was paid.",
+        tags: ["Billing"],
+        requestBody: {
+          content: {
+            "application/json": {
+              schema: { $ref: "#/components/schemas/Invoice" },
+              examples: { one: { value: { id: "in_1", status: "paid", customer: { email: "a@example.com" } } } },
+            },
+          },
+        },
+      },
+    },
+    "invoice.voided": { post: { deprecated: true, requestBody: { content: {} } } },
+  },
+  components: {
+    schemas: {
+      Invoice: {
+        type: "object",
+        required: ["id", "status"],
+        properties: {
+          id: { type: "string", description: "Its id. */ 'quoted' \"twice\"" },
+          status: { enum: ["paid", "open", 3, true, null] },
+          customer: { $ref: "#/components/schemas/Customer" },
+          payer: { $ref: "#/components/schemas/Customer" },
+          amount: { allOf: [{ type: "integer" }, { minimum: 0 }] },
+          lines: {
+            type: "array",
+            items: { oneOf: [{ type: "string" }, { type: "object", properties: { n: { const: 1 } } }] },
+          },
+          metadata: { type: "object", additionalProperties: { type: "string" } },
+          from: { type: "object", properties: { class: { type: "boolean" } } },
+        },
+      },
+      Customer: { allOf: [{ $ref: "#/components/schemas/Party" }, { properties: { vip: { type: "boolean" } } }] },
+      Party: { type: "object", required: ["email"], properties: { email: { type: "string" } } },
+    },
+  },
+}
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the catalogue by commands", (it) => {
+  it.effect("files and the webhooks of an OpenAPI document are pushed; a second push changes nothing", () =>
+    Effect.gen(function* () {
+      const { cli } = yield* tenant
+      const folder = folderOf({ "orders.yaml": yaml, "openapi.json": openapi, "notes.txt": "none" })
+      const first = yield* cli("event-types", "push", folder)
+      expect([first.code, first.err]).toEqual([0, "3 created, 0 changed, 0 as they were.\n"])
+      expect((yield* cli("event-types", "push", folder)).err).toBe("0 created, 0 changed, 3 as they were.\n")
+      writeFileSync(join(folder, "orders.yaml"), yaml.replace("An order", "One order").replace('"1"', '"2"'))
+      expect((yield* cli("event-types", "push", folder)).err).toBe("0 created, 1 changed, 2 as they were.\n")
+      const listed = (yield* cli("event-types", "list")).out
+      expect(listed).toMatch(/^order\.placed +Orders +1, 2 +- +One order was placed\.$/m)
+      expect(listed).toMatch(/^invoice\.paid +Billing +2\.1 +- +An invoice was paid\.$/m)
+      expect(listed).toMatch(/^invoice\.voided +- +- +yes +-$/m)
+      const printed = (yield* cli("event-types", "get", "invoice.paid")).out
+      writeFileSync(join(folder, "copy.json"), printed)
+      expect((yield* cli("event-types", "push", join(folder, "copy.json"))).err).toContain("0 created, 0 changed, 1 as")
+    }),
+  )
+
+  it.effect("types are created, changed and deleted; a strict org refuses what breaks them", () =>
+    Effect.gen(function* () {
+      const { cli, env, org } = yield* tenant
+      expect((yield* cli("event-types", "create", "a.b", "--schemas", '{"1":{"type":"number"}}')).code).toBe(0)
+      expect((yield* cli("event-types", "update", "a.b", "--deprecated", "--group", "A")).code).toBe(0)
+      expect((yield* cli("event-types", "update", "a.b", "--clear", "group")).code).toBe(0)
+      expect((yield* cli("event-types", "get", "a.b")).out).toContain('"group": null')
+      const strict = yield* runCli(["orgs", "update", org, "--strict-events"], { env })
+      expect(strict.err).toContain("Events must be valid for the catalogue of event types.")
+      expect((yield* cli("events", "publish", "a.b", "--data", '""')).err).toContain("must be a number")
+      expect((yield* cli("event-types", "delete", "a.b")).code).toBe(0)
+      expect((yield* cli("event-types", "get", "a.b")).code).toBe(1)
+      expect((yield* runCli(["orgs", "update", org, "--no-strict-events"], { env })).code).toBe(0)
+      expect((yield* cli("events", "publish", "a.b", "--data", '""')).code).toBe(0)
+    }),
+  )
+
+  it.effect("a file that is wrong is named, with what is wrong", () =>
+    Effect.gen(function* () {
+      const { cli } = yield* tenant
+      const fail = (files: Readonly<Record<string, unknown>>) =>
+        Effect.map(cli("event-types", "push", folderOf(files)), ({ code, err }) => {
+          expect(code, err).not.toBe(0)
+          return err
+        })
+      expect(yield* fail({ "a.json": "{" })).toMatch(/a\.json cannot be read: /)
+      expect(yield* fail({ "a.yaml": "a: [" })).toMatch(/a\.yaml cannot be read: /)
+      expect(yield* fail({ "a.json": [1] })).toMatch(/a\.json must have an event type with a name/)
+      expect(yield* fail({ "a.json": { name: "a.b", schema: {} } })).toMatch(/a\.json: schema is not a field/)
+      expect(yield* fail({ "a.json": { name: "a.b", schemas: { "1": { $ref: "x.json" } } } })).toMatch(
+        /a\.b: .*\$ref must be a place in this schema/,
+      )
+      expect((yield* cli("event-types", "push", "/nowhere")).err).toMatch(/\/nowhere cannot be read/)
+    }),
+  )
+
+  it.effect("the types of a catalogue compile, in TypeScript and in Python", () =>
+    Effect.gen(function* () {
+      const { cli } = yield* tenant
+      const folder = folderOf({ "orders.yaml": yaml, "openapi.json": openapi })
+      yield* cli("event-types", "push", folder)
+      for (const name of ["any", "none", "true", "array", "invoice_paid", "9.lives"]) {
+        yield* cli("event-types", "create", name, "--schemas", '{"1":{"properties":{"a":{"type":"null"}}}}')
+      }
+      const typescript = (yield* cli("event-types", "types", "--language", "typescript")).out
+      const use = `import type { EventTypes } from "./events.ts"
+const paid: EventTypes["invoice.paid"] = { id: "in_1", status: "paid", customer: { email: "a" }, lines: ["a", { n: 1 }] }
+const placed: EventTypes["order.placed"] = { order: "or_1", lines: [{ sku: "a", "unit-price": null }] }
+// @ts-expect-error -- an invoice has an id
+const none: EventTypes["invoice.paid"] = { status: "paid" }
+// @ts-expect-error -- no such status
+const other: EventTypes["invoice.paid"] = { id: "", status: "lost" }
+console.log(paid, placed, none, other)
+`
+      const project = folderOf({
+        "events.ts": typescript,
+        "use.ts": use,
+        "tsconfig.json": {
+          compilerOptions: {
+            strict: true,
+            noEmit: true,
+            allowImportingTsExtensions: true,
+            lib: ["es2022", "dom"],
+            types: [],
+          },
+        },
+      })
+      const compiled = spawnSync(join("node_modules", ".bin", "tsc"), ["-p", project], { encoding: "utf8" })
+      expect([compiled.status, compiled.stdout], typescript).toEqual([0, ""])
+      const python = (yield* cli("event-types", "types", "--language", "python")).out
+      expect(python).toContain('EventType = Literal["9.lives", "any"')
+      if (spawnSync("python3", ["-c", "from typing import NotRequired"]).status !== 0) return
+      const check = "print(sorted(InvoicePaidData.__required_keys__), InvoicePaidData.__annotations__['status'])"
+      const printed = execFileSync("python3", ["-"], { input: `${python}\n${check}\n`, encoding: "utf8" })
+      expect(printed).toMatch(/^\['id', 'status'\] .*Literal\['paid'\]/)
+    }),
+  )
+})
+
+it.for(["typescript", "python"] as const)("an empty catalogue has types, too: %s", (language, { expect }) => {
+  expect(codeOf(language, [])).toContain("EventType")
+})
