@@ -44,6 +44,7 @@ import { Sweeps } from "../domain/sweeps/Sweeps.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "../domain/webhooks/Dispatcher.ts"
 import { Events } from "../domain/webhooks/Events.ts"
+import { EventTypes } from "../domain/webhooks/EventTypes.ts"
 import { PendingLimit } from "../domain/webhooks/PendingLimit.ts"
 import { ReceiverUrlRules } from "../domain/webhooks/ReceiverUrl.ts"
 import { defaultDelays, RetryDelays } from "../domain/webhooks/RetryDecision.ts"
@@ -107,6 +108,7 @@ import * as DeliveryQueueSql from "../infrastructure/webhooks/DeliveryQueueRepos
 import * as DeliveryMetrics from "../infrastructure/webhooks/DeliveryTelemetry.ts"
 import * as DeliveryWorker from "../infrastructure/webhooks/DeliveryWorker.ts"
 import * as EventsSql from "../infrastructure/webhooks/EventRepository.ts"
+import * as EventTypesSql from "../infrastructure/webhooks/EventTypeRepository.ts"
 import * as PendingDeliveriesSql from "../infrastructure/webhooks/PendingDeliveries.ts"
 import * as SigningKeysSql from "../infrastructure/webhooks/SigningKeyRepository.ts"
 import * as WebhookEndpointsSql from "../infrastructure/webhooks/WebhookEndpointRepository.ts"
@@ -272,6 +274,7 @@ const repositories = Layer.mergeAll(
   DeliveryLogSql.layer,
   Observed.deliveries.pipe(Layer.provide(DeliveryMetrics.layer), Layer.provide(DeliveryQueueSql.layer)),
   EventsSql.layer,
+  EventTypesSql.layer,
   IdempotencySql.layer,
   jobs,
   JobSchedulesSql.layer,
@@ -329,6 +332,7 @@ export const webhooks = (settings: Settings) => {
     DeliveryLog.layer,
     dispatcher,
     Events.layer,
+    EventTypes.layer,
     Idempotency.layer,
     Jobs.layer,
     JobSchedules.layer,

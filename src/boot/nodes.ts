@@ -7,13 +7,14 @@ import { JobSchedules } from "../domain/jobs/JobSchedules.ts"
 import { Jobs } from "../domain/jobs/Jobs.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
 import { Events } from "../domain/webhooks/Events.ts"
+import { EventTypes } from "../domain/webhooks/EventTypes.ts"
 import { SigningKeys } from "../domain/webhooks/Signatures.ts"
 import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
 import { type Node, Nodes, noNodes } from "../infrastructure/database/Nodes.ts"
 import { Admission, orgMoves } from "../infrastructure/database/orUnavailable.ts"
 
 /** The services that act for one org, on the rows that the org's node has. */
-type Tenants = DeliveryLog | Events | Idempotency | Jobs | JobSchedules | SigningKeys | WebhookEndpoints
+type Tenants = DeliveryLog | Events | EventTypes | Idempotency | Jobs | JobSchedules | SigningKeys | WebhookEndpoints
 
 /** How long the start waits for nodes. A node that takes longer serves its orgs when it is ready. */
 const startTime = "5 seconds"
@@ -120,6 +121,7 @@ export const layer = <E, R>(stack: Layer.Layer<Tenants, E, R>) =>
   Layer.mergeAll(
     Layer.effect(DeliveryLog, routed(DeliveryLog)),
     Layer.effect(Events, routed(Events)),
+    Layer.effect(EventTypes, routed(EventTypes)),
     Layer.effect(Jobs, routed(Jobs)),
     Layer.effect(JobSchedules, routed(JobSchedules)),
     Layer.effect(SigningKeys, routed(SigningKeys)),

@@ -1,6 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { eventNotFound, EventRepository } from "#src/domain/webhooks/EventRepository.ts"
+import { OtherCatalogue } from "#src/domain/webhooks/EventTypes.ts"
 import { endpointReceivers } from "#src/domain/webhooks/EventPatterns.ts"
 import { candidates, insertEvent } from "./outbox.ts"
 import { ownedBy, rowBytes, type StoredEvent, WebhookWorld } from "./WebhookWorld.ts"
@@ -23,8 +24,12 @@ export const layer = Layer.effect(
     const ofOrg = (orgId: string) => [...events.values()].filter((event) => event.orgId === orgId)
 
     return EventRepository.of({
-      publish: Effect.fnUntraced(function* (orgId, asked) {
+      publish: Effect.fnUntraced(function* (orgId, asked, checked = null) {
         yield* world.needOrg(orgId)
+        const version = world.strictEvents.get(orgId) ?? null
+        const isRepeated = ({ idempotencyKey }: (typeof asked)[number]) =>
+          idempotencyKey !== null && ofOrg(orgId).some((one) => one.idempotencyKey === idempotencyKey)
+        if (version !== checked && !asked.every(isRepeated)) return yield* new OtherCatalogue({ version })
         yield* needRoom(
           world,
           "storedBytes",
@@ -49,6 +54,8 @@ export const layer = Layer.effect(
         }
         return { ids, deliveries, hasMore: false }
       }),
+
+      isPublished: (orgId, key) => Effect.sync(() => ofOrg(orgId).some((one) => one.idempotencyKey === key)),
 
       list: (orgId, type, page) =>
         Effect.sync(() =>

@@ -35,13 +35,14 @@ export const layer = Layer.effect(
             owners: ownersOf(orgId),
             keyPrefix: world.keyPrefixes.get(orgId) ?? null,
             retentionDays: world.retentionDays.get(orgId) ?? null,
+            strictEvents: world.strictEvents.has(orgId),
           }),
         ),
 
       owners: (orgId) => Effect.sync(() => ownersOf(orgId)),
 
       update: Effect.fnUntraced(function* (orgId, changes, entry) {
-        const { keyPrefix, name, limits, owners: asked, retentionDays } = changes
+        const { keyPrefix, name, limits, owners: asked, retentionDays, strictEvents } = changes
         const org = yield* findOr(orgs.get(orgId), orgNotFound)
         const taken = asked
           ?.map((owner) => owners.get(ownerKey(owner)))
@@ -55,6 +56,8 @@ export const layer = Layer.effect(
         if (name !== undefined) orgs.set(orgId, { ...org, name })
         if (keyPrefix !== undefined) world.keyPrefixes.set(orgId, keyPrefix)
         if (retentionDays !== undefined) world.retentionDays.set(orgId, retentionDays)
+        if (strictEvents === true && !world.strictEvents.has(orgId)) world.strictEvents.set(orgId, entry.id)
+        if (strictEvents === false) world.strictEvents.delete(orgId)
         const changed = Object.entries({ ...overrides.get(orgId), ...limits })
         overrides.set(orgId, Object.fromEntries(changed.filter(([, value]) => value !== null)))
         if (asked === undefined) return

@@ -4,6 +4,7 @@ import type { Job, JobAttempt, JobLine, JobStep } from "#src/domain/jobs/Job.ts"
 import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import type { Workflow } from "#src/domain/jobs/Workflows.ts"
 import { byteLength, rowCost } from "#src/domain/orgs/StoredBytes.ts"
+import type { CatalogueType } from "#src/domain/webhooks/EventTypes.ts"
 import { isServiceType } from "#src/domain/webhooks/EventPatterns.ts"
 import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -90,6 +91,9 @@ export class WebhookWorld extends Context.Service<
     /** By org and name. */
     readonly workflows: Map<string, Map<string, StoredWorkflow>>
     readonly events: Map<string, StoredEvent>
+    /** By org and name. */
+    readonly eventTypes: Map<string, Map<string, CatalogueType>>
+    readonly strictEvents: World["Service"]["strictEvents"]
     readonly deliveries: Map<string, StoredDelivery>
     /** The Ed25519 keys of orgs, the newest first, and until when each signs. */
     readonly signingKeys: Map<string, ReadonlyArray<{ readonly key: SigningKey; readonly until: DateTime.Utc | null }>>
@@ -106,7 +110,7 @@ export class WebhookWorld extends Context.Service<
 >()("gatehouse/test/WebhookWorld") {
   static readonly layer = Layer.effect(
     WebhookWorld,
-    Effect.map(World, ({ audit, orgs, overrides, used }) => {
+    Effect.map(World, ({ audit, orgs, overrides, strictEvents, used }) => {
       const endpoints = new Map<string, StoredEndpoint>()
       const jobs = new Map<string, StoredJob>()
       const schedules = new Map<string, StoredSchedule>()
@@ -154,6 +158,8 @@ export class WebhookWorld extends Context.Service<
         schedules,
         workflows: new Map(),
         events,
+        eventTypes: new Map(),
+        strictEvents,
         deliveries,
         signingKeys: new Map(),
         throttles: new Map(),

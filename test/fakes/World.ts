@@ -77,6 +77,8 @@ export class World extends Context.Service<
     readonly overrides: Map<string, OrgLimitOverrides>
     readonly retentionDays: Map<string, number | null>
     readonly keyPrefixes: Map<string, string | null>
+    /** The version of the catalogue of each org that publishes strictly. */
+    readonly strictEvents: Map<string, string>
     /** The usage of each limit. */
     readonly used: Map<OrgLimitName, (orgId: string) => number>
     readonly projects: Map<string, StoredProject>
@@ -107,6 +109,7 @@ export class World extends Context.Service<
       overrides: new Map(),
       retentionDays: new Map(),
       keyPrefixes: new Map(),
+      strictEvents: new Map(),
       used,
       projects,
       keys,

@@ -5,6 +5,7 @@ import * as crypto from "./crypto.ts"
 import * as DeliveryLog from "./DeliveryLog.ts"
 import * as DeliveryQueue from "./DeliveryQueue.ts"
 import * as Events from "./Events.ts"
+import * as EventTypes from "./EventTypes.ts"
 import * as Jobs from "./Jobs.ts"
 import * as JobSchedules from "./JobSchedules.ts"
 import * as Orgs from "./Orgs.ts"
@@ -22,6 +23,7 @@ export const layer = Layer.mergeAll(
   DeliveryLog.layer,
   DeliveryQueue.layer,
   Events.layer,
+  EventTypes.layer,
   Jobs.layer,
   JobSchedules.layer,
   Orgs.layer,

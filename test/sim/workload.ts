@@ -55,6 +55,7 @@ export const weights = {
   repeat: 2,
   lists: 2,
   look: 0.7,
+  describeType: 0.2,
 }
 export type OperationName = keyof typeof weights
 
@@ -1245,6 +1246,17 @@ const policies: Operation = Effect.fnUntraced(function* (clients, tenant, dice) 
     yield* clients.own(dice, "deleteWorkflow", tenant, "workflows/delete", { workflow }, { workflow })
 })
 
+/** A type of the catalogue, from its creation to its deletion. */
+const describeType: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const name = `${clients.name(tenant, "type")}.made`
+  const ask = (path: string, body: object) =>
+    clients.own(dice, "describeType", tenant, `event-types/${path}`, { name, ...body }, { name })
+  if ((yield* ask("create", { schemas: { "1": { type: "object" } }, example: {} })).status !== 200) return
+  yield* ask("update", { schemas: { "2": { type: "number" } }, example: 1 })
+  yield* ask("get", {})
+  if (dice.chance(0.5)) yield* ask("delete", {})
+})
+
 const cancelJob: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const jobId = oneOf(dice, tenant.jobs)
   if (jobId !== undefined) yield* clients.own(dice, "cancelJob", tenant, "jobs/cancel", { job_id: jobId }, { jobId })
@@ -1491,6 +1503,7 @@ const repeat: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
 const read = {
   own: [
     ...["jobs/list", "jobs/sweeps", "jobs/causes", "schedules/list", "workflows/list", "events/list", "events/types"],
+    "event-types/list",
     ...["webhooks/list", "webhooks/deliveries/list", "webhooks/deliveries/resends", "webhooks/deliveries/causes"],
     "webhooks/public-key",
   ],
@@ -1559,6 +1572,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   revokeKey,
   outOfTouch,
   changeRole,
+  describeType,
   importKeys,
   exchange,
   exhaust,

@@ -43,6 +43,9 @@ const AuditAction = Schema.Literals([
   "alert.update",
   "alert.delete",
   "alert.off",
+  "event_type.create",
+  "event_type.update",
+  "event_type.delete",
 ])
 export type AuditAction = typeof AuditAction.Type
 

@@ -54,6 +54,9 @@ export const OrgDetail = Schema.Struct({
       "How many days events and finished jobs are kept, if that is less than RETENTION_DAYS. null: RETENTION_DAYS.",
     examples: [null],
   }),
+  strictEvents: Schema.Boolean.annotate({
+    description: "Whether events must be of a type of the catalogue, with data that is valid for its newest schema.",
+  }),
   limits: Schema.Struct(amounts((name) => Schema.Int.annotate({ examples: [limits[name].defaultValue] }))).annotate({
     identifier: "OrgLimits",
     description: "The limits of the org.",
@@ -91,6 +94,10 @@ export const UpdateOrg = Schema.Struct({
       examples: [30],
     }),
   ),
+  strictEvents: Schema.optionalKey(Schema.Boolean).annotate({
+    description:
+      "true: events must be of a type of the catalogue (event-types), with data that is valid for its newest schema.",
+  }),
   limits: Schema.optionalKey(
     Schema.Struct(amounts((name) => Schema.optionalKey(Limit.annotate({ examples: [limits[name].defaultValue] }))))
       .check(isNotEmpty)

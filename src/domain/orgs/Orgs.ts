@@ -18,6 +18,7 @@ export interface OrgWithUsage {
   readonly owners: ReadonlyArray<RepositoryOwner>
   readonly keyPrefix: string | null
   readonly retentionDays: number | null
+  readonly strictEvents: boolean
 }
 
 /** Changes of an org for its repository. */
@@ -26,6 +27,7 @@ export interface OrgChanges {
   readonly limits?: UpdateOrg["limits"] | undefined
   readonly keyPrefix?: string | null | undefined
   readonly retentionDays?: number | null | undefined
+  readonly strictEvents?: boolean | undefined
   /** Replaces the owners. An owner that stays keeps the id that its runs have proved. */
   readonly owners?: ReadonlyArray<RepositoryOwner> | undefined
 }
@@ -118,11 +120,10 @@ export class Orgs extends Context.Service<
       })
 
       const detail = (orgId: string) =>
-        Effect.map(repository.findWithUsage(orgId), ({ keyPrefix, org, overrides, owners, retentionDays, used }) => ({
+        Effect.map(repository.findWithUsage(orgId), ({ org, overrides, owners, used, ...settings }) => ({
           ...org,
           owners: owners.map(formatOwner),
-          keyPrefix,
-          retentionDays,
+          ...settings,
           limits: limitsOf(defaults, overrides),
           used,
         }))
@@ -139,10 +140,9 @@ export class Orgs extends Context.Service<
 
       const update = Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
         yield* requireAdministrator
-        const { keyPrefix, limits, name, owners, retentionDays } = changes
-        const parsed = owners?.map((owner) => parseOwner(owner)!)
+        const parsed = changes.owners?.map((owner) => parseOwner(owner)!)
         const entry = yield* audit.entry({ action: "org.update", target: orgId, details: { ...changes } })
-        yield* repository.update(orgId, { name, limits, keyPrefix, retentionDays, owners: parsed }, entry)
+        yield* repository.update(orgId, { ...changes, owners: parsed }, entry)
         return yield* detail(orgId)
       })
 

@@ -1,6 +1,7 @@
 import { Context, type Effect } from "effect"
 import { type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
+import type { OtherCatalogue } from "./EventTypes.ts"
 import type { Event, EventDetail, NewEvent, SeenEventType } from "./Event.ts"
 
 /** The result of publishing events of one request. */
@@ -20,11 +21,16 @@ export class EventRepository extends Context.Service<
     /**
      * Writes events with their deliveries, all or nothing. An earlier event of the org with the same idempotency key
      * stays, and nothing is written for the new one. Fails when the org has reached its limit of stored bytes.
+     *
+     * @param checked the version of the catalogue that the events were checked with; default: they were not
      */
     readonly publish: (
       orgId: string,
       events: ReadonlyArray<NewEvent>,
-    ) => Effect.Effect<Published, LimitReached | Unavailable>
+      checked?: string | null,
+    ) => Effect.Effect<Published, LimitReached | OtherCatalogue | Unavailable>
+    /** Whether an event with this idempotency key exists. */
+    readonly isPublished: (orgId: string, idempotencyKey: string) => Effect.Effect<boolean, Unavailable>
     /** Events of the org, newest first, up to `limit + 1`. */
     readonly list: (
       orgId: string,

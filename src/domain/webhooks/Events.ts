@@ -1,12 +1,13 @@
 import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { InvalidRequest, type LimitReached, type NotFound } from "../Errors.ts"
+import { InvalidRequest, type LimitReached, type NotFound, Unavailable } from "../Errors.ts"
 import { cutRows, nextCursor, nextCursorIfMore, type Page } from "../Page.ts"
 import { currentTenant, type ForTenant } from "../Principal.ts"
 import { AnyJson, atMost, NonEmptyText } from "../Schemas.ts"
 import { type Event, type EventDetail, type NewEvent, envelopeBody, makeNonce, type SeenEventType } from "./Event.ts"
 import { EventRepository } from "./EventRepository.ts"
 import { EventType, PublishedChannels } from "./EventPatterns.ts"
+import { makeStrictCheck } from "./EventTypes.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /** The largest `data` of an event, in bytes of JSON. */
@@ -70,6 +71,10 @@ const newEvent = Effect.fnUntraced(function* (
   } satisfies NewEvent
 })
 
+/** How often events are checked again because the catalogue has changed meanwhile. */
+const maxRetries = 5
+const catalogueChanges = new Unavailable({ error: "The catalogue of event types is changing; try again." })
+
 /** The events of the current tenant. */
 export class Events extends Context.Service<
   Events,
@@ -101,12 +106,36 @@ export class Events extends Context.Service<
       const repository = yield* EventRepository
       const random = yield* SecureRandom.SecureRandom
       const wakeups = yield* Wakeups
+      const strict = yield* makeStrictCheck
+
+      /** Publishes what is valid for a version of the catalogue, if that is the current one when it is written. */
+      const publishChecked = Effect.fnUntraced(function* (
+        orgId: string,
+        asked: ReadonlyArray<typeof PublishEvent.Type>,
+        events: ReadonlyArray<NewEvent>,
+        fieldOf: (n: number) => string,
+      ) {
+        const version = strict.versionOf(orgId)
+        for (const [n, { data, idempotency_key: key, type }] of version === null ? [] : asked.entries()) {
+          // Others have their turn between the checks of a batch.
+          if (n > 0) yield* Effect.yieldNow
+          const error = yield* strict.faultOf(orgId, version!, type, data, fieldOf(n))
+          // A repeated request gets its earlier event, whatever the catalogue is now.
+          const isRepeated = error && key !== undefined && (yield* repository.isPublished(orgId, key))
+          if (error && !isRepeated) return yield* new InvalidRequest({ error })
+        }
+        return yield* repository.publish(orgId, events, version)
+      })
 
       const publish: Events["Service"]["publish"] = Effect.fn("Events.publish")(function* (asked, fieldOf) {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const events = yield* Effect.forEach(asked, (event, n) => newEvent(random, event, now, fieldOf(n)))
-        const { deliveries, hasMore, ids } = yield* repository.publish(orgId, events)
+        const { deliveries, hasMore, ids } = yield* publishChecked(orgId, asked, events, fieldOf).pipe(
+          Effect.tapErrorTag("OtherCatalogue", ({ version }) => Effect.sync(() => strict.remember(orgId, version))),
+          Effect.retry({ while: ({ _tag }) => _tag === "OtherCatalogue", times: maxRetries }),
+          Effect.catchTag("OtherCatalogue", () => Effect.fail(catalogueChanges)),
+        )
         yield* wakeups.deliveries
         if (hasMore) yield* wakeups.sweeps
         return { ids, deliveries, repeated: ids.filter((id, n) => id !== events[n]!.id).length }

@@ -12,6 +12,7 @@ import type { EndpointAuth, ShownAuth } from "./EndpointAuth.ts"
 import { batchBody, batchType, deactivated, envelopeBody, jobEventBody, makeNonce, sentBody } from "./Event.ts"
 import { isServiceType, testTypeOf } from "./EventPatterns.ts"
 import { dataText } from "./Events.ts"
+import { EventTypeRepository } from "./EventTypes.ts"
 import { checkReceiverUrl, ReceiverUrlRules, withoutTokens } from "./ReceiverUrl.ts"
 import { isDelivered } from "./RetryDecision.ts"
 import { exampleData } from "./serviceEvents.ts"
@@ -367,14 +368,22 @@ const make = Effect.gen(function* () {
   const signer = yield* Signer
   const sender = yield* WebhookSender
   const random = yield* SecureRandom.SecureRandom
+  const catalogue = yield* EventTypeRepository
   const limited = makeLimit()
+  /** The example of a type of the catalogue. */
+  const exampleOf = (orgId: string, type: string) =>
+    catalogue.find(orgId, type).pipe(
+      Effect.map(({ example }) => example ?? undefined),
+      Effect.catchTag("NotFound", () => Effect.undefined),
+    )
   const decryptAll = Effect.forEach(({ stored, owner }: StoredSecret) => cipher.decrypt(stored, owner))
 
   const send = Effect.fnUntraced(function* (orgId: string, { data, id, type }: typeof TestWebhookEndpoint.Type) {
     const now = yield* DateTime.now
     const { eventTypes, headerNames, url, ...stored } = yield* repository.findSigning(orgId, id, now)
     const event = type ?? testTypeOf(eventTypes)
-    const one = sentBody(stored.payload, yield* testBody(random, event, data, now))
+    const example = data === undefined ? yield* exampleOf(orgId, event) : data
+    const one = sentBody(stored.payload, yield* testBody(random, event, example, now))
     const payload = stored.batch === null ? one : batchBody([one])
     const { auth, sign } = yield* prepareSign(signer, decryptAll, {
       secrets: stored.secrets.map((secret) => ({ stored: secret, owner: id })),

@@ -6,7 +6,7 @@ import { ApiKeysGroup, RolesGroup, SecretScanningGroup } from "./ApiKeys.ts"
 import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
 import { DeploymentsGroup } from "./Deployments.ts"
-import { EventsGroup } from "./Events.ts"
+import { EventsGroup, EventTypesGroup } from "./Events.ts"
 import { JobsGroup, SchedulesGroup, WorkflowsGroup } from "./Jobs.ts"
 import { OrgsGroup } from "./Orgs.ts"
 import { ProjectDocsGroup } from "./ProjectDocs.ts"
@@ -39,6 +39,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(WebhooksGroup)
   .add(DeliveriesGroup)
   .add(EventsGroup)
+  .add(EventTypesGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
   .add(WorkflowsGroup)

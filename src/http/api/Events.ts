@@ -6,12 +6,18 @@ import { atMost, Id, Text } from "../../domain/Schemas.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
-import { Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
+import { CatalogueType, CreateEventType, UpdateEventType } from "../../domain/webhooks/EventTypes.ts"
+import { Conflict, Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 const Deliveries = Schema.Int.annotate({
   description: "How many deliveries the event makes, those to inactive endpoints included; 0 for an earlier event.",
   examples: [2],
+})
+
+const afterType = Schema.optionalKey(Text.check(atMost(255))).annotate({
+  description: "The next cursor of the previous page. Absent: the first page.",
+  examples: ["invoice.paid"],
 })
 
 export class EventsGroup extends HttpApiGroup.make("events")
@@ -42,13 +48,7 @@ export class EventsGroup extends HttpApiGroup.make("events")
     ),
     HttpApiEndpoint.post("types", "/v1/events/types", {
       payload: [
-        Schema.Struct({
-          limit: wholeListFields.limit,
-          cursor: Schema.optionalKey(Text.check(atMost(255))).annotate({
-            description: "The next cursor of the previous page. Absent: the first page.",
-            examples: ["invoice.paid"],
-          }),
-        }).annotate({ identifier: "ListEventTypes" }),
+        Schema.Struct({ limit: wholeListFields.limit, cursor: afterType }).annotate({ identifier: "ListEventTypes" }),
         Schema.Undefined,
       ],
       success: Schema.Struct({ types: Schema.Array(SeenEventType), next_cursor: NextCursorIfMore }).annotate({
@@ -110,3 +110,52 @@ export class EventsGroup extends HttpApiGroup.make("events")
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateMerge(OpenApi.annotations({ title: "Events", description: "Events of your own, and those of jobs." })) {}
+
+const named = Schema.Struct({ name: SelectedEventType.annotate({ examples: ["invoice.paid"] }) })
+
+export class EventTypesGroup extends HttpApiGroup.make("eventTypes")
+  .add(
+    HttpApiEndpoint.post("list", "/v1/event-types/list", {
+      payload: Schema.Struct({ limit: pageQuery.limit, cursor: afterType }).annotate({ identifier: "ListCatalogue" }),
+      success: Schema.Struct({ event_types: Schema.Array(CatalogueType), next_cursor: NextCursor }).annotate({
+        identifier: "Catalogue",
+      }),
+    }).annotateMerge(about.read("List the catalogue", "The event types of the org's catalogue, by their names.")),
+    HttpApiEndpoint.post("get", "/v1/event-types/get", {
+      payload: named.annotate({ identifier: "GetEventType" }),
+      success: CatalogueType,
+      error: NotFound,
+    }).annotateMerge(about.read("Get an event type", "Returns the type with its schemas and its example.")),
+  )
+  .annotateEndpointsMerge(access.webhooks.ofGroup)
+  // A portal session reads the catalogue.
+  .add(
+    HttpApiEndpoint.post("create", "/v1/event-types/create", {
+      payload: CreateEventType,
+      success: Done,
+      error: [Conflict, LimitReached],
+    })
+      .middleware(WebhookIdempotent)
+      .annotateMerge(idempotencyKey)
+      .annotateMerge(
+        access.tenant.change(
+          "Create an event type",
+          "Describes a type of events for its receivers. An org has at most 1,000. Schemas refer to nothing outside of them, and do not recur.",
+        ),
+      ),
+    HttpApiEndpoint.post("update", "/v1/event-types/update", {
+      payload: UpdateEventType,
+      success: Done,
+      error: NotFound,
+    }).annotateMerge(access.tenant.change("Change an event type", "Absent fields stay, and so do other versions.")),
+    HttpApiEndpoint.post("delete", "/v1/event-types/delete", {
+      payload: named.annotate({ identifier: "DeleteEventType" }),
+      success: Done,
+      error: NotFound,
+    }).annotateMerge(access.tenant.change("Delete an event type", "Its events stay.")),
+  )
+  .middleware(WebhookAuthorization)
+  .middleware(WebhookRequestErrors)
+  .annotateMerge(
+    OpenApi.annotations({ title: "Event types", description: "The catalogue: what events there are, and their data." }),
+  ) {}

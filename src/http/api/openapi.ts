@@ -633,6 +633,7 @@ const texts: Readonly<Record<string, string>> = {
   resend_id: "The id of the resend, a ULID.",
   sweeps: "The retries and cancellations that are running.",
   workflows: "The workflows that have settings.",
+  event_types: "The event types of this page.",
   sweep_id: "The id of the retry or cancellation, a ULID.",
   filter: "What it selects.",
   events: "The events, the newest first.",

@@ -1,7 +1,8 @@
-import { Effect } from "effect"
+import { Effect, Layer } from "effect"
 import { group } from "./group.ts"
 import { wholeListPage } from "../../domain/Page.ts"
 import { Events } from "../../domain/webhooks/Events.ts"
+import { EventTypes } from "../../domain/webhooks/EventTypes.ts"
 import { Api } from "../api/Api.ts"
 import { done } from "../api/responses.ts"
 
@@ -15,7 +16,7 @@ const allPublished = (repeated: number, count: number) =>
     ? "The events are published."
     : `${count - repeated} of ${count} events are published; the others have the idempotency_key of an earlier event, which stays as it is.`
 
-export const layer = group(Api, "events", (handlers) =>
+const events = group(Api, "events", (handlers) =>
   Effect.map(Events, (events) =>
     handlers.handleAll({
       publish: ({ payload }) =>
@@ -42,3 +43,17 @@ export const layer = group(Api, "events", (handlers) =>
     }),
   ),
 )
+
+const eventTypes = group(Api, "eventTypes", (handlers) =>
+  Effect.map(EventTypes, (types) =>
+    handlers.handleAll({
+      list: ({ payload }) => types.list(payload),
+      get: ({ payload }) => types.get(payload.name),
+      create: ({ payload }) => Effect.as(types.create(payload), done("The event type is in the catalogue.")),
+      update: ({ payload }) => Effect.as(types.update(payload), done("The event type is changed.")),
+      delete: ({ payload }) => Effect.as(types.remove(payload.name), done("The event type is deleted.")),
+    }),
+  ),
+)
+
+export const layer = Layer.merge(events, eventTypes)

@@ -104,17 +104,20 @@ export const layer = Layer.effect(
           const there = node && (yield* sample(node.sql, orgId, columns))
           const stored = there === undefined ? here : sumOf(here, yield* used(node!.sql, there))
           const storedBytes = Math.max(0, stored.storedBytes + usage.unwrittenBytes(orgId))
-          const { keyPrefix, overrides, retentionDays } = sampled
-          const settings = { overrides: overrides ?? {}, keyPrefix, retentionDays }
+          const { keyPrefix, overrides, retentionDays, strictEvents } = sampled
+          const settings = { overrides: overrides ?? {}, keyPrefix, retentionDays, strictEvents }
           return { org: org!, ...settings, used: { ...stored, storedBytes }, owners }
         }).pipe(orUnavailable),
 
       owners: (orgId) => readOwners(sql, orgId).pipe(orUnavailable),
 
-      update: (orgId, { keyPrefix, name, limits, owners, retentionDays }, entry) => {
+      update: (orgId, { keyPrefix, name, limits, owners, retentionDays, strictEvents }, entry) => {
         const sets = [sql`name = coalesce(${name ?? null}, name)`]
         if (keyPrefix !== undefined) sets.push(sql`key_prefix = ${keyPrefix}`)
         if (retentionDays !== undefined) sets.push(sql`retention_days = ${retentionDays}`)
+        if (strictEvents !== undefined) {
+          sets.push(sql`strict_events = CASE WHEN ${strictEvents} THEN coalesce(strict_events, ${entry.id}) END`)
+        }
         if (limits !== undefined) {
           const changed = sql`coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb`
           sets.push(sql`limits = jsonb_strip_nulls(${changed})`)
@@ -168,12 +171,18 @@ export interface CopiedOrg {
   readonly created_at: Date
   readonly limits: string | null
   readonly retention_days: number | null
+  readonly strict_events: string | null
 }
-export const copiedColumns = "name, created_at, limits::text AS limits, retention_days"
+export const copiedColumns = "name, created_at, limits::text AS limits, retention_days, strict_events"
 export const writeCopy = (sql: SqlClient.SqlClient, orgId: string, org: CopiedOrg) => sql`
-  INSERT INTO orgs (id, name, created_at, limits, retention_days)
-  VALUES (${orgId}, ${org.name}, ${org.created_at}, ${org.limits}::text::jsonb, ${org.retention_days})
-  ON CONFLICT (id) DO UPDATE SET name = excluded.name, limits = excluded.limits, retention_days = excluded.retention_days`
+  INSERT INTO orgs (id, name, created_at, limits, retention_days, strict_events)
+  VALUES (${orgId}, ${org.name}, ${org.created_at}, ${org.limits}::text::jsonb, ${org.retention_days},
+    ${org.strict_events})
+  ON CONFLICT (id) DO UPDATE SET
+    name = excluded.name, limits = excluded.limits, retention_days = excluded.retention_days,
+    -- The node has the catalogue, and so its version.
+    strict_events = CASE WHEN excluded.strict_events IS NOT NULL
+      THEN coalesce(orgs.strict_events, excluded.strict_events) END`
 
 /**
  * Copies the row of an org to its node, so that statements there find its limits without the platform's database. Last
@@ -196,6 +205,7 @@ interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>>
   readonly overrides: OrgLimitOverrides | null
   readonly keyPrefix: string | null
   readonly retentionDays: number | null
+  readonly strictEvents: boolean
 }
 
 /** Each database counts nothing of what the other has. */
@@ -212,6 +222,7 @@ const makeAmounts = Effect.gen(function* () {
   /** The columns of a SELECT … FROM orgs org that `used` needs. */
   const columns = (sql: SqlClient.SqlClient) => sql`
     org.limits AS overrides, org.key_prefix AS "keyPrefix", org.retention_days AS "retentionDays",
+    org.strict_events IS NOT NULL AS "strictEvents",
     ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
     ${sql.literal(usedBytes)}::float8 AS "storedBytes"`
 

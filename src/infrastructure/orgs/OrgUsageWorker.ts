@@ -68,6 +68,7 @@ export const measuredTables = [
   "api_keys",
   "webhook_endpoints",
   "alerts",
+  "event_types",
   "deployments",
   "audit_log",
 ] as const

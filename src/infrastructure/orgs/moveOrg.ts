@@ -31,6 +31,7 @@ export const movedTables: ReadonlyArray<MovedTable> = [
   { name: "finished_jobs", order: ["status", "id"] },
   { name: "job_keys", order: ["workflow", "key"] },
   { name: "workflows", order: ["workflow"] },
+  { name: "event_types", order: ["id"] },
   { name: "event_keys", order: ["key"] },
   { name: "events", order: ["id"] },
   { name: "deliveries", order: ["id"] },
@@ -356,7 +357,11 @@ export const moveBatch = Effect.fnUntraced(function* (
         yield* apart(activate(source, target, move, org!))
       }
       if (move.source === "") yield* subtractMovedBytes(sql, orgId)
-      yield* sql`UPDATE orgs SET node = ${move.node === "" ? null : move.node} WHERE id = ${orgId}`
+      yield* sql`
+        UPDATE orgs SET node = ${move.node === "" ? null : move.node},
+          -- What was checked with the catalogue that the old database had is checked again.
+          strict_events = CASE WHEN strict_events IS NOT NULL THEN ${id} END
+        WHERE id = ${orgId}`
       yield* sql`UPDATE sweeps SET since = ${date(now)} WHERE id = ${id}`
       yield* sql`SELECT pg_notify(${placementChannel}, ${orgId})`
       const leave = source`UPDATE org_moves SET state = 'left' WHERE org_id = ${orgId}`
@@ -418,7 +423,7 @@ const activate = Effect.fnUntraced(function* (
       const [ours] = yield* target`
         DELETE FROM org_moves WHERE org_id = ${orgId} AND id = ${id} AND state = 'arriving' RETURNING 1`
       if (ours === undefined) return yield* lost
-      if (node !== "") yield* writeCopy(target, orgId, org)
+      if (node !== "") yield* writeCopy(target, orgId, { ...org, strict_events: org.strict_events && id })
       yield* target`
         INSERT INTO org_usage (org_id, stored_bytes) VALUES (${orgId}, ${usage!.bytes}::text::bigint)
         ON CONFLICT (org_id) DO UPDATE SET stored_bytes = org_usage.stored_bytes + excluded.stored_bytes`

@@ -4,6 +4,7 @@ import type { LimitReached, Unavailable } from "../../domain/Errors.ts"
 import { cutRows, type Page } from "../../domain/Page.ts"
 import { Event, EventDetail, type NewEvent, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { eventNotFound, EventRepository, type Published } from "../../domain/webhooks/EventRepository.ts"
+import { OtherCatalogue } from "../../domain/webhooks/EventTypes.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
@@ -25,6 +26,7 @@ export const layer = Layer.effect(
 
     return EventRepository.of({
       publish,
+      isPublished: (orgId, key) => Effect.map(findEarlier(sql, orgId, [key]), ({ size }) => size > 0),
       list: (orgId, type, page) => orUnavailable(listEvents(sql, orgId, type, page)),
       find: (orgId, eventId) => orUnavailable(findEvent(sql, orgId, eventId)),
       types: (orgId, page) =>
@@ -79,6 +81,7 @@ const maxTries = 3
 interface Wanted {
   readonly orgId: string
   readonly events: ReadonlyArray<NewEvent>
+  readonly checked: string | null
 }
 
 interface InsertedEvent {
@@ -107,15 +110,17 @@ const insertAll = (
   usage: OrgUsage["Service"],
   all: ReadonlyArray<Wanted>,
 ) => {
-  const rows = all.flatMap(({ events, orgId }) => events.map((event) => ({ orgId, event })))
+  const rows = all.flatMap(({ checked, events, orgId }) => events.map((event) => ({ orgId, event, checked })))
   const orgIds = [...new Set(all.map(({ orgId }) => orgId))]
   const unwritten = orgIds.map((orgId) => `${usage.unwrittenBytes(orgId)}`)
   const column = (f: (row: (typeof rows)[number]) => string | null) => texts(rows.map(f))
   return sql<InsertedEvent>`
     WITH open AS MATERIALIZED (
-      SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
+      SELECT org.id, org.strict_events FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
-      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id AND node IS NULL LIMIT 1) AS org
+      CROSS JOIN LATERAL (
+        SELECT id, limits, strict_events FROM orgs WHERE id = o.id AND node IS NULL LIMIT 1
+      ) AS org
       WHERE o.unwritten::bigint ${bytes.atMostLeft}
     ), asked AS MATERIALIZED (
       SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics,
@@ -124,9 +129,10 @@ const insertAll = (
         ${column(({ event }) => event.id)}, ${column(({ orgId }) => orgId)}, ${column(({ event }) => event.type)},
         ${column(({ event }) => event.body)}, ${column(({ event }) => event.idempotencyKey)},
         ${column(({ event }) => topicsOf(event.type).join(" "))}, ${column(({ event }) => event.channels.join(" "))},
-        ${times(rows.map(({ event }) => event.createdAt))}
-      ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, channels, at, n)
-      WHERE org_id IN (SELECT id FROM open)
+        ${times(rows.map(({ event }) => event.createdAt))}, ${column(({ checked }) => checked)}
+      ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, channels, at, checked, n)
+      -- Checked with the catalogue that is current now, if the org wants that.
+      WHERE EXISTS (SELECT FROM open WHERE id = a.org_id AND strict_events IS NOT DISTINCT FROM a.checked)
     ), keyed AS (
       INSERT INTO event_keys (org_id, key, event_id)
       -- In the order of the keys: two statements with the same keys must not wait for each other.
@@ -232,10 +238,11 @@ const make = Effect.fnUntraced(function* (
   const publish = (
     orgId: string,
     events: ReadonlyArray<NewEvent>,
-  ): Effect.Effect<Published, LimitReached | Unavailable> =>
+    checked: string | null = null,
+  ): Effect.Effect<Published, LimitReached | OtherCatalogue | Unavailable> =>
     Effect.gen(function* () {
       for (let tries = 1; tries <= maxTries; tries++) {
-        const wanted = { orgId, events }
+        const wanted = { orgId, events, checked }
         const inserted = yield* insertOne(wanted)
         const ids = yield* idsOf(wanted, inserted)
         if (ids !== undefined) {
@@ -248,6 +255,10 @@ const make = Effect.fnUntraced(function* (
         }
         if (events.some(({ idempotencyKey }) => idempotencyKey === null)) break
       }
+      const [other] = yield* sql<{ version: string | null }>`
+        SELECT strict_events AS version FROM orgs
+        WHERE id = ${orgId} AND node IS NULL AND strict_events IS DISTINCT FROM ${checked}`.pipe(orUnavailable)
+      if (other !== undefined) return yield* new OtherCatalogue(other)
       return yield* bytes.refuse(orgId)
     })
 

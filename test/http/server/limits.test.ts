@@ -52,6 +52,7 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
         createdAt: expect.any(String),
         keyPrefix: null,
         retentionDays: null,
+        strictEvents: false,
         limits: defaults,
         // The key is measured some time later.
         used: { ...none, keys: 1, storedBytes: expect.any(Number) },

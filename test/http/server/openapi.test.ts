@@ -261,6 +261,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         const tenant = yield* makeTenant()
         const { endpoint, delivery, event, queued, running, schedule } = yield* makeThings(tenant)
         yield* tenant.call("workflows/set", { workflow: "nightly-report", concurrency: 1 })
+        yield* tenant.call("event-types/create", { name: "invoice.paid" })
         const ids: Record<string, unknown> = {
           id: endpoint,
           webhook_endpoint_id: endpoint,
@@ -281,7 +282,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         expect(api.components.schemas[name], name).toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(49)
+      expect(taken).toBe(54)
     }),
   )
 
@@ -362,7 +363,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
       const ids = [...text.matchAll(/<article id="([^"]+)" data-method/g)].map(([, id]) => id)
       expect(ids).toContain("webhooks-create")
       expect(ids).toContain("deliveries-resend")
-      expect(ids.filter((id) => !/^(webhooks|deliveries|events|activity|live|sessions)-/.test(id!))).toEqual([])
+      expect(ids.filter((id) => !/^(webhooks|deliveries|events|eventtypes|activity|live|sessions)-/.test(id!))).toEqual(
+        [],
+      )
       expect(ids).not.toContain("events-publish")
       expect(text).not.toMatch(/id="(keys|jobs|projects)-/)
     }),

@@ -19,6 +19,7 @@ import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } 
 import { SetWorkflow, Workflow } from "#src/domain/jobs/Workflows.ts"
 import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "#src/domain/webhooks/Events.ts"
+import { CatalogueType, CreateEventType, UpdateEventType } from "#src/domain/webhooks/EventTypes.ts"
 import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { WireAnswer } from "../../support/wire.ts"
 import { faultOfError, keysOf, type Operation } from "../operations.ts"
@@ -154,6 +155,11 @@ export const webhookOperations = {
     page("events", Event).fields,
   ),
   getEvent: post("events/get", Schema.Struct({ event_id: Schema.String }), EventDetail.fields, [404]),
+  listCatalogue: post("event-types/list", Schema.Struct(paging), page("event_types", CatalogueType).fields),
+  getEventType: post("event-types/get", Schema.Struct({ name: Schema.String }), CatalogueType.fields, [404]),
+  createEventType: post("event-types/create", CreateEventType, done, [409, 422]),
+  updateEventType: post("event-types/update", UpdateEventType, done, [404]),
+  deleteEventType: post("event-types/delete", Schema.Struct({ name: Schema.String }), done, [404]),
   listEventTypes: wholeList("events/types", "types", SeenEventType),
   createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String, created: Schema.Boolean }, [409, 422]),
   createJobs: post("jobs/create-batch", CreateJobs, { ...done, job_ids: Schema.Array(Schema.String) }, [409, 422]),
@@ -259,6 +265,11 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
     publishEvents: { events: [{ type: "invoice.paid", data: null }] },
     listEvents: {},
     getEvent: { event_id: event },
+    listCatalogue: {},
+    getEventType: { name: "order.placed" },
+    createEventType: { name: "order.shipped", schemas: { "1": { type: "object" } }, example: {} },
+    updateEventType: { name: "order.placed", deprecated: true },
+    deleteEventType: { name: "order.placed" },
     createJob: { workflow: "w" },
     createJobs: { jobs: [{ workflow: "w" }, { workflow: "w", input: null }] },
     claimJobs: { workflow: "none" },
@@ -299,6 +310,7 @@ export const makeThings = Effect.fnUntraced(function* (tenant: Tenant, url = now
   const { job_id: queued } = yield* tenant.call("jobs/create", { workflow: "queued", skip_callbacks: true })
   const { schedule_id: schedule } = yield* tenant.call("schedules/create", { workflow: "w", cron: "0 4 * * *" })
   yield* tenant.call("workflows/set", { workflow: "limited", concurrency: 5 })
+  yield* tenant.call("event-types/create", { name: "order.placed" })
   return { endpoint, delivery, event, running: running!, queued: queued!, schedule: schedule! }
 })
 

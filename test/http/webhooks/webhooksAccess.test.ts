@@ -123,7 +123,7 @@ for (const mode of ["guarded", "open"] as const) {
             expect(bare(foreign.headers), path).toEqual(bare(missing.headers))
             compared++
           }
-          expect(compared).toBe(24)
+          expect(compared).toBe(27)
 
           const before = yield* tenant.delivery(things.delivery)
           expect(before.state).toBe("pending")

@@ -47,6 +47,11 @@ const fields: Record<WebhookOperationName, string> = {
   publishEvents: "deliveries,event_ids,message,success",
   listEvents: "events,next_cursor",
   getEvent: "channels,created_at,event_id,job_id,payload,type",
+  listCatalogue: "event_types,next_cursor",
+  getEventType: "created_at,deprecated,description,example,group,name,schemas,updated_at",
+  createEventType: "message,success",
+  updateEventType: "message,success",
+  deleteEventType: "message,success",
   listEventTypes: "types",
   createJob: "created,job_id,message,success",
   createJobs: "job_ids,message,success",
@@ -186,7 +191,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         const own = webhookBody(name, things)!
         for (const field of [...Object.keys(own), ...(optional[name] ?? [])]) {
           // Any JSON is stored as its text.
-          if (["active", "data", "result", "dry_run"].includes(field)) continue
+          if (["active", "data", "result", "dry_run", "example", "deprecated"].includes(field)) continue
           for (const text of ["a\\u0000b", "\\ud800", "a\\udc00\\ud800"]) {
             const { [field]: _, ...rest } = own as Record<string, unknown>
             const body = `{"${field}":"${text}",${JSON.stringify({ ...rest, unknown: 1 }).slice(1)}`

@@ -333,6 +333,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["log.causes", 10_000, log.causes(orgId, {})],
     ["events.publish", 10, publish(orgId, "a.b", later)],
     ["events.publish with a key", 10, publish(orgId, "a.b", later, { idempotencyKey: "key" })],
+    ["events.isPublished", 10, events.isPublished(orgId, "key")],
     ["events.list", 20, events.list(orgId, undefined, page)],
     ["events.list of a type", 20, events.list(orgId, "job.completed", page)],
     ["events.find", 1, Effect.ignore(events.find(orgId, id("e")))],

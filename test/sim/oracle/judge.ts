@@ -18,7 +18,16 @@ const tables = [
   ...["org_owners", "org_usage", "org_signing_keys", "api_keys", "key_counters", "key_usage", "roles", "sessions"],
   ...["projects", "deployments", "project_docs", "docs_pages", "docs_questions", "idempotency_keys"],
   ...["jobs", "finished_jobs", "job_keys", "job_schedules", "workflows", "webhook_endpoints", "endpoint_throttles"],
-  ...["failing_callbacks", "events", "event_keys", "deliveries", "delivery_attempts", "pending_deliveries", "sweeps"],
+  ...[
+    "failing_callbacks",
+    "events",
+    "event_keys",
+    "event_types",
+    "deliveries",
+    "delivery_attempts",
+    "pending_deliveries",
+    "sweeps",
+  ],
   ...["activity_counts", "endpoint_attempts", "org_moves", "moved_rows"],
 ]
 

@@ -314,6 +314,9 @@ const sentences: Record<Entry["action"], Tell> = {
   "alert.update": ({ details }, target) => `changed ${changedFields(details)} of the alert ${target}`,
   "alert.delete": (_, target) => `deleted the alert ${target}`,
   "alert.off": (_, target) => `turned off the alert ${target}, whose target was not reached for a day`,
+  "event_type.create": ({ target }) => `added the event type ${target} to the catalogue`,
+  "event_type.update": ({ target }) => `changed the event type ${target} in the catalogue`,
+  "event_type.delete": ({ target }) => `deleted the event type ${target} from the catalogue`,
 }
 
 /** What an entry says, without its actor. */

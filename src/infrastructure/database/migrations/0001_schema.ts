@@ -41,6 +41,8 @@ const orgs = Effect.gen(function* () {
       key_prefix text,
       -- How many days the org's events and finished jobs are kept; NULL as long as those of others.
       retention_days integer,
+      -- NULL: any event is published. Else an id that changes with the catalogue of event types.
+      strict_events text COLLATE "C",
       node text COLLATE "C",
       created_at timestamptz NOT NULL
     )`
@@ -690,6 +692,20 @@ const deliveries = Effect.gen(function* () {
       key text NOT NULL,
       event_id text COLLATE "C" NOT NULL,
       PRIMARY KEY (org_id, key)
+    )`
+  // The catalogues of event types; the id is the type. schemas, example: JSON.
+  yield* sql`
+    CREATE TABLE event_types (
+      org_id text COLLATE "C" NOT NULL,
+      id text COLLATE "C" NOT NULL,
+      description text,
+      group_name text,
+      schemas text NOT NULL,
+      example text,
+      deprecated boolean NOT NULL,
+      created_at timestamptz NOT NULL,
+      updated_at timestamptz NOT NULL,
+      PRIMARY KEY (org_id, id)
     )`
   yield* sql`CREATE INDEX event_keys_by_event ON event_keys (event_id)`
 

@@ -1,0 +1,135 @@
+import { Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import {
+  CatalogueType,
+  eventTypeExists,
+  eventTypeNotFound,
+  EventTypeRepository,
+  maxEventTypes,
+  tooManyEventTypes,
+} from "../../domain/webhooks/EventTypes.ts"
+import { orgDeleted } from "../../domain/orgs/Org.ts"
+import { audited } from "../audit/audited.ts"
+import { afterCursor, date, decodePage, decodeRows, pageOf, Time, toJsonText } from "../database/fragments.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as StoredBytes from "../orgs/storedBytes.ts"
+
+const Json = Schema.fromJsonString(Schema.Unknown)
+const Row = Schema.Struct({
+  ...CatalogueType.fields,
+  schemas: Schema.fromJsonString(CatalogueType.fields.schemas),
+  example: Schema.NullOr(Json),
+  created_at: Time,
+  updated_at: Time,
+})
+const decode = decodeRows(Row)
+
+/** Catalogues of event types in PostgreSQL. The name of a type is its id. */
+export const layer = Layer.effect(
+  EventTypeRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const bytes = yield* StoredBytes.make
+    const columns = sql.literal(
+      'id AS name, description, group_name AS "group", schemas, example, deprecated, created_at, updated_at',
+    )
+    const find = (orgId: string, name: string) =>
+      sql`SELECT ${columns} FROM event_types WHERE org_id = ${orgId} AND id = ${name}`.pipe(
+        decode,
+        Effect.flatMap(([type]) => (type === undefined ? Effect.fail(eventTypeNotFound()) : Effect.succeed(type))),
+      )
+
+    /**
+     * Makes a change that nothing else can be beside, and that no erasure begins before. What replicas have checked
+     * events with is not current any more.
+     */
+    const changing = <E>(
+      orgId: string,
+      entry: AuditEntry,
+      change: (org: { readonly left: number; readonly types: number }) => Effect.Effect<unknown, E>,
+    ) =>
+      Effect.gen(function* () {
+        const [org] = yield* sql<{ left: number; types: number }>`
+          SELECT (${bytes.left})::float8 AS left,
+            (SELECT count(*) FROM event_types WHERE org_id = org.id)::int AS types
+          FROM orgs org WHERE id = ${orgId} FOR NO KEY UPDATE`
+        if (org === undefined) return yield* orgDeleted
+        yield* change(org)
+        yield* sql`UPDATE orgs SET strict_events = ${entry.id} WHERE id = ${orgId} AND strict_events IS NOT NULL`
+      }).pipe(sql.withTransaction, orUnavailable)
+
+    return EventTypeRepository.of({
+      insert: (orgId, type, entry) =>
+        changing(
+          orgId,
+          entry,
+          Effect.fnUntraced(function* ({ left, types }) {
+            if (left <= 0) return yield* bytes.refuse(orgId)
+            const made = yield* audited(
+              sql,
+              entry,
+              sql`
+                INSERT INTO event_types (
+                  org_id, id, description, group_name, schemas, example, deprecated, created_at, updated_at)
+                SELECT ${orgId}, ${type.name}, ${type.description}, ${type.group}, ${JSON.stringify(type.schemas)},
+                  ${toJsonText(type.example)}, ${type.deprecated}, ${date(type.created_at)}::timestamptz,
+                  ${date(type.updated_at)}::timestamptz
+                WHERE ${types < maxEventTypes} ON CONFLICT DO NOTHING RETURNING org_id AS "orgId"`,
+            )
+            if (made.length === 0) return yield* types < maxEventTypes ? eventTypeExists() : tooManyEventTypes()
+          }),
+        ),
+
+      update: (orgId, name, change, entry) =>
+        changing(
+          orgId,
+          entry,
+          Effect.fnUntraced(function* () {
+            const type = yield* change(yield* find(orgId, name))
+            yield* audited(
+              sql,
+              entry,
+              sql`
+                UPDATE event_types SET description = ${type.description}, group_name = ${type.group},
+                  schemas = ${JSON.stringify(type.schemas)}, example = ${toJsonText(type.example)},
+                  deprecated = ${type.deprecated}, updated_at = ${date(type.updated_at)}
+                WHERE org_id = ${orgId} AND id = ${name} RETURNING org_id AS "orgId"`,
+            )
+          }),
+        ),
+
+      remove: (orgId, name, entry) =>
+        changing(orgId, entry, () =>
+          audited(
+            sql,
+            entry,
+            sql`DELETE FROM event_types WHERE org_id = ${orgId} AND id = ${name} RETURNING org_id AS "orgId"`,
+          ).pipe(Effect.flatMap(({ length }) => (length === 0 ? eventTypeNotFound() : Effect.void))),
+        ),
+
+      list: (orgId, page) =>
+        pageOf(
+          sql,
+          page,
+          sql`SELECT ${columns} FROM event_types WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
+          "name",
+          ["schemas", "example", "description"],
+        ).pipe(decodePage(Row), orUnavailable),
+
+      find: (orgId, name) => orUnavailable(find(orgId, name)),
+
+      forCheck: (orgId, name) =>
+        sql<{ version: string | null; schemas: string | null }>`
+          SELECT strict_events AS version, schemas FROM orgs org
+          LEFT JOIN event_types t ON t.org_id = org.id AND t.id = ${name} WHERE org.id = ${orgId}`.pipe(
+          Effect.map(([row]) => ({
+            version: row?.version ?? null,
+            schemas: row?.schemas == null ? undefined : (JSON.parse(row.schemas) as CatalogueType["schemas"]),
+          })),
+          orUnavailable,
+        ),
+    })
+  }),
+).pipe(Layer.provide(OrgUsage.layer))
