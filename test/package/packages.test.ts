@@ -131,6 +131,8 @@ const printed: Readonly<Record<string, string>> = {
   worker: "The key is not valid.\nfunction\n",
 }
 
+/** The tarball of a package with the types of every operation, in bytes. */
+const maxTarball: Readonly<Record<string, number>> = { client: 32_000 }
 /** The code of a package that has two entries, in bytes. */
 const maxCode: Readonly<Record<string, number>> = { worker: 26_000 }
 
@@ -172,7 +174,7 @@ describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
       "dist",
       "package.json",
     ])
-    expect(statSync(tarball).size).toBeLessThan(26_000)
+    expect(statSync(tarball).size).toBeLessThan(maxTarball[name] ?? 26_000)
     const files = readdirSync(join(folder, "node_modules", `gatehouse-${name}`), { recursive: true, encoding: "utf8" })
     const code = files.filter((file) => file.endsWith(".js"))
     const bytes = code.map((file) => statSync(join(folder, "node_modules", `gatehouse-${name}`, file)).size)
