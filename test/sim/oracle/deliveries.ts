@@ -111,7 +111,7 @@ interface Published {
   readonly tier: string | undefined
 }
 
-/** Whether an event is for an endpoint: it gets only what was published to one of its channels, and passes its filter. */
+/** Whether an event is for an endpoint: it gets only what was published to its channels, and passes its filter. */
 const isFor = ({ channels, tier }: Endpoint, event: Published) =>
   (channels === undefined || channels.some((one) => event.channels.includes(one))) &&
   (tier === undefined || tier === event.tier)
