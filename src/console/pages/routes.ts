@@ -25,6 +25,7 @@ const tenantRoutes: ReadonlyArray<Route> = [
     ...ofOrg("/events", ["events.list", "events.types"], () => import("./events/EventsPage.tsx")),
     nav: { section: "webhooks", label: "Events", icon: "inbox" },
   },
+  ofOrg("/catalogue", ["eventTypes.list", "eventTypes.get"], () => import("./events/CataloguePage.tsx")),
   ofOrg("/events/:eventId", ["events.get"], () => import("./events/EventPage.tsx")),
   {
     ...ofOrg("/jobs", ["jobs.list"], () => import("./jobs/JobsPage.tsx")),

@@ -98,6 +98,7 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
 
 /** The events of an org, and the types that it has had. */
 export default () => {
+  const orgId = useOrg()
   const may = useMay()
   const { close, create, isCreating } = useCreate("Publish an event", "events.publish", "send")
   return (
@@ -108,7 +109,14 @@ export default () => {
           ? "What happened, once for all receivers: finished jobs, and events of your own."
           : "What happened, newest first. Each event goes to every endpoint that wants its type."
       }
-      actions={create}
+      actions={
+        <>
+          <Link class="button" to={orgPath(orgId, "/catalogue")}>
+            Catalogue
+          </Link>
+          {create}
+        </>
+      }
     >
       <div class="columns">
         <List publish={create} />

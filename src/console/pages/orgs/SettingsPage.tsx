@@ -4,7 +4,7 @@ import { useCall, useData } from "../../client/queries.ts"
 import { bytesOf, bytesText } from "../../components/numbers.ts"
 import { useMay } from "../../client/session.tsx"
 import { DangerCard } from "../../components/Dialog.tsx"
-import { Field, Form, Input, linesOf, TextArea } from "../../components/Form.tsx"
+import { Check, Field, Form, Input, linesOf, TextArea } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -67,6 +67,22 @@ const OwnersForm = ({ org }: OrgProps) => {
       >
         <TextArea name="owners" value={text} onInput={setText} spellcheck={false} placeholder={"acme\ngitlab:acme"} />
       </Field>
+    </Form>
+  )
+}
+
+const StrictForm = ({ org }: OrgProps) => {
+  const call = useCall()
+  const [strictEvents, setStrict] = useState(org.strictEvents)
+  const save = async () => {
+    await call("orgs.update", { orgId: org.orgId, strictEvents })
+    toast("The setting is saved.")
+  }
+  return (
+    <Form submit="Save the setting" isReady={strictEvents !== org.strictEvents} onSubmit={save}>
+      <Check isChecked={strictEvents} onChange={setStrict}>
+        Publish only events of a type in the catalogue, with data that is valid for its newest schema.
+      </Check>
     </Form>
   )
 }
@@ -163,6 +179,9 @@ export default () => {
                 <OwnersForm org={org} key={org.owners.join()} />
               </Card>
             </div>
+            <Card title="Events">
+              <StrictForm org={org} key={String(org.strictEvents)} />
+            </Card>
             <Card title="Limits">
               <LimitsForm org={org} />
             </Card>

@@ -282,10 +282,12 @@ const Found = ({ result }: { readonly result: Result }) => (
 /** The types that a test can have: those that the endpoint names, and those that were seen and match. */
 const useTestTypes = (patterns: EndpointDetail["event_types"]) => {
   const { data } = useData("events.types", {})
+  const { data: catalogue } = useData("eventTypes.list", { limit: 100 })
   const exact = (patterns ?? []).filter((pattern) => !pattern.includes("*"))
   const starts = (patterns ?? ["*"]).filter((pattern) => pattern.includes("*")).map((pattern) => pattern.slice(0, -1))
   const seen = (data?.types ?? []).map(({ type }) => type)
-  const known = [...seen, "job.completed", "job.failed"]
+  const described = (catalogue?.event_types ?? []).map(({ name }) => name)
+  const known = [...described, ...seen, "job.completed", "job.failed"]
   return [...new Set([...exact, ...known.filter((type) => starts.some((start) => type.startsWith(start)))])]
 }
 
