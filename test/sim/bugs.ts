@@ -67,8 +67,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         apiKeys,
-        'DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}\n        RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)',
-        'DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}\n        RETURNING org_id AS "orgId"',
+        'AND ${isHeld(sql, holder)}\n        RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,\n    )\n    if (counter',
+        'AND ${isHeld(sql, holder)}\n        RETURNING org_id AS "orgId"`,\n    )\n    if (counter',
       ],
     ],
   },

@@ -1464,24 +1464,41 @@ const promote: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   })
 })
 
-/** A portal link is opened by two at once, and later again. Its session ends with the key that made the link. */
+/**
+ * A portal link is opened by two at once, and later again. Its session ends with the key that made the link. In a
+ * frame, its holder asks for three keys at once, and may have one.
+ */
 const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const known = oneOf(
     dice,
     tenant.keys.filter((one) => !one.isLimited && one.projectId === undefined && one.isImported !== true),
   )
   const headers = { "x-api-key": known?.key ?? tenant.key }
-  const asked = { method: "POST", path: "/v1/portal/link", headers, body: {} }
+  const holder = `holder_${dice.int(0, 1e9)}`
+  const body = { keys: { external_id: holder, max_keys: 1 } }
+  const asked = { method: "POST", path: "/v1/portal/link", headers, body }
   const made = yield* clients.send(dice, "portalLink", tenant, asked, { keyId: known?.id })
   if (made.status !== 200) return
   const token = made.body.url.slice(`${baseUrl}/console/portal#`.length)
   const link = token.slice(-8)
-  const call = { method: "POST", path: "/api/v0/sessions/portal", headers: {}, body: { token } }
+  const call = {
+    method: "POST",
+    path: "/api/v0/sessions/portal",
+    headers: {},
+    body: { token, inFrame: dice.chance(0.3) },
+  }
   const open = clients.send(dice, "openPortal", tenant, call, { link }, { tries: 3 })
   const opened = yield* Effect.all([open, Effect.delay(open, dice.pick([0, 0, 50]))], { concurrency: 2 })
   const cookie = opened.find((one) => one.status === 200)?.cookie
   if (known !== undefined && cookie !== undefined && dice.chance(0.6))
     yield* useCookie(clients, tenant, dice, known, cookie)
+  const bearer = opened.find((one) => one.status === 200)?.body.token
+  if (bearer !== undefined) {
+    const path = `/api/v0/orgs/${tenant.orgId}/keys`
+    const create = { method: "POST", path, headers: { authorization: `Bearer ${bearer}` }, body: { name: "own" } }
+    const make = clients.send(dice, "holderKey", tenant, create, { holder })
+    yield* Effect.all([make, make, make], { concurrency: 3 })
+  }
   yield* Effect.delay(open, dice.int(10, 3_000))
 })
 

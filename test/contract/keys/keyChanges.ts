@@ -101,6 +101,26 @@ export const keyChanges = (it: It) => {
     }),
   )
 
+  // Seen failing on PostgreSQL without the lock: four of the 20 counted before the others had committed.
+  it.effect("a holder has no more keys than the limit, however many are made at once", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const { orgId } = yield* insertOrg()
+      for (const externalId of ["one", "two", "three"]) {
+        const holder = { externalId, projectId: null, permissions: [], maxKeys: 3 }
+        const make = Effect.gen(function* () {
+          const key = yield* newKey({ externalId, ofHolder: true })
+          yield* repository.insertForOrg(orgId, key, newEntry(), holder)
+        })
+        const all = Array.from({ length: 20 }, () => Effect.option(make))
+        const made = yield* Effect.all(all, { concurrency: "unbounded" })
+        assert.strictEqual(made.filter(({ _tag }) => _tag === "Some").length, 3)
+        const { items } = yield* repository.list(orgId, { limit: 50, cursor: undefined }, { externalId })
+        assert.strictEqual(items.length, 3)
+      }
+    }),
+  )
+
   it.effect("key settings: are returned as they were stored", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()

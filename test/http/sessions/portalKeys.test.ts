@@ -143,7 +143,6 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("keys in a porta
     }),
   )
 
-  // Seen failing: each of 20 creations at once counted before the others.
   it.effect("a holder has at most max_keys, and as many that were rotated, however many ask at once", () =>
     Effect.gen(function* () {
       const { keys, tenant } = yield* world

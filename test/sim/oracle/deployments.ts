@@ -61,6 +61,17 @@ export const deployments = (history: History): ReadonlyArray<Violation> => {
   })
 }
 
+/** The holder of a portal has no more keys than the link allows, which is one. */
+export const holders = ({ done }: History): ReadonlyArray<Violation> =>
+  [
+    ...Map.groupBy(
+      done.filter((one) => one.kind === "holderKey" && succeeded(one)),
+      ({ args }) => args["holder"],
+    ),
+  ].flatMap(([holder, own]) =>
+    own.length < 2 ? [] : [{ oracle: "holders", at: own[1]!.end, what: `${String(holder)} made ${own.length} keys` }],
+  )
+
 /** A portal link opens one session. */
 export const portals = ({ done }: History): ReadonlyArray<Violation> =>
   [

@@ -1,6 +1,6 @@
 import type { History, Violation } from "../history.ts"
 import { deliveries } from "./deliveries.ts"
-import { deployments, portals } from "./deployments.ts"
+import { deployments, holders, portals } from "./deployments.ts"
 import { erased, quiet, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys, roles, tokens } from "./keys.ts"
@@ -104,6 +104,7 @@ const oracles: ReadonlyArray<Oracle> = [
   once,
   deployments,
   portals,
+  holders,
   erased,
   settled,
   misfits,
