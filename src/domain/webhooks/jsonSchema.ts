@@ -1,4 +1,4 @@
-import { RE2JS } from "re2js"
+import type { RE2JS } from "re2js"
 
 // JSON Schema 2020-12, as far as schemas of tenants may use it, interpreted in bounded time (ADR 52).
 
@@ -57,8 +57,15 @@ const canonical = (value: unknown): string => {
   return isObject(value) ? `{${fields.join(",")}}` : JSON.stringify(value)
 }
 
+/** Loaded with the first pattern: the definitions of the API are published without it. */
+let engine: typeof RE2JS | undefined
+
 /** Compiles a pattern to an automaton, which reads a text once. Throws for a pattern that has none. */
-const compile = (pattern: string) => RE2JS.compile(RE2JS.translateRegExp(pattern))
+const compile = (pattern: string) => {
+  const { createRequire } = process.getBuiltinModule("node:module")
+  engine ??= (createRequire(import.meta.url)("re2js") as { readonly RE2JS: typeof RE2JS }).RE2JS
+  return engine.compile(engine.translateRegExp(pattern))
+}
 
 const types: Readonly<Record<string, readonly [words: string, is: (value: unknown) => boolean]>> = {
   string: ["a string", isText],
