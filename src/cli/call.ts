@@ -196,18 +196,17 @@ const flagNames = new Map([
   ["retentionDays", "--retention-days"],
   ["schedule_id", "the schedule's id"],
   ["signing_secret", "the signing secret"],
-  ["url", "the endpoint's url"],
+  ["url", "the url"],
   ["webhook_endpoint_id", "the endpoint's id"],
   ["workflow", "the workflow"],
 ])
 
 /**
  * Replaces the API fields in a sentence (`limit must be …; name must be …`) with the flags and arguments that set them.
+ * A place inside of JSON (`data.amount`) stays what it is.
  */
 export const inFlags = (sentence: string): string =>
   sentence
     .split("; ")
-    .map((fault) =>
-      fault.replace(/^[\w.]*\w/, (field) => flagNames.get(field) ?? flagOfField.get(field.split(".")[0]!) ?? field),
-    )
+    .map((fault) => fault.replace(/^[\w.]*\w/, (field) => flagNames.get(field) ?? flagOfField.get(field) ?? field))
     .join("; ")

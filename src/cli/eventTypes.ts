@@ -95,6 +95,12 @@ const ofOpenApi = (document: Json): ReadonlyArray<Json> =>
     }
   })
 
+/** An event type with its file. */
+interface InFile {
+  readonly file: string
+  readonly type: NewType
+}
+
 /** The event types in a file: one, a list of them, or an OpenAPI document. */
 const readFile = (file: string) =>
   Effect.gen(function* () {
@@ -114,7 +120,7 @@ const readFile = (file: string) =>
       const other = Object.keys(one).find((field) => !Object.hasOwn(CreateEventType.fields, field))
       if (other !== undefined) return yield* usage(`${file}: ${plain(other)} is not a field of an event type`)
     }
-    return found as ReadonlyArray<NewType>
+    return (found as ReadonlyArray<NewType>).map((type): InFile => ({ file, type }))
   })
 
 const readAll = Effect.fnUntraced(function* (path: string) {
@@ -157,14 +163,23 @@ const push = Command.make(
     const types = yield* readAll(path)
     const stored = new Map((yield* catalogue).map((type) => [type.name, type]))
     let [created, updated] = [0, 0]
-    for (const type of types) {
+    for (const { file, type } of types) {
       const before = stored.get(type.name)
+      const others = Object.keys(before?.schemas ?? {}).filter((version) => !(version in (type.schemas ?? {})))
+      if (others.length > 0)
+        yield* Console.error(
+          `${plain(type.name)} has other versions in the catalogue, which stay: ${plain(others.join(", "))}`,
+        )
       const differences = before === undefined ? type : differencesOf(type, before)
       if (Object.keys(differences).length === 0) continue
       const payload = { ...differences, name: type.name }
       yield* ask((gatehouse) =>
         before === undefined ? gatehouse.eventTypes.create({ payload }) : gatehouse.eventTypes.update({ payload }),
-      ).pipe(Effect.mapError(({ message }) => new CommandFailed({ message: `${plain(type.name)}: ${message}` })))
+      ).pipe(
+        Effect.mapError(
+          ({ message }) => new CommandFailed({ message: `${plain(file)}: ${plain(type.name)}: ${message}` }),
+        ),
+      )
       if (before === undefined) created++
       else updated++
     }

@@ -98,7 +98,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the catalo
       expect([first.code, first.err]).toEqual([0, "3 created, 0 changed, 0 as they were.\n"])
       expect((yield* cli("event-types", "push", folder)).err).toBe("0 created, 0 changed, 3 as they were.\n")
       writeFileSync(join(folder, "orders.yaml"), yaml.replace("An order", "One order").replace('"1"', '"2"'))
-      expect((yield* cli("event-types", "push", folder)).err).toBe("0 created, 1 changed, 2 as they were.\n")
+      expect((yield* cli("event-types", "push", folder)).err).toBe(
+        "order.placed has other versions in the catalogue, which stay: 1\n0 created, 1 changed, 2 as they were.\n",
+      )
       const listed = (yield* cli("event-types", "list")).out
       expect(listed).toMatch(/^order\.placed +Orders +1, 2 +- +One order was placed\.$/m)
       expect(listed).toMatch(/^invoice\.paid +Billing +2\.1 +- +An invoice was paid\.$/m)

@@ -63,7 +63,7 @@ export class GatehousePortal extends Base {
   #show() {
     const src = this.getAttribute("src")
     if (!this.isConnected || src === null) return
-    const url = new URL(`${src.replace(/\/+$/, "")}/portal/embed`, document.baseURI)
+    const url = new URL(`${src.replace(/(?<!\/)\/+$/, "")}/portal/embed`, document.baseURI)
     this.#origin = url.origin
     this.#isWaiting = false
     if (this.#frame === undefined) {

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks"
+import { isInFrame } from "../client/embedded.ts"
 import { LiveProvider, useGoneSince } from "../client/live.tsx"
 import { useMay, useSession } from "../client/session.tsx"
 import { Button } from "../components/Button.tsx"
@@ -98,7 +99,8 @@ export const Layout = () => {
   useEffect(() => {
     if (shown === path) return
     setShown(path)
-    main.current?.focus({ preventScroll: true })
+    // The page around a frame keeps the focus, until the reader is in the frame.
+    if (!isInFrame || document.hasFocus()) main.current?.focus({ preventScroll: true })
   }, [path])
   const isAllowed = found !== undefined && may(...found.route.needs)
   return (

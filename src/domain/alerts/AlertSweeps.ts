@@ -62,7 +62,7 @@ const makeLook = Effect.gen(function* () {
     switch (alert.condition) {
       case "endpoint_failing": {
         const before = DateTime.subtract(now, { minutes: threshold })
-        return yield* endpoints(alert, `have failed for ${threshold} minutes`, before)
+        return yield* endpoints(alert, `have failed for ${threshold} ${threshold === 1 ? "minute" : "minutes"}`, before)
       }
       case "endpoint_deactivated":
         return yield* endpoints(alert, "the service has deactivated", null)

@@ -47,9 +47,9 @@ const linesOf = (told: Told, { firingSince, lastError }: StoredAlert, found: Fin
   const since = firingSince && DateTime.formatIso(firingSince)
   switch (told) {
     case "firing":
-      return [found!.summary, ...found!.items.map((item) => `- ${item}`), `Since ${since}.`]
+      return [found!.summary, ...found!.items.map((item) => `- ${item}`), `This alert began at ${since}.`]
     case "resolved":
-      return ["all is well again", `It was not since ${since}.`]
+      return ["all is well again", `It began at ${since}.`]
     case "test":
       return ["a test", "Nothing is wrong."]
     case "off":

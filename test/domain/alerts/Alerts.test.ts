@@ -100,7 +100,7 @@ describe("Alerts", () => {
       assert.deepStrictEqual(text!.split("\n"), [
         "Webhooks fail: endpoints that have failed for 30 minutes: 1.",
         `- a.example.com (a), since ${DateTime.formatIso(since)}`,
-        `Since ${DateTime.formatIso(yield* DateTime.now)}.`,
+        `This alert began at ${DateTime.formatIso(yield* DateTime.now)}.`,
         "<https://gatehouse.example/console/orgs/o|Open the console>",
       ])
       const [told] = yield* list()
@@ -114,7 +114,7 @@ describe("Alerts", () => {
       yield* lookAfter(1)
       assert.deepStrictEqual((yield* texts)[2]!.split("\n"), [
         "Webhooks fail: all is well again.",
-        `It was not since ${DateTime.formatIso(firingSince)}.`,
+        `It began at ${DateTime.formatIso(firingSince)}.`,
         "<https://gatehouse.example/console/orgs/o|Open the console>",
       ])
       // Within the quiet time nothing is told, also not that it is well what nobody was told of.

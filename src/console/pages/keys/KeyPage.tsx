@@ -148,7 +148,9 @@ const useActions = (orgId: string, key: Key | undefined) => {
         typed={key.name}
         onConfirm={remove}
       >
-        <p>Every replica refuses the key at once. This cannot be undone; to stop it for a while, disable it.</p>
+        <p>
+          The key is refused at once. This cannot be undone{isHolder ? "." : "; to stop it for a while, disable it."}
+        </p>
       </AskButton>
     </>
   )

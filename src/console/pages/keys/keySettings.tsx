@@ -237,7 +237,7 @@ export const ShownOnce = ({ onClose, secret, title }: ShownOnceProps) => {
     <Dialog title={title} onClose={onClose} isEasyToClose={false}>
       <Notice tone="warn">
         <strong>Copy the key now. It is not shown again.</strong>
-        <span>Gatehouse stores only its hash. Whoever has the key may use it.</span>
+        <span>Only its hash is stored. Whoever has the key may use it.</span>
       </Notice>
       <div class="secret">
         <code data-secret>{secret}</code>
