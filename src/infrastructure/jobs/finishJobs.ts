@@ -408,7 +408,8 @@ const passing = (sql: Sql) => sql`
       SELECT end_id AS id, event_json(body) AS json FROM asked
       WHERE EXISTS (SELECT FROM possible WHERE filter_path IS NOT NULL)
     ), receivers AS MATERIALIZED (
-      SELECT r.* FROM possible r JOIN content c ON c.id = r.event_id WHERE ${passesFilter(sql, "r.filter_path", "c.json")}
+      SELECT r.* FROM possible r LEFT JOIN content c ON c.id = r.event_id
+      WHERE ${passesFilter(sql, "r.filter_path", "c.json")}
     )`
 
 /**

@@ -255,6 +255,20 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
+    // Seen failing: an org with a filter sent no events of jobs to endpoints without one, nor to callbacks.
+    it.effect("a filter of an endpoint takes nothing from the other receivers of a job's event", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        yield* tenant.endpoint(receiver.url, { event_types: ["order.*"], filter: { "data.plan": "pro" } })
+        yield* tenant.endpoint(`${receiver.url}/all`)
+        yield* tenant.finished({})
+        yield* tenant.finished({ callback_url: `${receiver.url}/callback`, callback_secret: "secret" })
+        yield* receiver.arrived(2)
+        expect(receiver.received.map(({ path }) => path).toSorted()).toEqual(["/all", "/callback"])
+      }),
+    )
+
     it.effect("an ed25519 endpoint is also signed by the org's key, and by both keys while it changes", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
