@@ -1495,7 +1495,8 @@ const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const bearer = opened.find((one) => one.status === 200)?.body.token
   if (bearer !== undefined) {
     const path = `/api/v0/orgs/${tenant.orgId}/keys`
-    const create = { method: "POST", path, headers: { authorization: `Bearer ${bearer}` }, body: { name: "own" } }
+    const body = { name: clients.name(tenant, "own") }
+    const create = { method: "POST", path, headers: { authorization: `Bearer ${bearer}` }, body }
     const make = clients.send(dice, "holderKey", tenant, create, { holder })
     yield* Effect.all([make, make, make], { concurrency: 3 })
   }

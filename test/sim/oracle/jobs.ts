@@ -78,6 +78,8 @@ const taken = ({ args, body, kind }: Done) => {
         if (status === "failed" && attempt === n) return [state]
         if (args["retry"] !== true) return isOwn ? failed : []
         if (asked === undefined && status === "queued") return n > 0 ? [state] : failed
+        // A lease may have run out unseen; then one without an attempt found the job waiting, and changed nothing.
+        if (isOwn && asked === undefined && n > 0) failed.push(`queued ${n} ${released} -`)
         if (isOwn) return [`queued ${n} ${released | (1 << n)} -`, ...failed]
         return asked !== undefined && (released & (1 << n)) > 0 ? [state] : []
       case "cancelJob":
