@@ -306,10 +306,10 @@ describe("kill -9 of a creation with an Idempotency-Key on a node", () => {
       }
       // The record is the last statement before COMMIT.
       const record = { from: "client", text: "jobs.create", passes: true } as const
-      yield* proxy.watch(record, () => {
+      yield* proxy.watch(record, (on) => {
         if (when === "as COMMIT leaves") return kill()
-        // The answer to the record, and then that to COMMIT.
-        Effect.runSync(proxy.watch({ from: "server", text: "COMMIT", passes: false }, kill))
+        // The answer to the record, and then that to its COMMIT: other connections commit, too.
+        Effect.runSync(proxy.watch({ from: "server", text: "COMMIT", passes: false, on }, kill))
       })
       const first = yield* Effect.match(create, { onFailure: () => 0, onSuccess: ({ status }) => status })
       assert.strictEqual(first, 0)

@@ -7,6 +7,8 @@ export interface Passage {
   readonly text: string
   /** Whether these bytes and later ones are passed on; if not, nothing passes from here on. */
   readonly passes: boolean
+  /** The connection to look at; without it, all of them. */
+  readonly on?: Socket
 }
 
 /**
@@ -20,7 +22,7 @@ export const proxied = Effect.fn("proxied")(function* (url: string) {
   const muted = new Set<Socket>()
   let state: "open" | "silent" | "closed" = "open"
   let delay = 0
-  let watched: (Passage & { readonly seen: () => void }) | undefined
+  let watched: (Passage & { readonly seen: (on: Socket) => void }) | undefined
   const server = createServer((client) => {
     if (state === "closed") return client.destroy()
     const upstream = connect(Number(port), hostname)
@@ -30,11 +32,11 @@ export const proxied = Effect.fn("proxied")(function* (url: string) {
       from.on("data", (chunk) => {
         const name = names.get(client) ?? ""
         if (side === "client" && name.length < 100) names.set(client, name + chunk.toString("latin1"))
-        if (watched?.from === side && chunk.includes(watched.text)) {
+        if (watched?.from === side && (watched.on ?? client) === client && chunk.includes(watched.text)) {
           const { passes, seen } = watched
           watched = undefined
           if (!passes) state = "silent"
-          seen()
+          seen(client)
         }
         if (isMute()) return
         if (side === "client" || delay === 0) to.write(chunk)
@@ -84,8 +86,8 @@ export const proxied = Effect.fn("proxied")(function* (url: string) {
       Effect.sync(() => {
         delay = milliseconds
       }),
-    /** Calls `seen` once, when the bytes arrive and before they are passed on. */
-    watch: (passage: Passage, seen: () => void) =>
+    /** Calls `seen` once with the connection, when the bytes arrive and before they are passed on. */
+    watch: (passage: Passage, seen: (on: Socket) => void) =>
       Effect.sync(() => {
         watched = { ...passage, seen }
       }),
