@@ -10,7 +10,7 @@ import { Browser } from "../support/browser.ts"
 import { must } from "../http/operations.ts"
 import { makeTenant } from "../http/tenants.ts"
 import { adminToken, TestServer } from "../support/server.ts"
-import { consoleWith, expectAccessible, hasBrowser } from "./support.ts"
+import { consoleWith, expectAccessible, hasBrowser, isAnswer } from "./support.ts"
 
 const options: { current: ProductOptions } = { current: { gatehouse: "", key: "" } }
 const servers: Array<Server> = []
@@ -45,7 +45,10 @@ const openProduct = Effect.gen(function* () {
     if (response.headers()["set-cookie"] !== undefined) cookies.push(response.url())
   })
   page.on("pageerror", (error) => void faults.push(error.message))
-  page.on("console", (message) => void (message.type() === "error" && faults.push(message.text())))
+  // A page may ask once more for what was just deleted.
+  page.on("console", (message) => {
+    if (message.type() === "error" && !isAnswer(message.text())) faults.push(message.text())
+  })
   return { page, tenant, asked, faults, cookies, send, url }
 })
 

@@ -41,7 +41,7 @@ export const consoles = {
 }
 
 /** What the browser says of an answer that is not 2xx; pages show those themselves. */
-const isAnswer = (text: string) => text.startsWith("Failed to load resource: the server responded")
+export const isAnswer = (text: string) => text.startsWith("Failed to load resource: the server responded")
 
 /**
  * A tab at the service, signed out. When its scope closes, it must have had no fault: no exception, nothing refused by
