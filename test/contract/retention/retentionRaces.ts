@@ -39,12 +39,15 @@ const insertOld = Effect.gen(function* () {
  */
 const orphans = Effect.flatMap(
   SqlClient.SqlClient,
+  // Joins, because other races have left many rows.
   (sql) => sql`
     SELECT d.id FROM deliveries d LEFT JOIN events e ON e.id = d.event_id
-    WHERE e.id IS NULL OR d.attempts <> (SELECT count(*) FROM delivery_attempts a WHERE a.delivery_id = d.id)
-        + (d.attempt_started_at IS NOT NULL)::int
-    UNION ALL SELECT delivery_id FROM delivery_attempts WHERE delivery_id NOT IN (SELECT id FROM deliveries)
-    UNION ALL SELECT delivery_id FROM pending_deliveries WHERE delivery_id NOT IN (SELECT id FROM deliveries)`,
+    LEFT JOIN (SELECT delivery_id, count(*) AS n FROM delivery_attempts GROUP BY delivery_id) a ON a.delivery_id = d.id
+    WHERE e.id IS NULL OR d.attempts <> coalesce(a.n, 0) + (d.attempt_started_at IS NOT NULL)::int
+    UNION ALL SELECT delivery_id FROM delivery_attempts a
+    WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = a.delivery_id)
+    UNION ALL SELECT delivery_id FROM pending_deliveries p
+    WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = p.delivery_id)`,
 ).pipe(Effect.orDie)
 
 /**
