@@ -1,5 +1,5 @@
 // A product that shows the portal of Gatehouse in a page of its own: docs/portal.md. Its backend has the key, and gives
-// the page a token for whoever is signed in. GATEHOUSE_URL is the service, GATEHOUSE_TOKEN an org key.
+// the page a token for the person who is signed in. GATEHOUSE_URL is the service, GATEHOUSE_TOKEN an org key.
 import { readFileSync } from "node:fs"
 import { createServer, type Server, type ServerResponse } from "node:http"
 

@@ -18,7 +18,7 @@ const versionForm = /^[A-Za-z0-9._-]{1,32}$/
 const aSchema = { type: "object", required: ["invoice"], properties: { invoice: { type: "string" } } }
 const fields = {
   description: Text.check(atMost(2_000)).annotate({
-    description: "What happened, for whoever receives it: at most 2,000 characters.",
+    description: "What happened, for its receivers: at most 2,000 characters.",
     examples: ["An invoice was paid."],
   }),
   schemas: Schema.Record(Schema.String, AnyJson).annotate({
