@@ -3,7 +3,7 @@ import { orgNotFound, type OrgScope } from "#src/domain/Principal.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
 import type { RepositoryOwner } from "#src/domain/deployments/CiRun.ts"
-import { linkNotFound, projectNotFound, ProjectRepository, severalOrgs } from "#src/domain/projects/Projects.ts"
+import { linkNotFound, projectNotFound, ProjectRepository } from "#src/domain/projects/Projects.ts"
 import {
   defaultOrg,
   findOr,
@@ -50,9 +50,7 @@ export const layer = Layer.effect(
     return ProjectRepository.of({
       insert: ({ projectId, name, orgId, defaultOrgId, now }, entry) =>
         Effect.gen(function* () {
-          const isOpen = orgId !== undefined || world.defaultOrgId !== undefined || orgs.size === 0
-          if (!isOpen && orgs.size > 1) return yield* severalOrgs()
-          const org = orgId ?? (isOpen ? defaultOrg(world, defaultOrgId, now) : [...orgs.keys()][0]!)
+          const org = orgId ?? defaultOrg(world, defaultOrgId, now)
           if (!orgs.has(org)) return yield* orgNotFound()
           yield* needRoom(world, "projects", org)
           keepEntry(world, org, entry)

@@ -31,7 +31,8 @@ export const CreateProject = Schema.Struct({
   name: Name.annotate({ description: "The name of the project.", examples: ["docs"] }),
   orgId: Schema.optionalKey(
     Id.annotate({
-      description: "The org of the project. Absent: the org of the API key, else the default org, else the only org.",
+      description:
+        "The org of the project. Absent: the org of the API key, else the default org, which is created when there is none.",
     }),
   ),
 }).annotate({ identifier: "CreateProject" })

@@ -21,7 +21,7 @@ import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import type { CreateProject, Project, UpdateProject } from "./Project.ts"
 
-/** A new project. Without `orgId` it belongs to the default org, or to the only one. */
+/** A new project. Without `orgId` it belongs to the default org. */
 export interface NewProject {
   readonly projectId: string
   readonly name: string
@@ -36,14 +36,13 @@ export class ProjectRepository extends Context.Service<
   ProjectRepository,
   {
     /**
-     * Inserts a project. Without `orgId` it belongs to the default org, else to the only org; if there is none, the
-     * default org is inserted too. Fails when there are several, and when the org is unknown or has reached its limit
-     * of projects.
+     * Inserts a project. Without `orgId` it belongs to the default org, which is inserted too when there is none. Fails
+     * when the org is unknown or has reached its limit of projects.
      */
     readonly insert: (
       project: NewProject,
       entry: AuditEntry,
-    ) => Effect.Effect<Project, InvalidRequest | NotFound | LimitReached | Unavailable>
+    ) => Effect.Effect<Project, NotFound | LimitReached | Unavailable>
     readonly find: (scope: OrgScope, projectId: string) => Effect.Effect<Project, NotFound | Unavailable>
     /** Projects of the scope, oldest first. */
     readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Project>, Unavailable>
@@ -90,10 +89,6 @@ export class ProjectRepository extends Context.Service<
   }
 >()("gatehouse/domain/Projects/ProjectRepository") {}
 
-export const severalOrgs = () =>
-  new InvalidRequest({
-    error: "orgId is required: there are several orgs, and none is the default. List them with GET /api/v0/orgs.",
-  })
 export const projectNotFound = () => new NotFound({ error: "There is no such project." })
 export const linkNotFound = () => new NotFound({ error: "No repository is linked to the project." })
 
@@ -114,7 +109,7 @@ export class Projects extends Context.Service<
      */
     readonly create: (
       input: typeof CreateProject.Type,
-    ) => Effect.Effect<Project, InvalidRequest | NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
+    ) => Effect.Effect<Project, NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
     /** A page of the projects, of one org when `orgId` is given. */
     readonly list: (
       query: Page & { readonly orgId?: string | undefined },

@@ -20,8 +20,8 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       .annotateMerge(
         access.management.change(
           "Create a project",
-          "Creates a project in the given org, otherwise in the org of the key, otherwise in the default org, otherwise in the only " +
-            "org. The default org is created when there is no org. With several orgs and no default, orgId is required.",
+          "Creates a project in the given org, otherwise in the org of the key or the person, otherwise in the default org. The " +
+            "default org is created when there is none, whatever other orgs there are.",
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects", {

@@ -12,7 +12,7 @@ import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
 import {
-  orgOfUnnamed,
+  defaultOrg,
   findLink,
   linkAssignments,
   linkOrConflict,
@@ -38,7 +38,7 @@ interface WantedProject extends Pick<NewProject, "name" | "now"> {
   readonly rowsAtMost: number | null
 }
 
-/** Inserts projects within the limit of their org. Creates the default org when there is no org. */
+/** Inserts projects within the limit of their org. Creates the default org when there is none. */
 const makeInsert = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const limit = yield* Limited.make("projects")
@@ -64,10 +64,10 @@ const makeInsert = Effect.gen(function* () {
         insertInBatch({ id: projectId, name, orgId: org, now, rowsAtMost }, entry),
       )
     }
-    const findOrg = orgOfUnnamed(sql, defaultOrgId, date(now))
+    const ensureOrg = defaultOrg(sql, defaultOrgId, date(now))
     const insertIntoDefault = Effect.flatMap(insertInto(null), (project) =>
       project === undefined
-        ? findOrg.pipe(Effect.flatMap(insertInto), sql.withTransaction, orUnavailable)
+        ? ensureOrg.pipe(Effect.flatMap(insertInto), sql.withTransaction, orUnavailable)
         : Effect.succeed(project),
     )
     return (orgId === undefined ? insertIntoDefault : insertInto(orgId)).pipe(

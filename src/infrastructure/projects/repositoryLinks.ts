@@ -4,36 +4,23 @@ import { Conflict } from "../../domain/Errors.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import type { RepositoryLink } from "../../domain/deployments/RepositoryLink.ts"
-import { linkNotFound, projectNotFound, severalOrgs } from "../../domain/projects/Projects.ts"
+import { linkNotFound, projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { date, inScope } from "../database/fragments.ts"
 
 /**
- * Returns the id of the default org, and creates the org when there is none. Runs in a transaction. Of concurrent calls
- * the unique index lets one insert the org, and the others wait for it.
+ * Returns the id of the default org, and creates the org when there is none, whatever other orgs there are. Runs in a
+ * transaction. Of concurrent calls the unique index lets one insert the org, and the others wait for it; the update
+ * changes nothing and returns its row, and inserts again when the org is deleted meanwhile.
  */
-export const defaultOrg = (sql: SqlClient.SqlClient, newId: string, now: Date) =>
-  Effect.gen(function* () {
-    const find = sql<{ id: string }>`SELECT id FROM orgs WHERE is_default`
-    const [existing] = yield* find
-    if (existing !== undefined) return existing.id
-    yield* sql`
-      INSERT INTO orgs (id, name, is_default, created_at) VALUES (${newId}, 'Default', true, ${now})
-      ON CONFLICT DO NOTHING`
-    const [created] = yield* find
-    return created!.id
-  })
-
-/**
- * Returns the id of the org of a project that names none: the default org, else the only org. Creates the default org
- * when there is no org, and fails when there are several. Runs in a transaction.
- */
-export const orgOfUnnamed = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, newId: string, now: Date) {
-  const [byDefault] = yield* sql<{ id: string }>`SELECT id FROM orgs WHERE is_default`
-  if (byDefault !== undefined) return byDefault.id
-  const [only, another] = yield* sql<{ id: string; is_default: boolean }>`SELECT id, is_default FROM orgs LIMIT 2`
-  if (only === undefined || only.is_default) return yield* defaultOrg(sql, newId, now)
-  return another === undefined ? only.id : yield* severalOrgs()
+export const defaultOrg = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, newId: string, now: Date) {
+  const [existing] = yield* sql<{ id: string }>`SELECT id FROM orgs WHERE is_default`
+  if (existing !== undefined) return existing.id
+  const [created] = yield* sql<{ id: string }>`
+    INSERT INTO orgs (id, name, is_default, created_at) VALUES (${newId}, 'Default', true, ${now})
+    ON CONFLICT (is_default) WHERE is_default DO UPDATE SET name = orgs.name
+    RETURNING id`
+  return created!.id
 })
 
 /** The provider, owner and name of a repository, in any case. */
