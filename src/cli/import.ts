@@ -105,7 +105,7 @@ const found = ({ headers = {}, id, limit, more, owner, refusal, secret, types, .
       active: known.active,
       ...more,
       ...(known.description === undefined ? {} : { description: known.description }),
-      ...(secret ? { signing_secret: secret } : {}),
+      ...(secret ? { signing_secret: secret } : { generate_signing_secret: true }),
       ...(isAny ? {} : { event_types: patterns }),
       ...(sent.length === 0 ? {} : { headers: Object.fromEntries(sent) }),
       ...(exact > 1000 ? {} : { max_per_second: perSecond }),
@@ -462,7 +462,9 @@ const importOne = Effect.fnUntraced(function* (
           const { webhook_endpoint_id: id } = yield* gatehouse.webhooks.get({
             payload: { external_id: endpoint.external_id },
           })
-          yield* gatehouse.webhooks.update({ payload: { id, ...payload } })
+          // The endpoint keeps the secret that was made for it.
+          const { generate_signing_secret: _, ...changes } = payload
+          yield* gatehouse.webhooks.update({ payload: { id, ...changes } })
           return { ...base, endpoint: id, result: "updated" } satisfies Imported
         }),
       ),

@@ -235,7 +235,9 @@ const create = Command.make(
   "create",
   {
     url: Argument.String("url").pipe(Argument.withDescription("The URL that receives deliveries")),
-    ...payloadFlags(Struct.omit(CreateWebhookEndpoint.fields, ["url", "signing_secret", "active"])),
+    ...payloadFlags(
+      Struct.omit(CreateWebhookEndpoint.fields, ["url", "signing_secret", "generate_signing_secret", "active"]),
+    ),
     inactive: Flag.Boolean("inactive").pipe(
       Flag.withDescription("Create the endpoint inactive; it receives nothing until you activate it"),
       Flag.withDefault(false),

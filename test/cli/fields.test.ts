@@ -65,7 +65,7 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "activity.failing": ["overview failing"],
   "activity.replicas": ["overview replicas"],
   "activity.activeOrgs": ["overview orgs"],
-  "webhooks.create": ["webhooks create", ["url", "signing_secret", "active"]],
+  "webhooks.create": ["webhooks create", ["url", "signing_secret", "generate_signing_secret", "active"]],
   "webhooks.list": ["webhooks list"],
   "webhooks.get": ["webhooks show", ["id"]],
   "webhooks.update": ["webhooks update", ["id", "url", "signing_secret"]],

@@ -71,6 +71,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("clients that are gener
           const tenant = yield* makeTenant()
           const made = yield* tenant.call("webhooks/create", {
             url: receiver.url,
+            generate_signing_secret: true,
             payload: "data",
             header_names: "svix",
           })

@@ -178,13 +178,25 @@ const settingFields = {
 
 export const CreateWebhookEndpoint = Schema.Struct({
   url: Url,
-  signing_secret: Schema.optionalKey(Secret).annotate({ description: "Absent: the answer has a new one, once." }),
+  signing_secret: Schema.optionalKey(Secret).annotate({
+    description: "Signs the deliveries. Required, unless generate_signing_secret is true.",
+  }),
+  generate_signing_secret: Schema.optionalKey(Schema.Boolean).annotate({
+    description: "true, in place of signing_secret: a new secret is made, and the response shows it once.",
+  }),
   description: Schema.optionalKey(Description),
   active: Schema.optionalKey(Schema.Boolean).annotate({
     description: "Default: true. An inactive endpoint receives no deliveries.",
   }),
   ...settingFields,
-}).annotate({ identifier: "CreateWebhookEndpoint" })
+})
+  .check(
+    Schema.makeFilter(
+      ({ generate_signing_secret: isMade = false, signing_secret: secret }) => (secret === undefined) === isMade,
+      { expected: "either signing_secret or generate_signing_secret: true" },
+    ),
+  )
+  .annotate({ identifier: "CreateWebhookEndpoint" })
 
 const changeableFields = ["url", "signing_secret", "description", "active", ...Object.keys(settingFields)]
 

@@ -204,7 +204,7 @@ export class WebhookEndpoints extends Context.Service<
         const id = yield* random.ulid
         const { url, active = true, description = null } = input
         const made =
-          input.signing_secret === undefined
+          input.generate_signing_secret === true
             ? signingSecretOf(yield* random.randomBytes(signingSecretBytes))
             : undefined
         const secret = yield* cipher.encrypt(Redacted.make(made ?? input.signing_secret!), id)

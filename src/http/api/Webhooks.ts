@@ -47,7 +47,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         ...Done.fields,
         webhook_endpoint_id: Id,
         signing_secret: Schema.optionalKey(Schema.String).annotate({
-          description: "The new signing secret, if the request had none. It is never shown again.",
+          description: "The new signing secret of generate_signing_secret. It is never shown again.",
           examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
         }),
         ...warning,

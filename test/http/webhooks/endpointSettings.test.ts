@@ -66,6 +66,7 @@ for (const [database, server] of Object.entries(servers)) {
         const receiver = yield* makeReceiver()
         const made = yield* tenant.call("webhooks/create", {
           url: receiver.url,
+          generate_signing_secret: true,
           payload: "data",
           header_names: "svix",
           external_id: "ep_2Wq5",
@@ -108,7 +109,7 @@ for (const [database, server] of Object.entries(servers)) {
           [{ metadata: { a: "x".repeat(5000) } }, "metadata"],
           [{ headers: { "svix-id": "1" } }, "headers"],
         ] as const) {
-          const refused = yield* tenant.ask("webhooks/create", { url: receiver.url, ...fields })
+          const refused = yield* tenant.ask("webhooks/create", { url: receiver.url, signing_secret: "s", ...fields })
           expect(refused.status, message).toBe("external_id" in fields ? 409 : 400)
           expect(refused.text).toContain(message)
         }

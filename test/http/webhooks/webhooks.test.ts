@@ -115,6 +115,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
       expect(after.updated_at >= before.updated_at).toBe(true)
 
       expect(yield* refusal(tenant, "webhooks/create", {})).toBe("url is required.")
+      for (const fields of [
+        {},
+        { generate_signing_secret: false },
+        { generate_signing_secret: true, signing_secret: "s" },
+      ]) {
+        const sentence = yield* refusal(tenant, "webhooks/create", { url, ...fields })
+        expect(sentence).toContain("either signing_secret or generate_signing_secret: true")
+      }
       const wrong: ReadonlyArray<readonly [object, string]> = [
         [{ url: null }, "url must be a string."],
         [{ signing_secret: null }, "signing_secret must be a string."],
