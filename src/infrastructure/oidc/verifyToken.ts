@@ -73,6 +73,12 @@ const timeFaults: Record<string, string> = {
   iat: "The token was issued in the future.",
 }
 
+/** The claims that are times. Source: RFC 7519, section 4.1; OpenID Connect Core 1.0, sections 2 and 5.1. */
+const timeClaims = ["exp", "nbf", "iat", "auth_time", "updated_at"]
+/** The end of the year 9999, in seconds. Beyond it, a number is no time here or in the database. */
+const maxTimeSeconds = 253_402_300_799
+const isTime = (value: unknown) => typeof value === "number" && value >= 0 && value <= maxTimeSeconds
+
 /** The sentence for an error of jose, whose own message may repeat the content of the token. */
 const faultSentence = (fault: unknown, { issuer, audiences }: TrustedIssuer): string => {
   if (fault instanceof errors.JWSSignatureVerificationFailed) return "The token's signature is not the provider's."
@@ -107,6 +113,10 @@ const checkToken = Effect.fnUntraced(function* (
       }),
     catch: (fault) => new Unauthorized({ error: faultSentence(fault, provider) }),
   })
+  const wrong = timeClaims.find((claim) => payload[claim] !== undefined && !isTime(payload[claim]))
+  if (wrong !== undefined) {
+    return yield* reject(`The token's claim "${wrong}" must be a time in seconds, from 0 to ${maxTimeSeconds}.`)
+  }
   // jose checks iat only together with a maximum age.
   if (payload.iat !== undefined && payload.iat > Math.floor(now / 1000) + maxClockSkewSeconds) {
     return yield* reject(timeFaults["iat"]!)

@@ -145,6 +145,9 @@ live(
         "an end in the past, by more than the skew of clocks": (nonce) =>
           provider.sign({ nonce, groups, exp: now - 40 }),
         "an end in the past, within the skew of clocks": (nonce) => provider.sign({ nonce, groups, exp: now - 5 }),
+        // Seen failing: a 500.
+        "an end beyond every date": (nonce) => provider.sign({ nonce, groups, exp: 1e308 }),
+        "a beginning before every date": (nonce) => provider.sign({ nonce, groups, iat: -1e308 }),
         "the future": (nonce) => provider.sign({ nonce, groups, iat: now + 600 }),
         "alg none": (nonce) =>
           Effect.succeed(unsigned({ iss: provider.issuer, aud: "gatehouse", sub: "1", exp: now + 60, nonce, groups })),
@@ -441,6 +444,8 @@ live(
         "no jti": logOut({ jti: undefined }),
         "no iat": logOut({ iat: undefined }),
         expired: logOut({ exp: now - 60 }),
+        "an end beyond every date": logOut({ exp: 1e308 }),
+        "an iat before every date": logOut({ iat: -1e308 }),
         "another audience": logOut({ aud: "other" }),
         "another type": logOut({}, { typ: "at+jwt" }),
         "no token": logOut({}, {}, "logout_token="),

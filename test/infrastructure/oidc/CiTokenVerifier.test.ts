@@ -97,6 +97,22 @@ const attacks: ReadonlyArray<readonly [name: string, forge: Forge, sentence: Reg
   ["nbf as a string", claims({ nbf: "0" }), /claim "nbf" must be a number/],
   ["iat in 31 s", claims({ iat: now + 31 }), /issued in the future/],
   ["iat as a string", claims({ iat: evil }), /claim "iat" must be a number/],
+  // Seen failing: a time beyond every date was accepted, and is a fault where it becomes a date.
+  ["exp of 1e308", claims({ exp: 1e308 }), /claim "exp" must be a time in seconds/],
+  ["exp in milliseconds", claims({ exp: (now + 300) * 1000 }), /claim "exp" must be a time in seconds/],
+  ["iat of -1e308", claims({ iat: -1e308 }), /claim "iat" must be a time in seconds/],
+  ["iat of 1e308", claims({ iat: 1e308 }), /claim "iat" must be a time in seconds/],
+  ["nbf of -1", claims({ nbf: -1 }), /claim "nbf" must be a time in seconds/],
+  ["auth_time of 1e308", claims({ auth_time: 1e308 }), /claim "auth_time" must be a time in seconds/],
+  ["updated_at as a text", claims({ updated_at: evil }), /claim "updated_at" must be a time in seconds/],
+  [
+    "exp of 1e999, which is infinite",
+    (w) => {
+      const endless = JSON.stringify({ ...goodClaims(w), exp: 0 }).replace('"exp":0', '"exp":1e999')
+      return Effect.succeed(encodeToken(goodHeader, endless, rs256(key)))
+    },
+    /claim "exp" must be a time in seconds/,
+  ],
   ["repository_id as a number", claims({ repository_id: 74 }), /claim "repository_id" must be a string/],
   ["repository_id without digits", claims({ repository_id: evil }), /claim "repository_id" must be .*digits/],
   ["run_id of 20 digits", claims({ run_id: "1".repeat(20) }), /claim "run_id" must be .*digits/],
