@@ -412,6 +412,11 @@ export const logWelcome = (settings: Settings) =>
       yield* settings.logFormat === "pretty"
         ? Effect.logInfo(welcomeText(url, settings))
         : Effect.annotateLogs(Effect.logInfo(`Gatehouse listens on ${url}`), welcomeFields(url, settings))
+      for (const name of settings.quotedSecrets) {
+        yield* Effect.logWarning(
+          `${name} begins or ends with a quotation mark or white space, which is part of the secret here. If a file of variables has kept it, remove it there`,
+        )
+      }
       if (settings.adminTokens !== undefined && !settings.isBaseUrlSet) {
         yield* Effect.logWarning(
           `BASE_URL is not set: the service uses ${settings.baseUrl} as its address and as the audience of CI tokens. Set its public address, for example BASE_URL=https://gatehouse.example.com`,

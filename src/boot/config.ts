@@ -216,6 +216,16 @@ const loadPeople = Effect.fnUntraced(function* (isOpen: boolean) {
   })
 })
 
+/** The variables with secrets in a form of their own choice: nothing refuses a quotation mark or a space in them. */
+const freeSecrets = ["ADMIN_TOKEN", "METRICS_TOKEN", "AI_API_KEY", "CONSOLE_OIDC_CLIENT_SECRET"]
+
+/** Of these, the ones with a value that a file of variables has quoted or padded: env files of some tools keep both. */
+const quotedSecrets = Effect.filter(freeSecrets, (name) =>
+  Effect.map(Effect.orDie(Config.option(Config.String(name))), (value) =>
+    Option.exists(value, (text) => /^["'\s]|["'\s]$/.test(text)),
+  ),
+)
+
 /** Reads and checks the whole configuration. Fails with a one-line `StartupError` that contains no secret. */
 export const load = Effect.gen(function* () {
   const server = yield* loadServer
@@ -261,6 +271,8 @@ export const load = Effect.gen(function* () {
     limits: yield* loadLimits,
     /** `undefined`: in guarded mode only this machine and the administrator read the metrics. */
     metricsToken: yield* read("METRICS_TOKEN", token, { example: "$(openssl rand -hex 32)" }),
+    /** The names of secrets whose value begins or ends with a quotation mark or white space. */
+    quotedSecrets: yield* quotedSecrets,
     ...(yield* loadLogs),
   }
 })

@@ -494,6 +494,22 @@ describe("variables that depend on each other", () => {
     }),
   )
 
+  // Seen failing: an env file with quotation marks made them part of the token, without a word.
+  it.effect("names the secrets that a file of variables has quoted or padded", () =>
+    Effect.gen(function* () {
+      const { quotedSecrets } = yield* load({
+        ...signIn,
+        ADMIN_TOKEN: `"${token}"`,
+        METRICS_TOKEN: `${token}'`,
+        AI_API_KEY: "sk-1\n",
+        AI_BASE_URL: "https://ai.example.com/v1",
+        AI_MODEL: "m",
+        CONSOLE_OIDC_CLIENT_SECRET: `a"b c`,
+      })
+      expect(quotedSecrets).toEqual(["ADMIN_TOKEN", "METRICS_TOKEN", "AI_API_KEY"])
+    }),
+  )
+
   it.effect("DATABASE_URL requires ENCRYPTION_KEY", () =>
     Effect.gen(function* () {
       const message = yield* refusal({ DATABASE_URL: "postgres://u:hidden-password@localhost/db" })

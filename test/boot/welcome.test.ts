@@ -35,6 +35,20 @@ layer(TestServer.layer({ ...guarded, BASE_URL: "" }), { excludeTestServices: tru
   )
 })
 
+layer(TestServer.layer({ ...guarded, METRICS_TOKEN: `"${"m".repeat(32)}"` }), { excludeTestServices: true })(
+  "a secret with quotation marks",
+  (it) => {
+    it.effect("logs one warning, without the secret", () =>
+      Effect.gen(function* () {
+        const [warning, ...others] = yield* warningsOf("METRICS_TOKEN")
+        expect(others).toEqual([])
+        expect(warning!.message).toContain("begins or ends with a quotation mark")
+        expect(warning!.message).not.toContain("mmm")
+      }),
+    )
+  },
+)
+
 for (const [name, environment] of [
   ["guarded mode with BASE_URL", guarded],
   ["open mode without BASE_URL", { BASE_URL: "" }],
