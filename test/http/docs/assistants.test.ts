@@ -151,6 +151,11 @@ layer(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }), { exclud
             rpc("initialize", { params: { protocolVersion: "2024-11-05" } }),
             { result: { protocolVersion: "2024-11-05" } },
           ],
+          // Its servers must take batches, which this one does not.
+          [
+            rpc("initialize", { params: { protocolVersion: "2025-03-26" } }),
+            { result: { protocolVersion: "2025-11-25" } },
+          ],
           [rpc("initialize", { params: { protocolVersion: "1999" } }), { result: { protocolVersion: "2025-11-25" } }],
         ]
         for (const [json, expected] of cases) {
