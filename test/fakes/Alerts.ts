@@ -69,12 +69,22 @@ export const layer = Layer.effect(
         keepEntry(world, orgId ?? noOrg, entry)
         alerts.delete(alertId)
       }),
-      claim: Effect.fnUntraced(function* (limit, leaseSeconds) {
+      claim: Effect.fnUntraced(function* (limit, leaseSeconds, { inFlight, max }) {
         const now = yield* DateTime.now
+        const turns = new Map(inFlight)
         const due = [...alerts.values()]
           .filter(({ alert, dueAt }) => alert.active && dueAt <= now.epochMilliseconds && hasOwner(alert))
           .sort((a, b) => a.dueAt - b.dueAt)
+          .map((one) => {
+            const owner = one.alert.orgId ?? noOrg
+            const turn = (turns.get(owner) ?? 0) + 1
+            turns.set(owner, turn)
+            return { one, turn }
+          })
+          .filter(({ turn }) => turn <= max)
+          .toSorted((a, b) => a.turn - b.turn)
           .slice(0, limit)
+          .map(({ one }) => one)
         for (const one of due) one.dueAt = now.epochMilliseconds + leaseSeconds * 1000
         return due.map(({ alert, dueAt }) => ({ ...alert, leaseUntil: DateTime.makeUnsafe(dueAt), now }))
       }),

@@ -1,4 +1,4 @@
-import { Context, DateTime, Effect, Layer } from "effect"
+import { Context, DateTime, Duration, Effect, FiberSet, Layer, Queue } from "effect"
 import { ActivityRepository, maxBacklog } from "../activity/ActivityRepository.ts"
 import { startOf } from "../activity/Activity.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
@@ -7,12 +7,18 @@ import { ApiKeyRepository } from "../keys/ApiKeyRepository.ts"
 import { nextCursor } from "../Page.ts"
 import { DefaultLimits, limitsOf, orgLimitNames } from "../orgs/OrgLimits.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
+import { noOrg } from "../Principal.ts"
 import { afterLook, type Finding, type StoredAlert, toTell } from "./Alert.ts"
 import { AlertRepository, type ClaimedAlert, maxAlerts, scopeOf } from "./Alerts.ts"
 import { makeTeller, named } from "./tellAlert.ts"
 
-/** Alerts that are looked at at once; the next are claimed when all of them are done. */
-const batchSize = 10
+/** Alerts that a replica looks at at once, and those of one owner among them: a slow target delays its owner alone. */
+const maxLooks = 50
+const maxLooksOfOwner = 5
+/** How often a replica looks for alerts that are due. */
+export const AlertInterval = Context.Reference<Duration.Duration>("gatehouse/domain/alerts/AlertInterval", {
+  defaultValue: () => Duration.seconds(20),
+})
 /** The deadline of a look with its message, and the time of a claim, which is longer. */
 const lookSeconds = 90
 const leaseSeconds = 120
@@ -123,6 +129,7 @@ export class AlertSweeps extends Context.Service<
       const repository = yield* AlertRepository
       const audit = yield* AuditLog
       const [look, tell] = [yield* makeLook, yield* makeTeller]
+      const interval = yield* AlertInterval
 
       const lookAt = Effect.fnUntraced(function* (alert: ClaimedAlert) {
         const { alertId, now, orgId } = alert
@@ -153,16 +160,41 @@ export class AlertSweeps extends Context.Service<
           ),
         )
 
+      // Claims again whenever a look ends, and after the interval: what becomes due waits for no slow target.
       const run = Effect.gen(function* () {
+        const looks = yield* FiberSet.make()
+        const ended = yield* Queue.sliding<void>(1)
+        const inFlight = new Map<string, number>()
+        const count = (alert: ClaimedAlert, by: 1 | -1) => {
+          const owner = alert.orgId ?? noOrg
+          const now = (inFlight.get(owner) ?? 0) + by
+          if (now === 0) inFlight.delete(owner)
+          else inFlight.set(owner, now)
+        }
+        const begin = Effect.fnUntraced(function* (alert: ClaimedAlert) {
+          count(alert, 1)
+          const end = Effect.andThen(
+            Effect.sync(() => count(alert, -1)),
+            Queue.offer(ended, undefined),
+          )
+          yield* FiberSet.run(looks, Effect.ensuring(lookSafely(alert), end))
+        })
         let total = 0
-        let claimed: ReadonlyArray<ClaimedAlert>
-        do {
-          claimed = yield* repository.claim(batchSize, leaseSeconds)
-          yield* Effect.forEach(claimed, lookSafely, { concurrency: batchSize, discard: true })
+        while (true) {
+          const free = maxLooks - [...inFlight.values()].reduce((sum, n) => sum + n, 0)
+          const claimed =
+            free === 0
+              ? []
+              : yield* repository
+                  .claim(free, leaseSeconds, { inFlight, max: maxLooksOfOwner })
+                  .pipe(Effect.tapError(() => FiberSet.awaitEmpty(looks)))
+          yield* Effect.forEach(claimed, begin, { discard: true })
           total += claimed.length
-        } while (claimed.length === batchSize)
-        return total
-      })
+          if (claimed.length > 0) continue
+          if (inFlight.size === 0) return total
+          yield* Effect.race(Queue.take(ended), Effect.sleep(interval))
+        }
+      }).pipe(Effect.scoped)
 
       return AlertSweeps.of({ run })
     }),

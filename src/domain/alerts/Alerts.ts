@@ -65,8 +65,15 @@ export class AlertRepository extends Context.Service<
       alertId: string,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
-    /** Claims active alerts that are due, for so many seconds. */
-    readonly claim: (limit: number, leaseSeconds: number) => Effect.Effect<ReadonlyArray<ClaimedAlert>, Unavailable>
+    /**
+     * Claims active alerts that are due, for so many seconds: of each owner in turn, and no more than `max` with those
+     * that are in flight here.
+     */
+    readonly claim: (
+      limit: number,
+      leaseSeconds: number,
+      ofOwner: { readonly inFlight: ReadonlyMap<string, number>; readonly max: number },
+    ) => Effect.Effect<ReadonlyArray<ClaimedAlert>, Unavailable>
     /**
      * Records the state after a look, and when the next one is due. Returns `false` and changes nothing when the claim
      * has ended: its lease, or by a change.

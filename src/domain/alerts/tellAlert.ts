@@ -33,10 +33,10 @@ export class MailSender extends Context.Service<
 /** What is told of an alert. `off` is of another alert, whose target failed for a day. */
 type Told = "firing" | "resolved" | "test" | "off"
 
-/** What of a name is shown: a tenant's words in one line. */
+/** What of a name is shown: a tenant's words in one line, without what turns the direction of the rest. */
 const maxNameLength = 80
 const short = (text: string) => {
-  const line = text.replace(/[\s\p{Cc}]+/gu, " ").trim()
+  const line = text.replace(/[\s\p{Cc}\u202a-\u202e\u2066-\u2069]+/gu, " ").trim()
   return line.length > maxNameLength ? `${line.slice(0, maxNameLength).toWellFormed()}…` : line
 }
 /** How an item names something of a tenant, with its id. */
@@ -66,14 +66,24 @@ const maxDiscordLength = 2_000
 
 type Format = (lines: ReadonlyArray<string>, link: string) => object
 
+const entities: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;" }
+
+/**
+ * A line for Slack, which has no escape for its markup. A word joiner parts what would be markup, a link or a mention,
+ * also where a compatible service ignores `mrkdwn` and `parse`.
+ */
+const slackLine = (line: string) =>
+  line.replace(/[&<>]/g, (one) => entities[one]!).replace(/[*_~`@[\]]|:(?=\/\/)/g, "$&\u2060")
+
 /** A message in the format of each chat. What tenants wrote is neither markup nor a mention. */
 const bodies: Readonly<Record<"slack" | "teams" | "discord", Format>> = {
   slack: (lines, link) => ({
-    text: [
-      ...lines.map((line) => line.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;")),
-      `<${link}|Open the console>`,
-    ].join("\n"),
+    text: [...lines.map(slackLine), `<${link}|Open the console>`].join("\n"),
+    mrkdwn: false,
+    parse: "none",
+    link_names: false,
     unfurl_links: false,
+    unfurl_media: false,
   }),
   discord: (lines, link) => {
     const text = lines.map((line) => line.replace(/[\\`*_~|[\]()<>#@:]/g, "\\$&")).join("\n")

@@ -1,8 +1,8 @@
-import { Context, DateTime, Duration, Effect, Layer, Schema } from "effect"
+import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Alert } from "../../domain/alerts/Alert.ts"
 import { alertNotFound, AlertRepository, maxAlerts, tooManyAlerts } from "../../domain/alerts/Alerts.ts"
-import { AlertSweeps } from "../../domain/alerts/AlertSweeps.ts"
+import { AlertInterval, AlertSweeps } from "../../domain/alerts/AlertSweeps.ts"
 import { noOrg, orgNotFound } from "../../domain/Principal.ts"
 import { audited } from "../audit/audited.ts"
 import { every } from "../background.ts"
@@ -10,10 +10,8 @@ import { afterCursor, date, decodePage, decodeRows, orgOf, pageOf, Time } from "
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 
-/** How often a replica looks for alerts that are due. */
-export const AlertInterval = Context.Reference<Duration.Duration>("gatehouse/infrastructure/alerts/AlertInterval", {
-  defaultValue: () => Duration.seconds(20),
-})
+/** Due alerts among which a claim chooses: more owners than have looks in flight, each with all of its alerts. */
+const maxCandidates = 1_000
 
 /** What the column `alert` has: all but the secret and what is beside it. */
 const Stored = Schema.Struct({ ...Alert.fields, failures: Schema.Int })
@@ -63,8 +61,10 @@ export const layer = Layer.effect(
       insert: Effect.fnUntraced(
         function* (alert, entry) {
           const owner = alert.orgId ?? noOrg
-          // The lock lets no other alert in until the commit, and no erasure begins before it.
-          const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${owner} FOR NO KEY UPDATE`
+          // The first lock lets no other alert of the owner in until the commit: the administrator has no row to lock.
+          // With the second, no erasure begins before the commit.
+          yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:alerts:${owner}`}, 0))`
+          const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${owner} FOR KEY SHARE`
           if (org === undefined && alert.orgId !== null) return yield* orgNotFound()
           const made = yield* audited(
             sql,
@@ -124,12 +124,22 @@ export const layer = Layer.effect(
           orNotFound,
         ),
 
-      claim: (limit, leaseSeconds) =>
+      claim: (limit, leaseSeconds, { inFlight, max }) =>
         sql`
+          WITH due AS (
+            SELECT id, org_id, due_at FROM alerts WHERE active AND due_at <= now() AND ${exists}
+            ORDER BY due_at LIMIT ${maxCandidates}
+          ), in_turn AS (
+            SELECT id, due_at, coalesce(looks::int, 0) + row_number() OVER (PARTITION BY org_id ORDER BY due_at) AS turn
+            FROM due LEFT JOIN json_each_text(${JSON.stringify(Object.fromEntries(inFlight))}) AS busy (org_id, looks)
+              USING (org_id)
+          ), chosen AS (
+            SELECT id FROM in_turn WHERE turn <= ${max}::int ORDER BY turn, due_at LIMIT ${limit}
+          )
           UPDATE alerts SET due_at = date_trunc('milliseconds', now()) + ${leaseSeconds}::int * interval '1 second'
           WHERE id = ANY(ARRAY(
-            SELECT id FROM alerts WHERE active AND due_at <= now() AND ${exists}
-            ORDER BY due_at LIMIT ${limit} FOR UPDATE SKIP LOCKED))
+            SELECT id FROM alerts WHERE id = ANY(ARRAY(SELECT id FROM chosen)) AND active AND due_at <= now()
+            FOR UPDATE SKIP LOCKED))
           RETURNING alert, secret, due_at AS "leaseUntil", now() AS now`.pipe(
           decodeClaimed,
           orUnavailableWithin("sweep"),

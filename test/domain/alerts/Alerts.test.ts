@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { DateTime, Effect, Layer, Redacted } from "effect"
+import { DateTime, Effect, Fiber, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import type { CreateAlert, StoredAlert } from "#src/domain/alerts/Alert.ts"
 import { Alerts } from "#src/domain/alerts/Alerts.ts"
@@ -319,6 +319,33 @@ describe("Alerts", () => {
     }),
   )
 
+  // Seen failing: ten looks at a time, and the next when all of them had ended.
+  run(
+    "of an org whose targets are slow delay those of no other",
+    Effect.gen(function* () {
+      const world = yield* AlertWorld
+      const receiver = yield* Receiver
+      yield* makeOrg("q")
+      for (const org of ["p", "q"]) {
+        world.failing.push(endpoint(`of-${org}`, yield* nowLess(60), org))
+        for (let n = 0; n < 20; n++) yield* create({ name: `slow ${n}` }, org)
+      }
+      const slow = Effect.delay(Effect.succeed(answer(200)), "14 seconds")
+      receiver.answers = Array.from({ length: 40 }, () => slow)
+      const pass = yield* Effect.forkChild(sweep)
+      yield* TestClock.adjust("1 second")
+      world.failing.push(endpoint("of-o", yield* nowLess(60)))
+      yield* create({ name: "quick" })
+      // The next claim: neither org has used up what there is.
+      yield* TestClock.adjust("20 seconds")
+      const told = receiver.requests.findIndex(({ body }) => body.includes("quick"))
+      assert.isAtLeast(told, 0)
+      assert.isBelow(told, 30)
+      yield* TestClock.adjust("2 minutes")
+      assert.strictEqual(yield* Fiber.join(pass), 41)
+    }),
+  )
+
   run(
     "send each target its own format, without markup or mentions of a tenant",
     Effect.gen(function* () {
@@ -341,7 +368,10 @@ describe("Alerts", () => {
       const bodyOf = (includes: string) => requests.find(({ body }) => body.includes(includes))!
       const name = "<!channel> *A* [x](http://evil.example) & co"
       const text = JSON.parse(bodyOf("unfurl_links").body).text as string
-      assert.include(text, "&lt;!channel&gt; *A* [x](http://evil.example) &amp; co: endpoints")
+      // Seen failing: bold text and a link of the tenant.
+      const parted = "&lt;!channel&gt; *|A*| [|x]|(http:|//evil.example) &amp; co: endpoints".replaceAll("|", "\u2060")
+      assert.include(text, parted)
+      assert.deepInclude(JSON.parse(bodyOf("unfurl_links").body), { mrkdwn: false, parse: "none", link_names: false })
       const discord = JSON.parse(bodyOf("allowed_mentions").body)
       assert.deepStrictEqual(discord.allowed_mentions, { parse: [] })
       assert.include(discord.content, "\\<!channel\\> \\*A\\* \\[x\\]\\(http\\://evil.example\\)")

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, it, layer } from "@effect/vitest"
 import { Context, Duration, Effect, Layer } from "effect"
-import { AlertInterval } from "#src/infrastructure/alerts/AlertRepository.ts"
+import { AlertInterval } from "#src/domain/alerts/AlertSweeps.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { adminClient } from "../../support/databases.ts"
 import { makeReceiver } from "../../support/receiver.ts"
