@@ -13,25 +13,39 @@ interface Window {
 
 const windowMillis = 60_000
 const maxWindows = 10_000
-/** Longer than any address. A proxy may pass on text that is none. */
-const maxNameLength = 64
+/** An address; an IPv4-mapped one, which servers of both families report, as the IPv4 address that it stands for. */
+export const parseIp = (text: string): NetAddress.IpAddress | undefined => {
+  const address = Result.getOrUndefined(NetAddress.ipFromString(text))
+  return address === undefined || NetAddress.isIpv4Address(address)
+    ? address
+    : Option.getOrElse(NetAddress.fromIpv4Mapped(address), () => address)
+}
+
+/** Longer than any address with a zone and a port. */
+const maxAddressLength = 128
+/** An address in brackets, or one of IPv4, each with or without a port; else the whole text. */
+const written = /^(?:\[([^\]]*)\](?::\d{1,5})?|([\d.]+):\d{1,5}|(.*))$/s
 
 /**
- * What an address counts as: an IPv6 address as its /64 network, of which one client has all addresses, an IPv4-mapped
- * one as its IPv4 address. Text that is no address counts as itself.
+ * The address of a client as servers and proxies write it: its port, brackets and zone are dropped. `undefined` for
+ * what is no address, such as `unknown`.
  */
-export const networkOf = (address: string): string => {
-  if (!address.includes(":")) return address.slice(0, maxNameLength)
-  const parsed = NetAddress.ipv6FromString(address.replace(/%.*$/s, ""))
-  if (Result.isFailure(parsed)) return address.slice(0, maxNameLength)
-  return Option.match(NetAddress.fromIpv4Mapped(parsed.success), {
-    onSome: NetAddress.formatIp,
-    onNone: () =>
-      `${NetAddress.ipv6ToSegments(parsed.success)
-        .slice(0, 4)
-        .map((part) => part.toString(16))
-        .join(":")}::/64`,
-  })
+export const clientAddressIn = (text: string): NetAddress.IpAddress | undefined => {
+  if (text.length > maxAddressLength) return undefined
+  const [, bracketed, withPort, plain = ""] = written.exec(text.trim()) ?? []
+  return parseIp((bracketed ?? withPort ?? plain).replace(/%.*$/s, ""))
+}
+
+/**
+ * What an address counts as: an IPv6 address as its /64 network, of which one client has all addresses. Text that is no
+ * address counts as itself.
+ */
+export const networkOf = (text: string): string => {
+  const address = clientAddressIn(text)
+  if (address === undefined) return text.slice(0, maxAddressLength)
+  if (NetAddress.isIpv4Address(address)) return NetAddress.formatIp(address)
+  const network = NetAddress.ipv6ToSegments(address).slice(0, 4)
+  return `${network.map((part) => part.toString(16)).join(":")}::/64`
 }
 
 /**

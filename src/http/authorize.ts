@@ -44,8 +44,8 @@ export const keyIn = (
       credential === undefined ? Result.fail(keyNeeded) : Result.succeed(credential.token),
     )
   }
-  const value = headers[header.toLowerCase()]
-  return typeof value === "string" && value !== ""
+  const value = Credentials.headerValue(headers, header.toLowerCase())
+  return value
     ? Result.succeed(value)
     : Result.fail(new Unauthorized({ error: `The request needs an API key in the header ${header}.` }))
 }

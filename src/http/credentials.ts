@@ -15,20 +15,44 @@ export interface Credential {
   readonly bearer: boolean
 }
 
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
+
+/**
+ * The value of a header that has a credential. Node reads the bytes of a header as Latin-1; most clients send UTF-8. Of
+ * a header that was sent more than once, which Node joins by commas, the value if it is always the same.
+ */
+export const headerValue = (
+  headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>,
+  name: string,
+): string | undefined => {
+  const joined = headers[name]
+  if (typeof joined !== "string") return undefined
+  const [first = "", ...others] = joined.split(", ").filter((one) => one !== "")
+  const value = others.every((other) => other === first) ? first : joined
+  if (!/[\x80-\xff]/.test(value)) return value
+  try {
+    return utf8.decode(Buffer.from(value, "latin1"))
+  } catch {
+    return value
+  }
+}
+
 /**
  * Parses the credential of a request: the bearer token of `authorization`, or `x-api-key`. `undefined` without either
- * header. The token is plain text: use `read` wherever it could be logged. Source: RFC 6750, section 2.1.
+ * header. An empty one beside the other does not count. The token is plain text: use `read` wherever it could be
+ * logged. Source: RFC 6750, section 2.1.
  */
 export const parse = (
   headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>,
 ): Result.Result<Credential | undefined, Unauthorized> => {
-  const { authorization, "x-api-key": apiKey } = headers as Readonly<Record<string, string | undefined>>
-  if (authorization === undefined) {
+  const authorization = headerValue(headers, "authorization")
+  const apiKey = headerValue(headers, "x-api-key")
+  if (authorization === undefined || (authorization === "" && apiKey)) {
     return Result.succeed(apiKey === undefined ? undefined : { token: apiKey, bearer: false })
   }
   const token = bearer.exec(authorization)?.[1]
   if (token === undefined) return Result.fail(malformed)
-  if (apiKey !== undefined && apiKey !== token) return Result.fail(twice)
+  if (apiKey && apiKey !== token) return Result.fail(twice)
   return Result.succeed({ token, bearer: true })
 }
 
@@ -48,9 +72,7 @@ export const read = (headers: Readonly<Record<string, string | undefined>>) =>
 /** Makes a check for tokens. Its duration reveals only the number and the lengths of the tokens. */
 export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => {
   const expected = tokens.map((token) => Buffer.from(Redacted.value(token)))
-  const lengths = new Set(expected.map(({ length }) => length))
   return (text: string): boolean => {
-    if (!lengths.has(text.length)) return false
     const given = Buffer.from(text)
     let found = false
     for (const one of expected) found = (one.length === given.length && timingSafeEqual(one, given)) || found

@@ -1,7 +1,7 @@
 import { Clock, Effect, Exit, Redacted } from "effect"
 import { Forbidden, IpNotAllowed, Unauthorized, type Unavailable } from "../Errors.ts"
 import { CurrentPrincipal } from "../Principal.ts"
-import { failureLimit } from "../networks.ts"
+import { clientAddressIn, failureLimit } from "../networks.ts"
 import { apiKeyLengths, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
 import { importedKeyLengths } from "./ImportKeys.ts"
@@ -52,7 +52,7 @@ const forbidden = ({ allowedIps, permissions }: KeyGrant, { clientIp, permission
   if (allowedIps !== null && !allowedIps.has(clientIp)) {
     return new IpNotAllowed({
       error:
-        clientIp === undefined
+        clientIp === undefined || clientAddressIn(clientIp) === undefined
           ? "The key may only be used from some addresses: send the client's in clientIp."
           : "The key may not be used from this address.",
     })

@@ -8,6 +8,7 @@ import { CurrentPrincipal } from "../../domain/Principal.ts"
 import { ChatBodyMemory } from "../../domain/docs/Documents.ts"
 import { maxChatBodyBytes } from "../api/Chat.ts"
 import { ChatBodies } from "../api/security.ts"
+import { networkOf } from "../../domain/networks.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 /** How many values the JSON of a request may have. */
@@ -288,7 +289,7 @@ export const layer = Layer.effect(
         const { headers } = yield* HttpServerRequest.HttpServerRequest
         // A body without a declared length counts as the largest one.
         const length = Number(headers["content-length"] ?? maxChatBodyBytes)
-        const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${yield* clientAddress}`
+        const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${networkOf(yield* clientAddress)}`
         const answering = yield* Effect.scope
         // A body leaves five times its size behind; V8 would collect only after several.
         const cleaned = length < minReleasedBytes ? operation : Effect.ensuring(operation, release)

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { AllowedIps, AllowedNetworks, ClientIp } from "#src/domain/keys/AllowedIps.ts"
+import { AllowedIps, AllowedNetworks } from "#src/domain/keys/AllowedIps.ts"
+import { networkOf } from "#src/domain/networks.ts"
 
 describe("allowed addresses", () => {
   it("are addresses and networks without host bits, 1 to 100 of them", () => {
@@ -14,7 +15,38 @@ describe("allowed addresses", () => {
     assert.isFalse(isValid([]))
     assert.isTrue(isValid(Array.from({ length: 100 }, () => "::1")))
     assert.isFalse(isValid(Array.from({ length: 101 }, () => "::1")))
-    assert.isFalse(Schema.is(ClientIp)("1.2.3.4/32"))
+  })
+
+  it("admit clients as proxies write them: ports, brackets and zones do not count", () => {
+    const networks = new AllowedNetworks(["203.0.113.0/24", "2001:db8::/32", "fe80::/10"])
+    const inside = ["203.0.113.7:50123", " 203.0.113.7 ", "[203.0.113.7]:1", "[::ffff:203.0.113.7]:443"]
+    for (const ip of [...inside, "[2001:db8::1]", "[2001:db8::1]:443", "fe80::1%eth0", "[fe80::1%25eth0]:443"]) {
+      assert.isTrue(networks.has(ip), ip)
+    }
+    for (const ip of [
+      "198.51.100.7:50123",
+      "[2001:db9::1]:443",
+      "unknown",
+      "_hidden",
+      "203.0.113.7, 203.0.113.8",
+      "[]",
+    ]) {
+      assert.isFalse(networks.has(ip), ip)
+    }
+    assert.isFalse(networks.has(`203.0.113.7${" ".repeat(100_000)}`))
+    for (const ip of ["198.51.100.7:1", "::ffff:198.51.100.7", "[::FFFF:c633:6407]:2"]) {
+      assert.strictEqual(networkOf(ip), "198.51.100.7")
+    }
+    assert.strictEqual(networkOf("[2001:db8:0:1:2::3%eth0]:443"), "2001:db8:0:1::/64")
+  })
+
+  it("an IPv4-mapped network is its IPv4 network", () => {
+    const networks = new AllowedNetworks(["::ffff:203.0.113.0/120", "::ffff:198.51.100.7/128"])
+    for (const ip of ["203.0.113.0", "203.0.113.255", "::ffff:203.0.113.9", "198.51.100.7"]) {
+      assert.isTrue(networks.has(ip), ip)
+    }
+    for (const ip of ["203.0.112.255", "203.0.114.0", "198.51.100.8", "::1"]) assert.isFalse(networks.has(ip), ip)
+    assert.isTrue(new AllowedNetworks(["::ffff:0:0/96"]).has("8.8.8.8"))
   })
 
   it("admit their first and last address and nothing beside them, whatever the notation", () => {

@@ -1,6 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { createHash } from "node:crypto"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import type { Send } from "../../support/wire.ts"
 import { must } from "../operations.ts"
@@ -111,6 +112,38 @@ for (const [name, environment] of [
           "/a=b",
         ]) {
           expect([wrong, ...(yield* ask(wrong))]).toEqual([wrong, 400, "invalid_request"])
+        }
+      }),
+    )
+
+    it.effect("a key is found however often and in whatever letters it is sent, and an empty header is none", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const { key, orgId } = yield* makeKey(send)
+        const [own, other] = ["schlüssel_é_0123456789", "schlüssel_ÿ_0123456789"]
+        const keys = [own, other].map((text) => ({
+          ...{ algorithm: "sha256", encoding: "base64", name: "k" },
+          hash: createHash("sha256").update(text).digest("base64"),
+        }))
+        yield* must(send, "POST", `/api/v0/orgs/${orgId}/keys/import`, { json: { keys }, as: adminToken })
+        const status = (headers: Record<string, string | Array<string>>, url = "") =>
+          Effect.map(send("GET", `${path}${url}`, { headers }), (answer) => answer.status)
+        const bytes = (text: string, encoding: "utf8" | "latin1") => Buffer.from(text, encoding).toString("latin1")
+        expect(yield* status({ authorization: "", "x-api-key": key })).toBe(200)
+        expect(yield* status({ authorization: `Bearer ${key}`, "x-api-key": "" })).toBe(200)
+        expect(yield* status({ authorization: `Bearer ${key}`, "x-api-key": [key, key] })).toBe(200)
+        expect(yield* status({ "x-api-key": [key, "", key] })).toBe(200)
+        expect(yield* status({ "x-acme-key": [key, key] }, "?header=x-acme-key")).toBe(200)
+        expect(yield* status({ "x-api-key": [key, own] })).toBe(401)
+        expect(yield* status({ authorization: "" })).toBe(401)
+        expect(yield* status({ authorization: `Bearer ${"x".repeat(8_000)}` })).toBe(401)
+        for (const text of [own, other]) {
+          expect((yield* send("POST", "/api/v0/keys/validate", { json: { key: text } })).status).toBe(200)
+          for (const encoding of ["utf8", "latin1"] as const) {
+            expect(yield* status({ "x-api-key": bytes(text, encoding) }), encoding).toBe(200)
+            expect(yield* status({ authorization: `Bearer ${bytes(text, encoding)}` }), encoding).toBe(200)
+            expect(yield* status({ "x-acme-key": bytes(text, encoding) }, "?header=x-acme-key")).toBe(200)
+          }
         }
       }),
     )

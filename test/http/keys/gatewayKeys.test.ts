@@ -149,7 +149,7 @@ for (const [name, environment] of [
         const allowedIps = ["203.0.113.0/24", "2001:db8::/32", "198.51.100.7"]
         const { id, key } = yield* create({ allowedIps, permissions: ["a"], credits: { remaining: 1_000 } })
         const statuses = Effect.forEach(
-          ["203.0.113.9", "::ffff:203.0.113.9", "2001:db8:1::2", "198.51.100.7"].flatMap((ip) => [ip, ip]),
+          ["203.0.113.9:50123", "::ffff:203.0.113.9", "[2001:db8:1::2]:443", "198.51.100.7"].flatMap((ip) => [ip, ip]),
           (clientIp) => Effect.map(validate(key!, { clientIp }), ({ status }) => status),
         )
         expect(yield* statuses).toEqual(Array.from({ length: 8 }, () => 200))
@@ -158,7 +158,11 @@ for (const [name, environment] of [
           expect(yield* validate(key!, { clientIp, permissions: ["b"] }), clientIp).toMatchObject(refused)
         }
         expect((yield* validate(key!)).error).toContain("clientIp")
-        for (const clientIp of ["", "x", "1.2.3", "1.2.3.4/32", "fe80::1%eth0", 1, null]) {
+        for (const clientIp of ["", "x", "unknown", "1.2.3", "1.2.3.4/32", "203.0.113.9, 203.0.113.9"]) {
+          const { error } = yield* validate(key!, { clientIp })
+          expect(error, clientIp).toContain("send the client's in clientIp")
+        }
+        for (const clientIp of [1, null]) {
           expect(yield* validate(key!, { clientIp }), `${clientIp}`).toMatchObject({ status: 400 })
         }
         // Refusals take nothing.

@@ -103,7 +103,7 @@ for (const [database, server] of Object.entries(servers)) {
           )
         yield* Effect.forEach(
           Array.from({ length: 600 }, (_, n) => n),
-          (n) => from(`10.0.0.${n % 200}, 203.0.113.1`),
+          (n) => from(`10.0.0.${n % 200}, 203.0.113.1:${1024 + n}`),
           {
             concurrency: 20,
           },
@@ -111,6 +111,14 @@ for (const [database, server] of Object.entries(servers)) {
         expect(yield* from("203.0.113.1")).toBe(429)
         expect(yield* from("203.0.113.2, 203.0.113.1")).toBe(429)
         expect(yield* from("203.0.113.1, 203.0.113.2")).toBe(401)
+        // What is no address is absent: then the address of the connection counts.
+        const bare = send("POST", "/api/v0/keys/validate", { json: { key: "bad" } })
+        yield* Effect.forEach(
+          Array.from({ length: 600 }, (_, n) => n),
+          (n) => from(`unknown, _${n}`),
+          { concurrency: 20 },
+        )
+        expect((yield* bare).status).toBe(429)
       }),
     )
   })
