@@ -18,11 +18,11 @@ const slowHashes = {
     expected: "$2b$12$ and 53 characters; the cost is 4 to 14",
   },
   scrypt: {
-    shape: /^\$scrypt\$ln=([1-9]|1[0-6]),r=[1-8],p=[1-4]\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{22,86}$/,
+    shape: /^\$scrypt\$ln=([1-9]|1[0-6]),r=[1-8],p=[1-4]\$[A-Za-z0-9+/]{11,86}={0,2}\$[A-Za-z0-9+/]{22,86}={0,2}$/,
     expected: "$scrypt$ln=15,r=8,p=1$salt$hash in base64; ln is at most 16, r 8 and p 4",
   },
   argon2id: {
-    shape: /^\$argon2id\$v=19\$m=[1-9]\d{2,4},t=[1-9],p=[1-4]\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{22,86}$/,
+    shape: /^\$argon2id\$v=19\$m=[1-9]\d{2,4},t=[1-9],p=[1-4]\$[A-Za-z0-9+/]{11,86}={0,2}\$[A-Za-z0-9+/]{22,86}={0,2}$/,
     expected: "$argon2id$v=19$m=65536,t=3,p=4$salt$hash in base64; m is 100 to 99999, t at most 9 and p 4",
   },
 }
@@ -85,6 +85,9 @@ export const ImportedKeys = Schema.Struct({
 }).annotate({ identifier: "ImportedKeys" })
 export type ImportedKeys = typeof ImportedKeys.Type
 
+/** The padding of base64, which is optional: what is stored has none. */
+const padding = /={1,2}(?=\$|$)/g
+
 /** The bytes of a hash in hex, as they are stored, or what it must be. The text of a slow hash is its bytes. */
 export const bytesOf = ({
   algorithm,
@@ -93,13 +96,14 @@ export const bytesOf = ({
 }: KeyToImport): { readonly hex: string; readonly isSlow: boolean } | { readonly expected: string } => {
   if (algorithm !== "sha256" && algorithm !== "sha512") {
     const { expected, shape } = slowHashes[algorithm]
-    return shape.test(hash) ? { hex: Buffer.from(hash).toString("hex"), isSlow: true } : { expected }
+    if (!shape.test(hash)) return { expected }
+    return { hex: Buffer.from(hash.replace(padding, "")).toString("hex"), isSlow: true }
   }
   const length = digestBytes[algorithm]
   const bytes = Buffer.from(hash, encoding)
-  const text = encoding === "hex" ? hash.toLowerCase() : hash.replace(/=$/, "")
+  const text = encoding === "hex" ? hash.toLowerCase() : hash.replace(padding, "")
   // Node skips what is not of the encoding.
-  return bytes.length === length && bytes.toString(encoding).replace(/=$/, "") === text
+  return bytes.length === length && bytes.toString(encoding).replace(padding, "") === text
     ? { hex: bytes.toString("hex"), isSlow: false }
     : { expected: `the ${length} bytes of ${algorithm} in ${encoding}` }
 }

@@ -120,6 +120,36 @@ for (const [name, environment] of [
       }),
     )
 
+    it.effect("padding of base64 is optional, for every hash", () =>
+      Effect.gen(function* () {
+        const { run, validate } = yield* makeOrg
+        const padded = (text: string) => text + "=".repeat((4 - (text.length % 4)) % 4)
+        const bare = (text: string) => text.replaceAll("=", "")
+        for (const algorithm of ["sha256", "sha512"] as const) {
+          for (const encoding of ["base64", "base64url"] as const) {
+            const [one, other] = [newKey(), newKey()]
+            const asked = (key: string, form: (text: string) => string) => [
+              { algorithm, encoding, hash: form(digest(algorithm, key, encoding)), name: "k" },
+            ]
+            const ids = [...(yield* run(asked(one, padded))).imported, ...(yield* run(asked(other, bare))).imported]
+            expect(ids, `${algorithm} ${encoding}`).toHaveLength(2)
+            expect((yield* run(asked(one, bare))).existing[0]!.id).toBe(ids[0]!.id)
+            for (const key of [one, other]) expect(yield* validate(key)).toBe(200)
+          }
+        }
+        for (const algorithm of ["scrypt", "argon2id"] as const) {
+          const start = `sk_${randomBytes(4).toString("hex")}`
+          const key = `${start}${randomBytes(16).toString("hex")}`
+          const hash = slow[algorithm](key)
+          const parts = hash.split("$")
+          const form = [...parts.slice(0, -2), ...parts.slice(-2).map(padded)].join("$")
+          const { imported } = yield* run([{ algorithm, hash: form, start, name: "k" }])
+          expect((yield* run([{ algorithm, hash, start, name: "k" }])).existing).toEqual(imported)
+          expect(yield* validate(key), algorithm).toBe(200)
+        }
+      }),
+    )
+
     it.effect("slow hashes are found by what the key begins with, and replaced at the first success", () =>
       Effect.gen(function* () {
         const { run, send, validate } = yield* makeOrg
