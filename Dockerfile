@@ -1,5 +1,7 @@
 # The service, with PostgreSQL or with the embedded database in /data. The root file system may be read-only.
-FROM node:24-slim AS build
+# A release names the image of Node by its digest.
+ARG NODE_IMAGE=node:24-slim
+FROM $NODE_IMAGE AS build
 WORKDIR /src
 COPY package.json package-lock.json ./
 RUN npm ci
@@ -9,12 +11,12 @@ COPY src src
 COPY packages/client packages/client
 RUN npm run build
 
-FROM node:24-slim AS dependencies
+FROM $NODE_IMAGE AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --ignore-scripts
 
-FROM node:24-slim
+FROM $NODE_IMAGE
 WORKDIR /app
 RUN mkdir /data && chown node:node /data
 COPY --from=dependencies /app/node_modules node_modules

@@ -40,6 +40,28 @@ it("every installed production package has a permissive licence", () => {
   }
 })
 
+/** The type checker on platforms that our registry does not serve: the lock file cannot know their hashes. */
+const unknownHashes = /^node_modules\/@effect\/tsgo-(darwin|linux|win32)-/
+
+// Seen failing with the bindings of the linter and the formatter for 34 other platforms.
+it.each(["", "bench/", "tools/"])("every entry of %spackage-lock.json has the hash of its package", (folder) => {
+  const { packages } = JSON.parse(readFileSync(new URL(`../${folder}package-lock.json`, import.meta.url), "utf8")) as {
+    readonly packages: Readonly<Record<string, { readonly integrity?: string; readonly link?: boolean }>>
+  }
+  const without = Object.entries(packages)
+    .filter(([path, { integrity, link }]) => path.includes("node_modules/") && link !== true && integrity === undefined)
+    .map(([path]) => path)
+  assert.deepStrictEqual(
+    without.filter((path) => !unknownHashes.test(path)),
+    [],
+  )
+})
+
+it("docs/promises.md counts the packages of production", () => {
+  const promises = readFileSync(new URL("../docs/promises.md", import.meta.url), "utf8")
+  assert.include(promises, `test/licences.test.ts\` | ${licensed().length} packages |`)
+})
+
 interface Bill {
   readonly bomFormat: string
   readonly components: ReadonlyArray<{
