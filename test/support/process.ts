@@ -31,7 +31,10 @@ export interface Service {
   readonly end: (signal: "SIGKILL" | "SIGTERM") => Effect.Effect<{ readonly how: unknown; readonly took: number }>
   /** Its log so far. */
   readonly log: () => string
-  /** For a preloaded process: steps its wall clock by milliseconds, or returns its heap in bytes after a collection. */
+  /**
+   * For a preloaded process: steps its wall clock by milliseconds, or returns its heap in bytes after a collection, or
+   * the CPU time of its main thread in milliseconds.
+   */
   readonly ask: (request: PreloadRequest) => Effect.Effect<number>
 }
 

@@ -50,6 +50,8 @@ const maxOrgReaders = 100
 /** How often a replica that has readers tells the other replicas, and how long such a notice is valid. */
 const readersNoticeInterval = "10 seconds"
 const readersNoticeMillis = 30_000
+/** No replica needs another notice before: readers that come and go would send one each. */
+const noticeRepeatMillis = 1_000
 const want = "want"
 
 const tooMany = new TooManyRequests({ error: "Too many readers follow the changes; try again.", retryAfterSeconds: 10 })
@@ -165,7 +167,8 @@ export class LiveFeed extends Context.Service<
           const missed = after === undefined || from === -1 ? [resetEvent] : remembered.slice(from + 1)
           for (const event of missed) if (event.topic === "reset" || isFor(event)) Queue.offerUnsafe(queue, event)
           readers.add(reader)
-          yield* Queue.offer(wanted, undefined)
+          const sinceNotice = clock.currentTimeMillisUnsafe() + readersNoticeMillis - wantedUntil
+          if (sinceNotice >= noticeRepeatMillis) yield* Queue.offer(wanted, undefined)
           return reader
         })
         return Stream.unwrap(

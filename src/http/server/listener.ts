@@ -133,6 +133,10 @@ const turnAway = ({ url }: IncomingMessage, response: ServerResponse, [status, c
 const onExpectation = (request: IncomingMessage, response: ServerResponse) =>
   turnAway(request, response, [417, "expectation_failed", "The only expectation that is met is 100-continue."])
 
+/** Node reads headers one by one, and leaves those after 2,000 out without a word. No client or proxy sends as many. */
+const maxHeaders = 200
+const tooManyHeaders = [431, "headers_too_large", `The request has more than ${maxHeaders} headers.`] as const
+
 const twoHosts = [400, "invalid_request", "The request has more than one Host header; send one."] as const
 /** Node keeps the first of several `Host` headers, and a proxy may have decided by another. */
 const hasTwoHosts = ({ rawHeaders }: IncomingMessage) => {
@@ -190,6 +194,7 @@ export const respondBy = (
   const isPastLimit = pipelineLimit(maxPipelined)
   const onRequest: RequestListener = (request, response) => {
     if (isPastLimit(request.socket, response)) return
+    if (request.rawHeaders.length > 2 * maxHeaders) return turnAway(request, response, tooManyHeaders)
     if (hasTwoHosts(request)) return turnAway(request, response, twoHosts)
     // A busy client would keep a connection open for as long as it sends.
     if (!server.listening) response.shouldKeepAlive = false

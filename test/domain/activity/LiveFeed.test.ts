@@ -7,19 +7,23 @@ import { type ChannelNews, LiveChannel, LiveFeed, type LiveEvent } from "#src/do
 import { OrgScope } from "#src/domain/Principal.ts"
 import * as SecureRandom from "#src/infrastructure/crypto/SecureRandom.ts"
 
+let sent: Array<string> = []
+
 /** A channel whose only replica hears what it sends, as over the database. */
 const channel = Layer.effect(
   LiveChannel,
   Effect.gen(function* () {
     const news = yield* Queue.unbounded<ChannelNews>()
     return LiveChannel.of({
-      send: (payloads) =>
-        Effect.asVoid(
+      send: (payloads) => {
+        sent.push(...payloads)
+        return Effect.asVoid(
           Queue.offerAll(
             news,
             payloads.map((payload) => ({ _tag: "Message" as const, payload })),
           ),
-        ),
+        )
+      },
       news: Stream.fromQueue(news),
     })
   }),
@@ -80,6 +84,24 @@ it.effect("an answer whose events nobody reads is no reader", () =>
     const own = OrgScope.OneOrg({ orgId: "a" })
     for (let n = 0; n < 1_001; n++) yield* Effect.asVoid(feed.follow(own, topics, undefined))
     expect(feed.isWatched()).toBe(false)
+  }).pipe(Effect.scoped, Effect.provide(world)),
+)
+
+// Seen failing: 50 notices, each of which every replica hears.
+it.effect("readers that come and go tell the other replicas once a second", () =>
+  Effect.gen(function* () {
+    const feed = yield* LiveFeed
+    sent = []
+    for (let n = 0; n < 50; n++) {
+      const reader = yield* Effect.forkScoped(Stream.runDrain(yield* feed.follow(everyOrg, topics, undefined)))
+      yield* TestClock.adjust("1 millis")
+      yield* Fiber.interrupt(reader)
+    }
+    expect(sent).toEqual(["want"])
+    yield* TestClock.adjust("1 second")
+    yield* Effect.forkScoped(Stream.runDrain(yield* feed.follow(everyOrg, topics, undefined)))
+    yield* TestClock.adjust("1 millis")
+    expect(sent).toEqual(["want", "want"])
   }).pipe(Effect.scoped, Effect.provide(world)),
 )
 

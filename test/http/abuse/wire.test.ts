@@ -194,7 +194,10 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("on the wire", (
         "bytes that are not UTF-8": [last("x-request-id: \xff\xfe\x80\r\n"), 200],
         "a tab": [last("x-request-id: a\tb\r\n"), 200],
         "an encoded header": [last("x-request-id: a%0d%0ax-injected: 1\r\n"), 200],
-        "500 headers": [last("a: b\r\n".repeat(500)), 200],
+        "190 headers": [last("a: b\r\n".repeat(190)), 200],
+        // Seen failing: all were read, and those after the 2,000th were lost.
+        "500 headers": [last("a: b\r\n".repeat(500)), 431],
+        "2,500 headers": [last("a:\r\n".repeat(2_500)), 431],
         "5,000 headers": [last("a: b\r\n".repeat(5_000)), 431],
         "headers of 17 KiB": [last(`x: ${"a".repeat(17_000)}\r\n`), 431],
         "a target of 17 KiB": [last("", `/${"a".repeat(17_000)}`), 431],
