@@ -4,6 +4,7 @@ import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { redirectOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { Channels, EventPatterns } from "../domain/webhooks/EventPatterns.ts"
+import { EventFilter } from "../domain/webhooks/EventFilter.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { CreateWebhookEndpoint, EndpointHeaders } from "../domain/webhooks/WebhookEndpoint.ts"
 import { ask } from "./call.ts"
@@ -14,8 +15,10 @@ import { readSecret } from "./secretInput.ts"
 
 /** An endpoint of another service, to be created with the fields of `webhooks/create`. */
 interface Found {
-  /** Whose it is: an application, an owner or a tenant. */
-  readonly owner: { readonly id: string; readonly name: string }
+  /** Whose it is: an application, an owner or a tenant; `key` is what the other service itself knows it by. */
+  readonly owner: { readonly id: string; readonly name: string; readonly key: string }
+  /** What the other service itself knows the endpoint by. */
+  readonly key: string
   readonly endpoint: Readonly<Record<string, unknown>> & {
     readonly external_id: string
     readonly url: string
@@ -43,16 +46,20 @@ const OptionalInt = maybe(Schema.Int)
 const Texts = Schema.Record(Schema.String, Schema.String)
 const Anything = Schema.Record(Schema.String, Schema.Unknown)
 
-/** All items of a list in pages: `page` gets one, and says where the next begins. */
+/** Pages of one list. */
+const maxPages = 10_000
+
+/** All items of a list in pages: `page` gets one, and says where the next begins. A cursor that comes again is the end. */
 const allPages = Effect.fnUntraced(function* <A, E, R>(
   page: (after: string) => Effect.Effect<{ items: ReadonlyArray<A>; next: string | null | undefined }, E, R>,
 ) {
   const all: Array<A> = []
+  const seen = new Set<string>([""])
   for (let after: string | null | undefined = ""; after != null;) {
     const { items, next }: { items: ReadonlyArray<A>; next: string | null | undefined } = yield* page(after)
     all.push(...items)
-    // A list that does not move on would be read for ever.
-    after = next === after || next === "" ? null : next
+    after = next != null && !seen.has(next) && seen.size < maxPages ? next : null
+    if (after !== null) seen.add(after)
   }
   return all
 })
@@ -62,6 +69,8 @@ const after = (name: string, cursor: string) => (cursor === "" ? "" : `&${name}=
 /** An endpoint as another service knows it. Absent, empty or null: it has none. */
 interface Known extends Pick<Found, "owner" | "refusal"> {
   readonly id: string
+  /** What the other service itself knows it by, if that is not `id`. */
+  readonly key?: string
   readonly url: string
   readonly description?: string | null | undefined
   readonly active: boolean
@@ -71,12 +80,17 @@ interface Known extends Pick<Found, "owner" | "refusal"> {
   /** So many requests in so many seconds. */
   readonly limit?: { readonly count: number | null | undefined; readonly seconds?: number }
   /** Further fields of `webhooks/create`. */
-  readonly more?: { readonly channels?: ReadonlyArray<string>; readonly header_names?: "svix" }
+  readonly more?: {
+    readonly channels?: ReadonlyArray<string>
+    readonly header_names?: "svix"
+    readonly filter?: object
+    readonly auth?: object
+  }
   readonly lost: ReadonlyArray<string>
 }
 
 /** The endpoint with those of its settings that can exist here, and the names of the others. */
-const found = ({ headers = {}, id, limit, more, owner, refusal, secret, types, ...known }: Known): Found => {
+const found = ({ headers = {}, id, key = id, limit, more, owner, refusal, secret, types, ...known }: Known): Found => {
   const lost: Array<string> = []
   const kept = <A>(what: string, all: ReadonlyArray<A>, isKnown: (one: A) => boolean, name: (one: A) => string) => {
     const others = all.filter((one) => !isKnown(one))
@@ -98,6 +112,7 @@ const found = ({ headers = {}, id, limit, more, owner, refusal, secret, types, .
     lost.push(`the limit of ${count} in ${seconds} s is ${perSecond} a second here`)
   return {
     owner,
+    key,
     refusal,
     endpoint: {
       external_id: id,
@@ -148,8 +163,9 @@ const svix: Read = Effect.fnUntraced(function* (get) {
       const isSymmetric = key.startsWith("whsec_")
       all.push(
         found({
-          owner: { id: application.uid ?? application.id, name: application.name },
+          owner: { id: application.uid ?? application.id, name: application.name, key: application.id },
           id: one.uid ?? one.id,
+          key: one.id,
           url: one.url,
           description: one.description ?? null,
           active: one.disabled !== true,
@@ -193,9 +209,21 @@ const ConvoyEndpoint = Schema.Struct({
       type: OptionalText,
       api_key: maybe(Schema.Struct({ header_name: OptionalText, header_value: OptionalText })),
       basic_auth: maybe(Schema.Struct({ username: OptionalText, password: OptionalText })),
+      oauth2: maybe(
+        Schema.Struct({
+          url: OptionalText,
+          client_id: OptionalText,
+          client_secret: OptionalText,
+          scope: OptionalText,
+          audience: OptionalText,
+          authentication_type: OptionalText,
+        }),
+      ),
     }),
   ),
+  mtls_client_cert: maybe(Schema.Struct({ client_cert: OptionalText, client_key: OptionalText })),
 })
+type ConvoyEndpoint = typeof ConvoyEndpoint.Type
 const ConvoySubscription = Schema.Struct({
   endpoint_metadata: maybe(Schema.Struct({ uid: Schema.String })),
   filter_config: maybe(
@@ -205,6 +233,81 @@ const ConvoySubscription = Schema.Struct({
     }),
   ),
 })
+
+/** Operators of Convoy's filters, as those of filters here. */
+const convoyOperators: Readonly<Record<string, (value: unknown) => unknown>> = {
+  $eq: (value) => value,
+  $neq: (value) => ({ not: value }),
+  $in: (value) => value,
+  $nin: (value) => ({ not: value }),
+  $gt: (gt) => ({ gt }),
+  $gte: (gte) => ({ gte }),
+  $lt: (lt) => ({ lt }),
+  $lte: (lte) => ({ lte }),
+  $exist: (exists) => ({ exists }),
+}
+const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+/** The filter of a body at Convoy as a filter here; `undefined` when something of it cannot be said here. */
+const filterOf = (
+  body: Readonly<Record<string, unknown>>,
+  path = "",
+): Readonly<Record<string, unknown>> | undefined => {
+  const all: Record<string, unknown> = {}
+  const add = (more: Readonly<Record<string, unknown>> | undefined) => {
+    if (more === undefined || Object.keys(more).some((name) => Object.hasOwn(all, name))) return false
+    Object.assign(all, more)
+    return true
+  }
+  const isSaid = Object.entries(body).every(([name, value]) => {
+    if (name === "$and") return Array.isArray(value) && value.every((one) => isObject(one) && add(filterOf(one, path)))
+    if (name === "$or") {
+      const some = Array.isArray(value) ? value.map((one) => (isObject(one) ? filterOf(one, path) : undefined)) : []
+      return some.length > 0 && !some.includes(undefined) && add({ any: some })
+    }
+    const field = path === "" ? name : `${path}.${name}`
+    if (name.startsWith("$")) return false
+    if (!isObject(value)) return add({ [field]: value })
+    const operators = Object.entries(value)
+    if (!operators.some(([operator]) => operator in convoyOperators)) return add(filterOf(value, field))
+    const said = operators.map(([operator, operand]) => convoyOperators[operator]?.(operand))
+    if (said.includes(undefined)) return false
+    return add({ [field]: said.length === 1 ? said[0] : said.every(isObject) ? Object.assign({}, ...said) : undefined })
+  })
+  return isSaid && Schema.is(EventFilter)(all) ? all : undefined
+}
+
+/** The filter of all subscriptions of an endpoint. Here it has one, so that they must have the same. */
+const convoyFilter = (own: ReadonlyArray<typeof ConvoySubscription.Type>) => {
+  const parts = own.map(({ filter_config }) =>
+    Object.fromEntries(
+      Object.entries(filter_config?.filter ?? {}).filter(([, part]) => part !== null && Object.keys(part).length > 0),
+    ),
+  )
+  const [first = {}] = parts
+  if (parts.every((one) => Object.keys(one).length === 0)) return { more: {}, lost: [] }
+  const isOne = parts.every((one) => JSON.stringify(one) === JSON.stringify(first))
+  const filter = isOne && Object.keys(first).join() === "body" ? filterOf(first["body"]!) : undefined
+  return filter === undefined ? { more: {}, lost: ["the filter of a subscription"] } : { more: { filter }, lost: [] }
+}
+
+/** How an endpoint authorizes its requests by OAuth2 or a client certificate, as far as Convoy shows it. */
+const convoyAuth = ({ authentication, mtls_client_cert: pair }: ConvoyEndpoint) => {
+  const { oauth2, type } = authentication ?? {}
+  const isOAuth = type === "oauth2"
+  const { audience, client_id, client_secret, scope, url } = oauth2 ?? {}
+  const isShared = (oauth2?.authentication_type ?? "shared_secret") === "shared_secret" && !audience
+  if (isOAuth && url && client_id && client_secret && isShared) {
+    const auth = { type, token_url: url, client_id, client_secret, client_auth: "body", ...(scope ? { scope } : {}) }
+    return { more: { auth }, lost: pair?.client_cert ? ["the client certificate"] : [] }
+  }
+  if (isOAuth) return { more: {}, lost: ["OAuth2 credentials"] }
+  if (pair?.client_cert && pair.client_key) {
+    return { more: { auth: { type: "mtls", certificate: pair.client_cert, private_key: pair.client_key } }, lost: [] }
+  }
+  return { more: {}, lost: pair?.client_cert ? ["the client certificate"] : [] }
+}
 
 const convoy: Read = Effect.fnUntraced(function* (get, project) {
   if (project === "") return yield* usage("Set --project to the id of the project at Convoy")
@@ -222,14 +325,13 @@ const convoy: Read = Effect.fnUntraced(function* (get, project) {
   const subscriptions = yield* list("subscriptions", ConvoySubscription)
   return (yield* list("endpoints", ConvoyEndpoint)).map((one) => {
     const own = subscriptions.filter(({ endpoint_metadata }) => endpoint_metadata?.uid === one.uid)
-    const isFiltered = own.some(({ filter_config }) =>
-      Object.values(filter_config?.filter ?? {}).some((part) => part !== null && Object.keys(part).length > 0),
-    )
-    const { api_key: key, basic_auth: basic, type } = one.authentication ?? {}
+    const [filter, auth] = [convoyFilter(own), convoyAuth(one)]
+    const { api_key: key, basic_auth: basic } = one.authentication ?? {}
+    const owner = one.owner_id || project
     const credential = Buffer.from(`${basic?.username ?? ""}:${basic?.password ?? ""}`).toString("base64")
     const secret = one.secrets?.findLast(({ expires_at }) => expires_at == null || expires_at === "")?.value
     return found({
-      owner: { id: one.owner_id || project, name: one.owner_id || project },
+      owner: { id: owner, name: owner, key: `${project}/${owner}` },
       id: one.uid,
       url: one.url,
       description: one.description || one.name || null,
@@ -242,9 +344,10 @@ const convoy: Read = Effect.fnUntraced(function* (get, project) {
         ...(basic?.username ? { authorization: `Basic ${credential}` } : {}),
       },
       limit: { count: one.rate_limit, seconds: one.rate_limit_duration || 1 },
+      more: { ...filter.more, ...auth.more },
       lost: [
-        ...(isFiltered ? ["the filter of a subscription"] : []),
-        ...(type === "oauth2" ? ["OAuth2 credentials"] : []),
+        ...filter.lost,
+        ...auth.lost,
         ...(secret ? [] : [newSecret]),
         "x-convoy-signature: the receiver reads x-webhook-signature",
       ],
@@ -285,7 +388,7 @@ const outpost: Read = Effect.fnUntraced(function* (get) {
       const secret = one.credentials?.secret
       all.push(
         found({
-          owner: { id: tenant, name },
+          owner: { id: tenant, name, key: tenant },
           id: one.id,
           url: one.config.url ?? "",
           active: one.disabled_at == null,
@@ -326,7 +429,7 @@ const hookdeck: Read = (get) =>
     all.map(({ config, description, disabled_at, id, name }) => {
       const seconds = periods[config?.rate_limit_period ?? "second"]
       return found({
-        owner: { id: "hookdeck", name: "Hookdeck" },
+        owner: { id: "hookdeck", name: "Hookdeck", key: "hookdeck" },
         id,
         url: config?.url ?? "",
         active: disabled_at == null,
@@ -382,32 +485,55 @@ const getFrom =
       )
     })
 
-/** The orgs of owners: those with their names, or new ones. */
-const makeOrgs = Effect.fnUntraced(function* (owners: ReadonlyArray<Found["owner"]>, isDryRun: boolean) {
+/** What an imported endpoint has as its metadata: where it comes from. */
+const originOf = (source: string, { key, owner }: Found) => ({ imported: { from: source, owner: owner.key, id: key } })
+
+const isSameOrigin = (metadata: unknown, origin: ReturnType<typeof originOf>) => {
+  const one = (metadata as Partial<typeof origin> | null)?.imported
+  return (["from", "owner", "id"] as const).every((name) => one?.[name] === origin.imported[name])
+}
+
+/** The endpoint with an external id in an org, if it has one. */
+const endpointIn = (orgId: string, external_id: string) =>
+  ask((gatehouse) =>
+    gatehouse.webhooks
+      .get({ payload: { external_id } })
+      .pipe(Effect.catchTag("NotFound", () => Effect.succeed(undefined))),
+  ).pipe(
+    Effect.provideService(ActFor, Option.some(orgId)),
+    Effect.map(({ body }) => body),
+  )
+
+/**
+ * The org of each owner. One that exists is used when an endpoint in it says that it was imported for that owner: a name
+ * alone could be anybody's. Others are new.
+ */
+const makeOrgs = Effect.fnUntraced(function* (source: string, found: ReadonlyArray<Found>, isDryRun: boolean) {
   const orgs = yield* allPages((cursor) =>
     Effect.map(
       ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100, ...(cursor === "" ? {} : { cursor }) } })),
       ({ body: { nextCursor, orgs } }) => ({ items: orgs, next: nextCursor }),
     ),
   )
-  const found = new Map<string, string>()
-  for (const { id, name } of owners) {
-    const isShared = owners.some((other) => other.id !== id && other.name === name)
-    const wanted = (isShared ? `${name} (${id})` : name).slice(0, 255) || id
-    const same = orgs.filter((org) => org.name === wanted)
-    if (same.length > 1) {
-      return yield* new CommandFailed({
-        message: `There are ${same.length} orgs with the name ${plain(wanted)}. Rename all but one: gatehouse orgs update`,
-      })
+  const ofOwners = Map.groupBy(found, ({ owner }) => owner.key)
+  const made = new Map<string, { readonly orgId: string; readonly isNew: boolean }>()
+  for (const [key, endpoints] of ofOwners) {
+    const [{ owner }] = endpoints as [Found]
+    const wanted = owner.name.slice(0, 255) || owner.id
+    let orgId: string | undefined
+    for (const org of orgs.filter(({ name }) => name === wanted)) {
+      for (const one of endpoints) {
+        const endpoint = orgId === undefined ? yield* endpointIn(org.orgId, one.endpoint.external_id) : undefined
+        if (endpoint !== undefined && isSameOrigin(endpoint.metadata, originOf(source, one))) orgId = org.orgId
+      }
     }
-    if (same.length === 1) found.set(id, same[0]!.orgId)
-    else if (isDryRun) found.set(id, `new: ${wanted}`)
+    if (orgId !== undefined || isDryRun) made.set(key, { orgId: orgId ?? `new: ${wanted}`, isNew: false })
     else {
       const { body } = yield* ask((gatehouse) => gatehouse.orgs.create({ payload: { name: wanted } }))
-      found.set(id, body.orgId)
+      made.set(key, { orgId: body.orgId, isNew: true })
     }
   }
-  return found
+  return made
 })
 
 interface Imported {
@@ -421,14 +547,20 @@ interface Imported {
 
 const decodeEndpoint = Schema.decodeUnknownResult(CreateWebhookEndpoint)
 
+interface Into {
+  readonly source: string
+  readonly isDryRun: boolean
+  readonly isOneOrg: boolean
+  readonly orgId: string
+}
+
 /**
- * Creates an endpoint, or changes the one with its external id. So a repeat makes nothing twice: it sets what the
- * source has now.
+ * Creates an endpoint, or changes the one with its external id that was imported from it. So a repeat makes nothing
+ * twice: it sets what the source has now.
  */
-const importOne = Effect.fnUntraced(function* (
-  { endpoint, lost, owner, refusal }: Found,
-  { isDryRun, isOneOrg, orgId }: { readonly isDryRun: boolean; readonly isOneOrg: boolean; readonly orgId: string },
-) {
+const importOne = Effect.fnUntraced(function* (one: Found, { isDryRun, isOneOrg, orgId, source }: Into) {
+  const { endpoint, lost, owner, refusal } = one
+  const metadata = originOf(source, one)
   const base = { source: endpoint.external_id, org: orgId, endpoint: "", secret: null, lost }
   const refused = (why: string): Imported => ({ ...base, result: "refused", lost: [why.replace(/\.$/, ""), ...lost] })
   if (refusal !== undefined) return refused(refusal)
@@ -439,7 +571,7 @@ const importOne = Effect.fnUntraced(function* (
   if ("channels" in ofOwner && !Schema.is(Channels)(ofOwner.channels)) {
     return refused(`the id of its owner is no name of a channel: ${owner.id}`)
   }
-  const decoded = decodeEndpoint({ payload: "data", ...ofOwner, ...endpoint })
+  const decoded = decodeEndpoint({ payload: "data", metadata, ...ofOwner, ...endpoint })
   if (Result.isFailure(decoded)) return refused(String(decoded.failure).split("\n")[0]!)
   const payload = decoded.success
   if (isDryRun) {
@@ -459,9 +591,13 @@ const importOne = Effect.fnUntraced(function* (
       })),
       Effect.catchTag("Conflict", () =>
         Effect.gen(function* () {
-          const { webhook_endpoint_id: id } = yield* gatehouse.webhooks.get({
-            payload: { external_id: endpoint.external_id },
-          })
+          const existing = yield* gatehouse.webhooks.get({ payload: { external_id: endpoint.external_id } })
+          if (!isSameOrigin(existing.metadata, metadata)) {
+            return refused(
+              `an endpoint with the external id ${endpoint.external_id} exists that was not imported from it`,
+            )
+          }
+          const id = existing.webhook_endpoint_id
           // The endpoint keeps the secret that was made for it.
           const { generate_signing_secret: _, ...changes } = payload
           yield* gatehouse.webhooks.update({ payload: { id, ...changes } })
@@ -488,9 +624,9 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
         Flag.withDescription("The id of the project there (Convoy)"),
         Flag.withDefault(""),
       ),
-      org: Flag.String("org").pipe(
+      into: Flag.String("into").pipe(
         Flag.withDescription(
-          "One org for all endpoints, with their owners as channels (default: an org for each owner)",
+          "An org that exists, for all endpoints, with their owners as channels (default: a new org for each owner)",
         ),
         Flag.optional,
       ),
@@ -499,21 +635,26 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
         Flag.withDefault(false),
       ),
     },
-    Effect.fnUntraced(function* ({ dryRun: isDryRun, from, org, project }) {
+    Effect.fnUntraced(function* ({ dryRun: isDryRun, from, into, project }) {
       yield* checkAddress(from)
       const token = yield* readSecret(`The token of ${source}`, "GATEHOUSE_IMPORT_TOKEN")
       if (token === undefined)
         return yield* usage(`Set GATEHOUSE_IMPORT_TOKEN to a token of ${source} that may read endpoints`)
       const found = yield* read(getFrom(from, token), project)
-      const owners = [...new Map(found.map(({ owner }) => [owner.id, owner])).values()]
-      const orgs = Option.isSome(org) ? undefined : yield* makeOrgs(owners, isDryRun)
+      const orgs = Option.isSome(into) ? undefined : yield* makeOrgs(source, found, isDryRun)
       const results = yield* Effect.forEach(found, (one) =>
         importOne(one, {
+          source,
           isDryRun,
           isOneOrg: orgs === undefined,
-          orgId: Option.getOrElse(org, () => orgs!.get(one.owner.id)!),
+          orgId: Option.getOrElse(into, () => orgs!.get(one.owner.key)!.orgId),
         }),
       )
+      // An org without an endpoint could not be found again.
+      for (const { isNew, orgId } of orgs?.values() ?? []) {
+        const isEmpty = results.every((one) => one.org !== orgId || one.result === "refused")
+        if (isNew && isEmpty) yield* ask((gatehouse) => gatehouse.orgs.remove({ params: { orgId } }))
+      }
       const count = (result: Imported["result"]) => results.filter((one) => one.result === result).length
       yield* print(results.map((one) => JSON.stringify(one)).join("\n"), {
         out: table(
@@ -546,7 +687,7 @@ export const imports = Command.make("import").pipe(
     { command: "GATEHOUSE_IMPORT_TOKEN=… gatehouse import svix --dry-run" },
     {
       command:
-        "GATEHOUSE_IMPORT_TOKEN=… gatehouse import convoy --from https://convoy.example.com --project 01HX… --org 01KA…",
+        "GATEHOUSE_IMPORT_TOKEN=… gatehouse import convoy --from https://convoy.example.com --project 01HX… --into 01KA…",
     },
   ]),
 )

@@ -74,6 +74,20 @@ const recorded = {
             endpoint_metadata: { uid: "c1" },
             filter_config: { event_types: ["invoice.paid"], filter: { headers: {}, body: { "data.amount": 1 } } },
           },
+          {
+            uid: "s3",
+            endpoint_metadata: { uid: "c3" },
+            filter_config: {
+              event_types: ["*"],
+              filter: {
+                body: {
+                  data: { amount: { $gte: 100, $lt: 500 } },
+                  "data.kind": { $in: ["a", "b"] },
+                  $or: [{ x: 1 }, { y: { $exist: true } }],
+                },
+              },
+            },
+          },
           { uid: "s2", endpoint_metadata: { uid: "c1" }, filter_config: { event_types: ["user.made"], filter: {} } },
         ],
         pagination: { has_next_page: false, next_page_cursor: "" },
@@ -97,6 +111,21 @@ const recorded = {
               { value: "current", expires_at: null },
             ],
             authentication: { type: "api_key", api_key: { header_name: "x-key", header_value: "v" } },
+          },
+          {
+            uid: "c3",
+            url: "https://example.com/filtered",
+            secrets: [{ value: "current" }],
+            authentication: {
+              type: "oauth2",
+              oauth2: {
+                url: "https://login.example.com/token",
+                client_id: "gatehouse",
+                client_secret: "of-the-client",
+                authentication_type: "shared_secret",
+                scope: "write",
+              },
+            },
           },
         ],
         pagination: { has_next_page: true, next_page_cursor: "c1" },
@@ -260,14 +289,59 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
         header_names: "svix",
       })
       expect(yield* endpointOf(rows[1]!)).toMatchObject({ external_id: "ep_2", active: false, event_types: null })
-      expect((yield* orgs).filter((name) => name === "Acme" || name === "Globex").length).toBe(2)
+      // Nothing of Globex can exist here.
+      const ofOwners = Effect.map(orgs, (all) => all.filter((name) => name === "Acme" || name === "Globex"))
+      expect(yield* ofOwners).toEqual(["Acme"])
       const again = yield* cli()
       expect(again.rows.map(({ endpoint, org, result }) => [endpoint, org, result])).toEqual([
         [rows[0]!.endpoint, rows[0]!.org, "updated"],
         [rows[1]!.endpoint, rows[1]!.org, "updated"],
-        ["", rows[2]!.org, "refused"],
+        ["", again.rows[2]!.org, "refused"],
       ])
-      expect((yield* orgs).filter((name) => name === "Acme" || name === "Globex").length).toBe(2)
+      expect(yield* ofOwners).toEqual(["Acme"])
+    }),
+  )
+
+  // Seen failing: an application got the org of the same name, and an endpoint of the same uid was overwritten.
+  it.effect("svix: an org or an endpoint that was not imported is left alone, whatever its name", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const make = (name: string) =>
+        Effect.map(must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name } }), ({ orgId }) => String(orgId))
+      const [namesake, named] = [yield* make("Acme"), yield* make("named")]
+      const own = { url: "https://example.com/own", external_id: "main", signing_secret: secret }
+      const as = (org: string) => ({ as: adminToken, headers: { "x-org-id": org } })
+      for (const org of [namesake, named]) yield* must(send, "POST", "/v1/webhooks/create", { ...as(org), json: own })
+      const cli = yield* other("svix")
+      const { rows } = yield* cli()
+      expect([namesake, named]).not.toContain(rows[0]!.org)
+      const into = (yield* cli("--into", named)).rows
+      expect(into.map(({ org, result }) => [org, result])).toEqual([
+        [named, "refused"],
+        [named, "created"],
+        [named, "refused"],
+      ])
+      expect(into[0]!.lost[0]).toContain("exists that was not imported")
+      for (const org of [namesake, named]) {
+        const found = yield* must(send, "POST", "/v1/webhooks/get", { ...as(org), json: { external_id: "main" } })
+        expect(found["url"]).toBe(own.url)
+      }
+    }),
+  )
+
+  it.effect("a list whose cursors go round is left", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      const api = yield* makeReceiver()
+      const next: Readonly<Record<string, string>> = { "": "a", "&next=a": "b", "&next=b": "a" }
+      api.behave(({ path }) => ({
+        status: 200,
+        body: JSON.stringify({ models: [], pagination: { next: next[path.split("limit=100")[1]!] ?? "a" } }),
+      }))
+      const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken, GATEHOUSE_IMPORT_TOKEN: "t" }
+      const ended = yield* runCli(["import", "hookdeck", "--from", api.url], { env })
+      expect(ended.code).toBe(0)
+      expect(api.received).toHaveLength(3)
     }),
   )
 
@@ -277,8 +351,8 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       const cli = yield* other("convoy")
       expect((yield* cli()).err).toContain("--project")
       const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name: "platform" } })
-      const { rows } = yield* cli("--project", "p1", "--org", String(orgId))
-      expect(rows.map(({ result }) => result)).toEqual(["created", "created"])
+      const { rows } = yield* cli("--project", "p1", "--into", String(orgId))
+      expect(rows.map(({ result }) => result)).toEqual(["created", "created", "created"])
       expect(yield* endpointOf(rows[0]!)).toMatchObject({
         external_id: "c1",
         description: "orders",
@@ -290,8 +364,20 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       })
       expect(rows[0]!.lost).toContain("the filter of a subscription")
       expect(rows[0]!.secret).toBeNull()
-      expect(yield* endpointOf(rows[1]!)).toMatchObject({ external_id: "c2", active: false, channels: ["p1"] })
-      expect(rows[1]!.secret).toMatch(/^whsec_/)
+      // Seen failing: a filter and OAuth2 were named as lost, which endpoints have here, too.
+      expect(rows[1]!.lost).toEqual(["x-convoy-signature: the receiver reads x-webhook-signature"])
+      expect(yield* endpointOf(rows[1]!)).toMatchObject({
+        external_id: "c3",
+        event_types: null,
+        filter: {
+          "data.amount": { gte: 100, lt: 500 },
+          "data.kind": ["a", "b"],
+          any: [{ x: 1 }, { y: { exists: true } }],
+        },
+        auth: { type: "oauth2", token_url: "https://login.example.com/token", client_id: "gatehouse", scope: "write" },
+      })
+      expect(yield* endpointOf(rows[2]!)).toMatchObject({ external_id: "c2", active: false, channels: ["p1"] })
+      expect(rows[2]!.secret).toMatch(/^whsec_/)
     }),
   )
 
