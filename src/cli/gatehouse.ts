@@ -20,6 +20,7 @@ import { outbox } from "./outbox.ts"
 import { overview } from "./overview.ts"
 import { register } from "./register.ts"
 import { schedules } from "./schedules.ts"
+import { portal } from "./portal.ts"
 import { workflows } from "./workflows.ts"
 import { secrets } from "./secrets.ts"
 import { serve } from "./serve.ts"
@@ -53,6 +54,7 @@ const commands = [
   outbox,
   imports,
   workflows,
+  portal,
   listen,
   register,
   api,

@@ -20,7 +20,13 @@ export type Principal = Data.TaggedEnum<{
   /** Has signed in with a role in one org, or acts for one on the webhook interface (`x-org-id`). */
   OrgPerson: { readonly person: SignedInPerson; readonly orgId: string }
   /** Holds a session that was made from a portal link: the webhooks of one org, or the keys of one holder, or both. */
-  Portal: { readonly portalId: string; readonly orgId: string; readonly may: PortalRights }
+  Portal: {
+    readonly portalId: string
+    readonly orgId: string
+    readonly may: PortalRights
+    /** Who made the link, as the audit log names them. */
+    readonly madeBy: string
+  }
   /** Holds the token of a CI run. */
   CiRun: { readonly run: CiRun }
   /** Sent no credential. */
@@ -63,10 +69,13 @@ export const tenantOf = (principal: Principal): string | undefined =>
 /** A person as the audit log names them, by their subject. */
 export const personActor = (subject: string) => `person:${subject}`
 
+/** A portal as the audit log names it, by the id of its link. */
+export const portalActor = (linkId: string) => `portal:${linkId}`
+
 /** The principal as the audit log and stored answers name it. */
 export const actorOf = (principal: Principal): string => {
   if ("keyId" in principal) return `key:${principal.keyId}`
-  if (principal._tag === "Portal") return `portal:${principal.portalId}`
+  if (principal._tag === "Portal") return portalActor(principal.portalId)
   if ("person" in principal) return personActor(principal.person.subject)
   if (principal._tag === "OrgAdministrator") return principal.isAnonymous ? "anonymous" : "administrator"
   return principal._tag.toLowerCase()

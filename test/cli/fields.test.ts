@@ -112,6 +112,9 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "workflows.get": ["workflows get", ["workflow"]],
   "workflows.list": ["workflows list"],
   "workflows.delete": ["workflows delete", ["workflow"]],
+  "portal.link": ["portal link"],
+  "portal.listLinks": ["portal links"],
+  "portal.revokeLink": ["portal revoke", ["link_id"]],
 }
 
 /** Operations for browsers, programs and other services; `gatehouse api` reaches them. */
@@ -135,7 +138,6 @@ const withoutCommand = [
   "events.publishBatch",
   "jobs.createBatch",
   "jobs.completeBatch",
-  "portal.link",
 ]
 
 const document = OpenApi.fromApi(Api) as unknown as {

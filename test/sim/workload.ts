@@ -1465,7 +1465,7 @@ const promote: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
 })
 
 /**
- * A portal link is opened by two at once, and later again. Its session ends with the key that made the link. In a
+ * A portal link is opened by two at once, and later again, now and then after it was revoked. Its session ends with the key that made the link. In a
  * frame, its holder asks for three keys at once, and may have one.
  */
 const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -1499,6 +1499,12 @@ const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
     const create = { method: "POST", path, headers: { authorization: `Bearer ${bearer}` }, body }
     const make = clients.send(dice, "holderKey", tenant, create, { holder })
     yield* Effect.all([make, make, make], { concurrency: 3 })
+  }
+  if (dice.chance(0.7)) {
+    const ask = (path: string, body: object) => ({ method: "POST", path, headers, body })
+    yield* clients.send(dice, "listLinks", tenant, ask("/v1/portal/links/list", {}), {})
+    const revoke = ask("/v1/portal/links/revoke", { link_id: (made.body as { link_id?: string }).link_id })
+    yield* clients.send(dice, "revokeLink", tenant, revoke, { link })
   }
   yield* Effect.delay(open, dice.int(10, 3_000))
 })

@@ -42,7 +42,11 @@ const tenantRoutes: ReadonlyArray<Route> = [
     nav: { section: "chat", label: "Playground", icon: "chat" },
   },
   {
-    ...ofOrg("/portal", ["portal.link"], () => import("./portal/PortalLinkPage.tsx")),
+    ...ofOrg(
+      "/portal",
+      ["portal.link", "portal.listLinks", "portal.revokeLink"],
+      () => import("./portal/PortalLinkPage.tsx"),
+    ),
     nav: { section: "settings", label: "Portal link", icon: "link" },
   },
 ]

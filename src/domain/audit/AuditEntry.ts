@@ -46,6 +46,11 @@ const AuditAction = Schema.Literals([
   "event_type.create",
   "event_type.update",
   "event_type.delete",
+  "session.create",
+  "session.end",
+  "portal_link.create",
+  "portal_link.open",
+  "portal_link.revoke",
 ])
 export type AuditAction = typeof AuditAction.Type
 

@@ -1,10 +1,11 @@
-import { Context, DateTime, Effect, Layer, Option, Stream } from "effect"
+import { Context, DateTime, Effect, Layer, Option, Stream, Struct } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry, AuditFilter } from "./AuditEntry.ts"
 import { actorOf, CurrentPrincipal, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
 import { minuteRates } from "../minuteRates.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
+import type { Person } from "../sessions/Person.ts"
 import { makeServiceEvent, type NewServiceEvent } from "../webhooks/Event.ts"
 
 /** The id of the current request; `null` outside a request. */
@@ -36,12 +37,18 @@ export class AuditRepository extends Context.Service<
  */
 const changesPerMinute = 600
 
-type Actor = Pick<AuditEntry, "actor" | "person">
+interface Actor extends Pick<AuditEntry, "actor" | "person"> {
+  /** Who made the link of a portal that makes the change. */
+  readonly madeBy?: string
+}
+
+/** What an entry has of a person. */
+const named = (person: Person | null) => person && Struct.pick(person, ["subject", "name", "email"])
 
 const currentActor = CurrentPrincipal.useSync(({ principal }): Actor => {
-  if (!("person" in principal)) return { actor: actorOf(principal), person: null }
-  const { email, name, subject } = principal.person
-  return { actor: actorOf(principal), person: { subject, name, email } }
+  const actor = actorOf(principal)
+  if (principal._tag === "Portal") return { actor, person: null, madeBy: principal.madeBy }
+  return { actor, person: named("person" in principal ? principal.person : null) }
 })
 
 /** Entries that an export reads at once. */
@@ -58,6 +65,10 @@ export class AuditLog extends Context.Service<
      * keys and portal sessions of an org made too many changes in the last minute.
      */
     readonly entry: (change: Change) => Effect.Effect<AuditEntry, TooManyRequests, CurrentPrincipal>
+    /** Fails as `entry` does, for a change whose entry is made by `entryOf`. */
+    readonly takeChange: Effect.Effect<void, TooManyRequests, CurrentPrincipal>
+    /** Makes the entry of what somebody does who is no principal yet, or no more. */
+    readonly entryOf: (actor: string, person: Person | null, change: Change) => Effect.Effect<AuditEntry>
     /** Makes the entry of a change by the service itself. */
     readonly entryOfService: (change: Change) => Effect.Effect<AuditEntry>
     /** A page of the org's entries, newest first. */
@@ -91,8 +102,9 @@ export class AuditLog extends Context.Service<
 
       const entryBy = <E, R>(who: Effect.Effect<Actor, E, R>) =>
         Effect.fnUntraced(function* ({ event, ...change }: Change) {
-          const [id, at, actor] = [yield* random.ulid, yield* DateTime.now, yield* who]
-          const entry = { id, at, ...actor, ...change, requestId: yield* RequestId }
+          const [id, at, { madeBy, ...actor }] = [yield* random.ulid, yield* DateTime.now, yield* who]
+          const details = { ...change.details, ...(madeBy === undefined ? {} : { madeBy }) }
+          const entry = { id, at, ...actor, ...change, details, requestId: yield* RequestId }
           if (event === undefined) return entry
           return { ...entry, event: yield* makeServiceEvent(random, event, at) }
         })
@@ -119,6 +131,8 @@ export class AuditLog extends Context.Service<
 
       return AuditLog.of({
         entry: entryBy(Effect.andThen(limited, currentActor)),
+        takeChange: limited,
+        entryOf: (actor, person, change) => entryBy(Effect.succeed({ actor, person: named(person) }))(change),
         entryOfService: entryBy(Effect.succeed({ actor: "service", person: null })),
         list,
         export: exported,

@@ -3,7 +3,9 @@ import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import type { Unauthorized, Unavailable } from "../Errors.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
+import { personActor } from "../Principal.ts"
 import { type Grant, grantsOf, type Person, personOf, type RoleRule } from "./Person.ts"
 import { SessionRepository } from "./SessionRepository.ts"
 import { Sessions, type SignedIn } from "./Sessions.ts"
@@ -101,6 +103,7 @@ export const layer = ({ clientId, issuer, rules }: PeopleSettings) =>
       const orgs = yield* OrgRepository
       const repository = yield* SessionRepository
       const sessions = yield* Sessions
+      const audit = yield* AuditLog
       const random = yield* SecureRandom.SecureRandom
       const hashOf = yield* KeyHash
       const settings = JSON.stringify([issuer, clientId, rules])
@@ -125,6 +128,16 @@ export const layer = ({ clientId, issuer, rules }: PeopleSettings) =>
         )
         return found.flat()
       })
+
+      /** Ends sessions of a person, each with an entry of the audit log. */
+      const end = (ended: Omit<Parameters<SessionRepository["Service"]["removePerson"]>[0], "orgIds">) =>
+        repository.removePerson({ ...ended, orgIds }, ({ id, person }) =>
+          audit.entryOf(personActor(person!.subject), person, {
+            action: "session.end",
+            target: id,
+            details: { reason: ended.except === undefined ? "logout" : "role" },
+          }),
+        )
 
       const enter = Effect.fnUntraced(function* (
         { claims, expiresAt, sid, subject }: Identity,
@@ -156,6 +169,13 @@ export const layer = ({ clientId, issuer, rules }: PeopleSettings) =>
           if (DateTime.isLessThanOrEqualTo(identity.expiresAt, yield* DateTime.now))
             return yield* failed("provider", "the id token has ended: compare the clocks")
           const grants = yield* grantsNow(identity.claims)
+          // What the provider says now is newer than what it said at earlier sign-ins.
+          yield* end({
+            before: yield* DateTime.now,
+            credentialHash: credentialOf(identity),
+            sid: undefined,
+            except: grants.map(({ orgId, role }) => `${orgId}:${role}`),
+          })
           const wanted = Redacted.value(secret!).split(".")[1]
           const [first, second] = grants
           if (first === undefined)
@@ -171,7 +191,7 @@ export const layer = ({ clientId, issuer, rules }: PeopleSettings) =>
         logOut: Effect.fn("People.logOut")(function* (token) {
           const { before, sid, subject } = yield* provider.verifyLogout(token)
           const credentialHash = subject === undefined ? undefined : credentialOf({ subject })
-          yield* repository.removePerson({ orgIds, before, credentialHash, sid })
+          yield* end({ before, credentialHash, sid })
         }),
       }
       return service

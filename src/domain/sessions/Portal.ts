@@ -1,7 +1,8 @@
 import { Schema } from "effect"
-import { Id, whole } from "../Schemas.ts"
+import { Id, Timestamp, whole } from "../Schemas.ts"
 import { ExternalId } from "../keys/KeySettings.ts"
 import { Permission } from "../keys/Permission.ts"
+import { Person } from "./Person.ts"
 
 /** The permissions that a portal link can allow. Each open portal stores them. */
 const maxPermissions = 20
@@ -22,6 +23,29 @@ export type HolderKeys = typeof HolderKeys.Type
 /** What a portal session may use. */
 export const PortalRights = Schema.Struct({ webhooks: Schema.Boolean, keys: Schema.NullOr(HolderKeys) })
 export type PortalRights = typeof PortalRights.Type
+
+/** A portal link in a list. Its token is in no list. */
+export const PortalLinkEntry = Schema.Struct({
+  link_id: Id.annotate({
+    description: "The id of the link, and of the portal that it opens: portal:<id> in the audit log.",
+  }),
+  state: Schema.Literals(["unopened", "open", "ended"]).annotate({
+    description:
+      "unopened: it can be opened. open: somebody opened it, and the portal is open. ended: by its time, or with the session, " +
+      "key or token of who made it; it leaves the list within an hour of expires_at.",
+    examples: ["open"],
+  }),
+  made_by: Schema.String.annotate({
+    description: "Who made it, as the audit log names them.",
+    examples: ["key:01KAHBMKZ3D2X7S5QN8W4V6R9T"],
+  }),
+  person: Schema.NullOr(Person).annotate({ description: "The person who made it. null: no person did." }),
+  webhooks: Schema.Boolean.annotate({ description: "Whether its portal may use the webhooks of the org." }),
+  keys: Schema.NullOr(HolderKeys).annotate({ description: "What its portal may do with API keys. null: nothing." }),
+  created_at: Timestamp.annotate({ description: "When the link was made, or opened." }),
+  expires_at: Timestamp.annotate({ description: "When the link, or the portal that it opened, ends at the latest." }),
+}).annotate({ identifier: "PortalLinkEntry" })
+export type PortalLinkState = (typeof PortalLinkEntry.Type)["state"]
 
 /** The lifetime of a portal link, one minute to a week, and what its session may use. */
 export const CreatePortalLink = Schema.Struct({

@@ -1,12 +1,24 @@
 import { Context, DateTime, Duration, Effect, Layer, Redacted, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { Forbidden, InvalidRequest, type NotFound, Unauthorized, type Unavailable } from "../Errors.ts"
-import { CurrentPrincipal, currentTenant, noCredential, OrgScope, type Principal, requireOrg } from "../Principal.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
+import { Forbidden, InvalidRequest, NotFound, type TooManyRequests, Unauthorized, type Unavailable } from "../Errors.ts"
+import { nextCursor, type Page } from "../Page.ts"
+import {
+  actorOf,
+  CurrentPrincipal,
+  currentTenant,
+  noCredential,
+  OrgScope,
+  personActor,
+  portalActor,
+  type Principal,
+  requireOrg,
+} from "../Principal.ts"
 import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
 import { SignedInPerson } from "./Person.ts"
-import { type CreatePortalLink, HolderKeys, rightsOf } from "./Portal.ts"
+import { type CreatePortalLink, HolderKeys, type PortalLinkState, rightsOf } from "./Portal.ts"
 import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
 
@@ -21,8 +33,9 @@ const maxPortals = 10_000
 /** Sessions that one statement removes. */
 const removeBatchSize = 1_000
 
-const sessionEnded = new Unauthorized({ error: "The session has ended: sign in again." })
-const linkUsed = new Unauthorized({ error: "The link was opened before, or has expired: ask for a new one." })
+export const sessionEnded = new Unauthorized({ error: "The session has ended: sign in again." })
+const linkUsed = new Unauthorized({ error: "The link was opened before, or has ended: ask for a new one." })
+export const linkNotFound = () => new NotFound({ error: "There is no such portal link." })
 const nothingAllowed = new InvalidRequest({
   error: "webhooks is false, and there are no keys: the portal would show nothing. Set keys, or leave webhooks out.",
 })
@@ -39,9 +52,13 @@ export interface SignedIn {
 
 /** A portal link: the token for its fragment, and its end. */
 export interface PortalLink {
+  readonly linkId: string
   readonly token: Redacted.Redacted<string>
   readonly expiresAt: DateTime.Utc
 }
+
+/** Fails when what a session or link stands for has ended. */
+type CheckMaker = (session: StoredSession) => Effect.Effect<unknown, Unauthorized | NotFound | Unavailable>
 
 /** A token is `<orgId>.<random>`, so that a session is found by its org. */
 export const tokenPattern = /^([0-7][0-9A-HJKMNP-TV-Z]{25})?\.[0-9a-f]{64}$/
@@ -51,10 +68,12 @@ export class Sessions extends Context.Service<
   Sessions,
   {
     /** Exchanges the credential of the current request for a session. Fails for a request that has none. */
-    readonly signIn: Effect.Effect<SignedIn, Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    readonly signIn: Effect.Effect<SignedIn, Unauthorized | Forbidden | TooManyRequests | Unavailable, CurrentPrincipal>
     /** Makes a session of a person, which ends with the id token. */
     readonly signInPerson: (
-      session: Pick<StoredSession, "orgId" | "credentialHash" | "person" | "sid" | "expiresAt">,
+      session: Pick<StoredSession, "orgId" | "credentialHash" | "sid" | "expiresAt"> & {
+        readonly person: SignedInPerson
+      },
     ) => Effect.Effect<SignedIn, Unavailable>
     /** The session of a token. Fails when there is none, or it has ended. The caller checks its credential. */
     readonly find: (token: Redacted.Redacted<string>) => Effect.Effect<StoredSession, Unauthorized | Unavailable>
@@ -63,17 +82,42 @@ export class Sessions extends Context.Service<
     /** The token that a session sends with its changes. Another site cannot read it. */
     readonly csrfTokenOf: (token: Redacted.Redacted<string>) => string
     /**
-     * Makes a link that opens the portal of the current tenant. Only who manages the keys of the org may let it have
-     * keys.
+     * Makes a link that opens the portal of the current tenant. It ends with the session, key or token of who makes it.
+     * Only who manages the keys of the org may let it have keys.
      */
     readonly createLink: (
       link: CreatePortalLink,
-    ) => Effect.Effect<PortalLink, Unauthorized | Forbidden | InvalidRequest | NotFound | Unavailable, CurrentPrincipal>
-    /** Exchanges the token of a link for a portal session, once. A session in a frame is shorter. */
+    ) => Effect.Effect<
+      PortalLink,
+      Unauthorized | Forbidden | InvalidRequest | NotFound | TooManyRequests | Unavailable,
+      CurrentPrincipal
+    >
+    /**
+     * Exchanges the token of a link for a portal session, once. A session in a frame is shorter.
+     *
+     * @param check fails when the credential that made the link has ended
+     */
     readonly openLink: (
       token: Redacted.Redacted<string>,
       isInFrame: boolean,
+      check: CheckMaker,
     ) => Effect.Effect<SignedIn, Unauthorized | Unavailable>
+    /** A page of the links of the current tenant and the portals that they opened, oldest first. */
+    readonly links: (
+      page: Page,
+      check: CheckMaker,
+    ) => Effect.Effect<
+      {
+        readonly links: ReadonlyArray<StoredSession & { readonly state: PortalLinkState }>
+        readonly next_cursor: string | null
+      },
+      Unauthorized | Forbidden | NotFound | Unavailable,
+      CurrentPrincipal
+    >
+    /** Ends a link of the current tenant, and the portal that it opened. */
+    readonly revokeLink: (
+      linkId: string,
+    ) => Effect.Effect<void, Unauthorized | Forbidden | NotFound | TooManyRequests | Unavailable, CurrentPrincipal>
     /** Removes expired sessions. */
     readonly removeExpired: Effect.Effect<void, Unavailable>
   }
@@ -85,6 +129,7 @@ export class Sessions extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const hashOf = yield* KeyHash
       const projects = yield* ProjectRepository
+      const audit = yield* AuditLog
 
       const keyOf = (token: Redacted.Redacted<string>) => {
         const text = Redacted.value(token)
@@ -103,11 +148,21 @@ export class Sessions extends Context.Service<
 
       const insert = Effect.fnUntraced(function* (
         made: Pick<StoredSession, "orgId" | "kind" | "credentialHash"> & Partial<StoredSession>,
+        actor: string,
         lifetime: Duration.Duration = sessionLifetime,
       ) {
         const { stored, token } = yield* mint(made.orgId, lifetime, made.expiresAt)
-        const session = { id: yield* random.ulid, person: null, sid: null, portal: null, ...made, ...stored }
-        yield* repository.insert(session, made.kind === "link" ? maxPortals : maxSessions)
+        const none = { person: null, sid: null, portal: null, madeBy: null, madeIn: null }
+        const session: StoredSession = { id: yield* random.ulid, ...none, ...made, ...stored }
+        const { expiresAt, id, kind, person, portal } = session
+        const ends = { expiresAt: DateTime.formatIso(expiresAt) }
+        const entry = yield* audit.entryOf(actor, person, {
+          ...(kind === "link"
+            ? { action: "portal_link.create", details: { ...ends, ...portal } }
+            : { action: "session.create", details: { ...ends, ...(person && { role: person.role }) } }),
+          target: id,
+        })
+        yield* repository.insert(session, kind === "link" ? maxPortals : maxSessions, entry)
         return { token, session }
       })
 
@@ -120,10 +175,12 @@ export class Sessions extends Context.Service<
           })
         const orgId = principal._tag === "Administrator" ? "" : principal.orgId
         const kind: SessionKind = principal._tag === "Administrator" ? "administrator" : "key"
-        return yield* insert({ orgId, kind, credentialHash: hashOf(Redacted.value(credential)) })
+        yield* audit.takeChange
+        return yield* insert({ orgId, kind, credentialHash: hashOf(Redacted.value(credential)) }, actorOf(principal))
       }).pipe(Effect.withSpan("Sessions.signIn"))
 
-      const signInPerson: Sessions["Service"]["signInPerson"] = (session) => insert({ ...session, kind: "person" })
+      const signInPerson: Sessions["Service"]["signInPerson"] = (session) =>
+        insert({ ...session, kind: "person" }, personActor(session.person.subject))
 
       const find = Effect.fn("Sessions.find")(function* (token: Redacted.Redacted<string>) {
         const key = keyOf(token)
@@ -132,8 +189,11 @@ export class Sessions extends Context.Service<
       })
 
       const signOut = Effect.gen(function* () {
-        const { session } = yield* CurrentPrincipal
-        if (session !== undefined) yield* repository.remove(session)
+        const { principal, session } = yield* CurrentPrincipal
+        if (session === undefined) return
+        const { id, person } = session
+        const end = { action: "session.end", target: id, details: {} } as const
+        yield* repository.remove(session, yield* audit.entryOf(actorOf(principal), person, end))
       }).pipe(Effect.withSpan("Sessions.signOut"))
 
       const createLink = Effect.fn("Sessions.createLink")(function* (asked: CreatePortalLink) {
@@ -145,24 +205,62 @@ export class Sessions extends Context.Service<
           const { projectId } = portal.keys
           if (projectId !== null) yield* projects.find(OrgScope.OneOrg({ orgId }), projectId)
         }
-        const { credential, session } = yield* CurrentPrincipal
-        const by = credential === undefined ? session : { credentialHash: hashOf(Redacted.value(credential)) }
+        yield* audit.takeChange
+        const { credential, principal, session } = yield* CurrentPrincipal
+        const by =
+          session === undefined
+            ? { credentialHash: credential === undefined ? "" : hashOf(Redacted.value(credential)) }
+            : {
+                credentialHash: session.credentialHash,
+                person: session.person,
+                madeIn: session.hash,
+                expiresAt: session.expiresAt,
+              }
+        const madeBy = actorOf(principal)
         const link = yield* insert(
-          { orgId, kind: "link", credentialHash: by?.credentialHash ?? "", person: session?.person ?? null, portal },
+          { orgId, kind: "link", portal, madeBy, ...by },
+          madeBy,
           Duration.seconds(asked.expires_in_seconds ?? defaultLinkSeconds),
         )
-        return { token: link.token, expiresAt: link.session.expiresAt }
+        return { token: link.token, linkId: link.session.id, expiresAt: link.session.expiresAt }
       })
 
       const openLink = Effect.fn("Sessions.openLink")(function* (
         linkToken: Redacted.Redacted<string>,
         isInFrame: boolean,
+        check: CheckMaker,
       ) {
-        const link = keyOf(linkToken)
+        const key = keyOf(linkToken)
+        const link = key && (yield* repository.find(key, yield* DateTime.now, "link"))
         if (link === undefined) return yield* linkUsed
+        yield* Effect.catchTag(check(link), ["Unauthorized", "NotFound"], () => Effect.fail(linkUsed))
         const { stored, token } = yield* mint(link.orgId, isInFrame ? frameLifetime : sessionLifetime)
-        const session = yield* repository.openLink(link, stored, maxPortals)
+        const details = { madeBy: link.madeBy, expiresAt: DateTime.formatIso(stored.expiresAt) }
+        const open = { action: "portal_link.open", target: link.id, details } as const
+        const entry = yield* audit.entryOf(portalActor(link.id), null, open)
+        const session = yield* repository.openLink(link, stored, maxPortals, entry)
         return session === undefined ? yield* linkUsed : { token, session }
+      })
+
+      const links = Effect.fn("Sessions.links")(function* (page: Page, check: CheckMaker) {
+        const orgId = yield* currentTenant
+        yield* requireOrg(orgId)
+        const found = yield* repository.links(orgId, page, yield* DateTime.now)
+        const stateOf = (link: StoredSession): Effect.Effect<PortalLinkState, Unavailable> =>
+          Effect.as(check(link), link.kind === "link" ? ("unopened" as const) : ("open" as const)).pipe(
+            Effect.catchTag(["Unauthorized", "NotFound"], () => Effect.succeed("ended" as const)),
+          )
+        const links = yield* Effect.forEach(found.items, ({ isAlive, ...link }) =>
+          Effect.map(isAlive ? stateOf(link) : Effect.succeed("ended" as const), (state) => ({ ...link, state })),
+        )
+        return { links, next_cursor: nextCursor(found, ({ id }) => id) }
+      })
+
+      const revokeLink = Effect.fn("Sessions.revokeLink")(function* (linkId: string) {
+        const orgId = yield* currentTenant
+        yield* requireOrg(orgId)
+        const entry = yield* audit.entry({ action: "portal_link.revoke", target: linkId, details: {} })
+        yield* repository.revokeLink(orgId, linkId, entry)
       })
 
       const removeExpired = Effect.gen(function* () {
@@ -172,7 +270,18 @@ export class Sessions extends Context.Service<
 
       const csrfTokenOf = (token: Redacted.Redacted<string>) => hashOf(`csrf ${Redacted.value(token)}`)
 
-      return Sessions.of({ signIn, signInPerson, find, signOut, csrfTokenOf, createLink, openLink, removeExpired })
+      return Sessions.of({
+        signIn,
+        signInPerson,
+        find,
+        signOut,
+        csrfTokenOf,
+        createLink,
+        openLink,
+        links,
+        revokeLink,
+        removeExpired,
+      })
     }),
   )
 }

@@ -1,10 +1,12 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
-import { CreatePortalLink } from "../../domain/sessions/Portal.ts"
+import { NextCursor, pageQuery } from "../../domain/Page.ts"
+import { CreatePortalLink, PortalLinkEntry } from "../../domain/sessions/Portal.ts"
 import { OpenPortal, WhoAmI } from "../../domain/sessions/Sessions.ts"
-import { Timestamp } from "../../domain/Schemas.ts"
-import { about, access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./security.ts"
+import { Id, Timestamp } from "../../domain/Schemas.ts"
+import { Done, NotFound } from "./responses.ts"
+import { access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./security.ts"
 
 export class SessionsGroup extends HttpApiGroup.make("sessions")
   .add(
@@ -52,6 +54,7 @@ export class PortalGroup extends HttpApiGroup.make("portal")
       payload: [CreatePortalLink, Schema.Undefined],
       success: Schema.Struct({
         success: Schema.Literal(true),
+        link_id: Id.annotate({ description: "Names the link, and the portal that it opens, to revoke it." }),
         url: Schema.String.annotate({
           description: "Opens the console for the webhooks of the org, once.",
           examples: ["https://gatehouse.example.com/console/portal#01KAHBMKZ3D2X7S5QN8W4V6R9T.mJ0W4c2v"],
@@ -63,16 +66,36 @@ export class PortalGroup extends HttpApiGroup.make("portal")
         expires_at: Timestamp,
       }).annotate({ identifier: "PortalLink" }),
     }).annotateMerge(
-      about.manage(
+      access.tenant.manage(
         "Create a portal link",
         "Opens the console for the org's webhook endpoints, deliveries and events alone, and with `keys` for the API keys of " +
           "one holder. For the people who receive the webhooks, or use the keys. The link can be opened once. Its session lasts " +
-          "12 hours (in a frame, one hour), and ends with the credential that made the link. `keys` needs a caller who manages " +
-          "the keys of the org: a project key is a 403.",
+          "12 hours (in a frame, one hour). Both end with the session, key or token of who made the link. `keys` needs a caller " +
+          "who manages the keys of the org: a project key is a 403.",
+      ),
+    ),
+    HttpApiEndpoint.post("listLinks", "/v1/portal/links/list", {
+      payload: [Schema.Struct(pageQuery).annotate({ identifier: "ListPortalLinks" }), Schema.Undefined],
+      success: Schema.Struct({ links: Schema.Array(PortalLinkEntry), next_cursor: NextCursor }).annotate({
+        identifier: "PortalLinkPage",
+      }),
+    }).annotateMerge(
+      access.tenantManagers.manage(
+        "List portal links",
+        "The links of the org and the portals that they opened, oldest first, without their tokens. A project key is a 403.",
+      ),
+    ),
+    HttpApiEndpoint.post("revokeLink", "/v1/portal/links/revoke", {
+      payload: Schema.Struct({ link_id: Id }).annotate({ identifier: "RevokePortalLink" }),
+      success: Done,
+      error: NotFound,
+    }).annotateMerge(
+      access.tenantManagers.manage(
+        "Revoke a portal link",
+        "Ends the link, or the portal that it opened, at every replica at once. A project key is a 403.",
       ),
     ),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant.ofGroup)
   .annotateMerge(OpenApi.annotations({ title: "Portal", description: "The console for a tenant's own people." })) {}

@@ -223,6 +223,13 @@ export const access = {
     [...ownCredentials, "session"],
   ),
   tenant: describe("key", tenants, tenantSentence, ofTenants),
+  tenantManagers: describe(
+    "key",
+    managers,
+    "An org key, for its org; guarded mode refuses a project key with a 403. Also the administrator (open mode: anyone) with " +
+      "x-org-id, for that org.",
+    ofTenants,
+  ),
   webhooks: describe(
     "webhooks",
     holders,

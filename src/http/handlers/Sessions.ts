@@ -1,9 +1,10 @@
-import { Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
+import { Context, DateTime, Duration, Effect, Layer, Redacted, Struct } from "effect"
 import { HttpEffect, HttpServerRequest } from "effect/http"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
-import { CurrentPrincipal, currentHolder, Principal, tenantOf } from "../../domain/Principal.ts"
+import { CurrentPrincipal, currentHolder, type Principal, tenantOf } from "../../domain/Principal.ts"
 import { Orgs } from "../../domain/orgs/Orgs.ts"
-import type { PortalRights } from "../../domain/sessions/Portal.ts"
+import type { PortalLinkState, PortalRights } from "../../domain/sessions/Portal.ts"
+import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import {
   type PortalLink,
   type PrincipalKind,
@@ -14,23 +15,39 @@ import {
 import { Api } from "../api/Api.ts"
 import { Admits, Callers, PeopleWho, type RolesOfOperation } from "../api/security.ts"
 import { AdminTokens, isBehindTls, setCookie } from "../credentials.ts"
+import { makeSessionPrincipal } from "../sessionPrincipal.ts"
 
 const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
-  Effect.map(Sessions, (sessions) =>
+  Effect.map(Effect.all([Sessions, makeSessionPrincipal]), ([sessions, principalOf]) =>
     handlers.handleAll({
       create: () => sessions.signIn.pipe(Effect.tap(setSessionCookie), Effect.flatMap(whoAmI)),
       current: () => whoAmI(),
       // First, so that the browser forgets it also when the database cannot end it.
       remove: () => clearSessionCookie.pipe(Effect.andThen(sessions.signOut), Effect.as({ signedOut: true as const })),
-      openPortal: ({ payload }) => openedPortal(payload.token, payload.inFrame === true),
+      openPortal: ({ payload: { inFrame = false, token } }) =>
+        Effect.flatMap(sessions.openLink(Redacted.make(token), inFrame, principalOf), (opened) =>
+          Effect.flatMap(Effect.orDie(principalOf(opened.session)), (principal) =>
+            openedPortal(opened, principal, inFrame),
+          ),
+        ),
     }),
   ),
 )
 
 const portal = HttpApiBuilder.group(Api, "portal", (handlers) =>
-  Effect.map(Sessions, (sessions) =>
+  Effect.map(Effect.all([Sessions, makeSessionPrincipal]), ([sessions, principalOf]) =>
     handlers.handleAll({
       link: ({ payload = {} }) => Effect.flatMap(sessions.createLink(payload), portalUrl),
+      listLinks: ({ payload = { limit: 50 } }) =>
+        Effect.map(sessions.links(payload, principalOf), ({ links, next_cursor }) => ({
+          links: links.map(linkEntry),
+          next_cursor,
+        })),
+      revokeLink: ({ payload }) =>
+        Effect.as(sessions.revokeLink(payload.link_id), {
+          success: true as const,
+          message: "The portal link is revoked.",
+        }),
     }),
   ),
 )
@@ -95,24 +112,40 @@ const whoAmI = Effect.fnUntraced(function* (signedIn?: SignedIn, token?: string)
   } satisfies WhoAmI
 })
 
-/** Opens a portal link: sets the cookie of its session, or answers with it, and answers who that is. */
-const openedPortal = Effect.fnUntraced(function* (token: string, isInFrame: boolean) {
-  const sessions = yield* Sessions
+/** An opened portal link: sets the cookie of its session, or answers with it, and answers who that is. */
+const openedPortal = Effect.fnUntraced(function* (signedIn: SignedIn, principal: Principal, isInFrame: boolean) {
   const { tokens } = yield* AdminTokens
-  const signedIn = yield* sessions.openLink(Redacted.make(token), isInFrame)
   if (!isInFrame) yield* setSessionCookie(signedIn)
-  const { id, orgId, portal } = signedIn.session
   const bearer = isInFrame ? Redacted.value(signedIn.token) : undefined
   return yield* Effect.provideService(whoAmI(signedIn, bearer), CurrentPrincipal, {
-    principal: Principal.Portal({ portalId: id, orgId, may: portal! }),
+    principal,
     open: tokens === undefined,
   })
 })
 
+const linkEntry = ({
+  createdAt,
+  expiresAt,
+  id,
+  madeBy,
+  person,
+  portal,
+  state,
+}: StoredSession & { readonly state: PortalLinkState }) => ({
+  link_id: id,
+  state,
+  made_by: madeBy!,
+  person: person && Struct.pick(person, ["subject", "name", "email"]),
+  ...portal!,
+  created_at: createdAt,
+  expires_at: expiresAt,
+})
+
 /** The response with a portal link. The token is in the fragment, which browsers send to no server. */
-const portalUrl = ({ expiresAt, token }: PortalLink) =>
+const portalUrl = ({ expiresAt, linkId, token }: PortalLink) =>
   AdminTokens.useSync(({ baseUrl }) => ({
     success: true as const,
+    link_id: linkId,
     url: `${baseUrl}/console/portal#${Redacted.value(token)}`,
     token: Redacted.value(token),
     expires_at: expiresAt,

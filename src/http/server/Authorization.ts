@@ -22,19 +22,17 @@ import {
 import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { failureLimit, networkOf } from "../../domain/networks.ts"
-import { isWellFormed, type ValidKey } from "../../domain/keys/ApiKey.ts"
+import { isWellFormed } from "../../domain/keys/ApiKey.ts"
 import { holdersKey } from "../../domain/keys/KeyChecks.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
-import { KeyHash } from "../../domain/keys/KeyLookup.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
-import { People } from "../../domain/sessions/People.ts"
-import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
-import { Sessions, tokenPattern } from "../../domain/sessions/Sessions.ts"
+import { sessionEnded, Sessions, tokenPattern } from "../../domain/sessions/Sessions.ts"
 import { Admits, Authorization, PeopleWho, WebhookAuthorization } from "../api/security.ts"
 import { furtherFieldsIgnored } from "../api/responses.ts"
 import { AdminTokens } from "../credentials.ts"
 import * as Credentials from "../credentials.ts"
 import { clientAddress, isLocal } from "../clientAddress.ts"
+import { makeSessionPrincipal, ofGrant } from "../sessionPrincipal.ts"
 import { annotateOrg } from "./requests.ts"
 
 const foreign = new Unauthorized({
@@ -288,42 +286,15 @@ const csrfNeeded = new Unauthorized({
 })
 const withoutChange = new Set<string>(["GET", "HEAD"])
 
-const ofGrant = ({ keyId, orgId, projectId }: ValidKey) =>
-  projectId === "" ? Principal.OrgKey({ keyId, orgId }) : Principal.ProjectKey({ keyId, orgId, projectId })
-
-/**
- * Finds the principal of a session. A session ends with the credential that made it; that of a person, when the
- * settings of the identity provider or of the roles change.
- */
+/** Finds the caller of a request with a session. */
 const makeSessionCallers = Effect.gen(function* () {
   const { tokens, baseUrl } = yield* AdminTokens
-  const keys = yield* ApiKeys
-  const orgs = yield* OrgRepository
   const sessions = yield* Sessions
-  const hashOf = yield* KeyHash
-  const people = yield* People
-  const administrators = new Set((tokens ?? []).map((token) => hashOf(Redacted.value(token))))
-  const ended = new Unauthorized({ error: "The session has ended: sign in again." })
+  const principalOf = yield* makeSessionPrincipal
   const orEnded = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     Effect.catchTag(effect as Effect.Effect<A, E | Unauthorized | NotFound, R>, ["Unauthorized", "NotFound"], () =>
-      Effect.fail(ended),
+      Effect.fail(sessionEnded),
     )
-
-  const principalOf = Effect.fnUntraced(function* (session: StoredSession) {
-    const { credentialHash, id, kind, orgId, person, portal } = session
-    if (person !== null) {
-      if (people?.credentialOf(person) !== credentialHash) return yield* ended
-      if (orgId !== "") yield* orgs.find(orgId)
-      if (kind === "portal") return Principal.Portal({ portalId: id, orgId, may: portal! })
-      return orgId === "" ? Principal.Person({ person }) : Principal.OrgPerson({ person, orgId })
-    }
-    const isAdministrators = credentialHash === "" ? tokens === undefined : administrators.has(credentialHash)
-    if (kind === "administrator") return isAdministrators ? Principal.Administrator() : yield* ended
-    const grant = isAdministrators ? undefined : yield* keys.authenticateHash(credentialHash)
-    if (kind === "key") return grant === undefined ? yield* ended : ofGrant(grant)
-    if (grant === undefined) yield* orgs.find(orgId)
-    return Principal.Portal({ portalId: id, orgId, may: portal! })
-  })
 
   const callerOf = (token: Redacted.Redacted<string>) =>
     sessions.find(token).pipe(
@@ -334,7 +305,7 @@ const makeSessionCallers = Effect.gen(function* () {
   /** The caller with the session of a portal as its bearer token. Sessions of the console are cookies alone. */
   const ofBearer = Effect.fnUntraced(function* (token: Redacted.Redacted<string>) {
     const { principal, session } = yield* callerOf(token)
-    if (principal._tag !== "Portal") return yield* ended
+    if (principal._tag !== "Portal") return yield* sessionEnded
     // A page of another site cannot send the header, so that changes need no token of their own.
     return { principal, session: { ...session, csrfToken: null } } satisfies Caller
   })

@@ -1,22 +1,23 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
+import type { SignedInPerson } from "#src/domain/sessions/Person.ts"
 import { SessionRepository, type StoredSession } from "#src/domain/sessions/SessionRepository.ts"
 import type { It } from "../support.ts"
-import { at, insertOrg, newId } from "../support.ts"
+import { assertPages, at, failureOf, insertOrg, newEntry, newId, notFound } from "../support.ts"
 
-let made = 0
+let count = 0
 const hex = (n: number) => n.toString(16).padStart(64, "0")
 const newSession = (overrides: Partial<StoredSession> = {}) =>
   Effect.map(newId, (id): StoredSession => {
-    const hash = hex(++made)
+    const hash = hex(++count)
     const times = { createdAt: at(0), expiresAt: at(30) }
-    const by = { credentialHash: hex(0xabc), person: null, sid: null, portal: null }
+    const by = { credentialHash: hex(0xabc), person: null, sid: null, portal: null, madeBy: null, madeIn: null }
     return { id, orgId: "", kind: "key", hash, ...by, ...times, ...overrides }
   })
 
 const insert = Effect.fnUntraced(function* (overrides: Partial<StoredSession> = {}, keep = 100) {
   const session = yield* newSession(overrides)
-  yield* SessionRepository.use((sessions) => sessions.insert(session, keep))
+  yield* SessionRepository.use((sessions) => sessions.insert(session, keep, newEntry()))
   return session
 })
 const find = (key: Pick<StoredSession, "hash" | "orgId">, seconds = 0) =>
@@ -36,9 +37,9 @@ export const sessions = (it: It) => {
       assert.isUndefined(yield* find(session, 30))
       assert.isUndefined(yield* find({ orgId: yield* newId, hash: session.hash }))
       assert.isUndefined(yield* find({ orgId, hash: hex(0xdead) }))
-      yield* SessionRepository.use((repository) => repository.remove({ orgId: "", hash: session.hash }))
+      yield* SessionRepository.use((repository) => repository.remove({ orgId: "", hash: session.hash }, newEntry()))
       assert.deepStrictEqual(yield* find(session), session)
-      yield* SessionRepository.use((repository) => repository.remove(session))
+      yield* SessionRepository.use((repository) => repository.remove(session, newEntry()))
       assert.isUndefined(yield* find(session))
     }),
   )
@@ -64,7 +65,7 @@ export const sessions = (it: It) => {
       const links = yield* Effect.forEach(Array.from({ length: 20 }), () => insert({ orgId, kind: "link" }))
       const opened = yield* Effect.forEach(
         links,
-        (link) => repository.openLink(link, { hash: hex(++made), createdAt: at(1), expiresAt: at(50) }, 3),
+        (link) => repository.openLink(link, { hash: hex(++count), createdAt: at(1), expiresAt: at(50) }, 3, newEntry()),
         { concurrency: "unbounded" },
       )
       for (const all of [sessions, opened]) {
@@ -89,13 +90,13 @@ export const sessions = (it: It) => {
       assert.isUndefined(yield* find(link))
       const opened = yield* Effect.forEach(
         [1, 2, 3, 4],
-        () => repository.openLink(link, { hash: hex(++made), createdAt: at(1), expiresAt: at(50) }, 100),
+        () => repository.openLink(link, { hash: hex(++count), createdAt: at(1), expiresAt: at(50) }, 100, newEntry()),
         { concurrency: "unbounded" },
       )
       const [session, ...more] = opened.filter((one) => one !== undefined)
       assert.deepStrictEqual(more, [])
       const { credentialHash, id, orgId } = link
-      const by = { person: null, sid: null, portal: null, credentialHash }
+      const by = { person: null, sid: null, portal: null, madeBy: null, madeIn: null, credentialHash }
       const expected = { id, orgId, ...by, kind: "portal", createdAt: at(1), expiresAt: at(50) } as const
       assert.deepStrictEqual(session, { ...expected, hash: session!.hash })
       assert.deepStrictEqual(yield* find(session!, 49), session)
@@ -111,8 +112,109 @@ export const sessions = (it: It) => {
       assert.deepStrictEqual(yield* find(session), session)
       const link = yield* insert({ orgId, kind: "link", person })
       const times = { createdAt: at(1), expiresAt: at(50) }
-      const opened = yield* repository.openLink(link, { hash: hex(++made), ...times }, 100)
+      const opened = yield* repository.openLink(link, { hash: hex(++count), ...times }, 100, newEntry())
       assert.deepInclude(opened, { kind: "portal", person, sid: null })
+    }),
+  )
+
+  it.effect("a link and its portal end with the session in which the link was made", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const orgId = yield* newOrg
+      for (const owner of ["", orgId]) {
+        const maker = yield* insert({ orgId: owner, kind: "person" })
+        const made = { orgId, kind: "link", madeBy: "person:jo", madeIn: maker.hash, expiresAt: at(99) } as const
+        const [link, unopened] = [yield* insert(made), yield* insert(made)]
+        const times = { createdAt: at(1), expiresAt: at(50) }
+        const portal = yield* repository.openLink(link, { hash: hex(++count), ...times }, 100, newEntry())
+        const states = Effect.gen(function* () {
+          const found = [yield* find(portal!, 2), yield* repository.find(unopened, at(2), "link")]
+          return found.map((one) => one !== undefined)
+        })
+        assert.deepStrictEqual(yield* states, [true, true])
+        // The end of the maker's session.
+        assert.isUndefined(yield* find(portal!, 30))
+        yield* repository.remove(maker, newEntry())
+        assert.deepStrictEqual(yield* states, [false, false])
+        const { items } = yield* repository.links(orgId, { limit: 100 }, at(2))
+        assert.deepStrictEqual(
+          items.slice(-2).map(({ isAlive }) => isAlive),
+          [false, false],
+        )
+      }
+    }),
+  )
+
+  it.effect("links are listed in pages, and revoked with their portals, for their org alone", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const [orgId, other] = [yield* newOrg, yield* newOrg]
+      const made = { orgId, kind: "link", madeBy: "key:k" } as const
+      yield* insert({ orgId })
+      const links = yield* Effect.replicateEffect(insert(made), 3)
+      yield* assertPages(
+        (page) => repository.links(orgId, page, at(0)),
+        ({ id }) => id,
+        links.map(({ id }) => id),
+      )
+      assert.deepStrictEqual((yield* repository.links(other, { limit: 9 }, at(0))).items, [])
+      const [first, second] = links
+      const times = { createdAt: at(1), expiresAt: at(50) }
+      const portal = yield* repository.openLink(first!, { hash: hex(++count), ...times }, 100, newEntry())
+      assert.strictEqual(
+        yield* failureOf(repository.revokeLink(other, first!.id, newEntry())),
+        notFound("There is no such portal link."),
+      )
+      for (const { id } of [first!, second!]) yield* repository.revokeLink(orgId, id, newEntry())
+      assert.isUndefined(yield* find(portal!, 2))
+      assert.isUndefined(yield* repository.openLink(second!, { hash: hex(++count), ...times }, 100, newEntry()))
+      assert.lengthOf((yield* repository.links(orgId, { limit: 9 }, at(0))).items, 1)
+    }),
+  )
+
+  it.effect("a link that is revoked in the moment in which it is opened has no portal", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const orgId = yield* newOrg
+      for (let n = 0; n < 20; n++) {
+        const link = yield* insert({ orgId, kind: "link", madeBy: "key:k" })
+        const times = { createdAt: at(1), expiresAt: at(50) }
+        const [opened] = yield* Effect.all(
+          [
+            repository.openLink(link, { hash: hex(++count), ...times }, 100, newEntry()),
+            repository.revokeLink(orgId, link.id, newEntry()),
+          ],
+          { concurrency: 2 },
+        )
+        if (opened !== undefined) assert.isUndefined(yield* find(opened, 2))
+      }
+    }),
+  )
+
+  it.effect("a sign-in ends earlier sessions of the person with a role that they do not have now", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const orgId = yield* newOrg
+      const withRole = (role: SignedInPerson["role"], at = orgId) =>
+        insert({ orgId: at, kind: "person", person: { subject: "s", name: null, email: null, role } })
+      const [owner, viewer, ofAll] = [
+        yield* withRole("owner"),
+        yield* withRole("viewer"),
+        yield* withRole("viewer", ""),
+      ]
+      yield* repository.removePerson(
+        {
+          orgIds: ["", orgId],
+          before: at(0),
+          credentialHash: hex(0xabc),
+          sid: undefined,
+          except: [`${orgId}:viewer`],
+        },
+        () => Effect.succeed(newEntry()),
+      )
+      assert.isUndefined(yield* find(owner))
+      assert.isUndefined(yield* find(ofAll))
+      assert.deepStrictEqual(yield* find(viewer), viewer)
     }),
   )
 
@@ -140,7 +242,7 @@ export const sessions = (it: It) => {
         return found.flat()
       })
       const end = (credentialHash: string | undefined, sid: string | undefined) =>
-        repository.removePerson({ orgIds, before: at(5), credentialHash, sid })
+        repository.removePerson({ orgIds, before: at(5), credentialHash, sid }, () => Effect.succeed(newEntry()))
       yield* end(hex(0xa), "s-2")
       assert.deepStrictEqual(
         yield* left,
@@ -157,7 +259,7 @@ export const sessions = (it: It) => {
     Effect.gen(function* () {
       const repository = yield* SessionRepository
       const open = (key: StoredSession, seconds: number) =>
-        repository.openLink(key, { hash: hex(++made), createdAt: at(seconds), expiresAt: at(50) }, 100)
+        repository.openLink(key, { hash: hex(++count), createdAt: at(seconds), expiresAt: at(50) }, 100, newEntry())
       const link = yield* insert({ orgId: yield* newOrg, kind: "link" })
       assert.isUndefined(yield* open(link, 30))
       assert.isUndefined(yield* open({ ...link, orgId: yield* newId }, 0))

@@ -63,7 +63,14 @@ describe("the audit log of the platform's operations", () => {
       const { entry } = yield* AuditLog
       const change = entry({ action: "key.update", target: orgKey.id, details: {} })
       const byKey = as(Principal.OrgKey({ keyId: orgKey.id, orgId }))(change)
-      const byPortal = as(Principal.Portal({ portalId: "p", orgId, may: { webhooks: true, keys: null } }))(change)
+      const byPortal = as(
+        Principal.Portal({
+          portalId: "p",
+          orgId,
+          may: { webhooks: true, keys: null },
+          madeBy: "key:k",
+        }),
+      )(change)
       yield* Effect.replicateEffect(byKey, 300)
       yield* Effect.replicateEffect(byPortal, 300)
       for (const by of [byKey, byPortal]) {

@@ -93,7 +93,75 @@ for (const [database, environment] of Object.entries({
           for (const { headers } of [key, portal]) expect(yield* status("POST", "/v1/webhooks/list", headers)).toBe(200)
           yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}/keys/${tenant.keyId}`, { as: adminToken })
           for (const { headers } of [key, portal]) expect(yield* status("POST", "/v1/webhooks/list", headers)).toBe(401)
-          expect(yield* status("POST", "/v1/webhooks/list", (yield* openPortal(link)).headers)).toBe(401)
+          expect((yield* send("POST", "/api/v0/sessions/portal", { json: { token: link } })).status).toBe(401)
+        }),
+      )
+
+      // Seen failing: a link of a deleted key opened, and links were neither listed nor revoked.
+      it.effect("portal links end with their makers, are listed and revoked, and the audit log has them", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          const { orgId } = tenant
+          const admin = { authorization: `Bearer ${adminToken}`, "x-org-id": orgId }
+          const make = (headers: Record<string, string>, json: object = {}) =>
+            must(send, "POST", "/v1/portal/link", { json, headers })
+          const open = (token: string | undefined) =>
+            Effect.map(send("POST", "/api/v0/sessions/portal", { json: { token } }), ({ status }) => status)
+          const states = Effect.gen(function* () {
+            const { links } = yield* must(send, "POST", "/v1/portal/links/list", { json: {}, headers: admin })
+            const all = links as unknown as ReadonlyArray<{ link_id: string; state: string; made_by: string }>
+            return Object.fromEntries(all.map(({ link_id, made_by, state }) => [link_id, `${state} ${made_by}`]))
+          })
+          const session = yield* signIn(tenant.key)
+          const ofSession = yield* make(session.headers, { expires_in_seconds: 604_800 })
+          expect(ofSession["expires_at"]).toBe(
+            (yield* must(send, "GET", "/api/v0/sessions/current", { headers: session.headers }))["expiresAt"],
+          )
+          const portalOfSession = yield* openPortal((yield* make(session.headers))["token"]!)
+          const [ofKey, ofAdmin] = [yield* make(tenant.headers), yield* make(admin, { keys: { external_id: "c" } })]
+          const portal = yield* openPortal(ofAdmin["token"]!)
+          const key = `key:${tenant.keyId}`
+          expect(yield* states).toMatchObject({
+            [ofSession["link_id"]!]: `unopened ${key}`,
+            [ofKey["link_id"]!]: `unopened ${key}`,
+            [ofAdmin["link_id"]!]: "open administrator",
+          })
+          // The maker signs out.
+          yield* must(send, "DELETE", "/api/v0/sessions/current", { headers: session.headers })
+          expect(yield* status("POST", "/v1/webhooks/list", portalOfSession.headers)).toBe(401)
+          expect(yield* open(ofSession["token"])).toBe(401)
+          // What a portal does names who made its link.
+          yield* must(send, "POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "k" }, headers: portal.headers })
+          yield* must(send, "POST", "/v1/portal/links/revoke", {
+            json: { link_id: ofAdmin["link_id"] },
+            headers: tenant.headers,
+          })
+          expect(yield* status("POST", "/v1/webhooks/list", portal.headers)).toBe(401)
+          expect((yield* states)[ofAdmin["link_id"]!]).toBeUndefined()
+          const again = yield* send("POST", "/v1/portal/links/revoke", {
+            json: { link_id: ofAdmin["link_id"] },
+            headers: tenant.headers,
+          })
+          expect([again.status, again.json]).toMatchObject([404, { message: "There is no such portal link." }])
+          yield* must(send, "DELETE", `/api/v0/orgs/${orgId}/keys/${tenant.keyId}`, { as: adminToken })
+          expect(yield* open(ofKey["token"])).toBe(401)
+          expect((yield* states)[ofKey["link_id"]!]).toBe(`ended ${key}`)
+          const { entries } = yield* must(send, "GET", `/api/v0/orgs/${orgId}/audit?limit=100`, { as: adminToken })
+          const log = (entries as unknown as ReadonlyArray<Record<string, unknown>>).map(
+            ({ action, actor, details, target }) => ({ action, actor, target, ...(details as object) }),
+          )
+          const opener = `portal:${ofAdmin["link_id"]}`
+          for (const entry of [
+            { action: "session.create", actor: key },
+            { action: "session.end", actor: key },
+            { action: "portal_link.create", actor: key, target: ofKey["link_id"] },
+            { action: "portal_link.create", actor: "administrator", target: ofAdmin["link_id"] },
+            { action: "portal_link.open", actor: opener, target: ofAdmin["link_id"], madeBy: "administrator" },
+            { action: "key.create", actor: opener, madeBy: "administrator" },
+            { action: "portal_link.revoke", actor: key, target: ofAdmin["link_id"] },
+          ])
+            expect(log).toContainEqual(expect.objectContaining(entry))
         }),
       )
 

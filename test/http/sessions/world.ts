@@ -42,6 +42,8 @@ const otherBodies: Record<string, (ids: Ids) => object> = {
   "docs.put": () => ({ docsZipUrl: "https://localhost:9/docs.zip" }),
   "docs.mcp": () => ({ jsonrpc: "2.0", id: 1, method: "ping" }),
   "portal.link": () => ({}),
+  "portal.listLinks": () => ({}),
+  "portal.revokeLink": ({ projectId }) => ({ link_id: projectId }),
   "projects.putLink": ({ orgId }) => ({ provider: "github", hostOwner: ownerOf(orgId!), hostRepo: "docs" }),
 }
 

@@ -505,7 +505,17 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
   const failed = { ...time, endpointId: endpoint, lastAt: now.epochMilliseconds, lastStatus: 500, lastFailure: null }
   const ranking = { since: plus(now, -600), limit: 20, after: undefined }
   const credential = (stage: string) => createHash("md5").update(stage).digest("hex")
-  const session = { orgId, hash, person: null, sid: null, portal: null, createdAt: now, expiresAt: plus(now, 60) }
+  const session = {
+    orgId,
+    hash,
+    person: null,
+    sid: null,
+    portal: null,
+    madeBy: null,
+    madeIn: null,
+    createdAt: now,
+    expiresAt: plus(now, 60),
+  }
   const ended = { orgIds: ["", orgId], before: later, credentialHash: credential("one"), sid: undefined }
   const byStage = ["one", "two"].flatMap((stage): ReadonlyArray<Act> => [
     [`keys.list of external id ${stage}`, 20, keys.list(orgId, page, { externalId: stage })],
@@ -519,7 +529,7 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     [
       `sessions.insert of ${stage}`,
       20,
-      sessions.insert({ ...session, id: endpoint, kind: "portal", credentialHash: credential(stage) }, 10),
+      sessions.insert({ ...session, id: endpoint, kind: "portal", credentialHash: credential(stage) }, 10, newEntry()),
     ],
   ])
   const acts: ReadonlyArray<Act> = [
@@ -576,10 +586,17 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     ["questions.setThumb", 10, questions.setThumb(docs, id("q"), "up")],
     ["questions.removeOld", 100, questions.removeOld(later, 100)],
     ["sessions.find", 1, sessions.find(session, later)],
-    ["sessions.remove", 1, sessions.remove(session)],
-    ["sessions.openLink", 10, sessions.openLink(session, { ...session, hash: credential("new") }, 100)],
-    ["sessions.removePerson", 10, sessions.removePerson(ended)],
-    ["sessions.removePerson of a sid", 10, sessions.removePerson({ ...ended, credentialHash: undefined, sid: "s" })],
+    ["sessions.remove", 1, sessions.remove(session, newEntry())],
+    ["sessions.openLink", 10, sessions.openLink(session, { ...session, hash: credential("new") }, 100, newEntry())],
+    ["sessions.find of a link", 1, sessions.find(session, later, "link")],
+    ["sessions.links", 20, sessions.links(orgId, page, now)],
+    ["sessions.revokeLink", 10, Effect.exit(sessions.revokeLink(orgId, id("s"), newEntry()))],
+    ["sessions.removePerson", 10, sessions.removePerson(ended, () => Effect.succeed(newEntry()))],
+    [
+      "sessions.removePerson of a sid",
+      10,
+      sessions.removePerson({ ...ended, credentialHash: undefined, sid: "s" }, () => Effect.succeed(newEntry())),
+    ],
     ["sessions.removeExpired", 100, sessions.removeExpired(later, 100)],
     ["idempotency.deleteExpired", 100, idempotency.deleteExpired(later, 100)],
     ...erasures(sql, orgId, ["projects", "keys", "keyUsage", "docsQuestions", "schedules", "deployments", "sessions"]),

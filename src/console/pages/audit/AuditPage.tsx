@@ -316,6 +316,12 @@ const sentences: Record<Entry["action"], Tell> = {
   "alert.off": (_, target) => `turned off the alert ${target}, whose target was not reached for a day`,
   "event_type.create": ({ target }) => `added the event type ${target} to the catalogue`,
   "event_type.update": ({ target }) => `changed the event type ${target} in the catalogue`,
+  "session.create": () => "signed in",
+  "session.end": ({ details }) =>
+    details["reason"] === "role" ? "was signed out: the role of the session is gone" : "signed out",
+  "portal_link.create": ({ target }) => `made the portal link ${target}`,
+  "portal_link.open": ({ target }) => `opened the portal link ${target}`,
+  "portal_link.revoke": ({ target }) => `revoked the portal link ${target}`,
   "event_type.delete": ({ target }) => `deleted the event type ${target} from the catalogue`,
 }
 

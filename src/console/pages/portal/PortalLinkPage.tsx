@@ -4,7 +4,9 @@ import { Notice } from "../../components/ErrorBox.tsx"
 import { Field, Form, Select } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Time } from "../../components/Time.tsx"
-import { useCall } from "../../client/queries.ts"
+import { AskButton } from "../../components/Dialog.tsx"
+import { Table } from "../../components/Table.tsx"
+import { useCall, usePages } from "../../client/queries.ts"
 import type { ResponseBody } from "../../client/Operations.ts"
 
 const lifetimes = [
@@ -30,7 +32,7 @@ export default () => {
         >
           <Field
             label="Can be opened for"
-            hint="Once, by the first person who opens it. The session lasts 12 hours, and ends with the token or key that you are signed in with."
+            hint="Once, by the first person who opens it. The session lasts 12 hours. Both end when you sign out, or your session ends."
           >
             <Select value={seconds} onInput={setSeconds} options={lifetimes} />
           </Field>
@@ -47,6 +49,48 @@ export default () => {
           </>
         )}
       </Card>
+      <Links />
     </Page>
+  )
+}
+
+/** The links of the org, and the portals that they opened. */
+const Links = () => {
+  const call = useCall()
+  const pages = usePages("portal.listLinks", { limit: 50 }, ({ links }) => links, { refetchMillis: 30_000 })
+  return (
+    <Card title="Links" isPadded={false}>
+      <Table
+        caption="Links"
+        {...pages}
+        rowKey={({ link_id }) => link_id}
+        empty={<p class="card-body quiet">None. A link leaves this list within an hour of its end.</p>}
+        columns={[
+          { title: "Made by", cell: ({ made_by, person }) => person?.name ?? person?.email ?? made_by },
+          { title: "State", align: "fit", cell: ({ state }) => state },
+          {
+            title: "For",
+            cell: ({ keys, webhooks }) =>
+              [...(webhooks ? ["webhooks"] : []), ...(keys === null ? [] : [`keys of ${keys.externalId}`])].join(", "),
+          },
+          { title: "Ends", align: "fit", cell: ({ expires_at }) => <Time at={expires_at} isRelative /> },
+          {
+            title: "",
+            align: "fit",
+            cell: ({ link_id }) => (
+              <AskButton
+                {...{ look: "danger", icon: "trash", label: `Revoke the link ${link_id}`, isSmall: true }}
+                isDangerous
+                title="Revoke this link?"
+                submit="Revoke link"
+                onConfirm={() => call("portal.revokeLink", { link_id })}
+              >
+                <p>It cannot be opened any more, and the portal that it opened ends at once.</p>
+              </AskButton>
+            ),
+          },
+        ]}
+      />
+    </Card>
   )
 }

@@ -239,8 +239,10 @@ const keys = Effect.gen(function* () {
       -- Who signed in with the company's identity: subject, name, email, role, as JSON; and their session there.
       person text,
       sid text COLLATE "C",
-      -- What a portal may use, as JSON.
+      -- What a portal may use, as JSON; who made its link, and the hash of the session in which they did.
       portal text,
+      made_by text,
+      made_in bytea,
       created_at timestamptz NOT NULL,
       expires_at timestamptz NOT NULL,
       PRIMARY KEY (org_id, hash)
@@ -248,6 +250,7 @@ const keys = Effect.gen(function* () {
   yield* sql`CREATE INDEX sessions_by_sid ON sessions (org_id, sid) WHERE sid IS NOT NULL`
   yield* sql`CREATE INDEX sessions_by_credential ON sessions (org_id, credential_hash, kind, id)`
   yield* sql`CREATE INDEX sessions_by_end ON sessions (expires_at)`
+  yield* sql`CREATE INDEX sessions_of_links ON sessions (org_id, id) WHERE made_by IS NOT NULL`
 })
 
 const projects = Effect.gen(function* () {
