@@ -252,6 +252,10 @@ export const everywhere = <A, E>(
   )
 }
 
+/** The node that the row of an org names; `undefined`: the platform's database. What a transaction decides is read in it. */
+export const nodeOfRow = ({ named }: NodesService, name: string | null | undefined) =>
+  name == null ? Effect.succeed(undefined) : named(name)
+
 /** How long a command waits for a node. */
 const commandTime = "30 seconds"
 

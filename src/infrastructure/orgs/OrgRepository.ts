@@ -9,7 +9,7 @@ import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from
 import { type CountedLimit, OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
-import { type Node, Nodes } from "../database/Nodes.ts"
+import { type Node, nodeOfRow, Nodes } from "../database/Nodes.ts"
 import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, texts, Time } from "../database/fragments.ts"
 import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
@@ -99,7 +99,7 @@ export const layer = Layer.effect(
           if (sampled === undefined) return yield* orgNotFound()
           const [org] = yield* decode(Effect.succeed([sampled]))
           const owners = yield* readOwners(sql, orgId)
-          const node = yield* nodes.of(orgId)
+          const node = yield* nodeOfRow(nodes, sampled.node)
           const here = yield* used(sql, sampled)
           const there = node && (yield* sample(node.sql, orgId, columns))
           const stored = there === undefined ? here : sumOf(here, yield* used(node!.sql, there))
@@ -126,11 +126,11 @@ export const layer = Layer.effect(
           const [org] = yield* audited(
             sql,
             entry,
-            sql`UPDATE orgs SET ${sql.csv(sets)} WHERE id = ${orgId} RETURNING id AS "orgId"`,
+            sql`UPDATE orgs SET ${sql.csv(sets)} WHERE id = ${orgId} RETURNING id AS "orgId", node`,
           )
           if (org === undefined) return yield* orgNotFound()
           if (owners !== undefined) yield* replaceOwners(sql, orgId, owners)
-          const node = yield* nodes.of(orgId)
+          const node = yield* nodeOfRow(nodes, org["node"] as string | null)
           if (node !== undefined) yield* copyTo(sql, node, orgId)
         }).pipe(
           owners === undefined && nodes.all.length === 0 ? (update) => update : sql.withTransaction,
@@ -202,6 +202,7 @@ const maxShownCount = 10_000_000
 /** The amounts that the statement that reads an org counts, each up to `sampleLimit`. */
 interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>> {
   readonly orgId: string
+  readonly node: string | null
   readonly overrides: OrgLimitOverrides | null
   readonly keyPrefix: string | null
   readonly retentionDays: number | null
@@ -221,7 +222,7 @@ const makeAmounts = Effect.gen(function* () {
 
   /** The columns of a SELECT … FROM orgs org that `used` needs. */
   const columns = (sql: SqlClient.SqlClient) => sql`
-    org.limits AS overrides, org.key_prefix AS "keyPrefix", org.retention_days AS "retentionDays",
+    org.node, org.limits AS overrides, org.key_prefix AS "keyPrefix", org.retention_days AS "retentionDays",
     org.strict_events IS NOT NULL AS "strictEvents",
     ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
     ${sql.literal(usedBytes)}::float8 AS "storedBytes"`

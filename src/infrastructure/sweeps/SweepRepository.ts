@@ -5,7 +5,7 @@ import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
 import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
-import { everywhere, Nodes, type NodesService } from "../database/Nodes.ts"
+import { everywhere, nodeOfRow, Nodes, type NodesService } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
@@ -152,7 +152,8 @@ const runBatch = Effect.fnUntraced(function* (
       const left = sweep.receivers.filter((id) => id > sweep.done_to)
       const eventIds = left.slice(0, Math.min(limit, maxEmittedPerBatch))
       const batch = { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id }
-      const node = yield* nodes.of(sweep.org_id)
+      const [org] = yield* sql<{ node: string | null }>`SELECT node FROM orgs WHERE id = ${sweep.org_id}`
+      const node = yield* nodeOfRow(nodes, org?.node)
       if (node !== undefined) yield* passEmitted(sql, node.sql, batch)
       const deliveries = node === undefined ? yield* deliverEmitted(sql, batch) : 0
       return { rows: eventIds.length, deliveries, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }

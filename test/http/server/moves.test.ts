@@ -12,6 +12,7 @@ import { adminClient } from "../../support/databases.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { type Environment, onNodes, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
+import { untilWaiting } from "../../contract/meet.ts"
 import { makeTenant } from "../tenants.ts"
 
 /** A database with two nodes, and a second replica. */
@@ -129,6 +130,32 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
           inPlace(place, (there) => there<{ id: string }>`SELECT id FROM jobs WHERE org_id = ${tenant.orgId}`)
         expect(yield* jobs(org!.node)).toEqual([])
         expect((yield* jobs(to)).map(({ id }) => id)).toEqual([(made.json as { job_id: string }).job_id])
+      }),
+    )
+
+    // Seen failing when memory was asked for the node after the wait.
+    it.effect("a change of an org that waits for the switch reaches its new node", () =>
+      Effect.gen(function* () {
+        const { send, sql } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const [org] = yield* sql<{ node: "a" | "b" }>`SELECT node FROM orgs WHERE id = ${tenant.orgId}`
+        const to = org!.node === "a" ? "b" : "a"
+        const changed = yield* inPlace("platform", (there) =>
+          Effect.gen(function* () {
+            yield* there`UPDATE orgs SET node = ${to} WHERE id = ${tenant.orgId}`
+            const json = { limits: { unfinishedJobs: 7 }, strictEvents: true }
+            const change = yield* Effect.forkDetach(send("PATCH", `/api/v0/orgs/${tenant.orgId}`, { json }))
+            yield* untilWaiting(1).pipe(Effect.provideService(SqlClient.SqlClient, there))
+            return change
+          }).pipe(there.withTransaction),
+        )
+        expect((yield* Fiber.join(changed)).status).toBe(200)
+        const copies = yield* inPlace(
+          to,
+          (there) => there`
+            SELECT limits, strict_events IS NOT NULL AS strict FROM orgs WHERE id = ${tenant.orgId}`,
+        )
+        expect(copies).toEqual([{ limits: { unfinishedJobs: 7 }, strict: true }])
       }),
     )
 
