@@ -9,6 +9,7 @@ import { audited } from "../audit/audited.ts"
 import * as Batches from "../database/Batches.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { date, decodeRows, isOfOrg, JsonText, texts, Time, withinBytes } from "../database/fragments.ts"
+import { oneAtATime } from "../database/oneAtATime.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 
 const decodeWorkflows = decodeRows(Schema.Struct({ ...Workflow.fields, created_at: Time, updated_at: Time }))
@@ -25,21 +26,25 @@ export const makeSettings = Effect.gen(function* () {
       const columns = sql.literal(
         "concurrency, concurrency_per_key, rate_limit, rate_window_seconds, retry, expires_in_seconds",
       )
-      return audited(
+      return oneAtATime(
         sql,
-        entry,
-        sql`
-          INSERT INTO workflows (org_id, workflow, created_at, updated_at, ${columns})
-          SELECT id, ${workflow}, ${date(now)}, ${date(now)}, ${values} FROM rows
-          ON CONFLICT (org_id, workflow) DO UPDATE SET
-            updated_at = excluded.updated_at, version = workflows.version + 1, (${columns}) = ROW (${values})
-          RETURNING org_id AS "orgId"`,
-        undefined,
-        sql`
-          SELECT id FROM orgs WHERE id = ${orgId} AND (
-            EXISTS (SELECT FROM workflows WHERE org_id = ${orgId} AND workflow = ${workflow})
-            OR (SELECT count(*) FROM workflows WHERE org_id = ${orgId}) < ${maxWorkflows}
-          )`,
+        `workflows:${orgId}`,
+        audited(
+          sql,
+          entry,
+          sql`
+            INSERT INTO workflows (org_id, workflow, created_at, updated_at, ${columns})
+            SELECT id, ${workflow}, ${date(now)}, ${date(now)}, ${values} FROM rows
+            ON CONFLICT (org_id, workflow) DO UPDATE SET
+              updated_at = excluded.updated_at, version = workflows.version + 1, (${columns}) = ROW (${values})
+            RETURNING org_id AS "orgId"`,
+          undefined,
+          sql`
+            SELECT id FROM orgs WHERE id = ${orgId} AND (
+              EXISTS (SELECT FROM workflows WHERE org_id = ${orgId} AND workflow = ${workflow})
+              OR (SELECT count(*) FROM workflows WHERE org_id = ${orgId}) < ${maxWorkflows}
+            )`,
+        ),
       ).pipe(
         orUnavailable,
         Effect.flatMap(({ length }) => (length > 0 ? Effect.void : tooManyWorkflows())),

@@ -3,6 +3,7 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import type { Sweep } from "../../domain/sweeps/Sweeps.ts"
 import { audited } from "../audit/audited.ts"
 import { date, texts } from "../database/fragments.ts"
+import { oneAtATime } from "../database/oneAtATime.ts"
 
 /*
  * Sweeps over what a filter selects, which a person starts after a count, watches and may end: what such a sweep has
@@ -33,16 +34,20 @@ export const startFilterSweep = (
   },
   entry: AuditEntry,
 ) =>
-  audited(
+  oneAtATime(
     sql,
-    entry,
-    sql`
-      INSERT INTO sweeps (id, org_id, kind, filter, total, created_at)
-      SELECT ${entry.target}, ${orgId}, ${kind}, ${filter}, ${count}::int, ${date(entry.at)}::timestamptz
-      FROM rows WHERE open < ${maxPerOrg}
-      RETURNING org_id AS "orgId"`,
-    undefined,
-    sql`SELECT count(*) AS open FROM sweeps WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)})`,
+    `sweeps:${orgId}`,
+    audited(
+      sql,
+      entry,
+      sql`
+        INSERT INTO sweeps (id, org_id, kind, filter, total, created_at)
+        SELECT ${entry.target}, ${orgId}, ${kind}, ${filter}, ${count}::int, ${date(entry.at)}::timestamptz
+        FROM rows WHERE open < ${maxPerOrg}
+        RETURNING org_id AS "orgId"`,
+      undefined,
+      sql`SELECT count(*) AS open FROM sweeps WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)})`,
+    ),
   )
 
 interface FilterSweepRow {

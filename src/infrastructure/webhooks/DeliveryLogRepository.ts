@@ -20,6 +20,7 @@ import {
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { afterCursor, date, dateOrNull, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
+import { oneAtATime } from "../database/oneAtATime.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "./queuePositions.ts"
 import { endFilterSweep, filterSweeps, startFilterSweep } from "../sweeps/filterSweeps.ts"
@@ -76,7 +77,9 @@ export const layer = Layer.effect(
         retryDelivery(sql, orgId, deliveryId, now).pipe(sql.withTransaction, orUnavailable),
 
       recover: (recovery, now) =>
-        recoverDeliveries(sql, random, recovery, now).pipe(sql.withTransaction, orUnavailable),
+        oneAtATime(sql, `recoveries:${recovery.endpointId}`, recoverDeliveries(sql, random, recovery, now)).pipe(
+          orUnavailable,
+        ),
 
       countResend: (orgId, filter) =>
         sql<{ count: number; isAll: boolean }>`
