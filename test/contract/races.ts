@@ -20,6 +20,7 @@ import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
 import { endpointRaces } from "./webhooks/endpointRaces.ts"
 import * as Events from "./webhooks/events.ts"
+import { limitRaces } from "./orgs/limitRaces.ts"
 import { jobRaces } from "./jobs/jobRaces.ts"
 import { orderedRaces } from "./webhooks/orderedRaces.ts"
 import { platformRaces } from "./platformRaces.ts"
@@ -58,6 +59,7 @@ export const races: Readonly<Record<string, Race>> = {
   ...jobRaces,
   ...endpointRaces,
   ...orderedRaces,
+  ...limitRaces,
 }
 
 /** Runs a race `times` times; returns how often it ended in each way. */

@@ -2,7 +2,13 @@
  * What a row costs beside its texts, in bytes: its other columns, its entries in indexes and in the queue, and the
  * versions that its changes leave.
  */
-export const rowCost = { job: 1_000, schedule: 1_000, event: 500, delivery: 1_000, attempt: 300 } as const
+export const rowCost = {
+  job: 1_000,
+  schedule: 1_000,
+  event: 500,
+  delivery: 1_000,
+  attempt: 300,
+} as const
 
 /** Bytes of texts in UTF-8. */
 export const byteLength = (...texts: ReadonlyArray<string | null | undefined>) =>

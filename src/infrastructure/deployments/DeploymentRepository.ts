@@ -14,7 +14,7 @@ import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, date, decodePage, inScope, pageOf, Time } from "../database/fragments.ts"
-import * as Limited from "../orgs/limited.ts"
+import * as Limits from "../orgs/limits.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orgExists } from "../projects/repositoryLinks.ts"
 import { decodeProjects, projectColumns } from "../projects/ProjectRepository.ts"
@@ -89,7 +89,7 @@ export const layer = Layer.effect(
   DeploymentRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const limit = yield* Limited.make("projects")
+    const limit = yield* Limits.make("projects")
     const columns = sql.literal(`
       id, project_id AS "projectId", org_id AS "orgId", provider, branch, ref, sha, preview,
       pull_request AS "pullRequest", run_id AS "runId", run_attempt AS "runAttempt", workflow, actor,

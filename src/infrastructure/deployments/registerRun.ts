@@ -12,7 +12,7 @@ import {
   type RunEffects,
 } from "../../domain/deployments/registration.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
-import * as Limited from "../orgs/limited.ts"
+import * as Limits from "../orgs/limits.ts"
 import {
   defaultOrg,
   isLinkedByName,
@@ -72,21 +72,24 @@ const recordRun = (
 /** Creates a project for a repository, with the first free subdomain of its name. */
 const createProject = Effect.fnUntraced(function* (
   sql: Sql,
-  limit: Limited.Limited,
+  limit: Limits.Limit,
   { run, projectId, defaultOrgId, now }: NewDeployment,
   owningOrg: string | null,
 ) {
   const at = date(now)
   const orgId = owningOrg ?? (yield* defaultOrg(sql, defaultOrgId, at))
-  yield* limit.take(Limited.orgOwner(sql, orgId))
-  for (let n = 1; ; n++) {
-    const [created] = yield* sql`
-      INSERT INTO projects (id, org_id, name, subdomain, created_at, updated_at)
-      VALUES (${projectId}, ${orgId}, ${run.repo}, ${subdomainFor(run.owner, run.repo, n)}, ${at}, ${at})
-      ON CONFLICT (subdomain) DO NOTHING
-      RETURNING id`
-    if (created !== undefined) return { id: projectId, orgId }
-  }
+  const create = Effect.gen(function* () {
+    for (let n = 1; ; n++) {
+      const [created] = yield* sql`
+        INSERT INTO projects (id, org_id, name, subdomain, created_at, updated_at)
+        VALUES (${projectId}, ${orgId}, ${run.repo}, ${subdomainFor(run.owner, run.repo, n)}, ${at}, ${at})
+        ON CONFLICT (subdomain) DO NOTHING
+        RETURNING id`
+      if (created !== undefined) return
+    }
+  })
+  yield* limit.within(Limits.orgOwner(sql, orgId), {}, create)
+  return { id: projectId, orgId }
 })
 
 /** Frees the links of a repository from projects of deleted orgs, which have rows until a sweep has removed them. */
@@ -146,7 +149,7 @@ const registerUnchanged = Effect.fnUntraced(function* (sql: Sql, deployment: New
 })
 
 /** Registers any run, in a transaction. */
-const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limited.Limited, deployment: NewDeployment) {
+const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limits.Limit, deployment: NewDeployment) {
   const { now, rules, run } = deployment
   const unchanged = yield* findUnchanged(sql, deployment)
   // The lock of the project's row is enough when no link changes.
@@ -173,7 +176,7 @@ const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limited.Lim
  * Registers a run. Nearly every run is of a repository whose id and name are linked, and needs two statements. The
  * event `deployment.registered` belongs to the row of `recordRun`: a run that was recorded before has none.
  */
-export const registerRun = Effect.fnUntraced(function* (sql: Sql, limit: Limited.Limited, deployment: NewDeployment) {
+export const registerRun = Effect.fnUntraced(function* (sql: Sql, limit: Limits.Limit, deployment: NewDeployment) {
   return (
     (yield* registerUnchanged(sql, deployment)) ?? (yield* sql.withTransaction(registerLocked(sql, limit, deployment)))
   )

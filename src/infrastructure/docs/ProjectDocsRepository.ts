@@ -16,8 +16,7 @@ import { audited } from "../audit/audited.ts"
 import { date, decodeRows, inScope, texts, Time, withinBytes } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
-import type { StoredBytes as StoredBytesOf } from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 import { orgExists, projectCondition } from "../projects/repositoryLinks.ts"
 
 /** Pages of one read; it also ends at 4 MiB. */
@@ -87,7 +86,7 @@ const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) =>
   }) satisfies Partial<ProjectDocsRepository["Service"]>
 
 /** The operations of workers. */
-const workers = (sql: SqlClient.SqlClient, stored: StoredBytes.StoredBytes) =>
+const workers = (sql: SqlClient.SqlClient, stored: Limits.StoredBytes) =>
   ({
     scan: (after, limit) =>
       sql`
@@ -138,7 +137,7 @@ export const layer = Layer.effect(
 
     return ProjectDocsRepository.of({
       ...owners(sql, usage),
-      ...workers(sql, yield* StoredBytes.make),
+      ...workers(sql, yield* Limits.makeBytes),
 
       pages: (docs, edition, after) => {
         const rows = sql`
@@ -183,7 +182,7 @@ const addPages = (sql: Sql, docs: LeasedDocs, pages: ReadonlyArray<NewPage>) =>
 /** Replaces the stored edition while the lease holds. Fails when the org has no room for its bytes. */
 const storeEdition = Effect.fnUntraced(function* (
   sql: Sql,
-  stored: StoredBytesOf,
+  stored: Limits.StoredBytes,
   docs: LeasedDocs,
   edition: StoredEdition,
 ) {
@@ -206,7 +205,7 @@ const storeEdition = Effect.fnUntraced(function* (
       AND ${more > 0 ? stored.fits(docs.orgId) : sql.literal("true")}
     RETURNING 1`,
   ).pipe(orUnavailableWithin("sweep"))
-  const replaced = yield* stored.storing(docs.orgId, more, (rows) => rows.length > 0, replace)
+  const replaced = yield* stored.storing(docs.orgId, more, (rows) => (rows.length > 0 ? more : 0), replace)
   if (replaced.length > 0 || more <= 0) return
   const held = yield* orUnavailableWithin("sweep")(sql`SELECT 1 FROM project_docs WHERE ${isLeased(sql, docs)}`)
   if (held.length > 0) return yield* stored.refuse(docs.orgId)

@@ -37,7 +37,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { graceBytes } from "../../domain/orgs/StoredBytes.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
@@ -89,7 +89,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
-    const bytes = yield* StoredBytes.make
+    const bytes = yield* Limits.makeBytes
     const insert = yield* InsertJob.make
     const report = yield* ReportJob.make
     const sweeps = yield* JobSweeps.make
@@ -478,7 +478,7 @@ const findRunning = Effect.fnUntraced(function* (
 /** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
 const extendLease = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   orgId: string,
   jobId: string,
   heartbeat: Heartbeat,
@@ -532,7 +532,7 @@ interface Appended {
  */
 const appendText = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   { attempt, jobId, orgId, size }: Appended,
   column: "lines" | "steps",
   changes: () => Statement.Fragment,
@@ -559,7 +559,7 @@ const appendText = Effect.fnUntraced(function* (
 /** Keeps the result of a step; the first result of a step stays. */
 const finishStep = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   orgId: string,
   jobId: string,
   { attempt, name, now, result }: FinishedStep,

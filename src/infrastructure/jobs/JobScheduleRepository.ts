@@ -28,13 +28,11 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limited from "../orgs/limited.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
 import { insertJobs, templateColumns } from "./createJobs.ts"
 import { finishedJob } from "./finishJobs.ts"
 import { runSchedules } from "./runSchedules.ts"
-import * as JobRoom from "./runSchedules.ts"
 
 const Row = Schema.Struct({
   ...JobSchedule.fields,
@@ -92,15 +90,15 @@ const templateValues = (sql: SqlClient.SqlClient, template: JobTemplate, input: 
 /** Inserts a schedule within the limits of its org. */
 const insertSchedule = (
   sql: SqlClient.SqlClient,
-  limit: Limited.Limited,
-  bytes: StoredBytes.StoredBytes,
+  limit: Limits.Limit,
+  bytes: Limits.StoredBytes,
   schedule: NewJobSchedule,
   entry: AuditEntry,
 ) => {
   const { orgId } = schedule
   const input = toJsonText(schedule.input)
   const size = rowCost.schedule + byteLength(input, schedule.callbackUrl, schedule.concurrencyKey)
-  const insert = (rowsAtMost: number | null) =>
+  const insert = (beside: Limits.Beside) =>
     audited(
       sql,
       entry,
@@ -113,14 +111,13 @@ const insertSchedule = (
       undefined,
       sql`
         SELECT id FROM orgs org
-        WHERE id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)} AND ${bytes.fits(orgId)}`,
+        WHERE id = ${orgId} AND ${limit.fits(beside)}`,
     ).pipe(
       orUnavailable,
       Effect.map(([made]) => made),
     )
-  const isInserted = (made: unknown) => made !== undefined
-  return bytes
-    .storing(orgId, size, isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert))
+  return limit
+    .admit(Limits.orgOwner(sql, orgId), { bytes: size }, insert)
     .pipe(Effect.flatMap((made) => (made === undefined ? bytes.refuse(orgId) : Effect.void)))
 }
 
@@ -131,10 +128,9 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
-    const limit = yield* Limited.make("schedules")
-    const jobLimit = yield* Limited.make("unfinishedJobs")
-    const bytes = yield* StoredBytes.make
-    const findRoom = yield* JobRoom.make
+    const limit = yield* Limits.make("schedules")
+    const jobLimit = yield* Limits.make("unfinishedJobs")
+    const bytes = yield* Limits.makeBytes
 
     return JobScheduleRepository.of({
       insert: (schedule, entry) => insertSchedule(sql, limit, bytes, schedule, entry),
@@ -161,7 +157,7 @@ export const layer = Layer.effect(
           entry,
           sql`
             DELETE FROM job_schedules WHERE id = ${scheduleId} AND org_id = ${orgId}
-            RETURNING org_id AS "orgId", ${sql.literal(StoredBytes.bytesOf("schedule"))} AS bytes`,
+            RETURNING org_id AS "orgId", ${sql.literal(Limits.bytesOf("schedule"))} AS bytes`,
         ).pipe(
           orUnavailable,
           Effect.flatMap(([removed]) =>
@@ -172,14 +168,7 @@ export const layer = Layer.effect(
         ),
 
       runDue: (batch) =>
-        runSchedules(sql, random, batch, findRoom).pipe(
-          sql.withTransaction,
-          orUnavailableWithin("sweep"),
-          Effect.map(({ stored, ...ran }) => {
-            for (const { orgId, bytes } of stored) usage.addBytes(orgId, bytes)
-            return ran
-          }),
-        ),
+        runSchedules(sql, random, jobLimit, batch).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
@@ -219,7 +208,7 @@ const assignments = (sql: SqlClient.SqlClient, changes: JobScheduleChanges, inpu
 /** Changes a schedule, in a transaction. */
 const changeSchedule = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   orgId: string,
   scheduleId: string,
   changes: JobScheduleChanges,
@@ -247,7 +236,7 @@ const changeSchedule = Effect.fnUntraced(function* (
   const [updated] = yield* bytes.storing(
     orgId,
     added,
-    (rows) => rows.length > 0,
+    (rows) => (rows.length > 0 ? added : 0),
     Effect.suspend(() =>
       audited(
         sql,
@@ -273,15 +262,15 @@ interface RunRow {
 /** Creates a job of a schedule, in a transaction. */
 const runSchedule = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  jobLimit: Limited.Limited,
-  bytes: StoredBytes.StoredBytes,
+  limit: Limits.Limit,
+  bytes: Limits.StoredBytes,
   orgId: string,
   scheduleId: string,
   jobId: string,
   now: DateTime.Utc,
 ) {
   const [schedule] = yield* sql<RunRow>`
-    SELECT overlap, last_job_id AS "lastJobId", ${sql.literal(StoredBytes.bytesOf("schedule"))} AS bytes FROM job_schedules
+    SELECT overlap, last_job_id AS "lastJobId", ${sql.literal(Limits.bytesOf("schedule"))} AS bytes FROM job_schedules
     WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
   if (schedule === undefined) return yield* scheduleNotFound()
   const { lastJobId, overlap } = schedule
@@ -290,25 +279,18 @@ const runSchedule = Effect.fnUntraced(function* (
     status: JobStatus
   }>`SELECT status FROM jobs WHERE id = ${lastJobId} AND ${isOfOrg(sql, orgId)}`
   if (isBlocked(overlap, last?.status ?? null)) return yield* lastJobUnfinished()
-  yield* jobLimit.take(Limited.orgOwner(sql, orgId))
 
   const row = sql`
     SELECT ${jobId}, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM job_schedules s JOIN orgs org ON org.id = s.org_id
-    WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND ${bytes.fits(orgId)}`
-  const [made] = yield* bytes.storing(
-    orgId,
-    schedule.bytes,
-    (rows) => rows.length > 0,
-    Effect.suspend(
-      () => sql`
-        WITH ${insertJobs(sql, row)}, noted AS (
-          UPDATE job_schedules SET last_job_id = rows.id FROM rows
-          WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId}
-        )
-        SELECT id FROM made`,
-    ),
-  )
-  if (made === undefined) return yield* bytes.refuse(orgId)
+    WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND org.node IS NULL`
+  const create = sql`
+    WITH ${insertJobs(sql, row)}, noted AS (
+      UPDATE job_schedules SET last_job_id = rows.id FROM rows
+      WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId}
+    )
+    SELECT id FROM made`
+  const made = yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: schedule.bytes }, create)
+  if (made === undefined || made.length === 0) return yield* bytes.refuse(orgId)
   return undefined
 })

@@ -9,9 +9,8 @@ import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts
 import { date, dateOrNull, idAt, isOfOrg, texts, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limited from "../orgs/limited.ts"
 import { jobPositions } from "./jobPositions.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 
 /** Jobs of several requests that one statement inserts. */
 const maxJobs = 64
@@ -22,22 +21,20 @@ const maxSharedLength = 32 * 1024
 interface Insert {
   readonly job: NewJob
   readonly input: string | null
-  /** The most unfinished jobs that the org has; `null` when not known. */
-  readonly rowsAtMost: number | null
-  /** The bytes that the org has stored and that the database does not count yet, with this job. */
-  readonly unwrittenBytes: number
+  /** What the org has beside what the database counts, with this job. */
+  readonly beside: Limits.Beside
 }
 
 /** A job as a row of `columns`. */
-const toRow = ({ input, job, rowsAtMost, unwrittenBytes }: Insert) => ({
+const toRow = ({ beside, input, job }: Insert) => ({
   id: job.jobId,
   orgId: job.orgId,
   key: job.idempotencyKey,
   unique: job.unique?.key ?? null,
   runAt: job.runAt && DateTime.formatIso(job.runAt),
   now: DateTime.formatIso(job.now),
-  rowsAtMost,
-  unwritten: unwrittenBytes,
+  rows: beside.rows,
+  bytes: beside.bytes,
   workflow: job.workflow,
   input,
   deployment_id: job.deploymentId,
@@ -51,8 +48,8 @@ const toRow = ({ input, job, rowsAtMost, unwrittenBytes }: Insert) => ({
   expires_in_seconds: job.expiresInSeconds,
 })
 const columns = `
-  id text, "orgId" text, key text, "unique" text, "runAt" timestamptz, now timestamptz, "rowsAtMost" bigint,
-  unwritten bigint, workflow text, input text, deployment_id text, callback_url text, callback_secret text,
+  id text, "orgId" text, key text, "unique" text, "runAt" timestamptz, now timestamptz, rows bigint,
+  bytes bigint, workflow text, input text, deployment_id text, callback_url text, callback_secret text,
   skip_callbacks boolean, concurrency_key text, priority smallint, max_attempts smallint, retry_delay_seconds int, expires_in_seconds int`
 
 /**
@@ -64,23 +61,22 @@ const columns = `
  */
 const insertRows = (
   sql: SqlClient.SqlClient,
-  limit: Limited.Limited,
-  bytes: StoredBytes.StoredBytes,
+  limit: Limits.Limit,
   all: ReadonlyArray<Insert>,
   { more = 0, replaces }: { readonly more?: number; readonly replaces?: string } = {},
 ) => {
-  const [{ job, rowsAtMost, unwrittenBytes }] = all as readonly [Insert, ...ReadonlyArray<Insert>]
+  const [{ beside, job }] = all as readonly [Insert, ...ReadonlyArray<Insert>]
   // The limit is checked once for jobs of one org.
   const open =
     more > 0
       ? sql`(
           SELECT id FROM orgs org WHERE id = ${job.orgId} AND node IS NULL
-            AND ${limit.guard(sql`${rowsAtMost}`, more)} AND ${unwrittenBytes}::bigint <= ${bytes.left} LIMIT 1
+            AND ${limit.fits(beside)} LIMIT 1
         ) AS org`
       : sql`LATERAL (
           -- Lateral: a plan made while there were few orgs cannot read all orgs later.
           SELECT id FROM orgs org WHERE id = asked."orgId" AND node IS NULL
-            AND ${limit.guard(sql`asked."rowsAtMost"`)} AND asked.unwritten <= ${bytes.left} LIMIT 1
+            AND ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })} LIMIT 1
         ) AS org`
   const rows = sql`
     SELECT asked.id, org.id, asked.key, asked."unique", asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
@@ -98,11 +94,10 @@ const insertRows = (
  */
 const insertTogether = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  limit: Limited.Limited,
-  bytes: StoredBytes.StoredBytes,
+  limit: Limits.Limit,
   all: ReadonlyArray<Insert>,
 ) {
-  const inserted = yield* insertRows(sql, limit, bytes, all, { more: all.length - 1 })
+  const inserted = yield* insertRows(sql, limit, all, { more: all.length - 1 })
   const isTaken = ({ job }: Insert) => job.idempotencyKey !== null && !inserted.has(job.jobId)
   const keys = all.filter(isTaken).map(({ job }) => job.idempotencyKey)
   const earlier =
@@ -125,8 +120,8 @@ const maxUniqueTries = 20
  */
 const insertUnique = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  limit: Limited.Limited,
-  bytes: StoredBytes.StoredBytes,
+  limit: Limits.Limit,
+  bytes: Limits.StoredBytes,
   usage: OrgUsage["Service"],
   wanted: Insert,
   unique: UniqueJob,
@@ -134,7 +129,7 @@ const insertUnique = Effect.fnUntraced(function* (
   // A job that is there prevents this one until it is read and found to be no reason.
   let seen = ""
   for (let tries = 0; tries < maxUniqueTries; tries++) {
-    const [inserted] = yield* insertRows(sql, limit, bytes, [wanted], { replaces: seen })
+    const [inserted] = yield* insertRows(sql, limit, [wanted], { replaces: seen })
     if (inserted !== undefined) return inserted
     const found = yield* findUnique(sql, bytes, usage, wanted, unique)
     // Nothing prevents it: a limit does.
@@ -159,7 +154,7 @@ interface FoundJob {
 /** Reads the newest job of a unique key, in a new statement: the one that waited for it may not see it. */
 const findUnique = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   usage: OrgUsage["Service"],
   { input, job: { now, orgId, runAt, workflow } }: Insert,
   unique: UniqueJob,
@@ -201,10 +196,10 @@ const findUnique = Effect.fnUntraced(function* (
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
-  const limit = yield* Limited.make("unfinishedJobs")
-  const bytes = yield* StoredBytes.make
+  const limit = yield* Limits.make("unfinishedJobs")
+  const bytes = yield* Limits.makeBytes
   const together: RunTogether<Insert, ReadonlyArray<string>> = (all) =>
-    insertRows(sql, limit, bytes, all).pipe(
+    insertRows(sql, limit, all).pipe(
       orUnavailable,
       Effect.map(
         (ids) => new Map(all.filter(({ job }) => ids.has(job.jobId)).map((one) => [one, [one.job.jobId]] as const)),
@@ -217,11 +212,10 @@ export const make = Effect.gen(function* () {
     const inputs = jobs.map(({ input }) => toJsonText(input))
     const isKeyless = jobs.every(({ idempotencyKey, unique }) => idempotencyKey === null && unique === null)
     const isShared = isKeyless && jobs.length === 1 && (inputs[0]?.length ?? 0) <= maxSharedLength
-    const insert = (rowsAtMost: number | null) => {
-      const unwrittenBytes = usage.unwrittenBytes(orgId)
-      const all = jobs.map((job, n) => ({ job, input: inputs[n]!, rowsAtMost, unwrittenBytes }))
+    const insert = (beside: Limits.Beside) => {
+      const all = jobs.map((job, n) => ({ job, input: inputs[n]!, beside }))
       if (isShared) return inBatch(sql, together, batch, all[0]!)
-      if (unique === null) return orUnavailable(insertTogether(sql, limit, bytes, all))
+      if (unique === null) return orUnavailable(insertTogether(sql, limit, all))
       const alone = insertUnique(sql, limit, bytes, usage, all[0]!, unique)
       return orUnavailable(Effect.map(alone, (id) => (id === undefined ? undefined : [id])))
     }
@@ -231,13 +225,11 @@ export const make = Effect.gen(function* () {
     )
     const isNew = (ids: ReadonlyArray<string>, n: number) => ids[n] === jobs[n]!.jobId
     const sum = (counts: (n: number) => boolean) => sizes.reduce((all, size, n) => all + (counts(n) ? size : 0), 0)
-    const stored = bytes
-      .storing(
-        orgId,
-        sum(() => true),
-        (ids) => (ids === undefined ? 0 : sum((n) => isNew(ids, n))),
-        limit.admit(Limited.orgOwner(sql, orgId), insert, { isGuarded: isKeyless, rows: jobs.length }),
-      )
+    const stored = limit
+      .admit(Limits.orgOwner(sql, orgId), { rows: jobs.length, bytes: sum(() => true) }, insert, (ids) => ({
+        rows: ids.filter((_, n) => isNew(ids, n)).length,
+        bytes: sum((n) => isNew(ids, n)),
+      }))
       .pipe(
         Effect.flatMap((ids) => (ids === undefined ? bytes.refuse(orgId) : Effect.succeed(ids))),
         Effect.tap((ids) => {

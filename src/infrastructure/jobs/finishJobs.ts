@@ -24,7 +24,7 @@ import { date, integers, isOfOrg, texts, times, toJsonText } from "../database/f
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 import { laneHeads } from "../webhooks/lanes.ts"
 import { type LaneHead, queuePositions } from "../webhooks/queuePositions.ts"
 import { deliveryIdOf, inlineReceivers, insertDeliveries, passesFilter, wantsType } from "../webhooks/insertEvents.ts"
@@ -50,7 +50,7 @@ export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const random = yield* SecureRandom.SecureRandom
   const usage = yield* OrgUsage
-  const bytes = yield* StoredBytes.make
+  const bytes = yield* Limits.makeBytes
   const count = (orgId: string, outcomes: ReadonlyMap<Reported, ReportOutcome>) => {
     for (const outcome of outcomes.values()) if (Result.isSuccess(outcome)) usage.addBytes(orgId, outcome.success.bytes)
     usage.notePending(orgId)
@@ -119,7 +119,7 @@ interface Row extends Omit<ReportedJob, "lease_expires_at" | "expires_at"> {
 /** Reads jobs of an org, its endpoints, and the bytes that it has left. */
 const readJobs = Effect.fnUntraced(function* (
   sql: Sql,
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   orgId: string,
   jobIds: ReadonlyArray<string>,
 ) {
@@ -215,7 +215,7 @@ const nothing: Written = { bytes: 0, hasSweep: false, status: null }
 const reportJobs = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   orgId: string,
   reports: ReadonlyArray<Reported>,
 ) {

@@ -5,12 +5,10 @@ import type { JobStatus } from "../../domain/jobs/Job.ts"
 import { isBlocked, type Overlap } from "../../domain/jobs/JobSchedule.ts"
 import type { RunBatch } from "../../domain/jobs/JobScheduleRepository.ts"
 import { nextRun } from "../../domain/jobs/cronTimes.ts"
-import { countReached, DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
+import { countReached } from "../../domain/orgs/OrgLimits.ts"
 import { date, texts, times } from "../database/fragments.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { limitOf } from "../orgs/orgCounts.ts"
 import { pickDue } from "../orgs/pickDue.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 import { insertJobs, templateColumns } from "./createJobs.ts"
 
 /** Bytes of inputs and callbacks after which a batch takes no further schedule. */
@@ -75,18 +73,17 @@ const findBlocked = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sched
 /**
  * Runs one batch of due schedules, in a transaction. Creates a job for each, and computes the next run from now, so
  * that missed runs create one job. Deletes a schedule that never runs again. A schedule that is blocked by its last
- * job, or whose org has no room for a job, moves on without one. Also returns how many bytes each org has stored or
- * freed.
+ * job, or whose org has no room for a job, moves on without one.
  */
 export const runSchedules = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
+  limit: Limits.Limit,
   batch: RunBatch,
-  findRoom: JobRoom,
 ) {
   const { now } = batch
   const { next, schedules } = yield* lockDue(sql, batch)
-  if (schedules.length === 0) return { orgs: [], moved: 0, stored: [], next }
+  if (schedules.length === 0) return { orgs: [], moved: 0, next }
 
   const runs = new Map<string, ReturnType<typeof nextRun>>()
   const nextAt = ({ cron, timezone }: DueSchedule) => {
@@ -97,73 +94,45 @@ export const runSchedules = Effect.fnUntraced(function* (
   }
   const nexts = schedules.map(nextAt)
   const ids = texts(schedules.map(({ id }) => id))
-  const hasRoom = yield* findRoom(new Set(schedules.map(({ orgId }) => orgId)))
   const blocked = yield* findBlocked(sql, schedules)
-  const jobIds = yield* Effect.forEach(schedules, ({ id, orgId }) =>
-    blocked.has(id)
-      ? Effect.succeed(null)
-      : Effect.flatMap(hasRoom(orgId), (room) => (room ? random.ulid : Effect.succeed(null))),
-  )
-  const rows = sql`
-    SELECT ran.job_id, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id,
-      ${date(now)}::timestamptz, ${templateColumns(sql)}
-    FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id LIMIT 1) AS s
-    WHERE ran.job_id IS NOT NULL`
-  const sized = (kind: "job" | "schedule") => `org_id, ${StoredBytes.bytesOf(kind)} AS bytes`
-  const stored = yield* sql<{ orgId: string; bytes: number }>`
-    WITH ran AS (
-      SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS ran (id, job_id, next_at)
-    ), ${insertJobs(sql, rows, { returning: sized("job") })},
-    ended AS (
-      DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM ran WHERE next_at IS NULL))
-      RETURNING ${sql.literal(sized("schedule"))}
-    ), moved AS (
-      UPDATE job_schedules SET next_at = ran.next_at, last_job_id = coalesce(ran.job_id, last_job_id) FROM ran
-      WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = ran.id AND ran.next_at IS NOT NULL
-    )
-    SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
-      SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended
-    ) AS changed GROUP BY org_id`
-  const orgs = schedules.flatMap(({ orgId }, at) => (jobIds[at] === null ? [] : [orgId]))
-  return { orgs, moved: schedules.length, stored, next }
+  const wanted = new Map<string, number>()
+  for (const { id, orgId } of schedules) wanted.set(orgId, (wanted.get(orgId) ?? 0) + (blocked.has(id) ? 0 : 1))
+  const run = Effect.fnUntraced(function* (rooms: Limits.Rooms) {
+    const left = new Map([...rooms].map(([orgId, { rows }]) => [orgId, rows]))
+    const jobIds = yield* Effect.forEach(schedules, ({ id, orgId }) => {
+      if (blocked.has(id)) return Effect.succeed(null)
+      const room = left.get(orgId) ?? 0
+      left.set(orgId, room - 1)
+      if ((rooms.get(orgId)?.bytes ?? 0) <= 0) return Effect.as(countReached("storedBytes"), null)
+      return room > 0 ? random.ulid : Effect.as(countReached("unfinishedJobs"), null)
+    })
+    const rows = sql`
+      SELECT ran.job_id, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id,
+        ${date(now)}::timestamptz, ${templateColumns(sql)}
+      FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id LIMIT 1) AS s
+      WHERE ran.job_id IS NOT NULL`
+    const sized = (kind: "job" | "schedule") => `org_id, ${Limits.bytesOf(kind)} AS bytes`
+    const stored = yield* sql<{ orgId: string; bytes: number }>`
+      WITH ran AS (
+        SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS ran (id, job_id, next_at)
+      ), ${insertJobs(sql, rows, { returning: sized("job") })},
+      ended AS (
+        DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM ran WHERE next_at IS NULL))
+        RETURNING ${sql.literal(sized("schedule"))}
+      ), moved AS (
+        UPDATE job_schedules SET next_at = ran.next_at, last_job_id = coalesce(ran.job_id, last_job_id) FROM ran
+        WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = ran.id AND ran.next_at IS NOT NULL
+      )
+      SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
+        SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended
+      ) AS changed GROUP BY org_id`
+    return { jobIds, stored: new Map(stored.map(({ bytes, orgId }) => [orgId, bytes])) }
+  })
+  const jobsOf = (jobIds: ReadonlyArray<string | null>, of?: string) =>
+    schedules.flatMap(({ orgId }, at) => (jobIds[at] === null || (of !== undefined && orgId !== of) ? [] : [orgId]))
+  const { jobIds } = yield* limit.withRooms(wanted, run, ({ jobIds, stored }, orgId) => ({
+    rows: jobsOf(jobIds, orgId).length,
+    bytes: stored.get(orgId) ?? 0,
+  }))
+  return { orgs: jobsOf(jobIds), moved: schedules.length, next }
 })
-
-/** The room of an org for more jobs. */
-interface Room {
-  readonly orgId: string
-  readonly unfinishedJobs: number
-  readonly bytesLeft: number
-}
-
-/**
- * Finds which orgs have room for another unfinished job, in one statement for a few hundred orgs. Unfinished jobs are
- * counted in the background: until the first count, the jobs of other replicas are unknown.
- */
-export const make = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
-  const usage = yield* OrgUsage
-  const unfinishedJobs = sql.literal(limitOf("unfinishedJobs", (yield* DefaultLimits).unfinishedJobs))
-  const { left } = yield* StoredBytes.make
-
-  return (orgIds: ReadonlySet<string>) =>
-    sql<Room>`
-      SELECT org.id AS "orgId", ${unfinishedJobs}::float8 AS "unfinishedJobs", (${left})::float8 AS "bytesLeft"
-      FROM orgs org WHERE org.id = ANY(${texts(orgIds)})`.pipe(
-      Effect.map((rows) => {
-        const rooms = new Map(rows.map((room) => [room.orgId, room]))
-        /** Takes the room of one job and returns `true`; without room, counts the limit that the org has reached. */
-        return (orgId: string) => {
-          const room = rooms.get(orgId)
-          // The org was deleted; its schedules go with the rest of it.
-          if (room === undefined) return Effect.succeed(false)
-          const { bytesLeft, unfinishedJobs } = room
-          if (bytesLeft <= usage.unwrittenBytes(orgId)) return Effect.as(countReached("storedBytes"), false)
-          if (usage.addWatched("unfinishedJobs", orgId, unfinishedJobs)) return Effect.succeed(true)
-          return Effect.as(countReached("unfinishedJobs"), false)
-        }
-      }),
-    )
-})
-
-/** Finds which orgs have room for another job. */
-type JobRoom = Effect.Success<typeof make>

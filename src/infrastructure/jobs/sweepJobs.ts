@@ -17,9 +17,8 @@ import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../do
 import { audited } from "../audit/audited.ts"
 import { date, decodeRows, idAt, isAmong, isOfOrg, texts, Time, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import * as Limited from "../orgs/limited.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 import { endFilterSweep, filterSweeps, startFilterSweep } from "../sweeps/filterSweeps.ts"
 import { finishedJob, loggedAttempt } from "./finishJobs.ts"
 import { jobPositions, type QueuedJob } from "./jobPositions.ts"
@@ -58,8 +57,8 @@ const tooManySweeps = () =>
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
-  const limit = yield* Limited.make("unfinishedJobs")
-  const bytes = yield* StoredBytes.make
+  const limit = yield* Limits.make("unfinishedJobs")
+  const bytes = yield* Limits.makeBytes
 
   return {
     retry: (orgId, jobId, input, now, entry) =>
@@ -185,16 +184,19 @@ const readBatch = Effect.fnUntraced(function* (sql: Sql, kind: JobSweepOrder["ki
 export const retryFailed = Effect.fnUntraced(function* (
   sql: Sql,
   usage: OrgUsage["Service"],
-  limit: Limited.Limited,
+  limit: Limits.Limit,
   batch: SweptBatch,
 ) {
   const { doneTo, looked, wanted } = yield* readBatch(sql, "retry", batch)
-  const room = wanted.length === 0 ? 0 : yield* limit.room(Limited.orgOwner(sql, batch.orgId), wanted.length)
-  const jobs = wanted.slice(0, room)
-  const { free } = yield* takeKeys(sql, batch.orgId, jobs)
-  const queued = yield* queueFailed(sql, usage, batch.orgId, free, undefined, batch.now)
-  if (room === wanted.length) return { rows: looked.length, done: queued.length, doneTo }
-  return { rows: room, done: queued.length, doneTo: jobs.at(-1)?.id ?? batch.doneTo, isWaiting: true }
+  if (wanted.length === 0) return { rows: looked.length, done: 0, doneTo }
+  const queue = Effect.fnUntraced(function* (rooms: Limits.Rooms) {
+    const jobs = wanted.slice(0, rooms.get(batch.orgId)?.rows ?? 0)
+    const { free } = yield* takeKeys(sql, batch.orgId, jobs)
+    const { length: done } = yield* queueFailed(sql, usage, batch.orgId, free, undefined, batch.now)
+    if (jobs.length === wanted.length) return { rows: looked.length, done, doneTo }
+    return { rows: jobs.length, done, doneTo: jobs.at(-1)?.id ?? batch.doneTo, isWaiting: true }
+  })
+  return yield* limit.withRooms(new Map([[batch.orgId, wanted.length]]), queue, ({ done }) => ({ rows: done }))
 })
 
 /** Cancels the next jobs of a sweep. */
@@ -291,7 +293,7 @@ const queueFailed = (
     WITH gone AS (
       DELETE FROM finished_jobs WHERE id = ANY(${texts(jobs.map(({ id }) => id))}) AND end_id = ANY(${texts(ends)})
         AND ${isAmong(sql, "end_id", ends)} AND ${isOfOrg(sql, orgId)} AND status = 'failed'
-      RETURNING *, ${sql.literal(StoredBytes.bytesOf("job", "result"))} AS bytes
+      RETURNING *, ${sql.literal(Limits.bytesOf("job", "result"))} AS bytes
     ), queued AS (
       INSERT INTO jobs (${kept}, input, callback_secret, callback_secret_owner, max_attempts, attempts_before, attempt_log,
         status, updated_at)
@@ -300,7 +302,7 @@ const queueFailed = (
       FROM gone LEFT JOIN LATERAL (
         SELECT callback_secret AS secret, callback_secret_owner AS owner FROM events WHERE id = gone.end_id LIMIT 1
       ) AS event ON true
-      RETURNING id, workflow, priority, ${sql.literal(StoredBytes.bytesOf("job"))} AS bytes
+      RETURNING id, workflow, priority, ${sql.literal(Limits.bytesOf("job"))} AS bytes
     )
     SELECT queued.id, queued.workflow, queued.priority, ${orgId}::text AS "orgId", queued.bytes - gone.bytes AS bytes
     FROM queued JOIN gone USING (id)`.pipe(
@@ -336,8 +338,8 @@ interface FoundJob extends Omit<SweptRow, "wanted"> {
 const retryOne = Effect.fnUntraced(function* (
   sql: Sql,
   usage: OrgUsage["Service"],
-  limit: Limited.Limited,
-  bytes: StoredBytes.StoredBytes,
+  limit: Limits.Limit,
+  bytes: Limits.StoredBytes,
   { entry, input, jobId, now, orgId }: Retry,
 ) {
   const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status, coalesce(octet_length(input), 0) AS "inputBytes"`
@@ -349,16 +351,18 @@ const retryOne = Effect.fnUntraced(function* (
     ) AS found`
   if (job === undefined) return yield* jobNotFound()
   if (job.status !== "failed") return yield* jobNotFailed(job.status)
-  yield* limit.take(Limited.orgOwner(sql, orgId))
   const text = input === undefined ? undefined : toJsonText(input)
   const more = text === undefined ? 0 : Buffer.byteLength(text ?? "") - job.inputBytes
   if (!bytes.mayGrow(orgId, more, job.left ?? 0)) return yield* bytes.refuse(orgId)
-  const { free, holders } = yield* takeKeys(sql, orgId, [job])
-  const holder = holders.get(jobId) ?? jobId
-  if (holder !== jobId) return yield* keyIsTaken(holder)
-  const queued = yield* queueFailed(sql, usage, orgId, free, text, now)
-  // Another request has retried it since it was read.
-  if (queued.length === 0) return yield* jobNotFailed("queued")
-  yield* audited(sql, entry, sql`SELECT ${orgId}::text AS "orgId"`)
+  const queue = Effect.gen(function* () {
+    const { free, holders } = yield* takeKeys(sql, orgId, [job])
+    const holder = holders.get(jobId) ?? jobId
+    if (holder !== jobId) return yield* keyIsTaken(holder)
+    const queued = yield* queueFailed(sql, usage, orgId, free, text, now)
+    // Another request has retried it since it was read.
+    if (queued.length === 0) return yield* jobNotFailed("queued")
+    yield* audited(sql, entry, sql`SELECT ${orgId}::text AS "orgId"`)
+  })
+  yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: 0 }, queue)
   return undefined
 })

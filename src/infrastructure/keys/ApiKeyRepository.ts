@@ -50,8 +50,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limited from "../orgs/limited.ts"
-import { type Limited as LimitedResult, orgOwner } from "../orgs/limited.ts"
+import * as Limits from "../orgs/limits.ts"
 import { keysImported, revocationChannel } from "./KeyCache.ts"
 import { lockCounters, nowMillis, writeCounters } from "./KeyCounterRepository.ts"
 
@@ -61,7 +60,8 @@ interface WantedKey extends Omit<NewApiKey, "metadata"> {
   readonly metadata: string | null
   readonly orgId: string | null
   readonly projectId: string | null
-  readonly rowsAtMost: number | null
+  readonly rows: number
+  readonly bytes: number
 }
 
 /** Inserts the counters of new keys that have limits. */
@@ -83,7 +83,7 @@ const insertCounters = (sql: SqlClient.SqlClient) => {
 const newKeyFields = `
   id text, name text, prefix text, "keyPrefix" text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz,
   "rateLimit" json, enabled boolean, permissions json, roles json, "externalId" text, metadata text, "allowedIps" json,
-  credits json, "orgId" text, "projectId" text, "rowsAtMost" bigint, "importStart" text, "ofHolder" boolean`
+  credits json, "orgId" text, "projectId" text, rows bigint, bytes bigint, "importStart" text, "ofHolder" boolean`
 
 /**
  * The INSERT of the keys in `asked`.
@@ -110,14 +110,17 @@ const insertKeys = (sql: SqlClient.SqlClient, rest: Statement.Fragment) => sql`
  */
 const makeInsert = (
   sql: SqlClient.SqlClient,
-  limit: Limited.Limited,
+  limit: Limits.Limit,
   owner: Statement.Fragment,
   prefix: Statement.Fragment,
 ) =>
   auditedTogether<WantedKey>(
     sql,
     newKeyFields,
-    insertKeys(sql, sql`${owner} WHERE ${limit.guard(sql`"rowsAtMost"`)} AND "keyPrefix" = ${prefix}`),
+    insertKeys(
+      sql,
+      sql`${owner} WHERE ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })} AND "keyPrefix" = ${prefix}`,
+    ),
     insertCounters(sql),
   )
 
@@ -145,7 +148,7 @@ const takeHolders = Effect.fnUntraced(function* (
 /** Inserts keys of projects and of orgs. */
 const makeInserts = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const limit = yield* Limited.make("keys")
+  const limit = yield* Limits.make("keys")
   // Lateral subqueries: a plan made while these tables were small cannot read the whole tables later.
   const insertForProject = yield* makeInsert(
     sql,
@@ -166,7 +169,7 @@ const makeInserts = Effect.gen(function* () {
       ) AS org`,
     prefixOf(sql),
   )
-  const projectOwner = (orgId: string | null, projectId: string): Limited.Owner => ({
+  const projectOwner = (orgId: string | null, projectId: string): Limits.Owner => ({
     key: projectId,
     from: () => sql`
       projects p JOIN orgs org ON org.id = p.org_id
@@ -180,7 +183,7 @@ const makeInserts = Effect.gen(function* () {
       : orUnavailable(sql.withTransaction(Effect.andThen(takeHolders(sql, orgId, holder, false), insert)))
 
   /** What an insert without a row is due to: another prefix, or no such owner. */
-  const orOther = (owner: Limited.Owner, prefix: Statement.Fragment, missing: () => NotFound) =>
+  const orOther = (owner: Limits.Owner, prefix: Statement.Fragment, missing: () => NotFound) =>
     Effect.flatMap((row: unknown) =>
       row === undefined
         ? sql<{ readonly prefix: string }>`SELECT ${prefix} AS prefix FROM ${owner.from()}`.pipe(
@@ -201,17 +204,17 @@ const makeInserts = Effect.gen(function* () {
     ) => {
       const owner = projectOwner(orgId, projectId)
       const insert = limit
-        .admit(owner, (rowsAtMost) =>
-          insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, rowsAtMost }, entry),
+        .admit(owner, {}, (beside) =>
+          insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, ...beside }, entry),
         )
         .pipe(orOther(owner, prefixOf(sql, "p"), projectNotFound))
       return within(orgId, holder, insert)
     },
     forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry, holder: Holder = undefined) => {
-      const owner = Limited.orgOwner(sql, orgId)
+      const owner = Limits.orgOwner(sql, orgId)
       const insert = limit
-        .admit(owner, (rowsAtMost) =>
-          insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, rowsAtMost }, entry),
+        .admit(owner, {}, (beside) =>
+          insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, ...beside }, entry),
         )
         .pipe(orOther(owner, prefixOf(sql), orgNotFound))
       return within(orgId, holder, insert)
@@ -222,7 +225,7 @@ const makeInserts = Effect.gen(function* () {
 /** Imports keys of an org, all or none. Commits them, one entry and one notification together. */
 const importKeys = (
   sql: SqlClient.SqlClient,
-  limit: LimitedResult,
+  limit: Limits.Limit,
   orgId: string,
   keys: ReadonlyArray<KeyImport>,
   dryRun: boolean,
@@ -269,14 +272,14 @@ const importKeys = (
         )
     }
     if (!dryRun && wanted.length > 0) {
-      yield* limit.take(orgOwner(sql, orgId), wanted.length)
       const rows = wanted.map((key) => ({ ...key, metadata: toJsonText(key.metadata) }))
-      yield* sql`
+      const insert = sql`
         WITH asked AS (
           SELECT * FROM json_to_recordset(${JSON.stringify(rows)}) AS asked (${sql.literal(newKeyFields)})
         ),
         changed AS (${insertKeys(sql, sql`${orgId}, "projectId", decode(hash, 'hex'), "importStart" FROM asked`)})
         ${insertCounters(sql)}`
+      yield* limit.within(Limits.orgOwner(sql, orgId), { rows: wanted.length }, insert)
       const details = { ...entry.details, keys: wanted.length }
       yield* audited(sql, { ...entry, details }, sql`SELECT id AS "orgId" FROM orgs WHERE id = ${orgId}`)
       yield* sql`SELECT pg_notify(${revocationChannel}, ${keysImported})`
@@ -576,14 +579,12 @@ interface RotatedKey {
   readonly rateLimit: RateLimit | null
   readonly expiresAt: Date | null
   readonly replacedBy: string | null
-  /** Whether the org certainly has room for another key. */
-  readonly room: boolean | null
 }
 
 /** Replaces a key of an org. Commits the end of the old key and its notification together. */
 const rotateKey = (
   sql: SqlClient.SqlClient,
-  limit: LimitedResult,
+  limit: Limits.Limit,
   orgId: string,
   keyId: string,
   replacement: KeyReplacement,
@@ -595,8 +596,7 @@ const rotateKey = (
     const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
     const [old] = yield* sql<RotatedKey>`
       SELECT key.name, ${prefixOf(sql, "p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
-        CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit",
-        ${limit.guard(sql.literal("NULL"))} AS room
+        CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
       FROM api_keys key JOIN orgs org ON org.id = key.org_id
       LEFT JOIN projects p ON p.id = key.project_id AND p.org_id = key.org_id
       WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql, "key")}
@@ -605,9 +605,8 @@ const rotateKey = (
     if (old.replacedBy !== null) return yield* keyReplaced()
     if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()
     if (old.keyPrefix !== keyPrefix) return { name: old.name, otherPrefix: old.keyPrefix }
-    if (!old.room) yield* limit.take(orgOwner(sql, orgId))
     const isCounted = yield* changeCounter(sql, { ...old, orgId }, settings)
-    yield* sql`
+    const insert = sql`
       INSERT INTO api_keys (
         id, org_id, project_id, name, prefix, hash, created_at, expires_at, counter_id, of_holder,
         enabled, permissions, roles, external_id, metadata, allowed_ips, rate_limit, rate_window
@@ -616,6 +615,7 @@ const rotateKey = (
         ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
         ${isCounted ? old.counterId : null}::text, of_holder, ${newSettings(sql, settings)}
       FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}`
+    yield* limit.within(Limits.orgOwner(sql, orgId), {}, insert)
     yield* audited(
       sql,
       { ...entry, details: { name: old.name, ...entry.details } },

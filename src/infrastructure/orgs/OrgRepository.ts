@@ -5,16 +5,15 @@ import { Conflict } from "../../domain/Errors.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import { Org } from "../../domain/orgs/Org.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
-import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "../../domain/orgs/OrgLimits.ts"
-import { type CountedLimit, OrgUsage } from "./OrgUsage.ts"
+import type { OrgAmounts, OrgLimitOverrides } from "../../domain/orgs/OrgLimits.ts"
+import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { type Node, nodeOfRow, Nodes } from "../database/Nodes.ts"
 import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, texts, Time } from "../database/fragments.ts"
 import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
-import { countedRows, type CountedRows, countRows, countUpTo } from "./orgCounts.ts"
-import { usedBytes } from "./storedBytes.ts"
+import { type CountedRows, countedRows, countRows, countUpTo, usedBytes } from "./limits.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })
 const decode = decodeRows(Row)
@@ -68,7 +67,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const nodes = yield* Nodes
     const usage = yield* OrgUsage
-    const { sample, used } = yield* makeAmounts
+    const { sample, used } = makeAmounts
     const columns = sql.literal(`id AS "orgId", name, created_at AS "createdAt"`)
 
     return OrgRepository.of({
@@ -103,7 +102,7 @@ export const layer = Layer.effect(
           const here = yield* used(sql, sampled)
           const there = node && (yield* sample(node.sql, orgId, columns))
           const stored = there === undefined ? here : sumOf(here, yield* used(node!.sql, there))
-          const storedBytes = Math.max(0, stored.storedBytes + usage.unwrittenBytes(orgId))
+          const storedBytes = Math.max(0, stored.storedBytes + usage.bytes(orgId))
           const { keyPrefix, overrides, retentionDays, strictEvents } = sampled
           const settings = { overrides: overrides ?? {}, keyPrefix, retentionDays, strictEvents }
           return { org: org!, ...settings, used: { ...stored, storedBytes }, owners }
@@ -194,7 +193,8 @@ const copyTo = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node: Node
 })
 
 const countedNames = Object.keys(countedRows) as ReadonlyArray<CountedRows>
-/** Rows of a kind that one statement counts for display; past that, a recent count or a count in batches is shown. */
+type CountedLimit = CountedRows | "pendingDeliveries"
+/** Rows of a kind that one statement counts for display; past that, they are counted in batches. */
 const maxInlineCount = 10_000
 /** Rows of a kind that are counted for display in all. */
 const maxShownCount = 10_000_000
@@ -214,11 +214,8 @@ const sumOf = (one: OrgAmounts, other: OrgAmounts): OrgAmounts =>
   Record.map(one, (amount, name) => amount + other[name])
 
 /** Counts what an org has in a database, for display. */
-const makeAmounts = Effect.gen(function* () {
-  const usage = yield* OrgUsage
-  const defaults = yield* DefaultLimits
-
-  const counts = countedNames.map((name) => `${countUpTo(name, `${maxInlineCount}`)}::int AS "${name}"`)
+const makeAmounts = (() => {
+  const counts = countedNames.map((name) => `${countUpTo(name, maxInlineCount)}::int AS "${name}"`)
 
   /** The columns of a SELECT … FROM orgs org that `used` needs. */
   const columns = (sql: SqlClient.SqlClient) => sql`
@@ -233,27 +230,14 @@ const makeAmounts = Effect.gen(function* () {
       ? Effect.map(countPending(sql, orgId, maxShownCount), ({ pending }) => pending)
       : countRows(sql, name, orgId, maxShownCount)
 
-  const exactCount = Effect.fnUntraced(function* (
-    sql: SqlClient.SqlClient,
-    name: CountedLimit,
-    { orgId, overrides, ...sampled }: Sampled,
-  ) {
-    if (sampled[name] < sampleLimit(name)) return sampled[name]
-    const known = usage.known(name, orgId)
-    // A count that reached its limit stopped there, so the org may have more.
-    const limit = limitsOf(defaults, overrides ?? {})[name]
-    if (known !== undefined && known.count > sampleLimit(name) && known.count < limit) return known.count + known.added
-    const store = usage.counting(name, orgId)
-    const counted = yield* count(sql, name, orgId)
-    store(counted)
-    return counted
-  })
-
   /** The amounts of an org, from its row with `columns`. */
   const used = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sampled: Sampled) {
     const names: ReadonlyArray<CountedLimit> = [...countedNames, "pendingDeliveries"]
     const counted = yield* Effect.forEach(names, (name) =>
-      Effect.map(exactCount(sql, name, sampled), (n) => [name, n] as const),
+      Effect.map(
+        sampled[name] < sampleLimit(name) ? Effect.succeed(sampled[name]) : count(sql, name, sampled.orgId),
+        (n) => [name, n] as const,
+      ),
     )
     return { ...Object.fromEntries(counted), storedBytes: sampled.storedBytes } as unknown as OrgAmounts
   })
@@ -263,4 +247,4 @@ const makeAmounts = Effect.gen(function* () {
     Effect.map(sql<Sampled>`SELECT ${others}, ${columns(sql)} FROM orgs org WHERE id = ${orgId}`, ([row]) => row)
 
   return { sample, used }
-})
+})()

@@ -1,175 +1,155 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
-import type { OrgLimitName } from "../../domain/orgs/OrgLimits.ts"
 import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 
-/** The limits that count rows. */
-export type CountedLimit = Exclude<OrgLimitName, "storedBytes">
+/** The columns of `org_usage`. `measured_bytes` are those of rows that are measured again later. */
+export const columns = [
+  "stored_bytes",
+  "measured_bytes",
+  "projects",
+  "keys",
+  "endpoints",
+  "schedules",
+  "unfinished_jobs",
+] as const
+export type Column = (typeof columns)[number]
+/** What an org has more than `org_usage` says, or less when below zero. */
+export type Amounts = Partial<Record<Column, number>>
 
-/** A count of an org's rows, and what this replica has added since. */
-export interface Counted {
-  readonly name: CountedLimit
+/** What may become the org's: it counts until it is settled. */
+export interface Hold {
   readonly orgId: string
-  readonly count: number
-  /** In monotonic milliseconds. */
-  readonly countedAt: number
-  added: number
-  /** Whether it was read since the last `takeUsed`. */
-  used: boolean
+  readonly amounts: Amounts
+  readonly since: number
 }
 
-/**
- * A creation takes no lock while more rows than this are free below the limit.
- * They cover the creations in flight, which do not see each
- * other: two batches of 64 in each of two replicas.
- */
-export const lockFreeMargin = 256
+interface Usage {
+  /** What is there, and not yet in `org_usage`. */
+  readonly unwritten: Amounts
+  /** The sum of the holds. */
+  readonly held: Amounts
+  /** In the order in which they began. */
+  readonly holds: Set<Hold>
+}
 
-/** The age at which rows are counted again that are far below their limit, in milliseconds; others are always. */
-const maxFreshMillis = 60_000
-/** How long a count is used, in milliseconds: two runs of the background longer. */
-const maxAgeMillis = 70_000
 /** Entries of each cache. */
-const maxCacheEntries = 10_000
+const maxRemembered = 50_000
+/** The age after which a hold counts as kept: its transaction was undone, or its commit was not answered. */
+const maxHoldMillis = 60_000
 
-/**
- * The most rows that an org has, with those in flight. Other replicas add rows at the same time, so what this replica
- * has added counts four times.
- */
-export const mostRows = ({ added, count }: Counted) => count + 4 * added + lockFreeMargin
+const add = (to: Amounts, by: Amounts, sign = 1) => {
+  for (const column of columns) if (by[column] !== undefined) to[column] = (to[column] ?? 0) + sign * by[column]
+}
 
-/** The latest counts, by limit and org. */
-const makeCounts = (clock: Clock.Clock) => {
-  const counts = new LRUCache<string, Counted>({ max: maxCacheEntries })
-  const orgOfOwner = new LRUCache<string, string>({ max: maxCacheEntries })
-  const keyOf = (name: CountedLimit, orgId: string) => `${name} ${orgId}`
+const sumOfBytes = (amounts: Amounts = {}) => (amounts.stored_bytes ?? 0) + (amounts.measured_bytes ?? 0)
+
+const make = Effect.map(Clock.Clock, (clock) => {
+  const usages = new Map<string, Usage>()
+  const orgOfOwner = new LRUCache<string, string>({ max: maxRemembered })
+  const counted = new LRUCache<string, true>({ max: maxRemembered })
+  const pending = new LRUCache<string, string>({ max: maxRemembered })
   const nowMillis = () => monotonicMillisOf(clock)
 
-  /** Stores a new count. */
-  const counted = (name: CountedLimit, orgId: string, count: number, countedAt = nowMillis()) => {
-    const key = keyOf(name, orgId)
-    const used = counts.get(key)?.used ?? true
-    counts.set(key, { name, orgId, count, countedAt, added: 0, used })
+  const change = (orgId: string, by: (usage: Usage) => void) => {
+    const usage = usages.get(orgId) ?? { unwritten: {}, held: {}, holds: new Set() }
+    by(usage)
+    if (usage.holds.size === 0 && columns.every((column) => !usage.unwritten[column])) usages.delete(orgId)
+    else usages.set(orgId, usage)
   }
 
-  /** Begins a count, and returns what stores it: rows that this replica adds meanwhile may be missing in it. */
-  const counting = (name: CountedLimit, owner: string) => {
-    const orgId = () => orgOfOwner.get(owner) ?? owner
-    const before = counts.get(keyOf(name, orgId()))
-    const added = before?.added ?? 0
-    return (count: number) => {
-      const now = counts.get(keyOf(name, orgId()))
-      const since = now === before ? -added : 0
-      counted(name, orgId(), count)
-      counts.get(keyOf(name, orgId()))!.added = (now?.added ?? 0) + since
+  const hold = (orgId: string, amounts: Amounts) => {
+    const one: Hold = { orgId, amounts, since: nowMillis() }
+    change(orgId, ({ held, holds }) => {
+      add(held, amounts)
+      holds.add(one)
+    })
+    return one
+  }
+
+  /** Ends a hold: `kept` is what the org has more. */
+  const settle = (one: Hold, kept: Amounts) =>
+    change(one.orgId, ({ held, holds, unwritten }) => {
+      if (!holds.delete(one)) return
+      add(held, one.amounts, -1)
+      add(unwritten, kept)
+    })
+
+  /** Makes a hold of what is unwritten, so that nothing else writes it. */
+  const claim = (orgId: string, which: ReadonlyArray<Column>) => {
+    const unwritten = usages.get(orgId)?.unwritten ?? {}
+    const amounts: Amounts = {}
+    for (const column of which) if (unwritten[column]) amounts[column] = unwritten[column]
+    change(orgId, (usage) => add(usage.unwritten, amounts, -1))
+    return hold(orgId, amounts)
+  }
+
+  const sumBefore = (one: Hold, of: (other: Hold) => number) => {
+    let sum = 0
+    for (const other of usages.get(one.orgId)?.holds ?? []) {
+      if (other === one) break
+      sum += of(other)
     }
-  }
-
-  /**
-   * Returns a count that is still valid.
-   *
-   * @param owner an org's id, or an owner that `owns` knows
-   */
-  const known = (name: CountedLimit, owner: string) => {
-    const found = counts.get(keyOf(name, orgOfOwner.get(owner) ?? owner))
-    if (found === undefined || nowMillis() - found.countedAt > maxAgeMillis) return undefined
-    found.used = true
-    return found
+    return sum
   }
 
   return {
-    counted,
-    counting,
-    known,
+    hold,
+    settle,
+    claim,
 
-    /** Adds rows; without a count, stores that the org has at most so many beside them. */
-    atMost: (name: CountedLimit, orgId: string, count: number, rows: number) => {
-      if (known(name, orgId) === undefined) counted(name, orgId, count)
-      known(name, orgId)!.added += rows
+    /** Counts what an org stores, or frees when below zero. */
+    add: (orgId: string, amounts: Amounts) => change(orgId, ({ unwritten }) => add(unwritten, amounts)),
+    addBytes: (orgId: string, bytes: number) =>
+      change(orgId, ({ unwritten }) => add(unwritten, { stored_bytes: bytes })),
+
+    /** What the org has, or may have, beside `org_usage`. */
+    beside: (orgId: string, column: Column) => {
+      const usage = usages.get(orgId)
+      return (usage?.unwritten[column] ?? 0) + (usage?.held[column] ?? 0)
+    },
+    /** The same for all bytes. */
+    bytes: (orgId: string) => sumOfBytes(usages.get(orgId)?.unwritten) + sumOfBytes(usages.get(orgId)?.held),
+    unwritten: (orgId: string, column: Column) => usages.get(orgId)?.unwritten[column] ?? 0,
+    /** What the org may have because of holds that began before this one. */
+    heldBefore: (one: Hold, column: Column) => sumBefore(one, ({ amounts }) => amounts[column] ?? 0),
+    /** All bytes beside `org_usage`, without those that began later. */
+    bytesBefore: (one: Hold) =>
+      sumOfBytes(usages.get(one.orgId)?.unwritten) + sumBefore(one, (other) => sumOfBytes(other.amounts)),
+
+    /** Claims what is unwritten of up to `limit` orgs. */
+    claimAll: (limit: number): ReadonlyArray<Hold> => {
+      const claimed: Array<Hold> = []
+      for (const [orgId, { holds, unwritten }] of [...usages]) {
+        for (const one of holds) {
+          if (nowMillis() - one.since < maxHoldMillis) break
+          settle(one, one.amounts)
+        }
+        if (claimed.length < limit && columns.some((column) => unwritten[column])) claimed.push(claim(orgId, columns))
+      }
+      return claimed
     },
 
-    /** Whether the rows need no new count: the last one is far below the limit, and less than a minute old. */
-    isFresh: ({ added, count, countedAt }: Counted, limit: number) =>
-      count + added < limit / 2 && nowMillis() - countedAt < maxFreshMillis,
-
-    /** Remembers the org of an owner. */
-    owns: (owner: string, orgId: string) => {
+    /** The org of an owner, as far as it is known; else what the owner is known as. */
+    orgOf: (owner: string) => orgOfOwner.get(owner) ?? owner,
+    /** The org of an owner, if its rows were counted since the start of this process. */
+    countedOrg: (column: Column, owner: string) => {
+      const orgId = orgOfOwner.get(owner) ?? owner
+      return counted.has(`${column} ${orgId}`) ? orgId : undefined
+    },
+    setCounted: (column: Column, owner: string, orgId: string) => {
       if (owner !== orgId) orgOfOwner.set(owner, orgId)
+      counted.set(`${column} ${orgId}`, true)
     },
 
-    /** Adds rows that the background counts; returns `false` when the limit leaves no room for them. */
-    addWatched: (name: CountedLimit, orgId: string, limit: number, rows = 1) => {
-      // Not fresh: the next run of the background counts the rows.
-      if (known(name, orgId) === undefined) counted(name, orgId, 0, nowMillis() - maxFreshMillis)
-      const found = known(name, orgId)!
-      if (found.count + found.added + rows > limit) return false
-      found.added += rows
-      return true
-    },
-
-    /** Returns the counts that were read since the last call, and deletes the others. */
-    takeUsed: (): ReadonlyArray<Counted> => {
-      const used: Array<Counted> = []
-      for (const [key, found] of [...counts]) {
-        if (found.used) used.push(found)
-        else counts.delete(key)
-        found.used = false
-      }
-      return used
-    },
-  }
-}
-
-/** Bytes that this replica has stored and not yet added to the database's count, by org. */
-const makeUnwrittenBytes = () => {
-  const unwritten = new Map<string, number>()
-
-  return {
-    /** Counts bytes that an org stores, or frees when below zero. */
-    addBytes: (orgId: string, bytes: number) => {
-      if (bytes === 0) return
-      const sum = (unwritten.get(orgId) ?? 0) + bytes
-      if (sum === 0) unwritten.delete(orgId)
-      else unwritten.set(orgId, sum)
-    },
-
-    unwrittenBytes: (orgId: string) => unwritten.get(orgId) ?? 0,
-
-    /** Returns up to `limit` orgs with unwritten bytes. They stay until `addBytes` takes the bytes back. */
-    unwritten: (limit: number): ReadonlyArray<readonly [orgId: string, bytes: number]> => {
-      const first: Array<readonly [orgId: string, bytes: number]> = []
-      for (const entry of unwritten) {
-        if (first.length === limit) break
-        first.push(entry)
-      }
-      return first
-    },
-  }
-}
-
-/** Orgs that may have new pending deliveries. */
-const makePendingNotes = () => {
-  const orgs = new LRUCache<string, string>({ max: maxCacheEntries })
-
-  return {
     /** Notes that an org may have new pending deliveries, which must be counted. */
-    notePending: (orgId: string) => {
-      orgs.set(orgId, orgId)
-    },
-
+    notePending: (orgId: string) => void pending.set(orgId, orgId),
     /** Removes and returns up to `limit` of the noted orgs. */
     takeWithPending: (limit: number): ReadonlyArray<string> =>
-      Array.from({ length: Math.min(limit, orgs.size) }, () => orgs.pop()!),
+      Array.from({ length: Math.min(limit, pending.size) }, () => pending.pop()!),
   }
-}
+})
 
-const make = Effect.map(Clock.Clock, (clock) => ({
-  ...makeCounts(clock),
-  ...makeUnwrittenBytes(),
-  ...makePendingNotes(),
-}))
-
-/** How much each org has, as far as this replica has it in memory: counts of the last minute, and unwritten bytes. */
+/** What each org has beside what its row in `org_usage` says, as far as this replica has made it. */
 export class OrgUsage extends Context.Service<OrgUsage, Effect.Success<typeof make>>()(
   "gatehouse/infrastructure/OrgUsage",
 ) {

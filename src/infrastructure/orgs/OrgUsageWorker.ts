@@ -1,24 +1,23 @@
-import { Clock, Effect, Layer, Schedule } from "effect"
+import { Clock, Effect, Exit, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { DefaultLimits, startCounting } from "../../domain/orgs/OrgLimits.ts"
+import { startCounting } from "../../domain/orgs/OrgLimits.ts"
 import { PendingLimit } from "../../domain/webhooks/PendingLimit.ts"
 import { logged } from "../background.ts"
 import { idAt } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
-import { countedRows, type CountedRows, countRows, limitOf } from "./orgCounts.ts"
-import { type Counted, type CountedLimit, OrgUsage } from "./OrgUsage.ts"
-import { writeStoredBytes, writeUsage } from "./storedBytes.ts"
+import { correct, writeUsage } from "./limits.ts"
+import { OrgUsage } from "./OrgUsage.ts"
 
 const bounded = orUnavailableWithin("sweep")
 
 /**
- * Every five seconds: writes and counts the usage of orgs, and enforces the limit of pending deliveries. Every minute:
+ * Every five seconds: writes what this replica has added to the usage of orgs, and enforces the limit of pending deliveries. Every minute:
  * measures the bytes of orgs that have changed.
  */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     yield* startCounting
-    const refresh = logged("Usage of orgs is not counted", yield* refreshUsage)
+    const refresh = logged("Usage of orgs is not written", yield* refreshUsage)
     const { enforce } = yield* PendingLimit
     yield* Effect.addFinalizer(() => refresh)
     const measure = logged("The bytes of orgs are not measured", yield* measureBytes)
@@ -30,33 +29,8 @@ export const layer = Layer.effectDiscard(
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
-/**
- * Writes the bytes that this replica has stored, and counts again the rows whose counts were read since the last
- * call.
- */
-export const refreshUsage = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
-  const usage = yield* OrgUsage
-  const defaults = yield* DefaultLimits
-  const isRows = (name: CountedLimit): name is CountedRows => name in countedRows
-
-  const recount = Effect.fnUntraced(function* (known: Counted, name: CountedRows) {
-    const { orgId } = known
-    const [org] = yield* bounded(sql<{ limit: number }>`
-      SELECT ${sql.literal(limitOf(name, defaults[name]))}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`)
-    if (org === undefined || usage.isFresh(known, org.limit)) return
-    const store = usage.counting(name, orgId)
-    store(yield* countRows(sql, name, orgId, org.limit))
-  })
-
-  return Effect.gen(function* () {
-    yield* writeStoredBytes(sql, usage)
-    for (const known of usage.takeUsed()) {
-      const { name } = known
-      if (isRows(name)) yield* recount(known, name)
-    }
-  })
-})
+/** Writes what this replica has added. */
+export const refreshUsage = Effect.zipWith(SqlClient.SqlClient, OrgUsage, writeUsage)
 
 /**
  * The tables whose bytes are measured: an org has few rows in them, or they come one by one. The bytes of jobs,
@@ -104,11 +78,20 @@ const measureTable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, tabl
 })
 
 /** Measures what an org has in all of the tables. */
-const measureOrg = (sql: SqlClient.SqlClient, orgId: string) =>
-  Effect.map(
-    Effect.forEach(measuredTables, (table) => measureTable(sql, table, orgId)),
-    (sizes) => sizes.reduce((sum, bytes) => sum + bytes, 0),
-  )
+const measureOrg = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"], orgId: string) =>
+  Effect.suspend(() => {
+    const claimed = usage.claim(orgId, ["measured_bytes"])
+    const measure = Effect.gen(function* () {
+      const [written] = yield* bounded(sql<{ bytes: number }>`
+        SELECT measured_bytes::float8 AS bytes FROM org_usage WHERE org_id = ${orgId}`)
+      let bytes = 0
+      for (const table of measuredTables) bytes += yield* measureTable(sql, table, orgId)
+      yield* bounded(correct(sql, "measured_bytes", orgId, written?.bytes ?? 0, bytes))
+    })
+    return Effect.onExit(measure, (exit) =>
+      Effect.sync(() => usage.settle(claimed, Exit.isSuccess(exit) ? {} : claimed.amounts)),
+    )
+  })
 
 /** The orgs that have changed since a time. */
 const changedSince = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, millis: number) {
@@ -124,6 +107,7 @@ const changedSince = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, mill
 /** Measures the orgs that have changed since the last call, and writes the bytes. */
 export const measureBytes = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
+  const usage = yield* OrgUsage
   let since = (yield* Clock.currentTimeMillis) - lookBackMillis
   /** Orgs to measure. */
   const waiting = new Set<string>()
@@ -132,11 +116,9 @@ export const measureBytes = Effect.gen(function* () {
     const now = yield* Clock.currentTimeMillis
     for (const orgId of yield* changedSince(sql, since)) waiting.add(orgId)
     since = now - lookBackMillis
-    const orgs = [...waiting].slice(0, maxOrgs)
-    const measured = yield* Effect.forEach(orgs, (orgId) =>
-      Effect.map(measureOrg(sql, orgId), (bytes) => [orgId, bytes] as const),
-    )
-    if (orgs.length > 0) yield* bounded(writeUsage(sql, "measured_bytes", measured))
-    for (const orgId of orgs) waiting.delete(orgId)
+    for (const orgId of [...waiting].slice(0, maxOrgs)) {
+      yield* measureOrg(sql, usage, orgId)
+      waiting.delete(orgId)
+    }
   })
 })

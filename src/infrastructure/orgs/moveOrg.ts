@@ -426,7 +426,8 @@ const activate = Effect.fnUntraced(function* (
       if (node !== "") yield* writeCopy(target, orgId, { ...org, strict_events: org.strict_events && id })
       yield* target`
         INSERT INTO org_usage (org_id, stored_bytes) VALUES (${orgId}, ${usage!.bytes}::text::bigint)
-        ON CONFLICT (org_id) DO UPDATE SET stored_bytes = org_usage.stored_bytes + excluded.stored_bytes`
+        ON CONFLICT (org_id) DO UPDATE SET stored_bytes = org_usage.stored_bytes + excluded.stored_bytes,
+          endpoints = NULL, schedules = NULL, unfinished_jobs = NULL`
     }),
   )
 })

@@ -10,7 +10,7 @@ import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limited from "../orgs/limited.ts"
+import * as Limits from "../orgs/limits.ts"
 import {
   defaultOrg,
   findLink,
@@ -34,23 +34,23 @@ const oneOr = <E>(missing: () => E) =>
 interface WantedProject extends Pick<NewProject, "name" | "now"> {
   readonly id: string
   readonly orgId: string | null
-  /** The most projects that the org has; `null` when not known. */
-  readonly rowsAtMost: number | null
+  readonly rows: number
+  readonly bytes: number
 }
 
 /** Inserts projects within the limit of their org. Creates the default org when there is none. */
 const makeInsert = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const limit = yield* Limited.make("projects")
+  const limit = yield* Limits.make("projects")
   const insertInBatch = yield* auditedTogether<WantedProject, typeof ProjectRow.Encoded & { readonly id: string }>(
     sql,
-    `id text, name text, "orgId" text, now timestamptz, "rowsAtMost" bigint`,
+    `id text, name text, "orgId" text, now timestamptz, rows bigint, bytes bigint`,
     sql`
       INSERT INTO projects (id, org_id, name, created_at, updated_at)
       SELECT asked.id, org.id, asked.name, now, now FROM asked CROSS JOIN LATERAL (
         SELECT id, limits FROM orgs WHERE id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default)) LIMIT 1
       ) AS org
-      WHERE ${limit.guard(sql`asked."rowsAtMost"`)}
+      WHERE ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })}
       RETURNING id, ${projectColumns(sql)}`,
   )
 
@@ -60,8 +60,8 @@ const makeInsert = Effect.gen(function* () {
         key: org ?? "the default org",
         from: () => sql`orgs org WHERE id = coalesce(${org}, (SELECT id FROM orgs WHERE is_default))`,
       }
-      return limit.admit(owner, (rowsAtMost) =>
-        insertInBatch({ id: projectId, name, orgId: org, now, rowsAtMost }, entry),
+      return limit.admit(owner, {}, (beside) =>
+        insertInBatch({ id: projectId, name, orgId: org, now, ...beside }, entry),
       )
     }
     const ensureOrg = defaultOrg(sql, defaultOrgId, date(now))

@@ -7,7 +7,7 @@ import { logged } from "../background.ts"
 import { idAt, texts, timeOfId } from "../database/fragments.ts"
 import { CommitMillis } from "../database/boundedTransactions.ts"
 import { deadlines, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { bytesOf, subtractStoredBytes } from "../orgs/storedBytes.ts"
+import { bytesOf, subtractStoredBytes } from "../orgs/limits.ts"
 import { isOfEvent } from "../webhooks/insertEvents.ts"
 import { stateNow } from "../webhooks/lanes.ts"
 

@@ -11,7 +11,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
 import { moveBatch } from "../orgs/moveOrg.ts"
 import { JobRepository } from "../../domain/jobs/JobRepository.ts"
-import * as Limited from "../orgs/limited.ts"
+import * as Limits from "../orgs/limits.ts"
 import { cancelJobs, retryFailed } from "../jobs/sweepJobs.ts"
 import { recoverBatch, resendBatch } from "../webhooks/DeliveryLogRepository.ts"
 import { deliverEmitted, onEmitted, passEmitted } from "../webhooks/emitEvents.ts"
@@ -92,7 +92,7 @@ const passErasure = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node:
 /** What sweeps over jobs need. */
 interface SweptJobs {
   readonly usage: OrgUsage["Service"]
-  readonly limit: Limited.Limited
+  readonly limit: Limits.Limit
   readonly random: SecureRandom.SecureRandom["Service"]
   readonly reportAll: JobRepository["Service"]["reportAll"]
 }
@@ -170,7 +170,7 @@ export const layer = Layer.effect(
     const nodes = yield* Nodes
     const jobs: SweptJobs = {
       usage,
-      limit: yield* Limited.make("unfinishedJobs"),
+      limit: yield* Limits.make("unfinishedJobs"),
       random: yield* SecureRandom.SecureRandom,
       reportAll: (yield* JobRepository).reportAll,
     }

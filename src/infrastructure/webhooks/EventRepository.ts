@@ -12,7 +12,7 @@ import { afterCursor, decodeRows, texts, Time, times } from "../database/fragmen
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 import { deliverEvents } from "./insertEvents.ts"
 import { laneHeads } from "./lanes.ts"
 import { type LaneHead, queuePositions } from "./queuePositions.ts"
@@ -22,7 +22,7 @@ export const layer = Layer.effect(
   EventRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const publish = yield* make(sql, yield* StoredBytes.make, yield* OrgUsage)
+    const publish = yield* make(sql, yield* Limits.makeBytes, yield* OrgUsage)
 
     return EventRepository.of({
       publish,
@@ -106,13 +106,13 @@ const sizeOf = (events: ReadonlyArray<NewEvent>) =>
 /** Inserts the events of several requests, of orgs that have room for them. One round trip. */
 const insertAll = (
   sql: SqlClient.SqlClient,
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   usage: OrgUsage["Service"],
   all: ReadonlyArray<Wanted>,
 ) => {
   const rows = all.flatMap(({ checked, events, orgId }) => events.map((event) => ({ orgId, event, checked })))
   const orgIds = [...new Set(all.map(({ orgId }) => orgId))]
-  const unwritten = orgIds.map((orgId) => `${usage.unwrittenBytes(orgId)}`)
+  const unwritten = orgIds.map((orgId) => `${usage.bytes(orgId)}`)
   const column = (f: (row: (typeof rows)[number]) => string | null) => texts(rows.map(f))
   return sql<InsertedEvent>`
     WITH open AS MATERIALIZED (
@@ -202,7 +202,7 @@ const findEarlier = (sql: SqlClient.SqlClient, orgId: string, keys: ReadonlyArra
  */
 const make = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  bytes: StoredBytes.StoredBytes,
+  bytes: Limits.StoredBytes,
   usage: OrgUsage["Service"],
 ) {
   const insert: RunTogether<Wanted, Inserted> = (all) =>

@@ -14,7 +14,7 @@ import { audited } from "../audit/audited.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as StoredBytes from "../orgs/storedBytes.ts"
+import * as Limits from "../orgs/limits.ts"
 
 const Json = Schema.fromJsonString(Schema.Unknown)
 const Row = Schema.Struct({
@@ -31,7 +31,7 @@ export const layer = Layer.effect(
   EventTypeRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const bytes = yield* StoredBytes.make
+    const bytes = yield* Limits.makeBytes
     const columns = sql.literal(
       'id AS name, description, group_name AS "group", schemas, example, deprecated, created_at, updated_at',
     )

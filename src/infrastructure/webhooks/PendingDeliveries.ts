@@ -7,7 +7,7 @@ import { makeResting } from "../background.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
-import { countBatchSize, countInBatches, limitOf } from "../orgs/orgCounts.ts"
+import { countBatchSize, countInBatches, limitOf } from "../orgs/limits.ts"
 
 /** Pending deliveries that one statement counts of each org; an org with as many is counted lane by lane. */
 export const pendingSample = 1_000
@@ -87,14 +87,10 @@ export const layer = Layer.effect(
       const counted = yield* Effect.forEach(
         suspects,
         Effect.fnUntraced(function* ({ orgId, limit }) {
-          const known = usage.known("pendingDeliveries", orgId)
-          // A large backlog that is far below the limit is counted once a minute.
-          const isFar = known !== undefined && usage.isFresh(known, limit)
-          const found = isFar ? undefined : yield* countPending(sql, orgId, limit + 1)
-          if (found !== undefined) usage.counted("pendingDeliveries", orgId, found.pending)
-          const isOver = found !== undefined && found.pending > limit
+          const found = yield* countPending(sql, orgId, limit + 1)
+          const isOver = found.pending > limit
           // The next check repeats until a count is below the limit, even without new deliveries.
-          if (isFar || isOver) usage.notePending(orgId)
+          if (isOver) usage.notePending(orgId)
           return isOver ? [{ orgId, limit, ...found }] : []
         }),
       )

@@ -33,7 +33,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limited from "../orgs/limited.ts"
+import * as Limits from "../orgs/limits.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
 import { cancelLanes, type EndedLane, nextLane, stateNow } from "./lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
@@ -97,14 +97,14 @@ const batchOf = (sql: SqlClient.SqlClient) =>
 /** Inserts an endpoint, or fails when the org has no room for another. */
 const insertEndpoint = (
   sql: SqlClient.SqlClient,
-  limit: Limited.Limited,
+  limit: Limits.Limit,
   { id, orgId, url, secret, description, active, now, ...settings }: NewEndpoint,
   entry: AuditEntry,
 ) => {
   const withThrottle = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
     settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setThrottle(sql, orgId, id)))
   return limit
-    .admit(Limited.orgOwner(sql, orgId), (rowsAtMost) =>
+    .admit(Limits.orgOwner(sql, orgId), {}, (beside) =>
       audited(
         sql,
         entry,
@@ -125,7 +125,7 @@ const insertEndpoint = (
           FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
           RETURNING org_id AS "orgId"`,
         undefined,
-        sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.guard(sql`${rowsAtMost}`)}`,
+        sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.fits(beside)}`,
       ).pipe(
         withThrottle,
         orTaken,
@@ -163,7 +163,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
-    const limit = yield* Limited.make("endpoints")
+    const limit = yield* Limits.make("endpoints")
 
     return WebhookEndpointRepository.of({
       insert: (endpoint, entry) => insertEndpoint(sql, limit, endpoint, entry),

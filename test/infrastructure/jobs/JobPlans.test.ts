@@ -77,6 +77,8 @@ describe("beside 120,000 jobs of the org and 20,000 orgs, a statement that was p
       const now = epoch()
       const { orgId } = yield* insertOrg()
       yield* insertEndpoint(orgId, { now })
+      // The first creation of a process counts.
+      yield* insertJob(orgId)
       // Never analyzed, as after a restore.
       yield* withoutAutovacuum(tables)
       const leaseUntil = plus(now, 60)

@@ -6,6 +6,7 @@ import { insertAll } from "../../contract/jobs/jobBatches.ts"
 import { refusal, together, updateOrg } from "../../contract/orgs/orgLimits.ts"
 import { insertOrg, insertProject, newEntry, newKey } from "../../contract/support.ts"
 import { insertEndpoint, insertJob } from "../../contract/webhooks/webhookSupport.ts"
+import { until } from "../../support/wait.ts"
 import { atOther, refresh, type replica, replicas, statementsOf, usedBy } from "./orgLimitsSupport.ts"
 
 /** Inserts keys of an org by SQL. */
@@ -26,19 +27,24 @@ const importKeys = Effect.fnUntraced(function* (orgId: string, count: number) {
   yield* ApiKeyRepository.use((repository) => repository.importKeys(orgId, all, false, newEntry()))
 })
 layer(replicas, { excludeTestServices: true })("limits of an org, on PostgreSQL", (it) => {
-  it.effect("cost no further statement, whether an org has few rows or many", () =>
+  it.effect("cost no further statement after the first creation, whether an org has few rows or many", () =>
     Effect.gen(function* () {
-      const [few, many] = [yield* insertOrg(), yield* insertOrg()]
-      yield* addKeys(many.orgId, 2_000)
-      const { orgId } = few
-      assert.strictEqual(yield* statementsOf(insertKey(orgId)), 1)
-      assert.strictEqual(yield* statementsOf(insertProject(orgId)), 1)
-      assert.strictEqual(yield* statementsOf(insertEndpoint(orgId)), 1)
-      assert.strictEqual(yield* statementsOf(insertJob(orgId, { input: "input" })), 1)
-      // The first creation counts the org's keys; later ones need no count while the limit is far.
-      assert.isAbove(yield* statementsOf(insertKey(many.orgId)), 1)
-      for (let n = 0; n < 3; n++) assert.strictEqual(yield* statementsOf(insertKey(many.orgId)), 1)
-      assert.strictEqual((yield* usedBy(many.orgId)).keys, 2_004)
+      for (const keys of [0, 2_000]) {
+        const { orgId } = yield* insertOrg()
+        yield* addKeys(orgId, keys)
+        const creations: ReadonlyArray<Effect.Effect<unknown, unknown, Layer.Success<typeof replica>>> = [
+          insertKey(orgId),
+          insertProject(orgId),
+          insertEndpoint(orgId),
+          insertJob(orgId, { input: "input" }),
+        ]
+        for (const create of creations) {
+          // It counts what is not known.
+          assert.strictEqual(yield* statementsOf(create), 3)
+          for (let n = 0; n < 3; n++) assert.strictEqual(yield* statementsOf(create), 1)
+        }
+        assert.strictEqual((yield* usedBy(orgId)).keys, keys + 4)
+      }
     }),
   )
 
@@ -115,21 +121,61 @@ layer(replicas, { excludeTestServices: true })("limits of an org, on PostgreSQL"
     }),
   )
 
-  it.effect("count more than 20,000 rows in the background", () =>
+  // Seen failing: a count that was not known was taken for zero.
+  it.effect("hold for more than 20,000 rows that nobody has counted, and room returns soon", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { orgId } = yield* insertOrg()
       yield* addKeys(orgId, 21_000)
       yield* updateOrg(orgId, { limits: { keys: 20_500 } })
-      // The background count has not run yet.
-      assert.strictEqual(yield* refusal(insertKey(orgId)), "ok")
-      yield* refresh
       assert.strictEqual(yield* refusal(insertKey(orgId)), "20500 API keys")
-      assert.strictEqual((yield* usedBy(orgId)).keys, 21_001)
-      yield* sql`DELETE FROM api_keys WHERE org_id = ${orgId} AND id < ${`${orgId}2`}`
-      assert.strictEqual(yield* refusal(insertKey(orgId)), "20500 API keys")
-      yield* refresh
-      assert.strictEqual(yield* refusal(insertKey(orgId)), "ok")
+      assert.strictEqual((yield* usedBy(orgId)).keys, 21_000)
+      yield* sql`DELETE FROM api_keys WHERE org_id = ${orgId} AND id > ${`${orgId}99`}`
+      yield* updateOrg(orgId, { limits: { keys: 20_990 } })
+      yield* until("room", refusal(insertKey(orgId)), (found) => found === "ok")
+    }),
+  )
+
+  // Seen failing: five batches of a thousand passed a full limit, again and again.
+  it.effect("hold for jobs and batches at a replica that has just started", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { orgId } = yield* insertOrg()
+      yield* sql`
+        INSERT INTO jobs (id, org_id, workflow, status, skip_callbacks, created_at, updated_at)
+        SELECT ${orgId} || n, ${orgId}, 'w', 'queued', true, now(), now() FROM generate_series(1, 21_000) AS n`
+      yield* updateOrg(orgId, { limits: { unfinishedJobs: 21_000 } })
+      const batch = insertAll(
+        orgId,
+        Array.from({ length: 100 }, () => ({})),
+      )
+      assert.deepStrictEqual(yield* atOther(together(batch, 5)), { "21000 unfinished jobs": 5 })
+      assert.strictEqual(yield* atOther(refusal(insertJob(orgId))), "21000 unfinished jobs")
+      yield* updateOrg(orgId, { limits: { unfinishedJobs: 21_150 } })
+      assert.deepStrictEqual(yield* atOther(together(batch, 5)), { ok: 1, "21150 unfinished jobs": 4 })
+    }),
+  )
+
+  // Seen failing without the count of a process that has just started.
+  it.effect("hold after a replica was killed before it wrote what it had added", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      yield* updateOrg(orgId, { limits: { unfinishedJobs: 30, keys: 30 } })
+      // It ends without a last write.
+      assert.deepStrictEqual(yield* atOther(together(insertJob(orgId), 25)), { ok: 25 })
+      assert.deepStrictEqual(yield* atOther(together(insertJob(orgId), 25)), { ok: 5, "30 unfinished jobs": 20 })
+      assert.deepStrictEqual(yield* atOther(together(insertKey(orgId), 25)), { ok: 25 })
+      assert.deepStrictEqual(yield* atOther(together(insertKey(orgId), 25)), { ok: 5, "30 API keys": 20 })
+    }),
+  )
+
+  it.effect("count what other replicas have added once they have written it", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      yield* updateOrg(orgId, { limits: { unfinishedJobs: 30 } })
+      assert.strictEqual(yield* refusal(insertJob(orgId)), "ok")
+      yield* atOther(Effect.andThen(together(insertJob(orgId), 28), refresh))
+      assert.deepStrictEqual(yield* together(insertJob(orgId), 5), { ok: 1, "30 unfinished jobs": 4 })
     }),
   )
 })

@@ -67,12 +67,18 @@ const orgs = Effect.gen(function* () {
     )`
   yield* sql`CREATE INDEX org_owners_by_org ON org_owners (org_id)`
 
-  // The bytes that each org has stored: those that are counted as they change, and those that are measured later.
+  // What each org has, for its limits: the bytes that are counted as they change, those that are measured later, and
+  // rows. Removed rows count until the next count; null is not known.
   yield* sql`
     CREATE TABLE org_usage (
       org_id text COLLATE "C" PRIMARY KEY,
       stored_bytes bigint NOT NULL DEFAULT 0,
-      measured_bytes bigint NOT NULL DEFAULT 0
+      measured_bytes bigint NOT NULL DEFAULT 0,
+      projects bigint,
+      keys bigint,
+      endpoints bigint,
+      schedules bigint,
+      unfinished_jobs bigint
     )`
 
   // The Ed25519 keys of orgs.
