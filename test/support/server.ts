@@ -81,6 +81,9 @@ const database = (environment: Environment): Effect.Effect<Environment, never, S
   return servers === "embedded" ? Effect.succeed(embedded) : servers === "nodes" ? onNodes() : onPostgres()
 }
 
+/** What the layer of the whole service provides. */
+export type Services = Layer.Success<ReturnType<typeof app>>
+
 /** A running service, from the environment variables to the wire, with access to its internals for tests. */
 export class TestServer extends Context.Service<
   TestServer,
@@ -88,6 +91,8 @@ export class TestServer extends Context.Service<
     readonly url: string
     readonly send: Send
     readonly sql: SqlClient.SqlClient
+    /** Everything behind it, if it runs in this process. */
+    readonly services?: Context.Context<Services>
     /** The whole log so far, at every level. */
     readonly logs: () => string
     /** Every span so far, as an exporter sends it: name, attributes, events, and the cause of a failure. */
@@ -152,6 +157,7 @@ const start = Effect.fnUntraced(function* <E, R>(
     url,
     send: sender(url, agent),
     sql: Context.get(context, SqlClient.SqlClient),
+    services: context,
     logs: () => log.join("\n"),
     spans: () => spans.map(exported).join("\n"),
     routed: () => spans.filter(({ kind }) => kind === "server").length,
