@@ -227,6 +227,7 @@ export const platform = (settings: Settings) => {
     defaultBranches: settings.defaultBranches,
     // When several entries have one name, the first wins: a map keeps the last, so the list is reversed.
     issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
+    pinFault: (name, pins) => settings.ciProviders.find(({ provider }) => provider === name)?.pinFault(pins),
   })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))
   const validations = Observed.validations.pipe(Layer.provide(KeyCache.validationMetrics))

@@ -1,7 +1,13 @@
 import { Result, Schema, SchemaIssue } from "effect"
 import { readFileSync } from "node:fs"
 import type { CiProvider } from "../domain/deployments/CiRun.ts"
-import { type ClaimField, claimFields, type ClaimMap, readByMap } from "../domain/deployments/providers/claimMap.ts"
+import {
+  type ClaimField,
+  claimFields,
+  type ClaimMap,
+  pinFaultOf,
+  readByMap,
+} from "../domain/deployments/providers/claimMap.ts"
 import { presetNames, presetOf } from "../domain/deployments/providers/presets.ts"
 import { keyTypes } from "../infrastructure/oidc/OidcKeys.ts"
 
@@ -108,8 +114,9 @@ const parsePreset = (value: unknown, audiences: ReadonlyArray<string>): Entry =>
       issuer,
       audiences: entry.audiences ?? audiences,
       algorithms: entry.algorithms ?? ["RS256"],
-      jwks: entry.jwks ?? (preset.keysPath && `${issuer.replace(/(?<!\/)\/+$/, "")}${preset.keysPath}`),
+      jwks: entry.jwks ?? (issuer === preset.issuer ? preset.jwks : undefined),
       read: preset.read(issuer),
+      pinFault: preset.pinFault,
     })
   })
 
@@ -125,6 +132,7 @@ const parseMap = (value: unknown, audiences: ReadonlyArray<string>): Entry =>
       algorithms: entry.algorithms ?? ["RS256"],
       jwks: entry.jwks,
       read: readByMap(map),
+      pinFault: pinFaultOf(map),
     })
   })
 

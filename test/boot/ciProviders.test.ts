@@ -33,6 +33,13 @@ const acme = {
 }
 
 describe("OIDC_PROVIDERS", () => {
+  // Seen failing: the address was guessed from the issuer.
+  it("takes the keys of a GitHub Enterprise Server from its discovery document", () => {
+    const issuer = "https://github.example.com/_services/token"
+    const [provider] = Result.getOrThrow(parse({ preset: "github", issuer }))
+    assert.deepStrictEqual([provider!.issuer, provider!.jwks], [issuer, undefined])
+  })
+
   it("accepts every preset, self-managed providers, and claim maps", () => {
     const selfManaged = { preset: "gitlab", issuer: "https://gitlab.acme.com", jwks: "https://gitlab.acme.com/keys" }
     const named = { preset: "gitlab", provider: "gitlab-labs", issuer: "http://127.0.0.1:8080", algorithms: ["ES256"] }

@@ -128,7 +128,12 @@ const issuers = new Map([
   ["gitlab", gitlabIssuer],
 ])
 /** The configuration of an operator who lets every repository register. */
-export const anyRules: RegistrationRules = { allowedOwners: "any", defaultBranches: ["main", "master"], issuers }
+export const anyRules: RegistrationRules = {
+  allowedOwners: "any",
+  defaultBranches: ["main", "master"],
+  issuers,
+  pinFault: () => undefined,
+}
 
 let runs = 0
 /** A push to main, of a run that no other test uses. */
@@ -143,7 +148,7 @@ export const push = (
   branch: "main",
   ref: "refs/heads/main",
   sha: "6dcb09b5b57875f334f61aebed695e2e4193db5e",
-  preview: false,
+  previewReason: null,
   pullRequest: null,
   runId: String(++runs),
   runAttempt: 1,

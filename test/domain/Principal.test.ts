@@ -23,7 +23,7 @@ const run: CiRun = {
   branch: "main",
   ref: "refs/heads/main",
   sha: "0".repeat(40),
-  preview: false,
+  previewReason: null,
   pullRequest: null,
   runId: "1",
   runAttempt: 1,

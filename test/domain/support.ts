@@ -41,6 +41,7 @@ export const services = (
         allowedOwners: options.allowedOwners ?? "any",
         defaultBranches: ["main", "master"],
         issuers: new Map([[CiTokenVerifier.github.provider, CiTokenVerifier.github.issuer]]),
+        pinFault: (_provider, pins) => CiTokenVerifier.github.pinFault(pins),
       }),
     ]),
   )

@@ -1,6 +1,6 @@
 import { Effect, Layer, Redacted, Result } from "effect"
 import { CiTokenVerifier, runOf } from "#src/domain/deployments/CiRun.ts"
-import { readGitHub } from "#src/domain/deployments/providers/presets.ts"
+import { presetOf, readGitHub } from "#src/domain/deployments/providers/presets.ts"
 import { Unauthorized } from "#src/domain/Errors.ts"
 
 /** A token that contains its claims as JSON. */
@@ -14,6 +14,7 @@ export const github = {
   algorithms: ["RS256"],
   jwks: undefined,
   read: readGitHub,
+  pinFault: presetOf("github").pinFault,
 }
 
 /** Accepts every token that is JSON. */

@@ -99,7 +99,8 @@ export const layer = Layer.effect(
       const { row } = stored
       const { projectId, orgId } = row
       const effects = effectsOf(rules, run, toLinked(stored), now)
-      const { preview, defaultBranch, becomesCurrent, newest } = effects
+      const { previewReason, defaultBranch, becomesCurrent, newest } = effects
+      const preview = previewReason !== null
       const recorded = [...deployments.values()].find(
         (other) =>
           other.projectId === projectId &&
@@ -110,7 +111,7 @@ export const layer = Layer.effect(
       if (recorded !== undefined) return recorded.preview
       const { owner, repo, ownerId, issuedAt: _, workflowFile: __, ...fields } = run
       const { at } = positionOf(run, now)
-      deployments.set(id, { ...fields, preview, id, projectId, orgId, createdAt: now, at })
+      deployments.set(id, { ...fields, preview, previewReason, id, projectId, orgId, createdAt: now, at })
       projects.set(projectId, {
         ...stored,
         row: {

@@ -26,6 +26,7 @@ export const oidcWorld = Effect.fnUntraced(function* (
       algorithms: ["RS256"],
       jwks: `${issuer.replace(/\/+$/, "")}/.well-known/jwks`,
       read: readGitHub,
+      pinFault: () => undefined,
       ...options,
     },
   ])

@@ -1,6 +1,7 @@
 import { Context, DateTime, type Effect, Option, type Redacted, Result } from "effect"
 import type { Unauthorized, Unavailable } from "../Errors.ts"
 import type { Deployment } from "./Deployment.ts"
+import type { Pins } from "./RepositoryLink.ts"
 
 /** What the claims of a token say about a run: the fields of its deployment, and its repository. */
 export interface ClaimedRun extends Pick<
@@ -8,7 +9,7 @@ export interface ClaimedRun extends Pick<
   | "branch"
   | "ref"
   | "sha"
-  | "preview"
+  | "previewReason"
   | "pullRequest"
   | "runId"
   | "runAttempt"
@@ -41,6 +42,9 @@ export interface CiRun extends ClaimedRun {
 /** Reads a run from the payload of a verified token. Fails with a sentence that does not repeat the token. */
 export type ReadRun = (payload: unknown) => Result.Result<ClaimedRun, Unauthorized>
 
+/** The fault of pins that no token of the provider can meet, as a sentence that names the field. */
+export type PinFault = (pins: Pins) => string | undefined
+
 /** A provider of CI tokens that the operator trusts. */
 export interface CiProvider {
   /** The name that deployments, links and owners have: `github`. Several issuers may share it. */
@@ -54,6 +58,7 @@ export interface CiProvider {
   /** The address of the keys; `undefined`: the issuer's discovery document names it. */
   readonly jwks: string | undefined
   readonly read: ReadRun
+  readonly pinFault: PinFault
 }
 
 /** The run of a verified token's payload, with the provider that vouches for it. */

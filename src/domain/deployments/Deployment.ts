@@ -20,6 +20,10 @@ export const Deployment = Schema.Struct({
     examples: ["6dcb09b5b57875f334f61aebed695e2e4193db5e"],
   }),
   preview: Schema.Boolean.annotate({ examples: [false] }),
+  previewReason: Schema.NullOr(Schema.String).annotate({
+    description: "Why the deployment is a preview, in a sentence; null when it is none.",
+    examples: [null],
+  }),
   pullRequest: Schema.NullOr(Schema.Int).annotate({ examples: [null] }),
   runId: Schema.String.annotate({ examples: ["1658821493"] }),
   runAttempt: Schema.Int,

@@ -1,7 +1,7 @@
 import { DateTime } from "effect"
 import { Unauthorized } from "../Errors.ts"
 import { type CiRun, isSameOwner, type RepositoryOwner } from "./CiRun.ts"
-import { meetsPins, type Pins } from "./RepositoryLink.ts"
+import { type Pins, unmetPin } from "./RepositoryLink.ts"
 
 /**
  * The repositories that may register: all, only those that are linked to a project, or only those of the listed owners.
@@ -18,6 +18,8 @@ export interface RegistrationRules {
    * with one name have different people behind the same owner.
    */
   readonly issuers: ReadonlyMap<string, string>
+  /** The fault of pins that no token of a provider can meet. */
+  readonly pinFault: (provider: string, pins: Pins) => string | undefined
 }
 
 /** The project that is linked to a run's repository. */
@@ -123,7 +125,8 @@ export const admitRun = (rules: RegistrationRules, run: CiRun, known: KnownRepos
 
 /** What a recorded run changes in its project. */
 export interface RunEffects {
-  readonly preview: boolean
+  /** Why the deployment is a preview; `null` when it is none. */
+  readonly previewReason: string | null
   readonly defaultBranch: string | null
   readonly becomesCurrent: boolean
   /** The newest run that was ever current, with this run. */
@@ -147,12 +150,13 @@ export const effectsOf = (
   now: DateTime.Utc,
 ): RunEffects => {
   const position = positionOf(run, now)
-  const preview = run.preview || !meetsPins(run, pins)
+  const previewReason = run.previewReason ?? unmetPin(run, pins)
+  const preview = previewReason !== null
   const suggested = !preview && defaultBranches.includes(run.branch) ? run.branch : null
   const branch = defaultBranch ?? suggested
   const becomesCurrent = !preview && run.branch === branch && (newest === null || isNewer(position, newest))
   return {
-    preview,
+    previewReason,
     defaultBranch: branch,
     becomesCurrent,
     newest: becomesCurrent ? newestOf([newest, position]) : newest,

@@ -92,10 +92,6 @@ export class ProjectRepository extends Context.Service<
 export const projectNotFound = () => new NotFound({ error: "There is no such project." })
 export const linkNotFound = () => new NotFound({ error: "No repository is linked to the project." })
 
-/** GitHub's workflows are all in a folder: no run would meet such a pin, and nothing would become current. */
-const workflowWithoutFolder = () =>
-  new InvalidRequest({ error: "workflow must be a path, such as .github/workflows/deploy.yml." })
-
 type Refused = Unauthorized | Forbidden | Unavailable
 /** What a change can be refused with. */
 type ChangeRefused = Refused | TooManyRequests
@@ -216,7 +212,8 @@ export class Projects extends Context.Service<
         const { provider, hostOwner: owner, environment = null, workflow = null } = asked
         if (!rules.issuers.has(provider)) return yield* unknownProvider("provider", rules)
         yield* mayLink(scope, { provider, owner })
-        if (provider === "github" && workflow?.includes("/") === false) return yield* workflowWithoutFolder()
+        const fault = rules.pinFault(provider, { environment, workflow })
+        if (fault !== undefined) return yield* new InvalidRequest({ error: fault })
         const link = { ...asked, workflow, environment }
         const entry = yield* audit.entry({ action: "project.link", target: projectId, details: { ...link } })
         return yield* repository.putLink(scope, projectId, link, yield* DateTime.now, entry)

@@ -92,7 +92,7 @@ export const layer = Layer.effect(
     const limit = yield* Limits.make("projects")
     const columns = sql.literal(`
       id, project_id AS "projectId", org_id AS "orgId", provider, branch, ref, sha, preview,
-      pull_request AS "pullRequest", run_id AS "runId", run_attempt AS "runAttempt", workflow, actor,
+      preview_reason AS "previewReason", pull_request AS "pullRequest", run_id AS "runId", run_attempt AS "runAttempt", workflow, actor,
       event_name AS "eventName", environment, created_at AS "createdAt"`)
 
     return DeploymentRepository.of({
@@ -115,7 +115,7 @@ export const layer = Layer.effect(
             ) AS newest
             WHERE ${inScope(sql, scope)}`,
           "id",
-          ["branch", "ref", "sha", "workflow", "actor", "eventName", "environment"],
+          ["branch", "ref", "sha", "previewReason", "workflow", "actor", "eventName", "environment"],
           "newest",
         ).pipe(decode, orUnavailable)
       },

@@ -34,7 +34,7 @@ const recordRun = (
   sql: Sql,
   { run, deploymentId, projectId, now, event }: NewDeployment,
   { id, orgId }: Pick<LinkedProject, "id" | "orgId">,
-  { preview, defaultBranch, becomesCurrent, newest }: RunEffects,
+  { previewReason, defaultBranch, becomesCurrent, newest }: RunEffects,
   version?: string,
 ) => {
   const isVersion = version === undefined ? sql.literal("true") : sql`xmin = ${version}::xid`
@@ -43,10 +43,10 @@ const recordRun = (
     SELECT id, org_id FROM projects WHERE id = ${id} AND org_id = ${orgId} AND ${isVersion} FOR NO KEY UPDATE
   ), recorded AS (
     INSERT INTO deployments (id, org_id, project_id, provider, issuer, repository_id, issued_at, branch, ref, sha, preview,
-      pull_request, run_id, run_attempt, workflow, actor, event_name, environment, created_at)
+      preview_reason, pull_request, run_id, run_attempt, workflow, actor, event_name, environment, created_at)
     SELECT ${deploymentId}, org_id, id, ${run.provider}, ${run.issuer}, ${run.repositoryId},
-      ${dateOrNull(run.issuedAt)}::timestamptz, ${run.branch}, ${run.ref}, ${run.sha}, ${preview}, ${run.pullRequest}::int,
-      ${run.runId}, ${run.runAttempt}::int, ${run.workflow}, ${run.actor}, ${run.eventName}, ${run.environment},
+      ${dateOrNull(run.issuedAt)}::timestamptz, ${run.branch}, ${run.ref}, ${run.sha}, ${previewReason !== null},
+      ${previewReason}, ${run.pullRequest}::int, ${run.runId}, ${run.runAttempt}::int, ${run.workflow}, ${run.actor}, ${run.eventName}, ${run.environment},
       ${date(now)}::timestamptz
     FROM project
     ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
@@ -112,10 +112,7 @@ const proveOwner = (sql: Sql, { run }: NewDeployment, owningOrg: OwningOrg | und
 
 const noLink = { defaultBranch: null, newest: null, pins: { workflow: null, environment: null } }
 
-const registered = (
-  { id, orgId }: Pick<LinkedProject, "id" | "orgId">,
-  { preview }: Pick<RunEffects, "preview">,
-): Registered => ({
+const registered = ({ id, orgId }: Pick<LinkedProject, "id" | "orgId">, preview: boolean): Registered => ({
   _tag: "Registered",
   orgId,
   projectId: id,
@@ -125,7 +122,7 @@ const registered = (
 /** Finds whether the deployment that was recorded for a run is a preview: the claims or the pins may differ since. */
 const findRecorded = (sql: Sql, { run }: NewDeployment, { id, orgId }: Pick<LinkedProject, "id" | "orgId">) =>
   Effect.map(
-    sql<Pick<RunEffects, "preview">>`
+    sql<{ readonly preview: boolean }>`
       SELECT preview FROM deployments
       WHERE project_id = ${id} AND org_id = ${orgId} AND provider = ${run.provider} AND run_id = ${run.runId}
         AND run_attempt = ${run.runAttempt}::int`,
@@ -145,7 +142,7 @@ const registerUnchanged = Effect.fnUntraced(function* (sql: Sql, deployment: New
   if (admission._tag !== "Record") return undefined
   const effects = effectsOf(rules, run, admission.project, now)
   const [recorded] = yield* recordRun(sql, deployment, admission.project, effects, seen.version)
-  return recorded && registered(admission.project, effects)
+  return recorded && registered(admission.project, effects.previewReason !== null)
 })
 
 /** Registers any run, in a transaction. */
@@ -169,7 +166,8 @@ const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limits.Limi
   const effects = effectsOf(rules, run, "pins" in project ? project : noLink, now)
   yield* proveOwner(sql, deployment, owningOrg)
   const [recorded] = yield* recordRun(sql, deployment, project, effects)
-  return registered(project, recorded ? effects : ((yield* findRecorded(sql, deployment, project)) ?? effects))
+  const earlier = recorded ? undefined : yield* findRecorded(sql, deployment, project)
+  return registered(project, earlier?.preview ?? effects.previewReason !== null)
 })
 
 /**

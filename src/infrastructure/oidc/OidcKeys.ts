@@ -21,18 +21,25 @@ const SigningKey = Schema.Union([
 ])
 
 /**
- * The kind of key of each algorithm that a provider may use (RFC 7518, section 3.1; RFC 8037). Symmetric ones never.
+ * The kind of key of each algorithm that a provider may use (RFC 7518, section 3.1; RFC 8037; RFC 9864). Symmetric ones
+ * never.
  */
 export const keyTypes: ReadonlyMap<string, string> = new Map([
   ...["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"].map((alg) => [alg, "RSA"] as const),
   ...["ES256", "ES384", "ES512"].map((alg) => [alg, "EC"] as const),
-  ["EdDSA", "OKP"] as const,
+  ...["EdDSA", "Ed25519"].map((alg) => [alg, "OKP"] as const),
 ])
+/** Keys of one id that are tried: a provider may publish two while it replaces one. */
+const maxKeysPerId = 5
 
 /** Where the keys of a provider are: their own address, or the one that the issuer's discovery document names. */
 export type KeySource = { readonly jwks: string } | { readonly issuer: string }
 
 const nameOf = (kid: string, algorithm: string) => `${algorithm} ${kid}`
+
+/** Whether a key with this `alg` verifies tokens of an algorithm: Ed25519 is the new name of the only EdDSA there is. */
+const mayVerify = (keyAlg: string | undefined, alg: string) =>
+  keyAlg === undefined || keyAlg === alg || (keyTypes.get(keyAlg) === "OKP" && keyTypes.get(alg) === "OKP")
 
 /** The keys of a JWK, one for each algorithm that the provider and the JWK allow. */
 const importKey = (jwk: unknown, algorithms: ReadonlyArray<string>) =>
@@ -40,7 +47,7 @@ const importKey = (jwk: unknown, algorithms: ReadonlyArray<string>) =>
     // The schema keeps only these members of the JWK.
     Effect.flatMap((key) =>
       Effect.forEach(
-        algorithms.filter((alg) => keyTypes.get(alg) === key.kty && (key.alg ?? alg) === alg),
+        algorithms.filter((alg) => keyTypes.get(alg) === key.kty && mayVerify(key.alg, alg)),
         (alg) =>
           Effect.option(
             Effect.map(
@@ -58,7 +65,12 @@ const parseKeys = Effect.fnUntraced(function* (text: string, algorithms: Readonl
   const { keys } = yield* Schema.decodeEffect(JwkSet)(text)
   const imported = yield* Effect.forEach(keys, (key) => importKey(key, algorithms))
   // A Map, because a kid such as "__proto__" must not match.
-  return new Map(imported.flat()) as PublishedKeys.Keys<CryptoKey>
+  const found = new Map<string, Array<CryptoKey>>()
+  for (const [name, key] of imported.flat()) {
+    const known = found.get(name) ?? []
+    if (known.length < maxKeysPerId) found.set(name, [...known, key])
+  }
+  return found as PublishedKeys.Keys<ReadonlyArray<CryptoKey>>
 })
 
 /** The members of a discovery document (OpenID Connect Discovery 1.0, section 3) that keys need. */

@@ -9,7 +9,10 @@ export interface TrustedIssuer {
   readonly audiences: ReadonlyArray<string>
   readonly algorithms: ReadonlyArray<string>
   readonly keys: {
-    readonly find: (kid: string, algorithm: string) => Effect.Effect<Option.Option<CryptoKey>, KeysUnavailable>
+    readonly find: (
+      kid: string,
+      algorithm: string,
+    ) => Effect.Effect<Option.Option<ReadonlyArray<CryptoKey>>, KeysUnavailable>
   }
 }
 
@@ -79,9 +82,11 @@ const timeClaims = ["exp", "nbf", "iat", "auth_time", "updated_at"]
 const maxTimeSeconds = 253_402_300_799
 const isTime = (value: unknown) => typeof value === "number" && value >= 0 && value <= maxTimeSeconds
 
+const wrongSignature = "The token's signature is not the provider's."
+
 /** The sentence for an error of jose, whose own message may repeat the content of the token. */
 const faultSentence = (fault: unknown, { issuer, audiences }: TrustedIssuer): string => {
-  if (fault instanceof errors.JWSSignatureVerificationFailed) return "The token's signature is not the provider's."
+  if (fault instanceof errors.JWSSignatureVerificationFailed) return wrongSignature
   if (fault instanceof errors.JWTExpired) return timeFaults["exp"]!
   if (fault instanceof errors.JWTClaimValidationFailed) {
     const { claim, reason } = fault
@@ -138,7 +143,7 @@ export const verifyToken = Effect.fnUntraced(function* (
 ): Effect.fn.Return<JWTPayload, Unauthorized | Unavailable> {
   yield* checkFormat(token)
   const { alg, kid } = yield* readHeader(token, trusted.algorithms, types)
-  const key = yield* trusted.keys
+  const keys = yield* trusted.keys
     .find(kid, alg)
     .pipe(
       Effect.mapError(
@@ -146,6 +151,15 @@ export const verifyToken = Effect.fnUntraced(function* (
           new Unavailable({ error: `The keys of the token's provider cannot be fetched now (${reason}); try again.` }),
       ),
     )
-  if (Option.isNone(key)) return yield* reject("The provider does not publish the key that signed the token.")
-  return yield* checkToken(token, key.value, trusted)
+  if (Option.isNone(keys)) return yield* reject("The provider does not publish the key that signed the token.")
+  // Several keys may have one id: a signature that is not of one may be of the next.
+  return yield* keys.value
+    .map((key) => checkToken(token, key, trusted))
+    .reduce((first, next) =>
+      Effect.catchIf(
+        first,
+        ({ error }) => error === wrongSignature,
+        () => next,
+      ),
+    )
 })

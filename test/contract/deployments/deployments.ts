@@ -31,7 +31,7 @@ export const deployments = (it: It) => {
         branch: text,
         ref: awkwardTexts[1]!,
         sha: "f".repeat(64),
-        preview: true,
+        previewReason: awkwardTexts[2]!,
         pullRequest: 999_999_999,
         runId: "9223372036854775807",
         runAttempt: 999_999_999,
@@ -47,6 +47,7 @@ export const deployments = (it: It) => {
       assert.deepStrictEqual(Object.keys(row!).sort(), Object.keys(Deployment.fields).sort())
       assert.deepStrictEqual(shown(row!), {
         ...fields,
+        preview: true,
         id: deploymentId,
         projectId,
         orgId,

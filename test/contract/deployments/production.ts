@@ -86,7 +86,9 @@ export const production = (it: It) => {
       assert.strictEqual(yield* current(projectId), next.deploymentId)
 
       // A promoted preview is current, and an older run does not replace it.
-      const preview = yield* register(run("800", { preview: true, branch: "next", ref: "refs/heads/next" }))
+      const preview = yield* register(
+        run("800", { previewReason: "It is a test.", branch: "next", ref: "refs/heads/next" }),
+      )
       yield* promote(projectId, preview.deploymentId)
       yield* register(run("750"))
       assert.strictEqual(yield* current(projectId), preview.deploymentId)
@@ -133,9 +135,10 @@ export const production = (it: It) => {
       const registered = yield* register(push(repository, pinned))
       assert.deepStrictEqual([registered.preview, yield* current(projectId)], [false, registered.deploymentId])
       const previews = yield* deploymentsOf(projectId)
+      const reason = /^The link pins the (workflow|environment) .*, and the run is (?:of|in) .*\.$/
       assert.deepStrictEqual(
-        previews.map(({ preview }) => preview),
-        [false, true, true, true, true, true, false],
+        previews.map(({ preview, previewReason }) => (preview ? reason.exec(previewReason!)?.[1] : previewReason)),
+        [null, "workflow", "workflow", "environment", "environment", "workflow", null],
       )
     }),
   )
@@ -192,7 +195,8 @@ export const production = (it: It) => {
     Effect.gen(function* () {
       const deployments = yield* DeploymentRepository
       const repository = newRepository()
-      const runs = [{}, { branch: "next" }, { preview: true }, { branch: "next", preview: true }, {}]
+      const isPreview = { previewReason: "It is a test." }
+      const runs = [{}, { branch: "next" }, isPreview, { branch: "next", ...isPreview }, {}]
       const ids: Array<string> = []
       let projectId = ""
       for (const run of runs) {

@@ -23,7 +23,7 @@ const onBranch = (branch: string) => ({ branch, ref: `refs/heads/${branch}` })
 const pullRequest = (branch: string) => ({
   branch,
   ref: "refs/pull/7/merge",
-  preview: true,
+  previewReason: "It is a pull request.",
   pullRequest: 7,
   eventName: "pull_request",
 })
@@ -74,7 +74,7 @@ export const registrations = (it: It) => {
         [push(repository), true],
         [push(repository, onBranch("other")), false],
         [push(repository, pullRequest("main")), false],
-        [push(repository, { preview: true, eventName: "schedule" }), false],
+        [push(repository, { previewReason: "It is a schedule.", eventName: "schedule" }), false],
         [push(repository), true],
       ] as const
       let current = first.deploymentId
@@ -93,9 +93,13 @@ export const registrations = (it: It) => {
   it.effect("register: only a push to one of the usual default branches sets an unset default branch", () =>
     Effect.gen(function* () {
       const repository = newRepository()
-      const tag = { branch: "v1", ref: "refs/tags/v1", preview: true }
+      const tag = { branch: "v1", ref: "refs/tags/v1", previewReason: "It is a tag." }
       const { projectId } = yield* register(push(repository, tag))
-      for (const run of [onBranch("feature/x"), pullRequest("main"), { preview: true, eventName: "schedule" }]) {
+      for (const run of [
+        onBranch("feature/x"),
+        pullRequest("main"),
+        { previewReason: "It is a schedule.", eventName: "schedule" },
+      ]) {
         yield* register(push(repository, run))
         const project = yield* findProject(projectId)
         assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], [null, null])

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
-import { readByMap } from "#src/domain/deployments/providers/claimMap.ts"
+import { pinFaultOf, readByMap } from "#src/domain/deployments/providers/claimMap.ts"
 import { presetOf } from "#src/domain/deployments/providers/presets.ts"
+import { unmetPin } from "#src/domain/deployments/RepositoryLink.ts"
 import { ciClaims, type CiName } from "../../support/ciTokens.ts"
 
 type Overrides = Readonly<Record<string, unknown>>
@@ -159,8 +160,8 @@ describe("presets", () => {
   })
 
   it.each(kinds)("%s: %s", (name, _, overrides, expected) => {
-    const { branch, preview, pullRequest } = Result.getOrThrow(read(name, overrides))
-    assert.deepStrictEqual([branch, preview, pullRequest], expected)
+    const { branch, previewReason, pullRequest } = Result.getOrThrow(read(name, overrides))
+    assert.deepStrictEqual([branch, previewReason !== null, pullRequest], expected)
   })
 
   it.each(refusals)("%s refuses %o", (name, overrides, sentence) => {
@@ -177,6 +178,64 @@ describe("presets", () => {
     const evil = "my-group/my-project//.gitlab-ci.yml@refs/heads/x.yml"
     const run = read("gitlab", { ci_config_ref_uri: `gitlab.example.com/${evil}@refs/heads/main` })
     assert.strictEqual(Result.getOrThrow(run).workflowFile, "my-group/my-project/.gitlab-ci.yml@refs/heads/x.yml")
+  })
+})
+
+describe("pins", () => {
+  const workflow = ".github/workflows/deploy.yml"
+  it.each<readonly [CiName | "map", "workflow" | "environment", string, boolean]>([
+    ["github", "workflow", workflow, true],
+    ["github", "workflow", `octo-org/shared/${workflow}`, true],
+    ["github", "workflow", `./${workflow}`, false],
+    ["github", "workflow", `/${workflow}`, false],
+    ["github", "workflow", `${workflow}@refs/heads/main`, false],
+    ["github", "workflow", `${workflow}@v1`, false],
+    ["github", "workflow", "deploy.yml", false],
+    ["github", "workflow", ".github/workflows/in/deploy.yml", false],
+    ["github", "workflow", ".github\\workflows\\deploy.yml", false],
+    ["github", "workflow", ".github/workflows/deploy", false],
+    ["github", "environment", "Production 1", true],
+    ["github", "environment", " production", false],
+    ["github", "environment", "x".repeat(256), false],
+    ["gitlab", "workflow", ".gitlab-ci.yml", true],
+    ["gitlab", "workflow", "group/sub/project/ci/deploy.yml", true],
+    ["gitlab", "workflow", "./.gitlab-ci.yml", false],
+    ["gitlab", "workflow", "gitlab.com/group/project//.gitlab-ci.yml", false],
+    ["gitlab", "workflow", ".gitlab-ci.yml@refs/heads/main", false],
+    ["gitlab", "environment", "review/x-1", true],
+    ["gitlab", "environment", "prod:eu", false],
+    ["bitbucket", "workflow", "bitbucket-pipelines.yml", false],
+    ["bitbucket", "environment", "437da666-7aab-4b60-a947-ec542536ca0d", true],
+    ["bitbucket", "environment", "{437da666-7aab-4b60-a947-ec542536ca0d}", false],
+    ["circleci", "workflow", "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d", true],
+    ["circleci", "environment", "production", false],
+    ["buildkite", "workflow", "build", true],
+    ["buildkite", "environment", "production", false],
+    ["map", "workflow", "deploy", false],
+    ["map", "environment", "production", true],
+  ])("of %s: the %s %s can be met: %s", (name, pin, value, isMet) => {
+    const faultOf = name === "map" ? pinFaultOf(acme) : presetOf(name).pinFault
+    const fault = faultOf({ workflow: null, environment: null, [pin]: value })
+    assert.strictEqual(fault === undefined, isMet, fault)
+    if (fault !== undefined) assert.match(fault, new RegExp(`^${pin} `))
+  })
+
+  const pinned = {
+    ...Result.getOrThrow(read("gitlab")),
+    provider: "gitlab",
+    issuer: "https://gitlab.com",
+    issuedAt: null,
+  }
+  it("names of environments compare without case at GitHub alone", () => {
+    const pins = { workflow: null, environment: "Production" }
+    assert.match(unmetPin(pinned, pins)!, /pins the environment Production, and the run is in production\.$/)
+    assert.isNull(unmetPin({ ...pinned, provider: "github" }, pins))
+  })
+
+  it("owners and repositories of a pinned file compare without case, and its path with it", () => {
+    const run = { ...pinned, provider: "github", workflowFile: `octo-org/shared/${workflow}` }
+    assert.isNull(unmetPin(run, { workflow: `Octo-Org/Shared/${workflow}`, environment: null }))
+    assert.isNotNull(unmetPin(run, { workflow: `octo-org/shared/${workflow.toUpperCase()}`, environment: null }))
   })
 })
 
@@ -215,7 +274,7 @@ describe("claim maps", () => {
       runAttempt: 1,
       eventName: "push",
       environment: "production",
-      preview: false,
+      previewReason: null,
     })
   })
 
@@ -226,11 +285,11 @@ describe("claim maps", () => {
     [{ git: { ref: "refs/pull/7/merge" } }, true],
     [{ git: { ref: "main" } }, false],
   ])("%o is a preview: %s", (overrides, preview) => {
-    assert.strictEqual(Result.getOrThrow(run({ ...acmeClaims, ...overrides })).preview, preview)
+    assert.strictEqual(Result.getOrThrow(run({ ...acmeClaims, ...overrides })).previewReason !== null, preview)
   })
 
   it("without a production rule every run is a preview", () => {
-    assert.isTrue(Result.getOrThrow(readByMap({ claims: acme.claims })(acmeClaims)).preview)
+    assert.isNotNull(Result.getOrThrow(readByMap({ claims: acme.claims })(acmeClaims)).previewReason)
   })
 
   it.each([

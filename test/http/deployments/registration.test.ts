@@ -98,7 +98,7 @@ for (const [database, server] of Object.entries(servers)) {
             environment: "production",
           })
           expect(String(keysOf(deployment))).toBe(
-            "actor,branch,createdAt,environment,eventName,id,orgId,preview,projectId,provider,pullRequest,ref,runAttempt," +
+            "actor,branch,createdAt,environment,eventName,id,orgId,preview,previewReason,projectId,provider,pullRequest,ref,runAttempt," +
               "runId,sha,workflow",
           )
           const { orgs } = yield* read("/orgs")

@@ -2,6 +2,7 @@ import { NodeHttpClient } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
+import { generateKeyPairSync, sign } from "node:crypto"
 import { Unauthorized, Unavailable } from "#src/domain/Errors.ts"
 import { type Behaviour, ecKey, rs256, rsaKey, type SigningKey } from "../../support/oidc.ts"
 import { oidcWorld } from "../../support/oidcWorld.ts"
@@ -196,6 +197,31 @@ describe("OidcKeys", () => {
       provider.publish(bare, { ...rsaKey("key-2").privateKey.export({ format: "jwk" }), kid: "key-2" })
       yield* accepts("key-1")
       yield* accepts("key-2")
+    }),
+  )
+
+  it.effect("tries each key of a kid that the set has twice", () =>
+    Effect.gen(function* () {
+      const { provider, verifySigned } = yield* keyWorld()
+      const kid = "same"
+      provider.publish(...["key-1", "key-2"].map((name) => ({ ...rsaKey(name).jwk, kid })))
+      for (const name of ["key-1", "key-2"]) yield* verifySigned({}, { kid }, rs256(rsaKey(name)))
+      const error = yield* Effect.flip(verifySigned({}, { kid }, rs256(rsaKey("key-3"))))
+      assert.include(error.error, "signature is not the provider's")
+      const expired = yield* Effect.flip(verifySigned({ exp: 1 }, { kid }, rs256(rsaKey("key-1"))))
+      assert.include(expired.error, "has expired")
+    }),
+  )
+
+  it.effect("accepts Ed25519 by its new name, with a key that has the old one", () =>
+    Effect.gen(function* () {
+      const { provider, verifySigned } = yield* keyWorld({ algorithms: ["Ed25519"] })
+      const { privateKey, publicKey } = generateKeyPairSync("ed25519")
+      const jwk = publicKey.export({ format: "jwk" })
+      provider.publish({ ...jwk, kid: "old", alg: "EdDSA" }, { ...jwk, kid: "new", alg: "Ed25519" })
+      const signer = (input: string) => sign(null, Buffer.from(input), privateKey)
+      for (const kid of ["old", "new"]) yield* verifySigned({}, { kid, alg: "Ed25519" }, signer)
+      yield* Effect.flip(verifySigned({}, { kid: "old", alg: "EdDSA" }, signer))
     }),
   )
 

@@ -41,7 +41,7 @@ const makeWorld = Effect.gen(function* () {
     Effect.map(makeOidcProvider(audienceOf(name)), (server): Trusted => {
       server.publish(rsaKey(`${name}-key`), ecKey(`${name}-ec`))
       const issuer = `${server.issuer}${issuerPath[name] ?? ""}`
-      const { keysPath, read } = presetOf(name)
+      const { pinFault, read } = presetOf(name)
       return {
         name,
         server,
@@ -49,8 +49,9 @@ const makeWorld = Effect.gen(function* () {
         issuer,
         audiences: [audienceOf(name)],
         algorithms: ["RS256"],
-        jwks: keysPath && `${issuer}${keysPath}`,
+        jwks: undefined,
         read: read(issuer),
+        pinFault,
       }
     }),
   )
@@ -164,7 +165,7 @@ describe("tokens of five providers", () => {
       for (const name of ciNames) {
         const run = yield* world.verify(sign(name, claimsOf(world, name)))
         assert.deepStrictEqual([run.provider, run.issuer], [name, world.find(name).issuer])
-        assert.isFalse(run.preview)
+        assert.isNull(run.previewReason)
       }
     }),
   )
@@ -250,8 +251,15 @@ describe("discovery", () => {
       const server = yield* makeOidcProvider()
       server.publish(rsaKey("rsa"), ecKey("ec"))
       const { audience, issuer } = server
-      const { read } = presetOf("gitlab")
-      const provider = { provider: "gitlab", issuer, audiences: [audience], jwks: undefined, read: read(issuer) }
+      const { pinFault, read } = presetOf("gitlab")
+      const provider = {
+        provider: "gitlab",
+        issuer,
+        audiences: [audience],
+        jwks: undefined,
+        read: read(issuer),
+        pinFault,
+      }
       const layer = Oidc.layer([{ ...provider, algorithms: ["ES256"] }])
       const { verify } = Context.get(
         yield* Layer.build(Layer.provide(layer, NodeHttpClient.layerUndici)),

@@ -47,7 +47,7 @@ interface EntryProps {
 
 /** One run on the timeline of a project. */
 export const DeploymentEntry = ({ deployment, isCurrent, onPromote, repository }: EntryProps) => {
-  const { branch, createdAt, environment, preview, provider, runAttempt, runId, sha } = deployment
+  const { branch, createdAt, environment, preview, previewReason, provider, runAttempt, runId, sha } = deployment
   const [host, commit, run] = hosts[provider] ?? []
   const page = (kind: string | undefined, id: string) =>
     host === undefined || repository === undefined || id === "" ? undefined : `${host}/${repository}/${kind}/${id}`
@@ -74,6 +74,7 @@ export const DeploymentEntry = ({ deployment, isCurrent, onPromote, repository }
           </Outside>
           {runAttempt > 1 && `, attempt ${runAttempt}`}
         </span>
+        {previewReason !== null && <span class="quiet small">{previewReason}</span>}
       </div>
       {onPromote !== undefined && !isCurrent && (
         <Button isSmall icon="back" aria-label={`Make current: ${branch} at ${shaOf(deployment)}`} onClick={onPromote}>

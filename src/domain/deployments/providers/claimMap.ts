@@ -1,6 +1,6 @@
 import { Result } from "effect"
 import type { Unauthorized } from "../../Errors.ts"
-import type { ReadRun } from "../CiRun.ts"
+import type { PinFault, ReadRun } from "../CiRun.ts"
 import * as Claims from "./claims.ts"
 
 /** Where the value of a field comes from: a path of claims, one claim by its exact name, or a constant. */
@@ -115,8 +115,14 @@ export const readByMap = (map: ClaimMap): ReadRun => {
     ...(map.claims.branch === undefined ? (["ref"] as const) : []),
   ]
   const conditions = Object.entries(map.production ?? {}) as ReadonlyArray<[ClaimField, ReadonlyArray<string>]>
-  const isProduction = (values: Values) =>
-    conditions.length > 0 && conditions.every(([field, allowed]) => allowed.includes(values[field] ?? ""))
+  /** Why the conditions of `production` make a run a preview. */
+  const unmet = (values: Values) => {
+    if (conditions.length === 0)
+      return "The provider's entry in OIDC_PROVIDERS has no production, so each run is a preview."
+    const [field] = conditions.find(([field, allowed]) => !allowed.includes(values[field] ?? "")) ?? []
+    if (field === undefined) return null
+    return `production of the provider's entry in OIDC_PROVIDERS does not list the run's ${field}: ${values[field] ?? "none"}.`
+  }
 
   return (payload) =>
     Result.flatMap(readValues(payload, map, needed), (values) => {
@@ -134,7 +140,7 @@ export const readByMap = (map: ClaimMap): ReadRun => {
         branch,
         ref,
         sha: values.sha ?? "",
-        preview: !(isProduction(values) && isBranch),
+        previewReason: unmet(values) ?? Claims.previewReason(isBranch, values.event ?? "other", ref),
         pullRequest: null,
         runId: values.runId!,
         runAttempt: Number(values.runAttempt ?? 1),
@@ -146,3 +152,18 @@ export const readByMap = (map: ClaimMap): ReadRun => {
       })
     })
 }
+
+/** The fault of pins of claims that the map does not read, or of a form that it refuses. */
+export const pinFaultOf =
+  ({ claims }: ClaimMap): PinFault =>
+  (pins) => {
+    for (const pin of ["workflow", "environment"] as const) {
+      const [form, expected] = patterns[pin]
+      const value = pins[pin]
+      if (value === null) continue
+      if (claims[pin] === undefined)
+        return `${pin} cannot be pinned: the provider's entry in OIDC_PROVIDERS has no claims.${pin}.`
+      if (!form.test(value)) return `${pin} must be ${expected}; no token has another form.`
+    }
+    return undefined
+  }

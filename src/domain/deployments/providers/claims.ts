@@ -38,6 +38,10 @@ const tags = "refs/tags/"
 
 export const isBranchRef = (ref: string) => ref.startsWith(branches) && ref.length > branches.length
 
+/** Why a run that is no push to a branch is a preview; `null` for such a push. */
+export const previewReason = (isPush: boolean, eventName: string, ref: string): string | null =>
+  isPush ? null : `Only a push to a branch is no preview: the event of the run is ${eventName}, and its ref ${ref}.`
+
 /** Removes only one prefix: a branch named refs/tags/main must not become main. */
 export const branchOf = (ref: string) => {
   const prefix = [branches, tags].find((prefix) => ref.startsWith(prefix))

@@ -1,6 +1,7 @@
 import { Result, Schema } from "effect"
 import type { Unauthorized } from "../../Errors.ts"
-import type { ClaimedRun, ReadRun } from "../CiRun.ts"
+import type { ClaimedRun, PinFault, ReadRun } from "../CiRun.ts"
+import type { Pins } from "../RepositoryLink.ts"
 import * as Claims from "./claims.ts"
 
 /** A UUID of Bitbucket, which its tokens write in braces. */
@@ -41,7 +42,7 @@ const readBitbucket = (issuer: string): ReadRun => {
       branch,
       ref: `refs/heads/${branch}`,
       sha: "",
-      preview: false,
+      previewReason: null,
       pullRequest: null,
       runId: bare(claims.pipelineUuid),
       runAttempt: 1,
@@ -64,12 +65,29 @@ interface Preset {
   readonly isIssuer: (issuer: string) => boolean
   /** Whether the provider decides the audience, so that `OIDC_AUDIENCE` cannot be right. */
   readonly hasOwnAudience: boolean
-  /** The path of the keys under the issuer; `undefined`: the discovery document names them. */
-  readonly keysPath: string | undefined
+  /** The address of the keys of the provider's own issuer; absent: its discovery document names them. */
+  readonly jwks?: string
   readonly read: (issuer: string) => ReadRun
+  readonly pinFault: PinFault
 }
 
 const anyIssuer = () => true
+
+/** A rule of one pin: the values that a token can have, and what they look like. */
+type PinRule = readonly [form: RegExp, expected: string] | "never"
+
+/** The fault of pins by a rule for each: a token can have no value of another form. */
+const pinRules =
+  (rules: { readonly [Pin in keyof Pins]: PinRule }): PinFault =>
+  (pins) => {
+    for (const pin of ["workflow", "environment"] as const) {
+      const [rule, value] = [rules[pin], pins[pin]]
+      if (value === null) continue
+      if (rule === "never") return `${pin} cannot be pinned: tokens of this provider name no ${pin}.`
+      if (!rule[0].test(value)) return `${pin} must be ${rule[1]}; no token has another form.`
+    }
+    return undefined
+  }
 
 /** The path of GitHub's keys under its issuer, and of those of issuers without a discovery document. */
 export const keysPath = "/.well-known/jwks"
@@ -80,40 +98,66 @@ const presets = {
     example: "https://github.example.com/_services/token",
     isIssuer: anyIssuer,
     hasOwnAudience: false,
-    keysPath,
+    jwks: `https://token.actions.githubusercontent.com${keysPath}`,
     read: () => readGitHub,
+    pinFault: pinRules({
+      workflow: [
+        /^(?:[\w.-]{1,100}\/[\w.-]{1,100}\/)?\.github\/workflows\/[^/\p{Cc}]+\.ya?ml$/u,
+        "a file such as .github/workflows/deploy.yml, or owner/repo/.github/workflows/deploy.yml for a reusable workflow, " +
+          "without @ref",
+      ],
+      environment: [
+        /^[^\p{Cc}\s](?:[^\p{Cc}]{0,253}[^\p{Cc}\s])?$/u,
+        "the name of an environment, of 1 to 255 characters",
+      ],
+    }),
   },
   gitlab: {
     issuer: "https://gitlab.com",
     example: "https://gitlab.example.com",
     isIssuer: anyIssuer,
     hasOwnAudience: false,
-    keysPath: undefined,
     read: () => readGitLab,
+    pinFault: pinRules({
+      workflow: [
+        /^(?!\.{0,2}\/)(?!.*(?:\/\/|\.ya?ml@))[^\p{Cc}]*[^\p{Cc}/]$/u,
+        "a file such as .gitlab-ci.yml, or group/project/path for a file of another project, without @ref",
+      ],
+      environment: [/^[\w/${}. -]{1,255}$/, "1 to 255 letters, digits, spaces, or characters of -_/${}."],
+    }),
   },
   bitbucket: {
     issuer: undefined,
     example: "https://api.bitbucket.org/2.0/workspaces/acme/pipelines-config/identity/oidc",
     isIssuer: (issuer) => bitbucketIssuer.test(issuer),
     hasOwnAudience: false,
-    keysPath: undefined,
     read: readBitbucket,
+    pinFault: pinRules({
+      workflow: "never",
+      environment: [/^[0-9a-f-]{32,36}$/, "the UUID of a deployment environment, in lower case and without braces"],
+    }),
   },
   circleci: {
     issuer: undefined,
     example: "https://oidc.circleci.com/org/8a1fdada-cbc0-452c-81ce-07534945e18b",
     isIssuer: anyIssuer,
     hasOwnAudience: true,
-    keysPath: undefined,
     read: () => readCircleCI,
+    pinFault: pinRules({
+      workflow: [/^[\x21-\x7e]{1,255}$/, "the id of a pipeline definition"],
+      environment: "never",
+    }),
   },
   buildkite: {
     issuer: "https://agent.buildkite.com",
     example: "https://agent.buildkite.com",
     isIssuer: anyIssuer,
     hasOwnAudience: false,
-    keysPath: undefined,
     read: () => readBuildkite,
+    pinFault: pinRules({
+      workflow: [/^[^\p{Cc}]+$/u, "the key of a step"],
+      environment: "never",
+    }),
   },
 } satisfies Record<string, Preset>
 
@@ -143,6 +187,18 @@ export const GitHubClaims = Schema.Struct({
   environment: Schema.optionalKey(Claims.Label),
 })
 export type GitHubClaims = typeof GitHubClaims.Type
+
+/**
+ * The file of a reference such as `octo-org/shared/.github/workflows/deploy.yml@refs/tags/deploy@1.2.0`. A workflow is
+ * directly in its folder, so its name has no slash, and the ref begins at the first `@refs/`; a ref without it is a
+ * commit.
+ */
+const githubFile = (reference: string | undefined): string | null => {
+  if (reference === undefined || reference === "") return null
+  const atRef = reference.indexOf("@refs/")
+  const end = atRef === -1 ? reference.lastIndexOf("@") : atRef
+  return end === -1 ? reference : reference.slice(0, end)
+}
 
 const repositoryForm = /^([\w.-]{1,100})\/([\w.-]{1,100})$/
 const pullRequestRef = /^refs\/pull\/([1-9][0-9]{0,8})\/(?:merge|head)$/
@@ -184,12 +240,12 @@ export const runFromGitHub = (claims: GitHubClaims): Result.Result<ClaimedRun, U
     branch,
     ref,
     sha,
-    preview: !(eventName === "push" && Claims.isBranchRef(ref)),
+    previewReason: Claims.previewReason(eventName === "push" && Claims.isBranchRef(ref), eventName, ref),
     pullRequest: isPullRequest && pullRequest !== null ? Number(pullRequest[1]) : null,
     runId: claims.run_id,
     runAttempt: Number(claims.run_attempt),
     workflow: Claims.orNull(claims.workflow),
-    workflowFile: Claims.fileOfReference(claims.job_workflow_ref || claims.workflow_ref, [ref, sha]),
+    workflowFile: githubFile(claims.job_workflow_ref || claims.workflow_ref),
     actor: Claims.orNull(claims.actor),
     eventName,
     environment: Claims.orNull(claims.environment),
@@ -254,7 +310,7 @@ const runFromGitLab = (claims: GitLabClaims): Result.Result<ClaimedRun, Unauthor
     branch: ref,
     ref: refPath,
     sha,
-    preview: !isPush,
+    previewReason: Claims.previewReason(isPush, eventName, refPath),
     pullRequest: mergeRequest === null ? null : Number(mergeRequest[1]),
     runId: claims.pipeline_id,
     runAttempt: 1,
@@ -316,7 +372,7 @@ const runFromCircleCI = (claims: CircleCIClaims): Result.Result<ClaimedRun, Unau
     branch,
     ref,
     sha: "",
-    preview: !Claims.isBranchRef(ref),
+    previewReason: Claims.previewReason(Claims.isBranchRef(ref), "other", ref),
     pullRequest: pullRequest === null ? null : Number(pullRequest[1]),
     runId: claims[claim("workflow-id")] ?? claims[claim("pipeline-id")] ?? `issued-${claims.iat}`,
     runAttempt: 1,
@@ -367,16 +423,17 @@ const runFromBuildkite = (claims: BuildkiteClaims): Result.Result<ClaimedRun, Un
   // A git branch has no colon: Buildkite writes one between the owner of a fork and its branch.
   const isPush = eventName === "webhook" && tag === null && !branch.includes(":")
   const commit = claims.build_commit ?? ""
+  const ref = tag === null ? `refs/heads/${branch}` : `refs/tags/${tag}`
   return Result.succeed({
     owner: claims.organization_slug,
     repo: claims.pipeline_slug,
     ownerId: claims.organization_id,
     repositoryId: claims.pipeline_id,
     branch: tag ?? branch,
-    ref: tag === null ? `refs/heads/${branch}` : `refs/tags/${tag}`,
+    ref,
     // A build of HEAD has no hash yet.
     sha: commitForm.test(commit) ? commit : "",
-    preview: !isPush,
+    previewReason: Claims.previewReason(isPush, eventName, ref),
     pullRequest: null,
     runId: `${claims.build_number}`,
     runAttempt: 1,

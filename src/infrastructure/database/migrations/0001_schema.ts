@@ -304,6 +304,7 @@ const projects = Effect.gen(function* () {
       ref text NOT NULL,
       sha text NOT NULL,
       preview boolean NOT NULL,
+      preview_reason text,
       pull_request integer,
       run_id text NOT NULL,
       run_attempt integer NOT NULL,
