@@ -2,7 +2,6 @@
 // oxlint-disable-next-line import/no-unassigned-import -- imported for its side effect
 import "effect/schema/SchemaJITCompiler/enable"
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
-import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, References } from "effect"
 import { HttpServer } from "effect/http"
 import { Idempotency } from "../domain/Idempotency.ts"
@@ -93,6 +92,7 @@ import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
 import * as RolesSql from "../infrastructure/keys/RoleRepository.ts"
 import * as TokenKeysSql from "../infrastructure/keys/TokenKeyRepository.ts"
 import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
+import { operatorHttp } from "../infrastructure/net/foreignTls.ts"
 import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
 import * as Oidc from "../infrastructure/oidc/CiTokenVerifier.ts"
 import * as IdentityProvider from "../infrastructure/oidc/IdentityProvider.ts"
@@ -178,7 +178,7 @@ export const outside = (settings: Settings) => ({
   listener: listener(settings),
   // Deliveries and documents share one connection pool.
   receivers: SafeHttp.layer(settings),
-  issuers: NodeHttpClient.layerUndici,
+  issuers: operatorHttp,
   random: SecureRandom.layer,
 })
 

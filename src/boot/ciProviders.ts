@@ -23,6 +23,7 @@ const Url = Schema.String.check(
   Schema.makeFilter(
     (value: string) =>
       URL.canParse(value) &&
+      new URL(value).port !== "0" &&
       (value.startsWith("https://") || /^http:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?(\/|$)/.test(value)),
     { expected: "an https URL, or an http URL on loopback" },
   ),

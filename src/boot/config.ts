@@ -314,9 +314,9 @@ const days: Parse<number | "off"> = (value) =>
       )
 
 const httpUrl: Parse<string> = (value) =>
-  URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)
+  URL.canParse(value) && /^https?:$/.test(new URL(value).protocol) && new URL(value).port !== "0"
     ? Result.succeed(value.replace(/(?<!\/)\/+$/, ""))
-    : Result.fail("must be an http or https URL")
+    : Result.fail("must be an http or https URL, and its port not 0")
 
 /** The origin of a page: of another scheme than https only on this machine, because others could change the page. */
 const frameOrigin: Parse<string> = (value) => {
@@ -518,8 +518,8 @@ const nodeUrls: Parse<ReadonlyMap<string, Redacted.Redacted<string>>> = (value) 
 
 const egressProxy: Parse<EgressProxy> = (value) => {
   const fault =
-    "must be an http or https URL with a host, and no path; a user and password may be in it, percent-encoded"
-  return /^https?:\/\/[^/?#\\\s]+\/?$/.test(value)
+    "must be an http or https URL with a host, no port 0 and no path; a user and password may be in it, percent-encoded"
+  return /^https?:\/\/(?![^/]*:0+\/?$)[^/?#\\\s]+\/?$/.test(value)
     ? Result.try({ try: () => egressProxyOf(value), catch: () => fault })
     : Result.fail(fault)
 }

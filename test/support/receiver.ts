@@ -2,6 +2,7 @@ import { Effect, type Scope } from "effect"
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http"
 import { createServer as createTlsServer } from "node:https"
 import { type AddressInfo, createServer as createTcpServer, type Socket } from "node:net"
+import type { TlsOptions } from "node:tls"
 import { gzipSync } from "node:zlib"
 
 /** A request as it arrived. */
@@ -13,6 +14,7 @@ export interface Received {
   readonly headerNames: ReadonlyArray<string>
   /** The exact bytes. */
   readonly body: Buffer
+  readonly socket: Socket
   /** The number of its connection, from 1. */
   readonly connection: number
 }
@@ -42,6 +44,9 @@ export type Behaviour =
   | "bomb" // 200, 10 MiB of zeros as 10 KiB of gzip
   | "garbage" // not HTTP
   | "upgrade" // an unrequested 101
+  | "101" // the same without a header that says to what
+  | "continue" // 100 and 103 and 100, then 200 with a body
+  | "no-status" // 099
 
 export interface Receiver {
   /** `http://127.0.0.1:PORT`, or https. */
@@ -65,7 +70,7 @@ export interface Receiver {
 export interface ReceiverOptions {
   readonly host?: string
   /** The PEM of a key and its certificate; makes it https. */
-  readonly tls?: {
+  readonly tls?: Pick<TlsOptions, "ciphers" | "dhparam" | "ecdhCurve" | "maxVersion"> & {
     readonly key: string
     readonly cert: string
     /** Then clients must show a certificate of this authority. */
@@ -133,6 +138,16 @@ const act = (behaviour: Behaviour, response: ServerResponse, socket: Socket) => 
       return response.writeHead(200, { "content-encoding": "gzip" }).end(bomb)
     case "garbage":
       return socket.write("SSH-2.0-OpenSSH_9.9\r\n")
+    case "101":
+      return socket.write("HTTP/1.1 101 Switching Protocols\r\n\r\n")
+    case "no-status":
+      return socket.write("HTTP/1.1 099 What\r\n\r\n")
+    case "continue":
+      socket.write("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 1")
+      return setTimeout(
+        () => socket.write("00 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n", () => response.end("ok")),
+        10,
+      )
     case "upgrade":
       return socket.write("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
   }
@@ -164,7 +179,7 @@ const start = (options: ReceiverOptions, listening: () => void) => {
       const { method = "", url = "", headers, rawHeaders, socket } = request
       const headerNames = rawHeaders.filter((_, index) => index % 2 === 0)
       const connection = Number(numbers.get(`${socket.remotePort}`))
-      const entry = { method, path: url, headers, headerNames, body: Buffer.concat(chunks), connection }
+      const entry = { method, path: url, headers, headerNames, body: Buffer.concat(chunks), socket, connection }
       received.push(entry)
       act(typeof behaviour === "function" ? behaviour(entry) : behaviour, response, socket)
       changed()

@@ -25,6 +25,7 @@ export const safeClient = Effect.fnUntraced(function* (options: Partial<SafeHttp
     http.request({
       url,
       method: "POST",
+      owner: "org",
       body: "{}",
       timeout: "30 seconds",
       maxRead: 64 * 1024,

@@ -2,7 +2,7 @@ import { type DateTime, Schema, Struct } from "effect"
 import { maxBacklog } from "../activity/ActivityRepository.ts"
 import { addressFault, type AddressRules } from "../addresses.ts"
 import { atMost, Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
-import { urlFault } from "../webhooks/ReceiverUrl.ts"
+import { portFault, urlFault } from "../webhooks/ReceiverUrl.ts"
 
 /** What an alert can watch: the range of the threshold, `null` without one, and whether it is only of an org. */
 const conditions = {
@@ -55,6 +55,7 @@ const mailAddress = /^[^\s@<>,;:"()]+@[^\s@<>,;:"()]+$/u
 const maxMailReceivers = 10
 
 const mailFault = (url: string, rules: AddressRules) => {
+  if (URL.parse(url)?.port === "0") return portFault
   const host = `http://${mailServer.exec(url)?.[1] ?? ""}`
   if (URL.canParse(url) && urlFault(host, { httpsOnly: false }) === undefined) {
     const { from, to } = mailOf(url)

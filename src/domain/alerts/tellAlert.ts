@@ -149,7 +149,7 @@ export const makeTeller = Effect.gen(function* () {
             body: JSON.stringify(bodies[at.target](all, link)),
             headers: { "content-type": "application/json", "user-agent": userAgent },
           }
-    const outcome = yield* sender.send({ url, ...request })
+    const outcome = yield* sender.send({ url, owner: orgId ?? "", ...request })
     if (isDelivered(outcome)) return null
     return outcome.failure?.message ?? `The target answered with status ${outcome.status}.`
   })

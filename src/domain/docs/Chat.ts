@@ -65,11 +65,9 @@ const ChatMessage = Schema.Struct({
   .annotate({ identifier: "ChatMessage", examples: [{ role: "user", content: "How do I rotate a key?" }] })
 type ChatMessage = typeof ChatMessage.Type
 
-const urlExpectation = "an absolute http or https URL without credentials, of at most 2,048 characters"
 /** The URL of a document, or of a site. */
 export const DocumentUrl = Schema.String.check(
-  Schema.makeFilter((url: string) => urlFault(url, { httpsOnly: false }) === undefined, {
-    expected: urlExpectation,
+  Schema.makeFilter((url: string) => urlFault(url, { httpsOnly: false }), {
     toJsonSchema: () => ({ maxLength: 2048 }),
   }),
 ).annotate({ format: "uri" })

@@ -11,18 +11,14 @@ const placeholders = {
 const fill = (url: string, values: typeof placeholders) =>
   url.replaceAll(/\{deployment\}|\{sha\}/g, (name) => encodeURIComponent(values[name as "{sha}"]))
 
-const isZipUrl = (url: string) => {
+const zipUrlFault = (url: string) => {
   const filled = fill(url, placeholders)
-  return urlFault(filled, { httpsOnly: false }) === undefined && !/\{\w*\}/.test(filled)
+  return /\{\w*\}/.test(filled)
+    ? "must have no placeholders but {deployment} and {sha}"
+    : urlFault(filled, { httpsOnly: false })
 }
 
-const ZipUrl = Text.check(
-  Schema.makeFilter(isZipUrl, {
-    expected:
-      "an absolute http or https URL without credentials, of at most 2,048 characters, with no placeholders but {deployment} and {sha}",
-    toJsonSchema: () => ({ maxLength: 2048 }),
-  }),
-).annotate({
+const ZipUrl = Text.check(Schema.makeFilter(zipUrlFault, { toJsonSchema: () => ({ maxLength: 2048 }) })).annotate({
   description:
     "The URL of a zip with .md and .mdx files: at most 20 MiB, 50 MiB unpacked and 2,000 files. {deployment} stands for the " +
     "id of the current deployment, and {sha} for its commit; such a URL is fetched from the first current deployment on.",

@@ -123,9 +123,10 @@ export class Dispatcher extends Context.Service<
       const secrets = yield* makePreparer
 
       const send = (delivery: ClaimedDelivery, { auth, sign }: Signing, startedAt: number) => {
-        const { url, deliveryId, event, body, headerNames } = delivery
+        const { url, orgId: owner, deliveryId, event, body, headerNames } = delivery
         const timestamp = Math.floor(startedAt / 1000)
-        return sender.send({ url, headers: sign({ deliveryId, event, body, timestamp, headerNames }), body, auth })
+        const headers = sign({ deliveryId, event, body, timestamp, headerNames })
+        return sender.send({ url, owner, headers, body, auth })
       }
 
       const signAndSend = (delivery: ClaimedDelivery, startedAt: number) => {

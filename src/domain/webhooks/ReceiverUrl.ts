@@ -5,6 +5,8 @@ import { addressFault, type AddressRules } from "../addresses.ts"
 /** The maximum length of a URL, in characters. */
 const maxUrlLength = 2048
 
+export const portFault = "must have a port from 1 to 65,535, or none"
+
 /**
  * Checks the text of a URL. Returns the broken rule as the end of a sentence (`must be …`), or `undefined` for a valid
  * URL. Does not check the host: `addressFault` checks a literal address, and a name is resolved and checked before each
@@ -23,7 +25,9 @@ export const urlFault = (url: string, options: { readonly httpsOnly: boolean }):
   }
   // The text and not the parsed URL, which has no trace of the empty ones in "https://@example.com".
   if (authority.includes("@")) return "must have no user name or password in it"
-  return options.httpsOnly && new URL(url).protocol !== "https:" ? "must be an https URL" : undefined
+  const { port, protocol } = new URL(url)
+  if (port === "0") return portFault
+  return options.httpsOnly && protocol !== "https:" ? "must be an https URL" : undefined
 }
 
 /**

@@ -129,7 +129,7 @@ const checkAuth = Effect.fnUntraced(function* ({ checkIdentity, rules }: AuthChe
     } satisfies ShownAuth
   }
   const expiresAt = yield* checkIdentity({ certificate, privateKey: Redacted.make(private_key!) }).pipe(
-    Effect.mapError((fault) => new InvalidRequest({ error: `auth: ${fault}` })),
+    Effect.mapError((fault) => new InvalidRequest({ error: `auth.${fault}` })),
   )
   return { type, certificate_expires_at: DateTime.formatIso(expiresAt) } satisfies ShownAuth
 })
@@ -394,7 +394,7 @@ const make = Effect.gen(function* () {
     const timestamp = Math.floor(DateTime.toEpochMillis(now) / 1000)
     const sentType = stored.batch === null ? event : batchType
     const headers = sign({ deliveryId: yield* random.ulid, event: sentType, body: payload, timestamp, headerNames })
-    const outcome = yield* sender.send({ url, headers, body: payload, auth })
+    const outcome = yield* sender.send({ url, owner: orgId, headers, body: payload, auth })
     return {
       event,
       payload,

@@ -5,6 +5,8 @@ import type { ClientIdentity, EndpointAuth } from "./EndpointAuth.ts"
 /** One signed request to a receiver. */
 export interface WebhookRequest {
   readonly url: string
+  /** Whose request it is: the id of an org, or "" for the administrator. Owners share no connection and no token. */
+  readonly owner: string
   readonly headers: Readonly<Record<string, string>>
   /** The exact bytes that were signed. */
   readonly body: string
@@ -54,7 +56,7 @@ export class WebhookSender extends Context.Service<
      * when that is not so, its name does not resolve now, or an egress proxy decides.
      */
     readonly hostFault: (url: string) => Effect.Effect<string | null>
-    /** When a certificate ends. Fails with a sentence when it cannot be read, or the key is not its own. */
+    /** When a certificate ends. Fails with a sentence that begins with the field if the two cannot be used. */
     readonly checkIdentity: (identity: ClientIdentity) => Effect.Effect<DateTime.Utc, string>
   }
 >()("gatehouse/domain/WebhookSender") {}

@@ -4,6 +4,7 @@ import { unescape } from "node:querystring"
 import { MailSender } from "../../domain/alerts/tellAlert.ts"
 import { codeOf, connectionFault } from "../net/connectionFault.ts"
 import { makeResolveHost, type Opening, pinnedConnection, proxiedConnection } from "../net/connector.ts"
+import { foreignTls, tlsName } from "../net/foreignTls.ts"
 import type { SafeHttpOptions } from "../net/SafeHttp.ts"
 
 /** The deadline of an e-mail, from the connection to the last answer. */
@@ -22,8 +23,11 @@ const submit = Effect.fnUntraced(function* (socket: Socket, isDirect: boolean, a
   // The other end of a connection through a proxy is the proxy.
   const isLoopback = isDirect && loopback.test(socket.remoteAddress ?? "")
   const { from, subject, text, to } = mail
+  const host = at.hostname.replace(/^\[|\]$/g, "")
   const transport = createTransport({
-    host: at.hostname.replace(/^\[|\]$/g, ""),
+    host,
+    servername: tlsName(host),
+    tls: foreignTls,
     secure,
     requireTLS: !secure && !isLoopback,
     ...(at.username === "" ? {} : { auth: { user: unescape(at.username), pass: unescape(at.password) } }),

@@ -61,17 +61,18 @@ const withinTime = <A, R>(
  * Fetches a document over `SafeHttp`. Follows up to five redirects, and checks each address like the first. Returns
  * `undefined` if the server answers that `previous` is the newest version.
  *
- * @param options maxBytes: limit of the document; timeout: deadline of the fetch, redirects and body included
+ * @param options owner: whose fetch it is; maxBytes: limit of the document; timeout: deadline of the fetch, redirects and body included
  */
 export const fetchDocument = Effect.fn("Documents.fetch")(function* (
   url: string,
-  options: { readonly maxBytes: number; readonly timeout: Duration.Input },
+  options: { readonly owner: string; readonly maxBytes: number; readonly timeout: Duration.Input },
   previous: Omit<Fetched, "bytes"> | undefined,
 ): Effect.fn.Return<Fetched | undefined, FetchFault, SafeHttp> {
   const http = yield* SafeHttp
-  const { maxBytes, timeout } = options
+  const { maxBytes, owner, timeout } = options
   const request: Omit<SafeRequest, "url"> = {
     method: "GET",
+    owner,
     timeout,
     maxRead: maxBytes,
     headers: {
@@ -236,7 +237,7 @@ const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, siz
     const fetched = yield* fetching
       .take(owner, 1)
       .pipe(
-        Effect.andThen(fetchDocument(url, { maxBytes, timeout }, previous?.fetched)),
+        Effect.andThen(fetchDocument(url, { owner, maxBytes, timeout }, previous?.fetched)),
         Effect.provideService(SafeHttp, http),
         Effect.scoped,
       )

@@ -7,6 +7,7 @@ import type { ClientIdentity } from "../../domain/webhooks/EndpointAuth.ts"
 import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"
 import type { EgressProxy } from "./EgressProxy.ts"
 import { type ConnectionFault, connectionFault } from "./connectionFault.ts"
+import { identityHash } from "./foreignTls.ts"
 import {
   hostFault,
   makeConnector,
@@ -25,7 +26,9 @@ export interface SafeRequest {
   /** Sent unchanged; only `host`, `connection` and `content-length` are added. */
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
-  /** Shown to a server that asks for a certificate. The private key has been checked to be the certificate's. */
+  /** Whose request it is: the id of an org, or of who asks without one. Connections are shared by one owner's requests. */
+  readonly owner: string
+  /** Shown to a server that asks for a certificate. */
   readonly identity?: ClientIdentity | undefined
   /** Deadline of the whole request: name resolution, connection, TLS, sending, headers and body. */
   readonly timeout: Duration.Input
@@ -86,7 +89,7 @@ const exchange = (
 ): Effect.Effect<SafeResponse, SafeHttpError> =>
   Effect.callback((resume) => {
     const { method, headers = {}, body = null } = request
-    const connection = pool.take(origin, request.identity)
+    const connection = pool.take(origin, request)
     const reader = makeAnswerReader(request)
     let isSettled = false
 
@@ -182,7 +185,7 @@ export class SafeHttp extends Context.Service<
 
 /** A connection that is open or connecting, and serves one request at a time. */
 interface Connection {
-  /** The origin, and the certificate of the client if there is one. */
+  /** The owner, the origin, and a hash of the client's certificate and private key if there are such. */
   readonly key: string
   readonly client: Client
   readonly abort: () => void
@@ -266,8 +269,10 @@ const openConnection = (
 }
 
 /**
- * A pool of keep-alive connections. A request takes an idle connection of its origin or opens
- * one. It never waits for another request, so a slow path of a shared host delays nobody else. The caller bounds the
+ * A pool of keep-alive connections. A request takes an idle connection of its owner, origin and client certificate, or
+ * opens one. A connection is never shared by two owners, nor by two private keys: who has only the certificate of
+ * another would send as the other. What connections without a client certificate do share, by the host's name, are
+ * sessions of TLS, which prove nothing about the client. A request never waits for another request, so a slow path of a shared host delays nobody else. The caller bounds the
  * requests in flight; the pool bounds the number and the time of idle connections. undici's Agent does not: it keeps
  * any number of idle connections, and beyond `maxOrigins` it refuses a new origin instead of closing an idle
  * connection.
@@ -307,8 +312,8 @@ const makeConnectionPool = (options: ConnectionPoolOptions) => {
     /**
      * Takes a connection to an origin (`https://example.com:8443`) for one request. Release or discard it afterwards.
      */
-    take: (origin: string, identity: ClientIdentity | undefined): Connection => {
-      const key = identity === undefined ? origin : `${origin} ${identity.certificate}`
+    take: (origin: string, { identity, owner }: SafeRequest): Connection => {
+      const key = `${owner} ${origin}${identity === undefined ? "" : ` ${identityHash(identity)}`}`
       const connection = idle.newest(key)
       if (connection === undefined) return open({ key, origin, identity })
       idle.remove(connection)

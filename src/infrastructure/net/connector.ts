@@ -1,11 +1,12 @@
-import { Redacted } from "effect"
+import { Redacted, Result } from "effect"
 import { lookup, Resolver } from "node:dns/promises"
 import { connect, isIP, type LookupFunction, type Socket } from "node:net"
-import { buildConnector, Client } from "undici"
+import { type buildConnector, Client } from "undici"
 import { type AddressRules, mayCall } from "../../domain/addresses.ts"
 import type { ClientIdentity } from "../../domain/webhooks/EndpointAuth.ts"
 import type { EgressProxy } from "./EgressProxy.ts"
 import { codeOf, ConnectFault } from "./connectionFault.ts"
+import { connectForeign, connectForeignAs, readIdentity } from "./foreignTls.ts"
 
 /** The server of a connection. */
 interface Peer {
@@ -40,14 +41,6 @@ const tlsFault = (error: Error) => {
   return new ConnectFault("tls", `TLS failed${why} (${code}).`)
 }
 
-// No time-out here: a request has one deadline. HTTP/1.1 only, so that a connection serves one request at a time.
-const tlsOptions = { allowH2: false, timeout: 0 } as const
-const startTls = buildConnector(tlsOptions)
-
-/** TLS with a client certificate. It shares no sessions with other connections. */
-const startTlsAs = ({ certificate, privateKey }: ClientIdentity) =>
-  buildConnector({ ...tlsOptions, cert: certificate, key: Redacted.value(privateKey), maxCachedSessions: 0 })
-
 /**
  * The connector of one undici client. `abort` ends a connection in any phase.
  *
@@ -55,14 +48,17 @@ const startTlsAs = ({ certificate, privateKey }: ClientIdentity) =>
  */
 export const makeConnector = (open: OpenConnection, identity?: ClientIdentity) => {
   const opening: Opening = { isAborted: false, active: undefined }
+  const checked = identity && readIdentity(identity)
 
   const connect: buildConnector.connector = (target, callback) => {
+    if (checked !== undefined && Result.isFailure(checked))
+      return callback(new ConnectFault("tls", checked.failure), null)
     const secure = target.protocol === "https:"
     const peer = { hostname: target.hostname, port: Number(target.port || (secure ? 443 : 80)) }
     open(peer, opening, (error, socket) => {
       if (error !== null) return callback(error, null)
       if (!secure) return callback(null, socket!)
-      const start = identity === undefined ? startTls : startTlsAs(identity)
+      const start = checked === undefined ? connectForeign : connectForeignAs(checked.success)
       start({ ...target, httpSocket: socket! }, (...[error, tls]) =>
         error === null ? callback(null, tls) : callback(tlsFault(error), null),
       )
@@ -151,13 +147,8 @@ export class ProxyRefusal extends ConnectFault {
 const authority = ({ hostname, port }: Peer) => `${isIP(hostname) === 6 ? `[${hostname}]` : hostname}:${port}`
 
 /** A client for one CONNECT. The connection has the deadline of the request that it is for. */
-const clientOf = (origin: string) => {
-  const { hostname } = new URL(origin)
-  // Otherwise undici checks the proxy's certificate for the name of the receiver.
-  const servername = isIP(hostname.replace(/^\[|\]$/g, "")) === 0 ? hostname : ""
-  const connect: buildConnector.connector = (target, callback) => startTls({ ...target, servername }, callback)
-  return new Client(origin, { connect, headersTimeout: 0, bodyTimeout: 0, maxHeaderSize: 16 * 1024 })
-}
+const clientOf = (origin: string) =>
+  new Client(origin, { connect: connectForeign, headersTimeout: 0, bodyTimeout: 0, maxHeaderSize: 16 * 1024 })
 
 /**
  * Opens connections through a proxy. A host that resolves here to a forbidden address is refused; then the proxy

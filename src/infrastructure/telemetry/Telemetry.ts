@@ -1,8 +1,8 @@
-import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Array, Formatter, Layer, Logger, Redacted, References } from "effect"
 import type { LogLevel } from "effect/LogLevel"
 import { Otlp } from "effect/observability"
 import { LRUCache } from "lru-cache"
+import { operatorHttp } from "../net/foreignTls.ts"
 
 const levels: Record<string, LogLevel> = {
   trace: "Trace",
@@ -49,7 +49,7 @@ export const layer = (options: {
     headers: headers && Redacted.value(headers),
   })
   // On top of the base: the exporter of logs adds itself to the loggers that it finds.
-  return Layer.provideMerge(exporter.pipe(Layer.provide(NodeHttpClient.layerUndici)), base)
+  return Layer.provideMerge(exporter.pipe(Layer.provide(operatorHttp)), base)
 }
 
 /** One JSON object per line: `timestamp`, `level`, `message`, the annotations, and the `cause` if there is one. */

@@ -1,9 +1,8 @@
 import { Cache, DateTime, Duration, Effect, Exit, Layer, Option, Redacted, Schema } from "effect"
-import { X509Certificate } from "node:crypto"
-import { createSecureContext } from "node:tls"
 import type { ClientIdentity, EndpointAuth } from "../../domain/webhooks/EndpointAuth.ts"
 import { type AttemptOutcome, type WebhookRequest, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 import { clientCredentials } from "../net/clientCredentials.ts"
+import { proveIdentity, readIdentity } from "../net/foreignTls.ts"
 import { type SafeResponse, SafeHttp } from "../net/SafeHttp.ts"
 
 /** Bytes of an answer's body that are read (contract 7). */
@@ -38,7 +37,11 @@ export interface WebhookSenderOptions {
   readonly timeout?: Duration.Input
 }
 
-type Auth = Redacted.Redacted<EndpointAuth>
+/** Tokens are shared by the requests of one owner with equal settings. */
+interface TokenKey {
+  readonly owner: string
+  readonly auth: Redacted.Redacted<EndpointAuth>
+}
 
 /** How long the failure of a token request is remembered. */
 const failedTokenSeconds = 5
@@ -63,7 +66,7 @@ const TokenError = Schema.fromJsonString(Schema.Struct({ error: Schema.String.ch
 
 /** Fetches a token by client credentials. Fails with a sentence that has nothing of the response but its error code. */
 const fetchToken = (http: SafeHttp["Service"], timeout: Duration.Duration) =>
-  Effect.fnUntraced(function* (auth: Auth) {
+  Effect.fnUntraced(function* ({ auth, owner }: TokenKey) {
     const { client_auth = "basic", client_id = "", client_secret = "", scope, token_url = "" } = Redacted.value(auth)
     const client = { client_id, client_secret }
     const fail = (why: string) => Effect.fail(`No token for the request: the token URL ${why}`)
@@ -71,6 +74,7 @@ const fetchToken = (http: SafeHttp["Service"], timeout: Duration.Duration) =>
       .request({
         url: token_url,
         method: "POST",
+        owner,
         headers: {
           accept: "application/json",
           "content-type": "application/x-www-form-urlencoded",
@@ -102,18 +106,17 @@ const fetchToken = (http: SafeHttp["Service"], timeout: Duration.Duration) =>
     } satisfies Token
   })
 
-/** Reads a certificate, and whether a private key is its own. */
-const checkIdentity = ({ certificate, privateKey }: ClientIdentity) =>
-  Effect.try({
-    try: () => {
-      const { validTo } = new X509Certificate(certificate)
-      createSecureContext({ cert: certificate, key: Redacted.value(privateKey) })
-      return DateTime.fromDateUnsafe(new Date(validTo))
-    },
-    // OpenSSL's messages contain lines of its source code.
-    catch: () =>
-      "certificate and private_key must be a certificate and its own private key in PEM. The key must not be encrypted.",
-  })
+/** Checks a certificate and its private key. */
+const checkIdentity = (identity: ClientIdentity) =>
+  Effect.flatMap(Effect.fromResult(readIdentity(identity)), (checked) =>
+    Effect.callback<DateTime.Utc, string>((resume) =>
+      proveIdentity(checked, (fault) =>
+        resume(
+          fault === undefined ? Effect.succeed(DateTime.fromDateUnsafe(checked.leaf.validToDate)) : Effect.fail(fault),
+        ),
+      ),
+    ),
+  )
 
 /** Sends webhooks with `SafeHttp`: POST, no redirects, 64 KiB of the answer read and 4 KiB kept. */
 export const layer = (options: WebhookSenderOptions = {}) =>
@@ -127,12 +130,12 @@ export const layer = (options: WebhookSenderOptions = {}) =>
         timeToLive: (exit) => Duration.seconds(Exit.isSuccess(exit) ? exit.value.lifeSeconds : failedTokenSeconds),
       })
 
-      const attempt = ({ body, headers, url }: WebhookRequest, identity?: ClientIdentity) =>
+      const attempt = ({ body, headers, owner, url }: WebhookRequest, identity?: ClientIdentity) =>
         Effect.clockWith((clock) => {
           const startedAt = clock.monotonicTimeNanosUnsafe()
           const took = () => Duration.nanos(clock.monotonicTimeNanosUnsafe() - startedAt)
           const limits = { timeout, maxRead: maxReadBytes, keep: maxKeptBytes }
-          return Effect.match(http.request({ url, method: "POST", headers, body, identity, ...limits }), {
+          return Effect.match(http.request({ url, method: "POST", headers, body, owner, identity, ...limits }), {
             onSuccess: (answer): AttemptOutcome => ({
               ...answered(answer),
               failure: failureOf(answer),
@@ -146,13 +149,13 @@ export const layer = (options: WebhookSenderOptions = {}) =>
           })
         })
 
-      const withToken = (request: WebhookRequest, auth: Auth) =>
-        Cache.get(tokens, auth).pipe(
+      const withToken = (request: WebhookRequest, key: TokenKey) =>
+        Cache.get(tokens, key).pipe(
           Effect.flatMap(({ authorization }) =>
             attempt({ ...request, headers: { ...request.headers, authorization } }),
           ),
           // The next attempt asks for a new one.
-          Effect.tap(({ status }) => (status === 401 ? Cache.invalidate(tokens, auth) : Effect.void)),
+          Effect.tap(({ status }) => (status === 401 ? Cache.invalidate(tokens, key) : Effect.void)),
           Effect.catch((message) =>
             Effect.succeed<AttemptOutcome>({
               ...answered(undefined),
@@ -171,7 +174,7 @@ export const layer = (options: WebhookSenderOptions = {}) =>
           if (auth === undefined) return attempt(request)
           const { certificate, private_key } = Redacted.value(auth)
           return certificate === undefined
-            ? withToken(request, auth)
+            ? withToken(request, { owner: request.owner, auth })
             : attempt(request, { certificate, privateKey: Redacted.make(private_key!) })
         },
       })

@@ -493,6 +493,7 @@ describe("Alerts", () => {
     [`smtp://${mail}`, noServer],
     [`smtp://mail example.com${mail}`, noServer],
     [`smtps://127.0.0.1${mail}`, notCalled],
+    [`smtps://mail.example.com:0${mail}`, "url must have a port from 1 to 65,535, or none."],
     [`smtps://0x7f.1${mail}`, notCalled],
     [`smtp://[::1]:25${mail}`, notCalled],
   ]

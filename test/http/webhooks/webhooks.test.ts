@@ -44,6 +44,7 @@ const badUrls: ReadonlyArray<readonly [string, RegExp]> = [
   ["https://", /absolute/],
   ["https://a:99999/", /absolute/],
   ["https://[::1/", /absolute/],
+  ["https://receiver.example:0/", /^url must have a port from 1 to 65,535, or none\.$/],
   ["ftp://receiver.example", /absolute/],
   ["file:///etc/passwd", /absolute/],
   ["javascript:alert(1)", /absolute/],

@@ -24,7 +24,7 @@ const fetched = (url: string, answers: Readonly<Record<string, readonly [status:
       })
     },
   })
-  return fetchDocument(url, { maxBytes: 10, timeout: "1 second" }, undefined).pipe(
+  return fetchDocument(url, { owner: "", maxBytes: 10, timeout: "1 second" }, undefined).pipe(
     Effect.provideService(SafeHttp, http),
     Effect.match({ onSuccess: () => "fetched", onFailure: ({ message }) => message }),
     Effect.map((outcome) => ({ outcome, called })),
@@ -79,7 +79,7 @@ it.effect("all redirects together have the deadline of one document", () =>
         ),
     })
     const url = "https://docs.example.com/"
-    const fiber = yield* fetchDocument(url, { maxBytes: 10, timeout: "10 seconds" }, undefined).pipe(
+    const fiber = yield* fetchDocument(url, { owner: "", maxBytes: 10, timeout: "10 seconds" }, undefined).pipe(
       Effect.provideService(SafeHttp, http),
       Effect.flip,
       Effect.forkChild,
