@@ -1,12 +1,12 @@
 import { Context, Data, Duration, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
-import { Client } from "undici"
+import { Client, type Dispatcher } from "undici"
 import { addressFault, type AddressRules } from "../../domain/addresses.ts"
 import { urlFault } from "../../domain/webhooks/ReceiverUrl.ts"
 import type { ClientIdentity } from "../../domain/webhooks/EndpointAuth.ts"
 import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"
 import type { EgressProxy } from "./EgressProxy.ts"
-import { type ConnectionFault, connectionFault } from "./connectionFault.ts"
+import { type ConnectionFault, connectionFault, switchedProtocols } from "./connectionFault.ts"
 import { identityHash } from "./foreignTls.ts"
 import {
   hostFault,
@@ -81,7 +81,11 @@ const targetOf = (url: string, rules: AddressRules): Target => {
 /** Limit of cached targets. To parse a URL costs a tenth of a request, and most URLs repeat. */
 const maxCachedTargets = 1_000
 
-/** Sends a request on a connection of the pool and reads the response. Interruption closes the connection. */
+/**
+ * Sends a request on a connection of the pool and reads the response. If a connection that has served before fails
+ * before a byte of the response, it sends the request again, once, on a new one (RFC 9112, section 9.3.1).
+ * Interruption closes the connection.
+ */
 const exchange = (
   pool: ConnectionPool,
   { origin, path }: Exclude<Target, { readonly fault: string }>,
@@ -89,7 +93,8 @@ const exchange = (
 ): Effect.Effect<SafeResponse, SafeHttpError> =>
   Effect.callback((resume) => {
     const { method, headers = {}, body = null } = request
-    const connection = pool.take(origin, request)
+    let connection = pool.take(origin, request)
+    let hasBegun = false
     const reader = makeAnswerReader(request)
     let isSettled = false
 
@@ -111,24 +116,32 @@ const exchange = (
       () => fail({ kind: "timeout", message: `No complete response within ${Duration.format(timeout)}.` }),
       Duration.toMillis(timeout),
     )
-    connection.client.dispatch(
-      { path, method, headers, body },
-      {
-        onRequestStart: () => {},
-        onResponseStart: (_, status, headers) => {
-          if (reader.onHead(status, headers)) return
-          fail({ kind: "bad_response", message: "Too many informational (1xx) responses came before the response." })
-        },
-        onResponseData: (_, chunk) => {
-          if (isSettled || reader.onData(chunk)) return
-          if (settle(pool.discard)) resume(Effect.succeed(reader.response(true)))
-        },
-        onResponseEnd: () => {
-          if (settle(pool.release)) resume(Effect.succeed(reader.response(false)))
-        },
-        onResponseError: (_, error) => fail(connectionFault(error)),
+    const handler: Dispatcher.DispatchHandler = {
+      onRequestStart: () => {},
+      onResponseStarted: () => {
+        hasBegun = true
       },
-    )
+      onResponseStart: (_, status, headers) => {
+        const fault = reader.onHead(status, headers)
+        if (fault !== undefined) fail(fault)
+      },
+      onResponseData: (_, chunk) => {
+        if (isSettled || reader.onData(chunk)) return
+        if (settle(pool.discard)) resume(Effect.succeed(reader.response(true)))
+      },
+      onResponseEnd: () => {
+        if (settle(pool.release)) resume(Effect.succeed(reader.response(false)))
+      },
+      onResponseError: (_, error) => {
+        // The server has closed the connection while the request was on its way.
+        if (isSettled || hasBegun || !connection.hasServed) return fail(connectionFault(error))
+        pool.discard(connection)
+        connection = pool.take(origin, request, { isNew: true })
+        send()
+      },
+    }
+    const send = () => connection.client.dispatch({ path, method, headers, body }, handler)
+    send()
     return Effect.sync(() => settle(pool.discard))
   })
 
@@ -191,6 +204,8 @@ interface Connection {
   readonly abort: () => void
   readonly ageTimer: NodeJS.Timeout
   state: "busy" | "idle" | "gone"
+  /** Whether it has carried a whole response since it connected. */
+  hasServed: boolean
   isTooOld: boolean
 }
 
@@ -261,8 +276,9 @@ const openConnection = (
     if (connection.state === "idle") retire(connection)
   }, options.maxAgeMillis)
   ageTimer.unref()
-  const connection: Connection = { key, client, abort, ageTimer, state: "busy", isTooOld: false }
+  const connection: Connection = { key, client, abort, ageTimer, state: "busy", hasServed: false, isTooOld: false }
   client.on("disconnect", () => {
+    connection.hasServed = false
     if (connection.state === "idle") retire(connection)
   })
   return connection
@@ -312,9 +328,9 @@ const makeConnectionPool = (options: ConnectionPoolOptions) => {
     /**
      * Takes a connection to an origin (`https://example.com:8443`) for one request. Release or discard it afterwards.
      */
-    take: (origin: string, { identity, owner }: SafeRequest): Connection => {
+    take: (origin: string, { identity, owner }: SafeRequest, { isNew = false } = {}): Connection => {
       const key = `${owner} ${origin}${identity === undefined ? "" : ` ${identityHash(identity)}`}`
-      const connection = idle.newest(key)
+      const connection = isNew ? undefined : idle.newest(key)
       if (connection === undefined) return open({ key, origin, identity })
       idle.remove(connection)
       connection.state = "busy"
@@ -326,6 +342,7 @@ const makeConnectionPool = (options: ConnectionPoolOptions) => {
       if (connection.state !== "busy") return
       if (connection.isTooOld) return retire(connection)
       connection.state = "idle"
+      connection.hasServed = true
       const surplus = idle.add(connection)
       if (surplus !== undefined) retire(surplus)
     },
@@ -338,6 +355,10 @@ type ConnectionPool = ReturnType<typeof makeConnectionPool>
 
 /** Limit of informational responses (1xx) before the final one: without it a server could send them without end. */
 const maxInformational = 10
+const tooManyInformational: ConnectionFault = {
+  kind: "bad_response",
+  message: "Too many informational (1xx) responses came before the response.",
+}
 
 const emptyBody = new Uint8Array()
 
@@ -364,11 +385,13 @@ const makeAnswerReader = ({ maxRead, keep = maxRead }: SafeRequest) => {
     return { status: head!.status, headers: joinHeaders(head!.headers), body, bytesRead, truncated }
   }
   return {
-    /** Takes a status and headers. Returns whether the informational responses are within their limit. */
-    onHead: (status: number, headers: Headers) => {
-      if (status < 200) return ++informational <= maxInformational
-      head = { status, headers }
-      return true
+    /** Takes a status and headers. Returns why they are no response; informational ones are skipped. */
+    onHead: (status: number, headers: Headers): ConnectionFault | undefined => {
+      if (status === 101) return switchedProtocols
+      if (status < 100) return { kind: "bad_response", message: `The response has no valid status (${status}).` }
+      if (status >= 200) head = { status, headers }
+      else if (++informational > maxInformational) return tooManyInformational
+      return undefined
     },
     /** Takes a part of the body. Returns whether the body is within its limit. */
     onData: (chunk: Uint8Array) => {

@@ -26,6 +26,7 @@ export const connectionFault = (error: Error): ConnectionFault => {
   if (error instanceof errors.HeadersOverflowError) {
     return { kind: "bad_response", message: "The response's headers are longer than 16 KiB." }
   }
+  if (error instanceof errors.SocketError && error.message === "bad upgrade") return switchedProtocols
   if (error instanceof errors.SocketError && error.message.startsWith("bad ")) {
     return { kind: "bad_response", message: "The receiver sent a response without a request." }
   }
@@ -38,8 +39,26 @@ export const connectionFault = (error: Error): ConnectionFault => {
   if (Object.hasOwn(connectionErrors, code)) {
     return { kind: "connection", message: `The connection ${connectionErrors[code]} (${code}).` }
   }
-  if (/^(ERR_(SSL|TLS)_|EPROTO)/.test(code)) return { kind: "tls", message: `TLS failed (${code}).` }
+  if (/^(ERR_(SSL|TLS)_|EPROTO)/.test(code)) return { kind: "tls", message: tlsMessage(error) }
   return { kind: "connection", message: `The connection failed (${code}).` }
+}
+
+/** A response that the request, which offers no upgrade, cannot have. */
+export const switchedProtocols: ConnectionFault = {
+  kind: "bad_response",
+  message: "The receiver switches protocols (101), which the request does not offer.",
+}
+
+/** Why TLS failed, with the name of the alert that the other side sent (RFC 8446, section 6). */
+export const tlsMessage = (error: Error) => {
+  const code = codeOf(error)
+  const alert = /^ERR_SSL_(?:SSLV3|TLSV1|TLSV13|SSL\/TLS)_(?:ALERT_)?(\w+)$/.exec(code)?.[1]
+  if (alert !== undefined) {
+    return `TLS failed: the other side sent the alert ${alert.toLowerCase().replaceAll("_", " ")} (${code}).`
+  }
+  // OpenSSL's messages contain addresses and lines of its source code; the code is enough.
+  const why = code.startsWith("ERR_SSL_") || code === "EPROTO" ? "" : `: ${error.message.replace(/\.$/, "")}`
+  return `TLS failed${why} (${code}).`
 }
 
 /** No connection. `message` is a sentence for the user who chose the URL. */

@@ -1,11 +1,11 @@
 import { Redacted, Result } from "effect"
 import { lookup, Resolver } from "node:dns/promises"
-import { connect, isIP, type LookupFunction, type Socket } from "node:net"
+import { connect, isIP, type Socket } from "node:net"
 import { type buildConnector, Client } from "undici"
 import { type AddressRules, mayCall } from "../../domain/addresses.ts"
 import type { ClientIdentity } from "../../domain/webhooks/EndpointAuth.ts"
 import type { EgressProxy } from "./EgressProxy.ts"
-import { codeOf, ConnectFault } from "./connectionFault.ts"
+import { codeOf, ConnectFault, tlsMessage } from "./connectionFault.ts"
 import { connectForeign, connectForeignAs, readIdentity } from "./foreignTls.ts"
 
 /** The server of a connection. */
@@ -29,16 +29,24 @@ export type OpenConnection = (
   done: (error: Error | null, socket?: Socket) => void,
 ) => void
 
+/** An error of the operating system is a fault of the connection. Any other is one of TLS, such as a bad certificate. */
+const tlsFault = (error: Error) =>
+  /^E(?!RR_|PROTO)/.test(codeOf(error)) ? error : new ConnectFault("tls", tlsMessage(error))
+
 /**
- * An error of the operating system is a fault of the connection. Any other is a fault of TLS, such as a bad
- * certificate.
+ * Makes undici skip an unasked `100 Continue`, which it takes for a fault: as a 102 it is skipped like the others
+ * (RFC 9110, section 15.2).
  */
-const tlsFault = (error: Error) => {
-  const code = codeOf(error)
-  if (/^E(?!RR_|PROTO)/.test(code)) return error
-  // OpenSSL's messages contain addresses and lines of its source code; the code is enough.
-  const why = code.startsWith("ERR_SSL_") || code === "EPROTO" ? "" : `: ${error.message.replace(/\.$/, "")}`
-  return new ConnectFault("tls", `TLS failed${why} (${code}).`)
+const skipContinue = (socket: Socket) => {
+  const ofParser = Object.getOwnPropertySymbols(socket).find(({ description }) => description === "parser")!
+  const parser = (socket as unknown as Record<symbol, HttpParser>)[ofParser]!
+  const onHeadersComplete = parser.onHeadersComplete.bind(parser)
+  parser.onHeadersComplete = (status, ...others) => onHeadersComplete(status === 100 ? 102 : status, ...others)
+}
+
+/** What undici's parser of responses has. */
+interface HttpParser {
+  onHeadersComplete: (status: number, upgrade: boolean, shouldKeepAlive: boolean) => number
 }
 
 /**
@@ -54,13 +62,20 @@ export const makeConnector = (open: OpenConnection, identity?: ClientIdentity) =
     if (checked !== undefined && Result.isFailure(checked))
       return callback(new ConnectFault("tls", checked.failure), null)
     const secure = target.protocol === "https:"
+    const proceed = (socket: Socket) => {
+      // Otherwise undici reports the end of the connection, which follows an alert of TLS, and not the alert.
+      socket.once("error", (error) => socket.destroy(error))
+      callback(null, socket)
+      // Not if the client was destroyed meanwhile.
+      if (!socket.destroyed) skipContinue(socket)
+    }
     const peer = { hostname: target.hostname, port: Number(target.port || (secure ? 443 : 80)) }
     open(peer, opening, (error, socket) => {
       if (error !== null) return callback(error, null)
-      if (!secure) return callback(null, socket!)
+      if (!secure) return proceed(socket!)
       const start = checked === undefined ? connectForeign : connectForeignAs(checked.success)
       start({ ...target, httpSocket: socket! }, (...[error, tls]) =>
-        error === null ? callback(null, tls) : callback(tlsFault(error), null),
+        error === null ? proceed(tls) : callback(tlsFault(error), null),
       )
     })
   }
@@ -76,10 +91,8 @@ interface PinnedOptions extends AddressRules {
   readonly resolve: ResolveHost
 }
 
-interface Address {
-  readonly address: string
-  readonly family: number
-}
+/** Limit of the addresses of a name. All are checked before one is called. */
+const maxAddresses = 256
 
 const resolve = async (hostname: string, options: PinnedOptions) => {
   if (isIP(hostname) !== 0) return [hostname]
@@ -87,11 +100,14 @@ const resolve = async (hostname: string, options: PinnedOptions) => {
     throw new ConnectFault("dns", `The host's name does not resolve (${codeOf(error)}).`)
   })
   if (addresses.length === 0) throw new ConnectFault("dns", "The host's name has no address.")
+  if (addresses.length > maxAddresses) {
+    throw new ConnectFault("dns", `The host's name has more than ${maxAddresses} addresses.`)
+  }
   return addresses
 }
 
 /** Resolves a host and checks its addresses. One forbidden address refuses the host. */
-const checkedAddresses = async (hostname: string, options: PinnedOptions): Promise<ReadonlyArray<Address>> => {
+const checkedAddresses = async (hostname: string, options: PinnedOptions) => {
   const addresses = await resolve(hostname, options)
   if (!addresses.every((address) => mayCall(address, options))) {
     // Without the address: otherwise a user could resolve the names of a private network.
@@ -100,7 +116,7 @@ const checkedAddresses = async (hostname: string, options: PinnedOptions): Promi
       "The host has an address that is not called (private, reserved or special).",
     )
   }
-  return addresses.map((address) => ({ address, family: isIP(address) }))
+  return addresses
 }
 
 /** Why no connection to the host of a URL may be opened; `null` when one may, or its name does not resolve now. */
@@ -112,6 +128,64 @@ export const hostFault = (options: PinnedOptions) => async (url: string) => {
   )
 }
 
+/** The time between the starts of two connections to a host, in milliseconds (RFC 8305, section 5). */
+const connectDelayMillis = 250
+/** The addresses of a host that are tried: a name may have thousands. */
+const maxTried = 16
+
+/** IPv6 and IPv4 in turn, IPv6 first (RFC 8305, section 4). */
+const inTurn = (addresses: ReadonlyArray<string>) => {
+  const [v6, v4] = [6, 4].map((family) => addresses.filter((address) => isIP(address) === family))
+  return addresses.flatMap((_, n) => [v6![n] ?? [], v4![n] ?? []]).flat()
+}
+
+/** This machine has no way to the address, which says less than what another address answers. */
+const noWay = new Set(["ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"])
+
+/**
+ * Connects to the address that answers first (RFC 8305). The next one is tried after a delay, or when one fails; none
+ * that may still answer is given up.
+ */
+const connectToFirst = (
+  addresses: ReadonlyArray<string>,
+  port: number,
+  opening: Opening,
+  done: Parameters<OpenConnection>[2],
+) => {
+  const untried = inTurn(addresses).slice(0, maxTried)
+  const connecting = new Set<Socket>()
+  let fault: Error | undefined
+  let timer: NodeJS.Timeout | undefined
+  const destroy = () => {
+    clearTimeout(timer)
+    connecting.forEach((socket) => socket.destroy())
+  }
+  opening.active = { destroy }
+
+  const tryNext = () => {
+    clearTimeout(timer)
+    const host = untried.shift()
+    if (host === undefined) return
+    const socket = connect({ host, port, noDelay: true })
+    connecting.add(socket)
+    if (untried.length > 0) timer = setTimeout(tryNext, connectDelayMillis)
+    const onError = (error: Error) => {
+      connecting.delete(socket)
+      if (fault === undefined || noWay.has(codeOf(fault))) fault = error
+      if (untried.length > 0) tryNext()
+      else if (connecting.size === 0) done(fault)
+    }
+    socket.once("error", onError).once("connect", () => {
+      socket.off("error", onError)
+      connecting.delete(socket)
+      destroy()
+      opening.active = socket
+      done(null, socket)
+    })
+  }
+  tryNext()
+}
+
 /**
  * Opens direct connections. For each it resolves the host once, checks all addresses and connects to those addresses,
  * so a name that resolves differently a moment later changes nothing (DNS rebinding).
@@ -119,17 +193,9 @@ export const hostFault = (options: PinnedOptions) => async (url: string) => {
 export const pinnedConnection =
   (options: PinnedOptions): OpenConnection =>
   ({ hostname, port }, opening, done) => {
-    const proceed = (addresses: ReadonlyArray<Address>) => {
+    const proceed = (addresses: ReadonlyArray<string>) => {
       if (opening.isAborted) return done(new ConnectFault("connection", "The request was canceled."))
-      // Not called when the host is an address, which is the checked one.
-      const pinned: LookupFunction = (_host, { all }, found) =>
-        all ? found(null, [...addresses]) : found(null, addresses[0]!.address, addresses[0]!.family)
-      const socket = connect({ host: hostname, port, lookup: pinned, noDelay: true })
-      opening.active = socket
-      socket.once("error", done).once("connect", () => {
-        socket.off("error", done)
-        done(null, socket)
-      })
+      connectToFirst(addresses, port, opening, done)
     }
     checkedAddresses(hostname, options).then(proceed, done)
   }

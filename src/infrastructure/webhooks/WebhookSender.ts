@@ -48,6 +48,7 @@ const failedTokenSeconds = 5
 /** The life of a token whose response has no `expires_in`, and how long before its end it is replaced, in seconds. */
 const defaultLifeSeconds = 300
 const earlySeconds = 30
+const maxLifeSeconds = 86_400
 const maxTokens = 1_000
 
 interface Token {
@@ -59,9 +60,16 @@ interface Token {
 const TokenResponse = Schema.fromJsonString(
   Schema.Struct({
     access_token: Schema.String.check(Schema.isPattern(/^[\x21-\x7e]{1,8192}$/)),
-    expires_in: Schema.optionalKey(Schema.Union([Schema.Finite, Schema.NumberFromString])),
+    expires_in: Schema.optionalKey(Schema.Unknown),
   }),
 )
+
+/** How long a token is used: as its server says, as a number or as text, and at most a day. */
+const lifeOf = (expiresIn: unknown) => {
+  const seconds = typeof expiresIn === "string" && expiresIn.trim() !== "" ? Number(expiresIn) : expiresIn
+  const life = typeof seconds === "number" && Number.isFinite(seconds) ? seconds : defaultLifeSeconds
+  return Math.min(Math.max(0, life - earlySeconds), maxLifeSeconds)
+}
 const TokenError = Schema.fromJsonString(Schema.Struct({ error: Schema.String.check(Schema.isPattern(/^\w{1,40}$/)) }))
 
 /** Fetches a token by client credentials. Fails with a sentence that has nothing of the response but its error code. */
@@ -99,11 +107,8 @@ const fetchToken = (http: SafeHttp["Service"], timeout: Duration.Duration) =>
     }
     const token = Schema.decodeOption(TokenResponse)(text)
     if (Option.isNone(token)) return yield* fail("responds with something that is no token.")
-    const { access_token, expires_in = defaultLifeSeconds } = token.value
-    return {
-      authorization: `Bearer ${access_token}`,
-      lifeSeconds: Math.max(0, expires_in - earlySeconds),
-    } satisfies Token
+    const { access_token, expires_in } = token.value
+    return { authorization: `Bearer ${access_token}`, lifeSeconds: lifeOf(expires_in) } satisfies Token
   })
 
 /** Checks a certificate and its private key. */

@@ -1,8 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
-import { makeReceiver } from "../../support/receiver.ts"
-import { safeClient, text } from "../../support/safeHttp.ts"
+import type { Socket } from "node:net"
+import { makeReceiver, type Receiver } from "../../support/receiver.ts"
+import { isKind, safeClient, text } from "../../support/safeHttp.ts"
 import { within } from "../../support/wait.ts"
+
+/** How many requests have arrived on a connection. */
+const used = (receiver: Receiver, socket: Socket) => receiver.received.filter((one) => one.socket === socket).length
 
 describe("SafeHttp sends", () => {
   it.live("exactly what it was asked to, without tracing headers", () =>
@@ -80,6 +84,35 @@ describe("SafeHttp sends", () => {
     }),
   )
 
+  it.live("once more on a new connection when a kept one fails before a byte of the response", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { fails, post } = yield* safeClient()
+      for (const fault of ["close", "reset"] as const) {
+        yield* Effect.all([post(receiver.url), post(receiver.url)], { concurrency: 2 })
+        const before = receiver.received.length
+        // Another kept connection may be closed too.
+        receiver.behave(({ socket }) => (used(receiver, socket) > 1 ? fault : { status: 200 }))
+        assert.strictEqual((yield* post(receiver.url, { headers: { "webhook-id": "1" } })).status, 200)
+        const ids = receiver.received.slice(before).map(({ headers }) => headers["webhook-id"])
+        assert.deepStrictEqual(ids, ["1", "1"])
+        receiver.behave(fault)
+        isKind(yield* fails(receiver.url), "connection")
+        assert.strictEqual(receiver.received.length, before + 4)
+        // The first request on a connection is not repeated, nor one whose response has begun.
+        isKind(yield* fails(receiver.url), "connection")
+        assert.isAtMost(receiver.received.length, before + 6)
+        receiver.behave({ status: 200 })
+        yield* post(receiver.url)
+        receiver.behave("reset-in-headers")
+        const begun = receiver.received.length
+        isKind(yield* fails(receiver.url), "connection")
+        assert.strictEqual(receiver.received.length, begun + 1)
+        receiver.behave({ status: 200 })
+      }
+    }),
+  )
+
   it.live("200 requests at once, each over a connection of its own, and closes all at the end", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
@@ -125,6 +158,16 @@ describe("SafeHttp sends", () => {
 })
 
 describe("SafeHttp reads", () => {
+  it.live("the response after unasked informational ones, and keeps the connection", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { post } = yield* safeClient()
+      receiver.behave("continue")
+      for (let n = 0; n < 3; n++) assert.strictEqual(text((yield* post(receiver.url)).body), "ok")
+      assert.strictEqual(receiver.connections().accepted, 1)
+    }),
+  )
+
   it.live.each([200, 204, 400, 410, 429, 500, 503])("any status as an answer: %i", (status) =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()

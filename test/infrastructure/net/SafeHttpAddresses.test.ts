@@ -1,7 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
+import { once } from "node:events"
+import { connect } from "node:net"
+import { Worker } from "node:worker_threads"
 import { makeResolveHost } from "#src/infrastructure/net/connector.ts"
-import { makeReceiver } from "../../support/receiver.ts"
+import { closedPort, makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient } from "../../support/safeHttp.ts"
 
 /** Hosts in a url that lead to loopback or another refused address; PORT is the receiver's. */
@@ -120,6 +123,75 @@ describe("SafeHttp in guarded mode", () => {
       const { fails } = yield* safeClient({ allowPrivateNetworks: false, resolve })
       isKind(yield* fails(`http://localhost:${receiver.port}/`), "refused_address")
       assert.strictEqual(receiver.connections().accepted, 0)
+    }),
+  )
+})
+
+/** Listens on an address in a thread that accepts no connection, so that further ones hang, until `accept`. */
+const makeSlow = (host: string, port: number) =>
+  Effect.gen(function* () {
+    const gate = new Int32Array(new SharedArrayBuffer(4))
+    const source = `
+      const { parentPort, workerData } = require("node:worker_threads")
+      const { host, port, gate } = workerData
+      require("node:http").createServer((_, response) => response.writeHead(204).end())
+        .listen({ host, port, backlog: 1 }, () => {
+          parentPort.postMessage("listens")
+          setImmediate(() => Atomics.wait(gate, 0, 0))
+        })`
+    const worker = yield* Effect.acquireRelease(
+      Effect.sync(() => new Worker(source, { eval: true, workerData: { host, port, gate } })),
+      (worker) => Effect.promise(() => worker.terminate()),
+    )
+    yield* Effect.promise(() => once(worker, "message"))
+    yield* Effect.addFinalizer(() => accept)
+    const accept = Effect.sync(() => {
+      Atomics.store(gate, 0, 1)
+      Atomics.notify(gate, 0)
+    })
+    const queued = Array.from({ length: 4 }, () => connect(port, host).on("error", () => {}))
+    yield* Effect.addFinalizer(() => Effect.sync(() => queued.forEach((socket) => socket.destroy())))
+    yield* Effect.promise(() => once(queued[0]!, "connect"))
+    return accept
+  })
+
+describe("SafeHttp and a name with several addresses", () => {
+  it.live("calls the next one while one hangs", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver({ host: "127.0.0.9" })
+      yield* makeSlow("127.0.0.8", receiver.port)
+      const { post } = yield* safeClient({ resolve: async () => ["127.0.0.8", "127.0.0.9"] })
+      assert.strictEqual((yield* post(`http://two.test:${receiver.port}/`)).status, 200)
+    }),
+  )
+
+  it.live("does not give up one that answers late, when the others fail", () =>
+    Effect.gen(function* () {
+      const port = yield* closedPort
+      const accept = yield* makeSlow("127.0.0.8", port)
+      const { post } = yield* safeClient({ resolve: async () => ["127.0.0.8", "127.0.0.7"] })
+      const late = yield* Effect.forkChild(post(`http://two.test:${port}/`))
+      // Longer than the time after which the next address is tried.
+      yield* Effect.sleep("400 millis")
+      yield* accept
+      assert.strictEqual((yield* Fiber.join(late)).status, 204)
+    }),
+  )
+
+  it.live("fails with what an address answered, and not with an address that this machine cannot reach", () =>
+    Effect.gen(function* () {
+      const { fails } = yield* safeClient({
+        resolve: async () => ["2606:2800:21f:cb07:6820:80da:af6b:8b2c", "127.0.0.1"],
+      })
+      assert.include((yield* fails(`http://two.test:${yield* closedPort}/`)).message, "was refused")
+    }),
+  )
+
+  it.live("refuses a name with more than 256 addresses", () =>
+    Effect.gen(function* () {
+      const addresses = Array.from({ length: 257 }, (_, n) => `127.0.1.${n % 256}`)
+      const { fails } = yield* safeClient({ resolve: async () => addresses })
+      isKind(yield* fails("http://many.test/"), "dns")
     }),
   )
 })

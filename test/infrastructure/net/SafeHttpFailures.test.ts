@@ -1,7 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
+import type { TLSSocket } from "node:tls"
 import type { FailureKind } from "#src/domain/webhooks/WebhookSender.ts"
-import { selfSigned, trusted } from "../../support/certificate.ts"
+import { connectionFault } from "#src/infrastructure/net/connectionFault.ts"
+import { makeAuthority, selfSigned, trusted } from "../../support/certificate.ts"
 import { type Behaviour, closedPort, makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient, text } from "../../support/safeHttp.ts"
 
@@ -20,6 +22,8 @@ describe("SafeHttp fails", () => {
     ["endless-informational", "bad_response"],
     ["garbage", "bad_response"],
     ["upgrade", "bad_response"],
+    ["101", "bad_response"],
+    ["no-status", "bad_response"],
   ]
   it.live.each(faults)("with its kind, and closes the connection: %s → %s", ([behaviour, kind]) =>
     Effect.gen(function* () {
@@ -32,6 +36,16 @@ describe("SafeHttp fails", () => {
       yield* receiver.quiet
       receiver.behave({ status: 200 })
       assert.strictEqual((yield* post(receiver.url)).status, 200)
+    }),
+  )
+
+  it.live.each(["upgrade", "101"] as const)("with words of its own for a 101: %s", (behaviour) =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { fails } = yield* safeClient()
+      receiver.behave(behaviour)
+      const { message } = yield* fails(receiver.url)
+      assert.strictEqual(message, "The receiver switches protocols (101), which the request does not offer.")
     }),
   )
 
@@ -117,15 +131,19 @@ describe("SafeHttp fails", () => {
     }),
   )
 
-  it.live.each(["ftp://127.0.0.1/", "http://user@127.0.0.1/", "/hook", `http://127.0.0.1/${"x".repeat(2048)}`])(
-    "without a connection for a url that it may not call: %#",
-    (url) =>
-      Effect.gen(function* () {
-        const { fails } = yield* safeClient()
-        const error = yield* fails(url)
-        isKind(error, "refused_address")
-        assert.match(error.message, /^The url must .*\.$/)
-      }),
+  it.live.each([
+    "ftp://127.0.0.1/",
+    "http://user@127.0.0.1/",
+    "http://127.0.0.1:0/",
+    "/hook",
+    `http://127.0.0.1/${"x".repeat(2048)}`,
+  ])("without a connection for a url that it may not call: %#", (url) =>
+    Effect.gen(function* () {
+      const { fails } = yield* safeClient()
+      const error = yield* fails(url)
+      isKind(error, "refused_address")
+      assert.match(error.message, /^The url must .*\.$/)
+    }),
   )
 })
 
@@ -145,6 +163,41 @@ describe("SafeHttp over TLS", () => {
       assert.strictEqual(receiver.received.length, 2)
     }),
   )
+
+  it.live("sends a name with a final dot without it in SNI, and as it is in host", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver({ tls: yield* trusted({ names: ["receiver.test"] }) })
+      const { post } = yield* safeClient()
+      assert.strictEqual((yield* post(`https://receiver.test.:${receiver.port}/`)).status, 200)
+      const [{ headers, socket } = assert.fail()] = receiver.received
+      assert.strictEqual((socket as TLSSocket & { readonly servername: string }).servername, "receiver.test")
+      assert.strictEqual(headers.host, `receiver.test.:${receiver.port}`)
+    }),
+  )
+
+  it.live.each([
+    ["TLSv1.3", /^TLS failed: the other side sent the alert certificate required \(ERR_SSL_TLSV13_ALERT_/],
+    ["TLSv1.2", /^TLS failed: the other side sent the alert handshake failure \(ERR_SSL_/],
+  ] as const)("names the alert of a server that wants a certificate: %s", ([maxVersion, message]) =>
+    Effect.gen(function* () {
+      const authority = makeAuthority("Test")
+      const tls = { ...(yield* trusted({ names: ["receiver.test"] })), ca: authority.cert, maxVersion }
+      const receiver = yield* makeReceiver({ tls })
+      const { fails } = yield* safeClient()
+      const url = `https://receiver.test:${receiver.port}/`
+      const error = yield* fails(url)
+      isKind(error, "tls")
+      assert.match(error.message, message)
+    }),
+  )
+
+  it("names an unknown authority, whose alert servers of Node do not send", () => {
+    const error = Object.assign(new Error(), { code: "ERR_SSL_TLSV1_ALERT_UNKNOWN_CA" })
+    assert.deepStrictEqual(connectionFault(error), {
+      kind: "tls",
+      message: "TLS failed: the other side sent the alert unknown ca (ERR_SSL_TLSV1_ALERT_UNKNOWN_CA).",
+    })
+  })
 
   it.live("refuses an untrusted certificate, and sends nothing", () =>
     Effect.gen(function* () {
