@@ -61,7 +61,8 @@ const withinTime = <A, R>(
  * Fetches a document over `SafeHttp`. Follows up to five redirects, and checks each address like the first. Returns
  * `undefined` if the server answers that `previous` is the newest version.
  *
- * @param options owner: whose fetch it is; maxBytes: limit of the document; timeout: deadline of the fetch, redirects and body included
+ * @param options owner: whose fetch it is; maxBytes: limit of the document; timeout: deadline of the fetch, redirects
+ * and body included
  */
 export const fetchDocument = Effect.fn("Documents.fetch")(function* (
   url: string,

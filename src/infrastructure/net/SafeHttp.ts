@@ -26,7 +26,7 @@ export interface SafeRequest {
   /** Sent unchanged; only `host`, `connection` and `content-length` are added. */
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
-  /** Whose request it is: the id of an org, or of who asks without one. Connections are shared by one owner's requests. */
+  /** Whose request it is: the id of an org, or of who asks without one. Owners share no connections. */
   readonly owner: string
   /** Shown to a server that asks for a certificate. */
   readonly identity?: ClientIdentity | undefined
@@ -288,10 +288,10 @@ const openConnection = (
  * A pool of keep-alive connections. A request takes an idle connection of its owner, origin and client certificate, or
  * opens one. A connection is never shared by two owners, nor by two private keys: who has only the certificate of
  * another would send as the other. What connections without a client certificate do share, by the host's name, are
- * sessions of TLS, which prove nothing about the client. A request never waits for another request, so a slow path of a shared host delays nobody else. The caller bounds the
- * requests in flight; the pool bounds the number and the time of idle connections. undici's Agent does not: it keeps
- * any number of idle connections, and beyond `maxOrigins` it refuses a new origin instead of closing an idle
- * connection.
+ * sessions of TLS, which prove nothing about the client. A request never waits for another request, so a slow path of
+ * a shared host delays nobody else. The caller bounds the requests in flight; the pool bounds the number and the time
+ * of idle connections. undici's Agent does not: it keeps any number of idle connections, and beyond `maxOrigins` it
+ * refuses a new origin instead of closing an idle connection.
  */
 const makeConnectionPool = (options: ConnectionPoolOptions) => {
   const all = new Set<Connection>()

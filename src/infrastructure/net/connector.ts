@@ -29,7 +29,7 @@ export type OpenConnection = (
   done: (error: Error | null, socket?: Socket) => void,
 ) => void
 
-/** An error of the operating system is a fault of the connection. Any other is one of TLS, such as a bad certificate. */
+/** An error of the system is a fault of the connection. Any other is one of TLS, such as a bad certificate. */
 const tlsFault = (error: Error) =>
   /^E(?!RR_|PROTO)/.test(codeOf(error)) ? error : new ConnectFault("tls", tlsMessage(error))
 

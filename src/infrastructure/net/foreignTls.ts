@@ -40,7 +40,7 @@ export const connectForeign = connectorWith({})
 /** The same with a client certificate. It shares no sessions with other connections. */
 export const connectForeignAs = ({ cert, key }: CheckedIdentity) => connectorWith({ cert, key, maxCachedSessions: 0 })
 
-/** The client for hosts that the operator names. Each of a host's addresses gets half of the deadline of its fetches. */
+/** The client for hosts that the operator names. Each of a host's addresses gets half of a fetch's deadline. */
 export const operatorHttp = NodeHttpClient.layerUndiciOptions({
   connect: { ...foreignTls, autoSelectFamilyAttemptTimeout: 2_500 },
 })
@@ -104,7 +104,7 @@ const parseKey = (pem: string) => {
   return key.asymmetricKeyType !== "rsa" || isCheapRsa(key) ? key : undefined
 }
 
-/** What `read` returns; the fault if that is nothing, or it throws. OpenSSL's messages contain lines of its source. */
+/** What `read` returns; the fault if nothing, or it throws. OpenSSL's messages contain lines of its source. */
 const readOr = <A>(fault: string, read: () => A | undefined): Result.Result<A, string> =>
   Result.flatMap(Result.try({ try: read, catch: () => fault }), (value) =>
     value === undefined ? Result.fail(fault) : Result.succeed(value),
@@ -116,7 +116,7 @@ const keyFault =
 const certificateFault = `certificate must be the client's certificate in PEM, and at most ${maxCertificates - 1} intermediate ones after it.`
 const mismatch = "certificate and private_key must be a certificate and its own private key."
 
-/** Reads a client's certificate and private key within their bounds. Fails with a sentence that begins with the field. */
+/** Reads a client's certificate and private key within their bounds. A fault begins with the field. */
 export const readIdentity = (identity: ClientIdentity): Result.Result<CheckedIdentity, string> =>
   Result.gen(function* () {
     const [cert, key] = [identity.certificate, Redacted.value(identity.privateKey)]

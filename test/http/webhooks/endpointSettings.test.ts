@@ -166,7 +166,7 @@ for (const [database, server] of Object.entries(servers)) {
           ],
           [
             { auth: { type: "mtls", certificate: "-----BEGIN CERTIFICATE-----", private_key: "-----BEGIN x" } },
-            "must be a certificate and its own private key",
+            "auth.private_key must be one private key in PEM that is not encrypted: RSA of 2,048 to 4,096 bits",
           ],
           [{ url: "https://localhost:9/", headers: null }, "The same holds for auth."],
         ] as const) {
