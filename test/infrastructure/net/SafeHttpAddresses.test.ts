@@ -159,7 +159,7 @@ describe("SafeHttp and a name with several addresses", () => {
   it.live("calls the next one while one hangs", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver({ host: "127.0.0.9" })
-      yield* makeSlow("127.0.0.8", receiver.port)
+      yield* Effect.asVoid(makeSlow("127.0.0.8", receiver.port))
       const { post } = yield* safeClient({ resolve: async () => ["127.0.0.8", "127.0.0.9"] })
       assert.strictEqual((yield* post(`http://two.test:${receiver.port}/`)).status, 200)
     }),
