@@ -174,9 +174,9 @@ export const layer = Layer.effect(
           const blocked = isBlocked(overlap, lastJobOf(stored)?.status ?? null)
           const created = blocked ? undefined : yield* Effect.result(createJob(stored, yield* random.ulid, now))
           if (created !== undefined && Result.isSuccess(created)) orgs.push(stored.orgId)
-          const nextAt = Result.getOrUndefined(nextRun(cron, timezone, now))
-          if (nextAt === undefined) schedules.delete(id)
-          else schedules.set(id, { ...schedules.get(id)!, row: { ...stored.row, next_at: nextAt } })
+          const next_at = Result.getOrNull(nextRun(cron, timezone, now))
+          const row = { ...stored.row, next_at, active: next_at !== null }
+          schedules.set(id, { ...schedules.get(id)!, row })
         }
         return { orgs, moved: picked.length, next }
       }),

@@ -6,7 +6,7 @@ import { atMost, Id, NonEmptyText, Timestamp } from "../Schemas.ts"
 const Cron = NonEmptyText.check(atMost(255)).annotate({
   description:
     "A cron expression of five fields (minute, hour, day, month, weekday), or six with seconds first; or " +
-    "@hourly, @daily, @weekly, @monthly, @yearly.",
+    "@hourly, @daily, @weekly, @monthly, @yearly. Ranges of names may wrap, as in FRI-MON. L, W, # and ? are not supported.",
   examples: ["0 4 * * *"],
 })
 const TimeZone = NonEmptyText.check(atMost(64))
@@ -17,7 +17,7 @@ export type Overlap = typeof Overlap.Type
 
 const optionalFields = {
   timezone: Schema.optionalKey(TimeZone).annotate({
-    description: "An IANA time zone. Default: UTC.",
+    description: "An IANA time zone, or an offset of at most 14 hours, as in +05:30. Default: UTC.",
     examples: ["Europe/Berlin"],
   }),
   overlap: Schema.optionalKey(Overlap).annotate({

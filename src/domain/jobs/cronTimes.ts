@@ -7,8 +7,14 @@ const dayMillis = 86_400_000
 /** A schedule must run within this time: ten years. Two 29 Februaries are at most eight years apart. */
 const maxSearchDays = 3_653
 
-/** No zone is further ahead of UTC. */
+/** No zone is further from UTC. */
 const maxOffsetMillis = 14 * 3_600_000
+
+/** Dates that a search tries: yesterday's and today's runs can be over, and a zone can skip a date. */
+const maxDates = 7
+
+/** Names of zones that are remembered. There are 600, and each can be written in other cases. */
+const maxKnownZones = 2_000
 
 /** A part of the time in which a zone has one offset from UTC, in milliseconds. */
 interface OffsetPeriod {
@@ -19,6 +25,37 @@ interface OffsetPeriod {
 
 /** How many milliseconds a zone is ahead of UTC at a time. */
 type Offsets = (millis: number) => number
+
+/**
+ * Names that `Intl` takes beside those of IANA: three letters, such as BST for Bangladesh, `SystemV`, and two that IANA
+ * has no more. Source: the zones of ICU that IANA's `tzdata.zi` does not have.
+ */
+const notOfIana =
+  /^(?!(?:CET|EET|EST|GMT|HST|MET|MST|PRC|ROC|ROK|UCT|UTC|WET)$)[A-Z]{3}$|^SystemV\/|^Canada\/East-Saskatchewan$|^US\/Pacific-New$/i
+
+const knownZones = new Map<string, DateTime.TimeZone>()
+
+/** The zone of an IANA name or link in any case, or of an offset as in `+05:30`. */
+const zoneOf = (timezone: string): DateTime.TimeZone | undefined => {
+  const [, sign, hours, minutes] = /^([+-])(\d\d):([0-5]\d)$/.exec(timezone) ?? []
+  if (sign !== undefined) {
+    const offset = (Number(hours) * 60 + Number(minutes)) * 60_000
+    return offset <= maxOffsetMillis ? DateTime.zoneMakeOffset(sign === "+" ? offset : -offset) : undefined
+  }
+  const known = knownZones.get(timezone)
+  if (known !== undefined) return known
+  if (notOfIana.test(timezone) || !/^[a-z]/i.test(timezone)) return undefined
+  try {
+    // By its own name, because Effect remembers each name that it is asked for.
+    const zone = DateTime.zoneMakeNamedUnsafe(
+      new Intl.DateTimeFormat("en", { timeZone: timezone }).resolvedOptions().timeZone,
+    )
+    if (knownZones.size < maxKnownZones) knownZones.set(timezone, zone)
+    return zone
+  } catch {
+    return undefined
+  }
+}
 
 /** Remembers each offset, because `Intl` takes 10 µs for one. Use it for one request only: it never forgets. */
 const offsetsOf = (zone: DateTime.TimeZone): Offsets => {
@@ -115,7 +152,8 @@ const firstDate = (dates: Cron.Cron, from: number): number | undefined => {
 }
 
 /**
- * The first run after a time; `undefined` when there is none within ten years, as on 30 February. Not `Cron.next`:
+ * The first run after a time; `undefined` when there is none within ten years, as on 30 February. Tries a few dates,
+ * whatever the zone. Not `Cron.next`:
  * it skips all but one of the runs of a gap, and can try 10,000 dates in the zone, which takes a second of CPU.
  */
 const firstRun = (expression: Expression, after: number): number | undefined => {
@@ -125,7 +163,8 @@ const firstRun = (expression: Expression, after: number): number | undefined => 
   const yesterday = wall - (((wall % dayMillis) + dayMillis) % dayMillis) - dayMillis
   let first: number | undefined
   let date = firstDate(dates, yesterday)
-  while (date !== undefined && (first === undefined || date - maxOffsetMillis < first)) {
+  for (let n = 0; n < maxDates; n++) {
+    if (date === undefined || (first !== undefined && date - maxOffsetMillis >= first)) break
     const run = runOn(expression, date, after)
     if (run !== undefined && (first === undefined || run < first)) first = run
     date = firstDate(dates, date + dayMillis)
@@ -144,29 +183,80 @@ const named = new Map([
   ["@hourly", "0 * * * *"],
 ])
 
+const monthNames = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+const weekdayNames = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+
+interface Field {
+  readonly name: string
+  /** The names of its values, from `first` on. */
+  readonly names?: ReadonlyArray<string>
+  readonly first?: number
+}
+
+const fieldsOfCron: ReadonlyArray<Field> = [
+  { name: "second" },
+  { name: "minute" },
+  { name: "hour" },
+  { name: "day" },
+  { name: "month", names: monthNames, first: 1 },
+  { name: "weekday", names: weekdayNames, first: 0 },
+]
+
+/** A term of a field, with a range of names that wraps, as in `FRI-MON`, as a list of numbers. */
+const unwrapped = (term: string, { first = 0, names = [] }: Field) => {
+  const [, from, to, step = "1"] = /^([a-z]{3})-([a-z]{3})(?:\/([1-9]\d?))?$/.exec(term) ?? []
+  const [start, end] = [names.indexOf(from!), names.indexOf(to!)]
+  if (start === -1 || end === -1 || start <= end) return term
+  const values: Array<number> = []
+  for (let value = start; value <= end + names.length; value += Number(step))
+    values.push((value % names.length) + first)
+  return values.join()
+}
+
+const namedFields = `one of ${[...named.keys()].join(", ")}`
+
+/** The fields of an expression, seconds first, with what `Cron.parse` does not know written out. */
+const readFields = (given: string): Result.Result<ReadonlyArray<string>, string> => {
+  const text = given.trim().toLowerCase()
+  const written = (named.get(text) ?? text).split(/\s+/)
+  if (text.startsWith("@") && !named.has(text)) return Result.fail(`cron must be five or six fields, or ${namedFields}`)
+  if (written.length !== 5 && written.length !== 6)
+    return Result.fail("cron must have five fields, or six with seconds first")
+  const fields: Array<string> = []
+  for (const [index, part] of (written.length === 5 ? ["0", ...written] : written).entries()) {
+    const field = fieldsOfCron[index]!
+    const isKnown = (value: string) => /^(\*|\d*)$/.test(value) || field.names?.includes(value)
+    const unknown = part.split(/[,/-]/).find((value) => !isKnown(value))
+    if (unknown !== undefined)
+      return Result.fail(
+        `cron has ${unknown.toUpperCase()} in its ${field.name} field, which takes numbers${field.names ? ", names" : ""}, ` +
+          "*, ranges, lists and steps (L, W, # and ? are not supported)",
+      )
+    const value = part
+      .split(",")
+      .map((term) => unwrapped(term, field))
+      .join()
+    const parsed = Cron.parse(fieldsOfCron.map((_, at) => (at === index ? value : "*")).join(" "), "UTC")
+    if (Result.isFailure(parsed))
+      return Result.fail(`cron is wrong in its ${field.name} field: ${parsed.failure.message}`)
+    fields.push(value)
+  }
+  return Result.succeed(fields)
+}
+
 /** Fails with a sentence that says what is wrong with the expression or the zone. */
 const parseExpression = (given: string, timezone: string): Result.Result<Expression, string> => {
-  const cron = named.get(given.trim().toLowerCase()) ?? given
-  const zone = DateTime.zoneFromString(timezone)
-  if (zone._tag === "None") return Result.fail("timezone must be an IANA time zone, as in Europe/Berlin")
-  return Result.match(Cron.parse(cron, "UTC"), {
-    onFailure: (error) =>
-      Result.fail(
-        cron.trim().startsWith("@")
-          ? `cron must be five or six fields, or one of ${[...named.keys()].join(", ")}`
-          : `cron is not a cron expression: ${error.message}`,
-      ),
-    onSuccess: (parsed) => {
-      const fields = cron.trim().split(/\s+/)
-      const dates = Result.getOrThrow(Cron.parse(`0 0 ${fields.slice(-3).join(" ")}`, "UTC"))
-      return Result.succeed({
-        cron: parsed,
-        dates,
-        offsetAt: offsetsOf(zone.value),
-        runsTwice: fields.at(-4)!.startsWith("*"),
-      })
-    },
-  })
+  const zone = zoneOf(timezone)
+  if (zone === undefined)
+    return Result.fail(
+      "timezone must be an IANA time zone, as in Europe/Berlin, or an offset of at most 14 hours, as in +05:30",
+    )
+  return Result.map(readFields(given), (fields) => ({
+    cron: Cron.parseUnsafe(fields.join(" "), "UTC"),
+    dates: Cron.parseUnsafe(["0 0 0", ...fields.slice(-3)].join(" "), "UTC"),
+    offsetAt: offsetsOf(zone),
+    runsTwice: fields[2]!.startsWith("*"),
+  }))
 }
 
 /**

@@ -568,7 +568,7 @@ const texts: Readonly<Record<string, string>> = {
   number: "The number of the attempt, from 1.",
   duration_ms: "How long the attempt took, in milliseconds.",
   cron: "The times of the schedule, as a cron expression.",
-  timezone: "The IANA time zone of the cron expression.",
+  timezone: "The time zone of the cron expression: an IANA name, or an offset from UTC.",
   success: "true for every response with status 200, false for every error.",
   deleted: "true: it is deleted.",
   delivered: "Whether the receiver accepted the event with a 2xx status.",

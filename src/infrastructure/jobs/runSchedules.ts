@@ -72,8 +72,8 @@ const findBlocked = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sched
 
 /**
  * Runs one batch of due schedules, in a transaction. Creates a job for each, and computes the next run from now, so
- * that missed runs create one job. Deletes a schedule that never runs again. A schedule that is blocked by its last
- * job, or whose org has no room for a job, moves on without one.
+ * that missed runs create one job. Pauses a schedule whose next run cannot be computed. A schedule that is blocked by
+ * its last job, or whose org has no room for a job, moves on without one.
  */
 export const runSchedules = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -111,21 +111,15 @@ export const runSchedules = Effect.fnUntraced(function* (
         ${date(now)}::timestamptz, ${templateColumns(sql)}
       FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id LIMIT 1) AS s
       WHERE ran.job_id IS NOT NULL`
-    const sized = (kind: "job" | "schedule") => `org_id, ${Limits.bytesOf(kind)} AS bytes`
+    const sized = `org_id, ${Limits.bytesOf("job")} AS bytes`
     const stored = yield* sql<{ orgId: string; bytes: number }>`
       WITH ran AS (
         SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS ran (id, job_id, next_at)
-      ), ${insertJobs(sql, rows, { returning: sized("job") })},
-      ended AS (
-        DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM ran WHERE next_at IS NULL))
-        RETURNING ${sql.literal(sized("schedule"))}
-      ), moved AS (
+      ), ${insertJobs(sql, rows, { returning: sized })}, moved AS (
         UPDATE job_schedules SET next_at = ran.next_at, last_job_id = coalesce(ran.job_id, last_job_id) FROM ran
-        WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = ran.id AND ran.next_at IS NOT NULL
+        WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = ran.id
       )
-      SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
-        SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended
-      ) AS changed GROUP BY org_id`
+      SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM made GROUP BY org_id`
     return { jobIds, stored: new Map(stored.map(({ bytes, orgId }) => [orgId, bytes])) }
   })
   const jobsOf = (jobIds: ReadonlyArray<string | null>, of?: string) =>

@@ -88,6 +88,31 @@ export const schedules = (it: It) => {
     }),
   )
 
+  it.effect("schedules: one whose next run cannot be computed creates the job that is due, and pauses", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const due = epoch()
+      const zone = yield* insertSchedule(orgId, due, { timezone: "+48:00" })
+      const dates = yield* insertSchedule(orgId, due, { cron: "0 0 30 2 *" })
+      const fine = yield* insertSchedule(orgId, due)
+      assert.lengthOf(yield* runDue(due), 3)
+      assert.deepStrictEqual(yield* runDue(plus(due, 60)), [])
+      const found = yield* schedulesOf(orgId)
+      assert.deepStrictEqual(
+        found.map(({ active, next_at, schedule_id }) => [schedule_id, active, next_at !== null]),
+        [
+          [zone, false, false],
+          [dates, false, false],
+          [fine, true, true],
+        ],
+      )
+      // Other fields of it can change; it resumes with a zone that can be read.
+      yield* update(orgId, zone, { workflow: "other" }, plus(due, 60))
+      yield* failureOf(update(orgId, zone, { active: true }, plus(due, 60)))
+      yield* update(orgId, zone, { active: true, timezone: "+05:30" }, plus(due, 60))
+    }),
+  )
+
   it.effect("schedules: a list has the oldest first with all fields, and returns any input", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
@@ -199,16 +224,6 @@ export const schedules = (it: It) => {
       assert.deepStrictEqual(ran.flat(), Array(12).fill(orgId))
       assert.strictEqual((yield* jobsOf(orgId)).length, 12)
       assert.deepStrictEqual(yield* runDue(plus(due, 12)), [])
-    }),
-  )
-
-  it.effect("schedules: a schedule without another run is removed after its last one", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      const due = epoch()
-      yield* insertSchedule(orgId, due, { cron: "0 0 30 2 *" })
-      assert.deepStrictEqual(yield* runDue(due), [orgId])
-      assert.deepStrictEqual([(yield* jobsOf(orgId)).length, yield* schedulesOf(orgId)], [1, []])
     }),
   )
 

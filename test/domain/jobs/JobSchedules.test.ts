@@ -53,8 +53,11 @@ describe("JobSchedules", () => {
       const valid = { workflow: "w", cron: "* * * * *" }
       for (const [input, sentence] of [
         [{ cron: "0 0 30 2 *" }, "cron names dates that never come."],
-        [{ cron: "nonsense" }, "cron is not a cron expression: Invalid number of segments in cron expression."],
-        [{ timezone: "Mars/Base" }, "timezone must be an IANA time zone, as in Europe/Berlin."],
+        [{ cron: "nonsense" }, "cron must have five fields, or six with seconds first."],
+        [
+          { timezone: "Mars/Base" },
+          "timezone must be an IANA time zone, as in Europe/Berlin, or an offset of at most 14 hours, as in +05:30.",
+        ],
         [{ callback_url: "http://example.com" }, "callback_url must be an https URL."],
         [
           { callback_url: "https://0x7f000001" },

@@ -247,7 +247,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         [
           "schedules/create",
           { workflow: "w", cron: "0 4 * * *", timezone: "Mars/Olympus" },
-          "timezone must be an IANA time zone, as in Europe/Berlin.",
+          "timezone must be an IANA time zone, as in Europe/Berlin, or an offset of at most 14 hours, as in +05:30.",
         ],
       ]
       for (const [path, body, sentence] of cases) {
@@ -255,7 +255,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
       }
       for (const cron of ["secret", "* * *", "60 * * * *", "* * * * * * *"]) {
         const answer = yield* tenant.ask("schedules/create", { workflow: "w", cron })
-        expect(expectError(answer, 400, cron)).toMatch(/^cron is not a cron expression: /)
+        expect(expectError(answer, 400, cron)).toMatch(/^cron (must|is|has) /)
       }
     }),
   )
