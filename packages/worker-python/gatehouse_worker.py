@@ -16,6 +16,7 @@ import datetime
 import http.client
 import inspect
 import json
+import math
 import random
 import signal
 import socket
@@ -45,6 +46,9 @@ MAX_ERROR_LENGTH = 10_000
 MAX_SENT_LINES = 100
 MAX_WAITING_LINES = 1_000
 MAX_LINE_LENGTH = 2_000
+LOG_LEVELS = ("debug", "info", "warn", "error")
+#: The characters of a note.
+MAX_NOTE_LENGTH = 1_000
 #: How long a line waits for others, the pause after a claim without a job, and the deadline of a request, in seconds.
 LINE_INTERVAL = 1.0
 EMPTY_PAUSE = 0.2
@@ -76,10 +80,23 @@ def _backoff(failures: int, error: RequestFailed) -> float:
     return max(wait, min(MAX_RETRY_AFTER, error.retry_after))
 
 
-def _clean(text: str, length: int = MAX_ERROR_LENGTH) -> str:
-    """Text that the service accepts."""
-    cut = text[:length].replace("\0", "")
-    return cut.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _clean(text: object, length: int = MAX_ERROR_LENGTH, at_end: bool = False) -> str:
+    """Text that the service accepts: its first or last UTF-16 units, which are not cut inside a pair."""
+    clean = _text_of(text).replace("\0", "").encode("utf-16-le", "surrogatepass")
+    cut = clean[-2 * length :] if at_end else clean[: 2 * length]
+    if len(cut) < len(clean):
+        if at_end and 0xDC <= cut[1] <= 0xDF:
+            cut = cut[2:]
+        elif not at_end and 0xD8 <= cut[-1] <= 0xDB:
+            cut = cut[:-2]
+    return cut.decode("utf-16-le", "replace")
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return ""
 
 
 def _dumps(value: Any) -> str:
@@ -175,6 +192,25 @@ class Job:
                 if self.lost.wait(_backoff(failures, error)):
                     raise JobLost("The job was lost.") from error
 
+    def _decorate(self, operation: str, **fields: Any) -> None:
+        """Sends what decorates the job, which never decides it. Raises only JobLost."""
+
+        def request() -> None:
+            try:
+                self._post(operation, **fields)
+            except RequestFailed as error:
+                if error.code != "limit_reached":
+                    raise
+                self._worker._on_error(error, self.job_id)
+
+        try:
+            self._patiently(request)
+        except RequestFailed as error:
+            if error.code in ("conflict", "not_found"):
+                self._lose()
+                raise JobLost(f"The job was lost: {error}") from error
+            self._worker._on_error(error, self.job_id)
+
     def _lose(self) -> None:
         self.lost.set()
         if self._future is not None:
@@ -183,6 +219,7 @@ class Job:
     def log(self, text: str, level: str = "info") -> None:
         """Keeps a line with the job: debug, info, warn or error. Sent about every second, and before the outcome."""
         at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        level = level if level in LOG_LEVELS else "info"
         self._lines.append({"at": at, "level": level, "text": _clean(text, MAX_LINE_LENGTH)})
 
     def _send_lines(self) -> None:
@@ -190,13 +227,15 @@ class Job:
             while self._lines:
                 lines = [self._lines.popleft() for _ in range(min(len(self._lines), MAX_SENT_LINES))]
                 try:
-                    self._post("log", lines=lines)
-                except RequestFailed:
-                    pass  # A lost line must not fail the job; the heartbeat finds out whether the job is lost.
+                    self._decorate("log", lines=lines)
+                except JobLost:
+                    pass  # Lines of a lost job are nobody's.
 
     def _heartbeat(self, progress: float, note: str | None) -> None:
-        noted = {} if note is None else {"note": note}
-        self._post("heartbeat", lease_seconds=self._worker._lease, progress=progress, **noted)
+        fields: dict[str, Any] = {} if note is None else {"note": _clean(note, MAX_NOTE_LENGTH)}
+        if math.isfinite(progress):
+            fields["progress"] = min(1.0, max(0.0, float(progress)))
+        self._decorate("heartbeat", lease_seconds=self._worker._lease, **fields)
 
     def _step(self, name: str) -> tuple[bool, Any]:
         if self._steps is None:
@@ -209,7 +248,7 @@ class Job:
         self._patiently(lambda: self._post("step", name=name, result=result))
 
     def progress(self, progress: float, note: str | None = None) -> None:
-        """Reports how much of the work is done, 0 to 1, and what the worker does now."""
+        """Reports how much of the work is done, 0 to 1, and what the worker does now. Raises only JobLost."""
         self._heartbeat(progress, note)
 
     def step(self, name: str, work: Callable[[], Any]) -> Any:
@@ -473,8 +512,8 @@ class Worker:
         """Runs the handler; returns what reports the outcome."""
 
         def fail(error: BaseException, retry: bool) -> Any:
-            message = _clean(str(error) or type(error).__name__)
-            stack = _clean("".join(traceback.format_exception(error))[-MAX_ERROR_LENGTH:])
+            message = _clean(error) or type(error).__name__
+            stack = _clean("".join(traceback.format_exception(error)), at_end=True)
             return job._post("fail", error=message, mapped_stack=stack, retry=retry)
 
         def complete() -> Any:

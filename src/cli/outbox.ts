@@ -87,7 +87,8 @@ CREATE OR REPLACE FUNCTION gatehouse_outbox.create_job(
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF workflow IS NULL OR length(workflow) NOT BETWEEN 1 AND 255 THEN
+  -- In UTF-16 units, as Gatehouse counts: a character beyond the first plane has two.
+  IF workflow IS NULL OR workflow = '' OR length(workflow || regexp_replace(workflow, '[\\u0001-\\uffff]', '', 'g')) > 255 THEN
     RAISE invalid_parameter_value USING MESSAGE = 'workflow must have 1 to 255 characters.';
   END IF;
   IF octet_length(input::text) > ${maxInputBytes} THEN

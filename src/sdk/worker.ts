@@ -20,7 +20,10 @@ export interface WorkerJob {
   readonly attempt: number
   /** Aborted when the job is no longer this worker's: it is canceled, its lease is lost, or the worker stops. */
   readonly signal: AbortSignal
-  /** Reports progress. The worker extends the lease by itself. */
+  /**
+   * Reports progress. The worker extends the lease by itself. What the service does not accept is left out, and a
+   * request that fails is repeated; it rejects only when the job is lost.
+   */
   readonly heartbeat: (report: Heartbeat) => Promise<void>
   /** Reports how much of the work is done, 0 to 1, and what the worker does now. */
   readonly progress: (progress: number, note?: string) => Promise<void>
@@ -100,14 +103,57 @@ const maxCompletionsLength = 2 * 1024 * 1024
 const maxSentLines = 100
 const maxWaitingLines = 1_000
 const maxLineLength = 2_000
+const logLevels: ReadonlyArray<unknown> = ["debug", "info", "warn", "error"]
+/** The characters of a note. */
+const maxNoteLength = 1_000
 /** How long a line waits for others, in milliseconds. */
 const lineInterval = 1_000
 
 const logError = (error: Error, jobId: string | undefined) =>
   process.stderr.write(`gatehouse worker${jobId === undefined ? "" : `, job ${jobId}`}: ${error.message}\n`)
 
-/** Text that the service accepts. */
-const cleanText = (text: string, length = maxErrorLength) => text.slice(0, length).replaceAll("\0", "").toWellFormed()
+/** Text that the service accepts, of at most that many UTF-16 units. It is not cut inside a pair of them. */
+const cleanText = (text: string, length = maxErrorLength) => {
+  const clean = text.replaceAll("\0", "").toWellFormed()
+  return clean.slice(0, length).replace(clean.length > length ? /[\ud800-\udbff]$/ : "", "")
+}
+
+/** What somebody has thrown or logged, as text. Never throws itself. */
+const textOf = (value: unknown): string => {
+  try {
+    const { message } = (value ?? {}) as { readonly message?: unknown }
+    const text = typeof value === "string" ? value : typeof message === "string" ? message : JSON.stringify(value)
+    if (text !== undefined) return text
+  } catch {
+    // It refers to itself, has a BigInt, or fails when it is read.
+  }
+  try {
+    return String(value)
+  } catch {
+    return typeof value
+  }
+}
+
+/** Causes of an error that are reported. */
+const maxCauses = 10
+
+/** The error and the stack of a report about what a handler has thrown. */
+const failureOf = (thrown: unknown) => {
+  const stacks: Array<string> = []
+  for (let error = thrown; error instanceof Error && stacks.length < maxCauses; error = error.cause) {
+    stacks.push(typeof error.stack === "string" ? error.stack : textOf(error))
+  }
+  return {
+    error: cleanText(textOf(thrown)) || (thrown instanceof Error ? thrown.constructor.name : "The handler failed."),
+    mapped_stack: stacks.length === 0 ? null : cleanText(stacks.join("\nCaused by: ")),
+  }
+}
+
+/** The fields of a heartbeat that the service accepts. */
+const cleanHeartbeat = ({ note, progress }: Heartbeat) => ({
+  ...(Number.isFinite(progress) ? { progress: Math.min(1, Math.max(0, progress!)) } : {}),
+  ...(note === undefined || note === null ? {} : { note: cleanText(textOf(note), maxNoteLength) }),
+})
 
 /** The JSON text of a result; `undefined` for `undefined`. Throws `JobFailed` for what is not JSON. */
 const jsonOf = (result: unknown): string | undefined => {
@@ -134,6 +180,25 @@ const patiently = async <A>(request: () => Promise<A>, signal: AbortSignal): Pro
     }
   }
 }
+
+/**
+ * Makes what sends what decorates a job, which never decides it: what cannot be stored is left out, and other faults
+ * are reported. Throws only when the job is lost, which aborts it.
+ */
+const makeDecorate =
+  (post: Post, job: AbortController, onFault: (error: Error) => void) =>
+  async (operation: string, body: object): Promise<void> => {
+    const request = () =>
+      post(operation, JSON.stringify(body)).catch((error: RequestFailed) => {
+        if (error.code !== "limit_reached") throw error
+        onFault(error)
+      })
+    await patiently(request, job.signal).catch((error: Error) => {
+      if (isLost(error)) job.abort(new Error(`The job was lost: ${error.message}`))
+      else if (!job.signal.aborted) onFault(error)
+    })
+    job.signal.throwIfAborted()
+  }
 
 interface Completion {
   readonly body: string
@@ -189,16 +254,15 @@ const makeComplete = (post: Post) => {
 }
 
 /** The lines that a handler logs: sent about every second, and before the outcome. */
-const makeLines = (post: Post, fence: object) => {
+const makeLines = (decorate: ReturnType<typeof makeDecorate>, fence: object) => {
   const waiting: Array<{ readonly at: string; readonly level: LogLevel; readonly text: string }> = []
   let timer: ReturnType<typeof setTimeout> | undefined
   let sent = Promise.resolve()
 
   const send = async () => {
     while (waiting.length > 0) {
-      const body = JSON.stringify({ ...fence, lines: waiting.splice(0, maxSentLines) })
-      // A lost line must not fail the job; whether the job is lost is found by its heartbeat.
-      await post("jobs/log", body).catch(() => {})
+      // Lines of a lost job are nobody's.
+      await decorate("jobs/log", { ...fence, lines: waiting.splice(0, maxSentLines) }).catch(() => {})
     }
   }
   const sendAll = () => {
@@ -207,7 +271,8 @@ const makeLines = (post: Post, fence: object) => {
     return (sent = sent.then(send))
   }
   const log = (text: string, level: LogLevel = "info") => {
-    waiting.push({ at: new Date().toISOString(), level, text: cleanText(text, maxLineLength) })
+    const known = logLevels.includes(level) ? level : "info"
+    waiting.push({ at: new Date().toISOString(), level: known, text: cleanText(textOf(text), maxLineLength) })
     if (waiting.length > maxWaitingLines) waiting.shift()
     timer ??= setTimeout(() => void sendAll(), lineInterval)
   }
@@ -269,24 +334,18 @@ export const startWorker = (options: WorkerOptions): Worker => {
   let freed = () => {}
 
   /** Runs the handler of a job; returns what reports its outcome. */
-  const handle = async (job: ClaimedJob, signal: AbortSignal): Promise<() => Promise<unknown>> => {
+  const handle = async (job: ClaimedJob, abort: AbortController): Promise<() => Promise<unknown>> => {
     const { attempt, deployment_id: deploymentId, input, job_id: jobId, workflow } = job
+    const { signal } = abort
     const fence = { job_id: jobId, attempt }
-    const { log, sendAll } = makeLines(post, fence)
-    const heartbeat = async (report: Heartbeat) =>
-      void (await post("jobs/heartbeat", JSON.stringify({ ...fence, lease_seconds: leaseSeconds, ...report })))
+    const decorate = makeDecorate(post, abort, (error) => onError(error, jobId))
+    const { log, sendAll } = makeLines(decorate, fence)
+    const heartbeat = (report: Heartbeat) =>
+      decorate("jobs/heartbeat", { ...fence, lease_seconds: leaseSeconds, ...cleanHeartbeat(report) })
     const progress = (progress: number, note?: string) =>
       heartbeat({ progress, ...(note === undefined ? {} : { note }) })
-    const fail = ({ message, stack }: Error, retry: boolean) =>
-      post(
-        "jobs/fail",
-        JSON.stringify({
-          ...fence,
-          error: cleanText(message),
-          mapped_stack: stack === undefined ? null : cleanText(stack),
-          retry,
-        }),
-      )
+    const fail = (thrown: unknown, retry: boolean) =>
+      post("jobs/fail", JSON.stringify({ ...fence, ...failureOf(thrown), retry }))
     try {
       const step = makeStep(post, job, signal)
       const given = { jobId, workflow, input, deploymentId, attempt, signal, heartbeat, progress, log, step }
@@ -299,7 +358,7 @@ export const startWorker = (options: WorkerOptions): Worker => {
           return fail(new Error(`The result is not accepted: ${error.message}`), false)
         })
     } catch (error) {
-      return () => fail(toError(error), !(error instanceof JobFailed))
+      return () => fail(error, !(error instanceof JobFailed))
     } finally {
       await sendAll()
     }
@@ -326,7 +385,7 @@ export const startWorker = (options: WorkerOptions): Worker => {
     jobs.add(job)
     void keepLease(claimed, job, ended.signal)
     const aborted = new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)))
-    const work = handle(claimed, signal).then((report) => patiently(report, signal))
+    const work = handle(claimed, job).then((report) => patiently(report, signal))
     await Promise.race([work, aborted]).catch((error: unknown) => {
       if (error !== stopped) onError(toError(error), claimed.job_id)
     })

@@ -47,6 +47,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", 
           const [sum, slow, endless] = [yield* job("sum", { input: [1, 2] }), yield* job("slow"), yield* job("endless")]
           const order = yield* job("order", { retry_delay_seconds: 1 })
           const [hopeless, odd] = [yield* job("hopeless"), yield* job("odd")]
+          const decorated = yield* job("decorated", { max_attempts: 1 })
           const variables = {
             GATEHOUSE_URL: url,
             GATEHOUSE_TOKEN: tenant.key,
@@ -77,6 +78,16 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", 
           expect(yield* ended("the failure", hopeless, "failed")).toMatchObject({ attempt: 1, error: "no such report" })
           const { error } = yield* ended("the other failure", odd, "failed")
           expect(error).toMatch(/^The result is not JSON: /)
+          // Too long, not well-formed, and not a number: what decorates a job is cleaned, and never cut inside a pair.
+          expect(yield* ended("the decorated job", decorated, "failed")).toMatchObject({
+            attempt: 1,
+            error: `x${"😀".repeat(4_999)}`,
+            progress: 1,
+            note: `x${"😀".repeat(499)}`,
+          })
+          expect((yield* tenant.call("jobs/logs", { job_id: decorated }))["lines"]).toMatchObject(
+            ["\ufffd", "😀".repeat(1_000), "ab", ""].map((text) => ({ text })),
+          )
           // Longer than its lease.
           expect(yield* ended("the long job", slow, "completed")).toMatchObject({ attempt: 1, result: "done" })
           yield* tenant.call("jobs/cancel", { job_id: endless })

@@ -264,6 +264,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the outbox
         ["publish('order.created', NULL)", "data must be JSON of at most 256 KiB."],
         ["publish('order.created', to_jsonb(repeat('x', 262144)))", "data must be JSON of at most 256 KiB."],
         ["create_job('')", "workflow must have 1 to 255 characters."],
+        [`create_job('${"😀".repeat(128)}')`, "workflow must have 1 to 255 characters."],
+        [`create_job('${"é".repeat(256)}')`, "workflow must have 1 to 255 characters."],
         ["create_job('w', to_jsonb(repeat('x', 1024000)))", "input must be JSON of at most 1000 KiB."],
         ["create_job('w', NULL, '[]')", "options must be a JSON object."],
         ["create_job('w', NULL, '{\"prio\": 1}')", "prio is not an option. Options: deployment_id, "],

@@ -24,6 +24,48 @@ const worker = Effect.fnUntraced(function* (
   )
   return { ...started, faults }
 })
+/** What handlers throw, each with the error that is reported. */
+const thrown = (): ReadonlyArray<readonly [unknown, string]> => {
+  const cyclic: { self?: unknown } = {}
+  cyclic.self = cyclic
+  const unreadable = {
+    get message() {
+      throw new Error("no")
+    },
+  }
+  const caused = new Error("outer", { cause: new Error("inner", { cause: "text" }) })
+  caused.cause = Object.assign(caused.cause as Error, { cause: caused })
+  return [
+    [{ message: {} }, '{"message":{}}'],
+    [{ message: "quota" }, "quota"],
+    [Object.assign(new Error("no"), { message: {} }), "{}"],
+    [Object.assign(new TypeError("no"), { message: "", stack: 7 }), "TypeError"],
+    ["a string", "a string"],
+    ["", "The handler failed."],
+    [`x${"😀".repeat(6_000)}`, `x${"😀".repeat(4_999)}`],
+    [null, "null"],
+    [undefined, "undefined"],
+    [1n, "1"],
+    [Symbol("s"), "Symbol(s)"],
+    [Object.create(null), "{}"],
+    [cyclic, "[object Object]"],
+    [unreadable, "[object Object]"],
+    [{ big: 1n }, "[object Object]"],
+    [caused, "outer"],
+  ]
+}
+
+/** A `fetch` of a worker whose first heartbeats and lines meet a service that restarts. */
+const restarting = (): typeof globalThis.fetch => {
+  let failures = 0
+  return async (url, init) => {
+    if (!/heartbeat|log$/.test(String(url)) || failures >= 4) return await globalThis.fetch(url, init)
+    failures++
+    if (failures % 2 === 0) throw new TypeError("fetch failed")
+    return new Response("starting", { status: 503 })
+  }
+}
+
 const status = (tenant: Parameters<typeof get>[0], id: string) => Effect.map(get(tenant, id), (job) => job.status)
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker", (it) => {
@@ -78,6 +120,58 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
         expect([job.attempt, job.error]).toEqual([1, expect.stringContaining(error)])
         expect(String(job.mapped_stack)).toContain("worker")
       }
+    }),
+  )
+
+  it.effect("whatever a handler throws is reported", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const all = thrown()
+      yield* worker(tenant.key, {
+        w: async ({ input }) => {
+          throw all[input as number]![0]
+        },
+      })
+      for (const [input, [, error]] of all.entries()) {
+        const id = yield* make(tenant, { input, max_attempts: 1 })
+        yield* until(`the failure ${input}`, status(tenant, id), (found) => found === "failed")
+        expect((yield* get(tenant, id)).error, String(input)).toBe(error)
+      }
+      const last = yield* make(tenant, { input: all.length - 1, max_attempts: 1 })
+      yield* until("the failure", status(tenant, last), (found) => found === "failed")
+      expect((yield* get(tenant, last)).mapped_stack).toMatch(/^Error: outer[^]*Caused by: Error: inner/)
+    }),
+  )
+
+  it.effect("progress and lines are repeated while the service restarts, and fail no attempt", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const id = yield* make(tenant, { max_attempts: 1 })
+      const handler = async ({ log, progress }: WorkerJob) => {
+        log("a line")
+        await progress(0.5, "half")
+        return "done"
+      }
+      const { faults } = yield* worker(tenant.key, { w: handler }, { fetch: restarting() })
+      yield* until("the job to end", status(tenant, id), (found) => found === "completed")
+      expect(yield* get(tenant, id)).toMatchObject({ attempt: 1, progress: 0.5, note: "half", result: "done" })
+      expect((yield* tenant.call("jobs/logs", { job_id: id }))["lines"]).toMatchObject([{ text: "a line" }])
+      expect(faults).toEqual([])
+    }),
+  )
+
+  it.effect("a heartbeat that the service refuses is told to onError, and the attempt goes on", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const refusing: typeof globalThis.fetch = async (url, init) =>
+        String(url).endsWith("heartbeat")
+          ? Response.json({ success: false, message: "No.", code: "invalid_request" }, { status: 400 })
+          : await globalThis.fetch(url, init)
+      const id = yield* make(tenant, { max_attempts: 1 })
+      const handler = async ({ progress }: WorkerJob) => await progress(0.5).then(() => "done")
+      const { faults } = yield* worker(tenant.key, { w: handler }, { fetch: refusing })
+      yield* until("the job to end", status(tenant, id), (found) => found === "completed")
+      expect(faults).toEqual(["No."])
     }),
   )
 

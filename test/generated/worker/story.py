@@ -28,6 +28,14 @@ def order(job):
     return charge
 
 
+def decorated(job):
+    for text in ("\ud83d", "😀" * 1_500, "a\0b", ""):
+        job.log(text)
+    job.progress(1.000000000001, "x" + "😀" * 600)
+    job.progress(float("nan"))
+    raise ValueError("x" + "😀" * 6_000)
+
+
 def hopeless(job):
     raise JobFailed("no such report")
 
@@ -63,6 +71,14 @@ async def async_order(job):
     return result
 
 
+async def async_decorated(job):
+    for text in ("\ud83d", "😀" * 1_500, "a\0b", ""):
+        job.log(text)
+    await job.progress(1.000000000001, "x" + "😀" * 600)
+    await job.progress(float("nan"))
+    raise ValueError("x" + "😀" * 6_000)
+
+
 async def async_slow(job):
     await asyncio.sleep(2.5)
     return "done"
@@ -85,7 +101,7 @@ def worker(handlers):
 # A handler that is no coroutine function runs in a thread, also beside those that are.
 common = {"hopeless": hopeless, "odd": lambda job: object()}
 if sys.argv[1:] == ["asyncio"]:
-    handlers = {"sum": async_total, "order": async_order, "slow": async_slow, "endless": async_endless}
+    handlers = {"sum": async_total, "order": async_order, "decorated": async_decorated, "slow": async_slow, "endless": async_endless}
     asyncio.run(worker({**common, **handlers}).serve())
 else:
-    worker({**common, "sum": total, "order": order, "slow": slow, "endless": endless}).run()
+    worker({**common, "sum": total, "order": order, "decorated": decorated, "slow": slow, "endless": endless}).run()

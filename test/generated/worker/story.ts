@@ -22,6 +22,13 @@ const worker = startWorker({
       if (attempt === 1) throw new Error("no paper")
       return charge
     },
+    decorated: async ({ heartbeat, log, progress }) => {
+      for (const text of ["\ud83d", "😀".repeat(1_500), "a\0b", ""]) log(text)
+      await progress(1.000000000001, `x${"😀".repeat(600)}`)
+      await progress(Number.NaN)
+      await heartbeat({})
+      throw new Error(`x${"😀".repeat(6_000)}`)
+    },
     hopeless: async () => {
       throw new JobFailed("no such report")
     },
