@@ -58,8 +58,10 @@ export class SweepRepository extends Context.Service<
 const maxBatchRows = 2_000
 /** Rows of the smallest batch. A sweep is set aside when its smallest batch fails. */
 const minBatchRows = 50
-/** How long a failing sweep is set aside. */
+/** How long a failing sweep is set aside, or one that waits. */
 const setAsideTime = Duration.minutes(1)
+/** How long a sweep of retries waits for room. */
+const roomTime = Duration.seconds(2)
 /** The failed sweeps that this process remembers. */
 const maxFailed = 100
 /**
@@ -103,8 +105,9 @@ const makeFailures = () => {
   })
 
   /** Sets a sweep aside that has nothing to do for now. */
-  const wait = Effect.fnUntraced(function* ({ sweepId }: Sweep) {
-    failed.set(sweepId, { limit: maxBatchRows, until: DateTime.addDuration(yield* DateTime.now, setAsideTime) })
+  const wait = Effect.fnUntraced(function* ({ kind, sweepId }: Sweep) {
+    const time = kind === "retryJobs" ? roomTime : setAsideTime
+    failed.set(sweepId, { limit: maxBatchRows, until: DateTime.addDuration(yield* DateTime.now, time) })
   })
 
   return {

@@ -168,6 +168,24 @@ it.effect("a waiting sweep is tried again after a minute, and others continue", 
   }),
 )
 
+it.effect("a sweep of retries that waits for room is tried again after seconds", () =>
+  Effect.gen(function* () {
+    const world = yield* makeWorld
+    world.add("a", "retries", 1, "retryJobs")
+    world.waits = () => true
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("1 second")
+    world.waits = () => false
+    yield* TestClock.adjust("3 seconds")
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("1 second")
+    assert.deepStrictEqual(
+      world.batches.map(({ sweepId }) => sweepId),
+      ["retries", "retries"],
+    )
+  }),
+)
+
 it("an erasure ends with a pass that finds nothing, a minute after the deletion", () => {
   const at = (seconds: number) => DateTime.makeUnsafe(seconds * 1_000)
   assert.deepStrictEqual(
