@@ -10,7 +10,7 @@ import {
   wasSent,
 } from "../../domain/webhooks/RetryDecision.ts"
 import { deactivated, makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Event.ts"
-import { laneId } from "../../domain/webhooks/lane.ts"
+import { laneId, laneNumber } from "../../domain/webhooks/lane.ts"
 import { auditWritten } from "../audit/audited.ts"
 import { date, integers, isAmong, texts, times } from "../database/fragments.ts"
 import { emitAll, emitted, eventRows } from "./emitEvents.ts"
@@ -304,7 +304,9 @@ const deactivate = Effect.fnUntraced(function* (
   ending: ReadonlyArray<EndingRecord>,
   now: DateTime.Utc,
 ) {
-  const byEndpoint = new Map(ending.map((record) => [record.delivery.endpointId!, record]))
+  // The last lane counts: an attempt of an earlier one began before the endpoint was activated again.
+  const byLane = ending.toSorted((a, b) => laneNumber(a.delivery.lane) - laneNumber(b.delivery.lane))
+  const byEndpoint = new Map(byLane.map((record) => [record.delivery.endpointId!, record]))
   const records = [...byEndpoint.values()]
   const reasons = texts(records.map(({ decision }) => decision.reason))
   const entries = yield* Effect.forEach(records, () => random.ulid)
@@ -312,14 +314,14 @@ const deactivate = Effect.fnUntraced(function* (
   const ended = yield* sql<EndedLane & { readonly entry: string; readonly reason: string }>`
     WITH ending AS (
       SELECT e.*, (SELECT lane FROM webhook_endpoints WHERE id = e.id) AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
-        ${reasons}, ${times(records.map(({ delivery }) => delivery.failingSince))}, ${texts(entries)})
-        AS e (id, url, reason, failing_since, entry)
+        ${reasons}, ${times(records.map(({ delivery }) => delivery.failingSince))}, ${texts(entries)},
+        ${texts(records.map(({ delivery }) => delivery.lane))}) AS e (id, url, reason, failing_since, entry, lane)
     ), ended AS (
       UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
         deactivated_at = ${date(now)}, deactivated_reason = ending.reason
       FROM ending
-      -- Failures deactivate unless the endpoint has worked or was activated since the claim.
-      WHERE w.id = ending.id AND w.url = ending.url AND w.active
+      -- Unless the endpoint was activated since the claim, or, for failures, has worked since.
+      WHERE w.id = ending.id AND w.url = ending.url AND w.active AND w.lane = ending.lane
         AND (ending.reason = 'gone' OR ending.failing_since = w.failing_since)
       RETURNING w.id, w.org_id, w.deactivated_reason, ending.old_lane, ending.entry
     ), written AS (

@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import type { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import type { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
@@ -90,6 +90,27 @@ const within = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E,
 
 // Runs on PostgreSQL only: the embedded database has one session, so sessions never meet there.
 layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true })("locks", (it) => {
+  it.effect("a 410 to a request from before an activation does not deactivate the endpoint again", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 2)
+      const early = yield* claim(plus(now, 9))
+      yield* updateEndpoint(orgId, endpoint, now, { active: false })
+      yield* updateEndpoint(orgId, endpoint, now, { active: true })
+      const isActive = Effect.map(
+        WebhookEndpointRepository.use((endpoints) => endpoints.get(orgId, { id: endpoint })),
+        (found) => found.active,
+      )
+      yield* record([attempt(early[0]!, "Deactivate", now)], now)
+      assert.isTrue(yield* isActive)
+      // One from after it does, also beside one from before it.
+      yield* recover(orgId, endpoint, plus(now, -60), now)
+      const [late] = yield* claim(plus(now, 60))
+      yield* record([attempt(late!, "Deactivate", now), attempt(early[1]!, "Deactivate", now)], plus(now, 60))
+      assert.isFalse(yield* isActive)
+    }),
+  )
+
   it.effect("a record of a batch in any order and the end of its endpoint do not deadlock", () =>
     Effect.gen(function* () {
       yield* insertCrowd
