@@ -5,6 +5,14 @@ import { removeInBatches } from "./removeInBatches.ts"
 /** What expires together: webhooks are events with their deliveries and attempts, and the jobs that have ended. */
 export type Records = "webhooks" | "audit"
 
+/** Removes the next rows of an org. Returns how many, and the id after which it continues; `null` at the end. */
+type RemoveOfOrg = (
+  orgId: string,
+  before: DateTime.Utc,
+  after: string,
+  limit: number,
+) => Effect.Effect<{ readonly removed: number; readonly next: string | null }, Unavailable>
+
 /**
  * Removes records after their retention. Records are stored in ranges of the time at which they were made, and a range
  * is removed as a whole when all of it is past the retention.
@@ -43,15 +51,11 @@ export class RetentionRepository extends Context.Service<
     ) => Effect.Effect<ReadonlyArray<{ readonly orgId: string; readonly days: number }>, Unavailable>
     /**
      * Reads the next `limit` events of an org after an id that were created before a time, and removes those without a
-     * pending delivery, with their jobs; and jobs that ended before the time without an event. Returns the number of
-     * removed events and jobs, and where to continue; `null` at the end.
+     * pending delivery, with their jobs.
      */
-    readonly removeOfOrg: (
-      orgId: string,
-      before: DateTime.Utc,
-      after: string,
-      limit: number,
-    ) => Effect.Effect<{ readonly removed: number; readonly next: string | null }, Unavailable>
+    readonly removeOfOrg: RemoveOfOrg
+    /** Reads the next `limit` jobs of an org after an id, and removes those that ended before a time without an event. */
+    readonly removeJobsOfOrg: RemoveOfOrg
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
@@ -114,20 +118,36 @@ export class Retention extends Context.Service<
         return removed
       }).pipe(Effect.withSpan("Retention.removeOld"))
 
+      const removeOfOrg = Effect.fnUntraced(function* (orgId: string, before: DateTime.Utc) {
+        let total = 0
+        for (const remove of [repository.removeOfOrg, repository.removeJobsOfOrg]) {
+          let after: string | null = ""
+          while (after !== null) {
+            const { next, removed }: Effect.Success<ReturnType<RemoveOfOrg>> = yield* remove(
+              orgId,
+              before,
+              after,
+              maxRemovedOfOrg,
+            )
+            total += removed
+            after = next
+          }
+        }
+        return total
+      })
+
       const removeOfOrgs = Effect.gen(function* () {
         const now = yield* DateTime.now
         let total = 0
         let orgs = yield* repository.shorterOrgs("", orgsPerLook)
         while (orgs.length > 0) {
           for (const org of orgs.filter((org) => days === undefined || org.days < days)) {
-            const before = DateTime.subtract(now, { days: org.days })
-            const remove = (after: string) => repository.removeOfOrg(org.orgId, before, after, maxRemovedOfOrg)
-            let batch = yield* remove("")
-            total += batch.removed
-            while (batch.next !== null) {
-              batch = yield* remove(batch.next)
-              total += batch.removed
-            }
+            // An org that cannot be changed now, as after a move, must not stop the others.
+            total += yield* removeOfOrg(org.orgId, DateTime.subtract(now, { days: org.days })).pipe(
+              Effect.catch(({ error }) =>
+                Effect.as(Effect.logWarning(`Old events of an org are not removed: ${error}`), 0),
+              ),
+            )
           }
           orgs = yield* repository.shorterOrgs(orgs.at(-1)!.orgId, orgsPerLook)
         }

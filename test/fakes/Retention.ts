@@ -8,6 +8,8 @@ export const layer = Layer.effect(
   RetentionRepository,
   Effect.map(Effect.all([WebhookWorld, World]), ([{ audit, deliveries, events, jobs }, { retentionDays }]) => {
     const deliveriesOf = (event: string) => [...deliveries.values()].filter(({ row }) => row.event_id === event)
+    const isOld = (time: DateTime.Utc | null, before: DateTime.Utc) =>
+      time !== null && DateTime.isLessThan(time, before)
     let rangeMillis = 1
     const endOfRange = (time: DateTime.Utc) =>
       DateTime.makeUnsafe((Math.floor(DateTime.toEpochMillis(time) / rangeMillis) + 1) * rangeMillis)
@@ -50,24 +52,28 @@ export const layer = Layer.effect(
 
       removeOfOrg: (orgId, before) =>
         Effect.sync(() => {
-          const isOld = (time: DateTime.Utc | null) => time !== null && DateTime.isLessThan(time, before)
           const old = [...events.values()].filter(
             (event) =>
               event.orgId === orgId &&
-              isOld(event.createdAt) &&
+              isOld(event.createdAt, before) &&
               deliveriesOf(event.id).every(({ row }) => row.state !== "pending"),
           )
-          for (const { id } of old) {
+          for (const { id, jobId } of old) {
+            if (jobId !== null) jobs.delete(jobId)
             for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
             events.delete(id)
           }
+          return { removed: old.length, next: null }
+        }),
+
+      removeJobsOfOrg: (orgId, before) =>
+        Effect.sync(() => {
           const withEvent = new Set([...events.values()].map(({ jobId }) => jobId))
           const ended = [...jobs.values()].filter(
-            ({ orgId: org, row }) => org === orgId && isOld(row.finished_at) && !withEvent.has(row.job_id),
+            ({ orgId: org, row }) => org === orgId && isOld(row.finished_at, before) && !withEvent.has(row.job_id),
           )
           for (const { row } of ended) jobs.delete(row.job_id)
-          const gone = new Set(old.map(({ jobId }) => jobId))
-          return { removed: old.length + ended.filter(({ row }) => !gone.has(row.job_id)).length, next: null }
+          return { removed: ended.length, next: null }
         }),
     })
   }),

@@ -9,7 +9,7 @@ import { CommitMillis } from "../database/boundedTransactions.ts"
 import { deadlines, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/limits.ts"
 import { isOfEvent } from "../webhooks/insertEvents.ts"
-import { stateNow } from "../webhooks/lanes.ts"
+import { lockRecoveries, stateNow } from "../webhooks/lanes.ts"
 
 /*
  * A range of time is a partition of each table of the records (ADR 32). Its name ends with its lower bound, the
@@ -231,13 +231,14 @@ const forgetKeys = (sql: Sql, high: string) =>
     Effect.repeat({ while: (rows) => rows.length === 1_000 }),
   )
 
-/** SQL: forgets the idempotency keys and the unique keys of rows of finished jobs. */
-const forgetJobKeys = (sql: Sql, rows: Statement.Fragment) => sql`
-  DELETE FROM job_keys k USING (
-    SELECT org_id, '' AS workflow, idempotency_key AS key, id FROM ${rows} AND idempotency_key IS NOT NULL
-    UNION ALL SELECT org_id, workflow, unique_key, id FROM ${rows} AND unique_key IS NOT NULL
-  ) AS job
-  WHERE k.org_id = job.org_id AND k.workflow = job.workflow AND k.key = job.key AND k.job_id = job.id`
+/** SQL: the idempotency keys and the unique keys of rows of finished jobs. */
+const keysOfJobs = (sql: Sql, rows: Statement.Fragment) => sql`
+  SELECT org_id, '' AS workflow, idempotency_key AS key, id FROM ${rows} AND idempotency_key IS NOT NULL
+  UNION ALL SELECT org_id, workflow, unique_key, id FROM ${rows} AND unique_key IS NOT NULL`
+
+/** SQL: whether a row `k` of the keys is that of a job in a table of `keysOfJobs`. */
+const isKeyOfJob = (sql: Sql) =>
+  sql.literal("k.org_id = job.org_id AND k.workflow = job.workflow AND k.key = job.key AND k.job_id = job.id")
 
 /** Makes the oldest range no partition any more: from the commit on, nobody sees it. `null` when it has to wait. */
 const detachOldest = Effect.fnUntraced(function* (sql: Sql, records: Records, low: string, high: string) {
@@ -271,7 +272,9 @@ const sumRows = Effect.fnUntraced(function* (sql: Sql, table: Table, name: strin
         const [last] = yield* sql<{ key: string }>`
           SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key} LIMIT 1 OFFSET ${summedRows - 1}`
         const batch = sql`${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}`
-        if (table.name === "finished_jobs") yield* forgetJobKeys(sql, batch)
+        if (table.name === "finished_jobs") {
+          yield* sql`DELETE FROM job_keys k USING (${keysOfJobs(sql, batch)}) AS job WHERE ${isKeyOfJob(sql)}`
+        }
         // Materialized: a plan with parallel workers would take all cores from the requests.
         const rows = yield* sql<{ orgId: string; bytes: number; rows: number }>`
           WITH sized AS MATERIALIZED (SELECT org_id, ${sql.literal(table.bytes ?? "0")} AS bytes FROM ${batch})
@@ -328,6 +331,8 @@ interface Freed {
   readonly bytes: number
 }
 
+type Removed = Freed & { readonly rows: number }
+
 const sumByOrg = (freed: ReadonlyArray<Freed>) => {
   const bytes = new Map<string, number>()
   for (const { orgId, bytes: more } of freed) bytes.set(orgId, (bytes.get(orgId) ?? 0) + more)
@@ -343,6 +348,24 @@ const isSettled = (sql: Sql, deliveries: "deliveries" | "deliveries_old") => sql
     SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
   )`
 
+/**
+ * Removes the rows of finished jobs, and forgets the keys of those that it has removed: a job that is retried meanwhile
+ * keeps its keys. The keys are locked first, in the order in which a retry takes them.
+ */
+const removeJobs = Effect.fnUntraced(function* (sql: Sql, from: string, isGone: Statement.Fragment, bytes: string) {
+  yield* sql`
+    SELECT FROM job_keys k JOIN (${keysOfJobs(sql, sql`${sql(from)} WHERE ${isGone}`)}) AS job ON ${isKeyOfJob(sql)}
+    ORDER BY k.workflow, k.key FOR UPDATE OF k`
+  return yield* sql<Removed>`
+    WITH gone AS (
+      DELETE FROM ${sql(from)} WHERE ${isGone}
+      RETURNING id, org_id, workflow, idempotency_key, unique_key, ${sql.literal(bytes)} AS bytes
+    ), forgotten AS (
+      DELETE FROM job_keys k USING (${keysOfJobs(sql, sql`gone WHERE true`)}) AS job WHERE ${isKeyOfJob(sql)}
+    )
+    SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM gone GROUP BY org_id`
+})
+
 /** Removes events with their deliveries, attempts and keys; and the rows of jobs for which `isJobGone` is true then. */
 const removeEvents = Effect.fnUntraced(function* (
   sql: Sql,
@@ -350,16 +373,19 @@ const removeEvents = Effect.fnUntraced(function* (
   events: ReadonlyArray<EventOfJob>,
   isJobGone: Statement.Fragment,
 ) {
-  const freed: Array<Freed & { readonly rows: number }> = []
+  const freed: Array<Removed> = []
   for (const table of tables.webhooks) {
     const from = `${table.name}${suffix}`
-    const isGone = table.name === "finished_jobs" ? isJobGone : rowsOf(sql, table, from, events)
-    if (table.name === "finished_jobs") yield* forgetJobKeys(sql, sql`${sql(from)} WHERE ${isGone}`)
-    freed.push(
-      ...(yield* sql<Freed & { readonly rows: number }>`
-        WITH gone AS (DELETE FROM ${sql(from)} WHERE ${isGone} RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes)
-        SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM gone GROUP BY org_id`),
-    )
+    const removed =
+      table.name === "finished_jobs"
+        ? removeJobs(sql, from, isJobGone, table.bytes!)
+        : sql<Removed>`
+            WITH gone AS (
+              DELETE FROM ${sql(from)} WHERE ${rowsOf(sql, table, from, events)}
+              RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes
+            )
+            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM gone GROUP BY org_id`
+    freed.push(...(yield* removed))
   }
   yield* sql`DELETE FROM event_keys WHERE event_id = ANY(${texts(events.map(({ id }) => id))})`
   yield* subtractStoredBytes(sql, sumByOrg(freed))
@@ -387,6 +413,7 @@ const removeOfOrg = Effect.fnUntraced(function* (
   limit: number,
 ) {
   const end = idAt(yield* earliest(sql, before))
+  yield* lockRecoveries(sql, orgId, "alone")
   const looked = yield* sql<EventOfJob>`
     SELECT id, job_id AS job FROM events WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
   // Whoever makes a delivery pending locks its row. All lock deliveries in the order of their ids.
@@ -395,16 +422,28 @@ const removeOfOrg = Effect.fnUntraced(function* (
   const events = yield* sql<EventOfJob>`
     SELECT id, job_id AS job FROM events e
     WHERE id = ANY(${texts(looked.map(({ id }) => id))}) AND org_id = ${orgId} AND ${isSettled(sql, "deliveries")}`
-  // Jobs that ended without an event: canceled ones, and those whose receivers are skipped.
-  const jobs = yield* sql<EventOfJob>`
-    SELECT f.end_id AS id, f.id AS job FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
-      SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id < ${end}
+  yield* removeEvents(sql, "", events, rowsOf(sql, tables.webhooks[3]!, "finished_jobs", events))
+  return { removed: events.length, next: looked.length === limit ? looked.at(-1)!.id : null }
+})
+
+/** Removes the next jobs of an org that ended before a time without an event: canceled ones, and those without receivers. */
+const removeJobsOfOrg = Effect.fnUntraced(function* (
+  sql: Sql,
+  orgId: string,
+  before: DateTime.Utc,
+  after: string,
+  limit: number,
+) {
+  const end = idAt(yield* earliest(sql, before))
+  const looked = yield* sql<EventOfJob & { readonly isGone: boolean }>`
+    SELECT f.end_id AS id, f.id AS job, f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
+    FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
+      SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id > ${after} AND id < ${end}
       ORDER BY id LIMIT ${limit}
-    ) AS f WHERE f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id)`
-  const isJobGone = rowsOf(sql, tables.webhooks[3]!, "finished_jobs", [...events, ...jobs])
-  yield* removeEvents(sql, "", events, isJobGone)
-  const next = looked.length === limit ? looked.at(-1)!.id : null
-  return { removed: events.length + jobs.length, next }
+    ) AS f ORDER BY f.id LIMIT ${limit}`
+  const jobs = looked.filter(({ isGone }) => isGone)
+  yield* removeEvents(sql, "", [], rowsOf(sql, tables.webhooks[3]!, "finished_jobs", jobs))
+  return { removed: jobs.length, next: looked.length === limit ? looked.at(-1)!.job! : null }
 })
 
 /** The removal of old jobs and events in PostgreSQL. */
@@ -461,6 +500,9 @@ export const layer = Layer.effect(
 
       removeOfOrg: (orgId, before, after, limit) =>
         removeOfOrg(sql, orgId, before, after, limit).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+
+      removeJobsOfOrg: (orgId, before, after, limit) =>
+        removeJobsOfOrg(sql, orgId, before, after, limit).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),
 )

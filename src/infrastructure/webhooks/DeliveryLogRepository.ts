@@ -32,6 +32,7 @@ import {
   isCovered,
   isUnsuccessful,
   lastOfLane,
+  lockRecoveries,
   queueColumns,
   stateNow,
   unsuccessfulDeliveries,
@@ -487,7 +488,12 @@ export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
       ${firstCovered(sql, recovery, "", maxCountedRecoveries)}
     ), canceled AS (
       SELECT p.delivery_id AS id, (SELECT created_at FROM deliveries WHERE id = p.delivery_id)
-      FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
+      -- After what the sweep has done, whose dead entries a plan would read again; in the order of the primary key.
+      FROM sweeps s CROSS JOIN LATERAL (
+        SELECT delivery_id FROM pending_deliveries
+        WHERE lane = s.lane AND delivery_id > greatest(s.done_to, ${idBefore(recovery.since)})
+        ORDER BY delivery_id LIMIT ${maxCountedRecoveries}
+      ) AS p
       WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' LIMIT ${maxCountedRecoveries}
     )
     SELECT (SELECT count(*) FROM unsuccessful d WHERE NOT EXISTS (
@@ -509,6 +515,7 @@ const recoverDeliveries = Effect.fnUntraced(function* (
   now: DateTime.Utc,
 ) {
   const { orgId, endpointId, since, until } = recovery
+  yield* lockRecoveries(sql, orgId, "shared")
   const [endpoint] = yield* sql<{ active: boolean }>`
     SELECT active FROM webhook_endpoints WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
   if (endpoint === undefined) return yield* endpointNotFound()

@@ -209,6 +209,14 @@ interface Range {
   readonly doneTo: string
 }
 
+/**
+ * Locks the recoveries of an org until the end of the transaction: shared by recoveries, alone for the removal of
+ * events, which so sees each recovery that has answered.
+ */
+export const lockRecoveries = (sql: SqlClient.SqlClient, orgId: string, how: "shared" | "alone") =>
+  sql`SELECT ${sql.literal(how === "shared" ? "pg_advisory_xact_lock_shared" : "pg_advisory_xact_lock")}(
+    hashtextextended(${`gatehouse:recover:${orgId}`}, 0))`
+
 /** The state of delivery `d`, including the effect of sweeps that have not reached its row. */
 export const stateNow = (sql: SqlClient.SqlClient) => sql`
   (CASE

@@ -51,7 +51,8 @@ export const removeOld = Effect.fnUntraced(function* (before: DateTime.Utc, reco
 })
 
 /** An id of this time. */
-const idOf = (time: DateTime.Utc) => Effect.map(newId, (id) => `${idAt(DateTime.toEpochMillis(time))}${id.slice(10)}`)
+export const idOf = (time: DateTime.Utc) =>
+  Effect.map(newId, (id) => `${idAt(DateTime.toEpochMillis(time))}${id.slice(10)}`)
 
 /** Publishes an event whose id has its time; returns the id, or that of the earlier event with the key. */
 export const publishAt = Effect.fnUntraced(function* (
@@ -245,7 +246,7 @@ export const retention = (it: It) => {
     "retention: an org with a shorter one loses what is older, except what is pending, and no other org does",
     () =>
       Effect.gen(function* () {
-        const [orgs, { removeOfOrg, shorterOrgs }] = [yield* OrgRepository, yield* RetentionRepository]
+        const [orgs, { removeJobsOfOrg, removeOfOrg, shorterOrgs }] = [yield* OrgRepository, yield* RetentionRepository]
         const now = nextTime()
         const later = plus(now, 86_400)
         yield* prepare(now)
@@ -254,9 +255,11 @@ export const retention = (it: It) => {
         const job = (at: DateTime.Utc) => Effect.flatMap(idOf(at), (jobId) => insertJob(orgId, { jobId }))
         const end = (jobId: string, at: DateTime.Utc) =>
           Effect.flatMap(idOf(at), (endId) => cancelJob(orgId, jobId, at, { endId }))
-        const [canceled, canceledLater, queued] = [yield* job(now), yield* job(now), yield* job(now)]
+        // Jobs that ended recently must not hide older ones.
+        const endedLater = yield* Effect.replicateEffect(job(now), 5)
+        const [canceled, queued] = [yield* job(now), yield* job(now)]
         yield* end(canceled, now)
-        yield* end(canceledLater, later)
+        for (const one of endedLater) yield* end(one, later)
         for (const one of yield* claim(later)) {
           const decision = one.eventId === events[1] ? { retryAt: plus(later, 5) } : ("Delivered" as const)
           yield* record([attempt(one, decision, later)], later)
@@ -269,16 +272,13 @@ export const retention = (it: It) => {
         assert.deepStrictEqual(yield* shorterOrgs(orgId, 1), [])
         const remove = Effect.gen(function* () {
           let removed = 0
-          let next: string | null = ""
-          while (next !== null) {
-            const batch: { readonly removed: number; readonly next: string | null } = yield* removeOfOrg(
-              orgId,
-              plus(now, 3_600),
-              next,
-              2,
-            )
-            removed += batch.removed
-            next = batch.next
+          for (const one of [removeOfOrg, removeJobsOfOrg]) {
+            let next: string | null = ""
+            while (next !== null) {
+              const batch: Effect.Success<ReturnType<typeof one>> = yield* one(orgId, plus(now, 3_600), next, 2)
+              removed += batch.removed
+              next = batch.next
+            }
           }
           return removed
         })
@@ -286,7 +286,7 @@ export const retention = (it: It) => {
         assert.strictEqual(yield* remove, 0)
         assert.deepStrictEqual(yield* eventsOf(orgId), [events[3], events[1]])
         assert.deepStrictEqual((yield* deliveriesOf(orgId)).length, 4)
-        assert.deepStrictEqual((yield* jobsOf(orgId)).toSorted(), [canceledLater, queued].toSorted())
+        assert.deepStrictEqual((yield* jobsOf(orgId)).toSorted(), [...endedLater, queued].toSorted())
         assert.deepStrictEqual(yield* eventsOf(other.orgId), other.events)
         const retried = yield* settleAll(plus(later, 5), ["Delivered", "Delivered"])
         assert.deepStrictEqual(

@@ -1,14 +1,20 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import { JobRepository, type UniqueJob } from "#src/domain/jobs/JobRepository.ts"
+import { RetentionRepository } from "#src/domain/Retention.ts"
+import { date } from "#src/infrastructure/database/fragments.ts"
 import { meet } from "../meet.ts"
-import { insertOrg } from "../support.ts"
-import { nextTime, prepare, publishAt, removeOld } from "./retention.ts"
+import { insertOrg, newEntry } from "../support.ts"
+import { idOf, nextTime, prepare, publishAt, removeOld } from "./retention.ts"
 import {
   attempt,
   claim,
+  createJob,
   deliveriesOf,
   epoch,
+  failed,
+  finish,
   insertEndpoint,
   plus,
   record,
@@ -142,5 +148,47 @@ export const retentionRaces = {
       later,
     )
     return [...outcomes, second === first ? "the old event" : "a new event"]
+  }),
+
+  "remove old events of an org, retry one of its jobs": Effect.gen(function* () {
+    const time = nextTime(4)
+    yield* prepare(time)
+    const { orgId } = yield* insertOrg()
+    const unique: UniqueJob = { key: "one", states: ["queued", "running"], since: null, debounces: false }
+    const { jobId } = yield* createJob(orgId, { jobId: yield* idOf(time), unique })
+    yield* finish(orgId, jobId, failed(), time, { endId: yield* idOf(time) })
+    const before = plus(time, 3_600)
+    const outcomes = yield* meet(
+      RetentionRepository.use((retention) => retention.removeOfOrg(orgId, before, "", 100)),
+      JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, before, newEntry())),
+    )
+    assert.strictEqual(outcomes[0], "ok")
+    assert.include(["ok", "NotFound", "Conflict"], outcomes[1])
+    // A job that was retried has its key still.
+    const next = yield* createJob(orgId, { unique })
+    assert.strictEqual(next.created, outcomes[1] !== "ok")
+    assert.strictEqual(next.jobId === jobId, outcomes[1] === "ok")
+    return outcomes
+  }),
+
+  "remove old events of an org, recover its endpoint behind another sweep": Effect.gen(function* () {
+    const { endpoint, failed, later, old, orgId } = yield* insertOld
+    yield* SqlClient.SqlClient.use(
+      (sql) => sql`
+        INSERT INTO sweeps (id, org_id, kind, endpoint_id, since, done_to, created_at)
+        SELECT 'race' || ${endpoint}::text, ${orgId}, 'recover', ${endpoint}, ${date(later)}, '', now()`,
+    ).pipe(Effect.orDie)
+    let recovered = -1
+    const outcomes = yield* meet(
+      RetentionRepository.use((retention) => retention.removeOfOrg(orgId, old, "", 100)),
+      Effect.tap(recover(orgId, endpoint, plus(old, -7_200), later), (count) => Effect.sync(() => (recovered = count))),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    assert.include([0, failed.length], recovered)
+    const pending = (yield* deliveriesOf(orgId)).filter(({ state }) => state === "pending")
+    assert.strictEqual(pending.length, recovered)
+    assert.deepStrictEqual(yield* orphans, [])
+    yield* SqlClient.SqlClient.use((sql) => sql`DELETE FROM sweeps WHERE org_id = ${orgId}`).pipe(Effect.orDie)
+    return [...outcomes, `${recovered} recovered`]
   }),
 }

@@ -149,7 +149,7 @@ const moveTo = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place, { d
       WITH ended AS (DELETE FROM jobs WHERE org_id = ${orgId} RETURNING *)
       INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds,
         status, attempt, retried_attempts, created_at, finished_at)
-      SELECT id, id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds, ${jobs}, attempt, 0,
+      SELECT id, id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds, ${jobs}, attempt, '{}',
         created_at, ${at} FROM ended`
   }
   yield* sql`UPDATE deliveries SET state = ${deliveries} WHERE org_id = ${orgId}`
@@ -390,6 +390,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["retention.removeLeft", 10, retention.removeLeft(100)],
     ["retention.shorterOrgs", 10, retention.shorterOrgs("", 10)],
     ["retention.removeOfOrg", 10, retention.removeOfOrg(orgId, plus(now, -86_400), "", 10)],
+    ["retention.removeJobsOfOrg", 10, retention.removeJobsOfOrg(orgId, plus(now, -86_400), "", 10)],
     ["sweeps.next", 10, sweeps.next("", [])],
     ["sweeps.count", 10, sweeps.count(10)],
     ["sweeps.advance of a cancellation", 200, sweep("cancel")],

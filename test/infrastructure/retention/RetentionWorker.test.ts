@@ -1,6 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { DateTime, Duration, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
+import { Unavailable } from "#src/domain/Errors.ts"
 import { AuditRetentionDays, Retention, RetentionDays, RetentionRepository } from "#src/domain/Retention.ts"
 import * as RetentionWorker from "#src/infrastructure/retention/RetentionRepository.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
@@ -80,12 +81,17 @@ it.effect("removes what is past the retention of an org, batch by batch, unless 
         Effect.sync(
           () => (calls.push(`${orgId} ${days(before)} ${after}`), { removed: 5, next: after === "" ? "1" : null }),
         ),
+      removeJobsOfOrg: (orgId, before) =>
+        orgId === "a"
+          ? Effect.fail(new Unavailable({ error: "It moves." }))
+          : Effect.sync(() => (calls.push(`${orgId} ${days(before)} jobs`), { removed: 1, next: null })),
     })
     const { removeOfOrgs } = yield* Effect.provide(
       Retention,
       Layer.provide(Retention.layer, [repository, Layer.succeed(RetentionDays, 90)]),
     )
-    assert.strictEqual(yield* removeOfOrgs, 20)
-    assert.deepStrictEqual(calls, ["a 30 ", "a 30 1", "b 60 ", "b 60 1"])
+    // The second org although the first one cannot be changed.
+    assert.strictEqual(yield* removeOfOrgs, 11)
+    assert.deepStrictEqual(calls, ["a 30 ", "a 30 1", "b 60 ", "b 60 1", "b 60 jobs"])
   }),
 )
