@@ -163,23 +163,21 @@ const target = <F extends object>(job: Option.Option<string>, filter: F, dryRun:
   })
 
 interface Changed {
-  readonly count: number
+  readonly count?: number
   readonly message: string
-  readonly sweep_id: string | null
+  readonly sweep_id?: string | null
 }
 /** Prints what was begun, or counted; of one job that was named, there is nothing to print. */
-const showChanged =
-  (job: Option.Option<string>) =>
-  ({ count, message, sweep_id }: Changed) => ({
-    out: Option.isSome(job) ? "" : (sweep_id ?? String(count)),
-    note: message,
-  })
+const showChanged = ({ count, message, sweep_id }: Changed) => ({
+  out: sweep_id ?? String(count ?? ""),
+  note: message,
+})
 
 const cancel = Command.make(
   "cancel",
   { job: oneJob, ...payloadFlags(CancelFilter.fields), dryRun },
   ({ dryRun, job, ...filter }) =>
-    call((gatehouse) => gatehouse.jobs.cancel({ payload: target(job, given(filter), dryRun) }), showChanged(job)),
+    call((gatehouse) => gatehouse.jobs.cancel({ payload: target(job, given(filter), dryRun) }), showChanged),
 ).pipe(
   Command.withDescription("Cancel a queued or running job, or in the background all that the flags select"),
   Command.withExamples([{ command: "gatehouse jobs cancel --workflow nightly-report --status queued --dry-run" }]),
@@ -191,7 +189,7 @@ const retry = Command.make(
   ({ dryRun, input, job, ...filter }) =>
     call(
       (gatehouse) => gatehouse.jobs.retry({ payload: { ...target(job, given(filter), dryRun), ...given({ input }) } }),
-      showChanged(job),
+      showChanged,
     ),
 ).pipe(
   Command.withDescription("Queue a failed job again, or in the background all that the flags select"),

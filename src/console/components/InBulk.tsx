@@ -15,7 +15,7 @@ import { Link } from "../navigation/router.tsx"
 const soonMillis = 1_500
 
 type Bulk = "deliveries.resend" | "jobs.retry" | "jobs.cancel"
-type Counted = Pick<ResponseBody<Bulk>, "count" | "is_all">
+type Counted = Required<Pick<ResponseBody<Bulk>, "count" | "is_all">>
 
 type Filter<A> = A extends { readonly filter?: infer F } ? NonNullable<F> : never
 type Wanted = { [Id in Bulk]: { readonly id: Id; readonly filter: Filter<Args<Id>> } }[Bulk]
@@ -45,7 +45,7 @@ export const InBulk = ({ children, filter, id, intro, noun, verb, ...dialog }: W
     const { signal } = controller
     setCount(undefined)
     call(id, { filter: filter as object, dry_run: true }, { orgId, signal }).then(
-      setCount,
+      (counted) => setCount(counted as Counted),
       (error: Error) => signal.aborted || setCount(error),
     )
     return () => controller.abort()
@@ -57,7 +57,7 @@ export const InBulk = ({ children, filter, id, intro, noun, verb, ...dialog }: W
       {...dialog}
       isReady={count !== undefined && !isNone}
       onSubmit={async () => {
-        const { count } = await change(id, { filter: filter as object })
+        const { count } = (await change(id, { filter: filter as object })) as Counted
         toast(`${counted(count, ...noun)} ${verb.replace("will be", count === 1 ? "is" : "are")}.`)
         // It is done in the background, where little work is over before somebody looks.
         setTimeout(() => void refresh(), soonMillis)

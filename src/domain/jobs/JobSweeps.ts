@@ -91,18 +91,16 @@ export const JobCause = Schema.Struct({
 }).annotate({ identifier: "JobCause" })
 export interface JobCause extends Schema.Schema.Type<typeof JobCause> {}
 
-/** How many jobs a request changes. */
+/** How many jobs a request with a filter changes. */
 export interface ChangedJobs {
   readonly count: number
   /** Whether `count` is all of them, or a lower bound. */
   readonly isAll: boolean
-  /** The sweep that changes them. `null`: they are changed, or nothing changes. */
+  /** The sweep that changes them. `null`: nothing changes. */
   readonly sweepId: string | null
 }
 
 const encodeFilter = Schema.encodeSync(JobSweepFilter)
-
-const one: ChangedJobs = { count: 1, isAll: true, sweepId: null }
 
 /** Fails unless a request has either a job or a filter. */
 const checkTarget = (input: typeof RetryJobs.Type) => {
@@ -116,7 +114,7 @@ const checkTarget = (input: typeof RetryJobs.Type) => {
   return job_id !== undefined && dry_run !== undefined ? wrong("dry_run must be sent with filter.") : Effect.void
 }
 
-/** Retries and cancels jobs: one at once, or those of a filter in the background, after a count. */
+/** Retries and cancels jobs: one at once, with `null`, or those of a filter in the background, after a count. */
 export const makeJobSweeps = Effect.gen(function* () {
   const repository = yield* JobRepository
   const wakeups = yield* Wakeups
@@ -151,7 +149,7 @@ export const makeJobSweeps = Effect.gen(function* () {
       const entry = yield* audit.entry({ action: "job.retry", target: job_id!, details })
       yield* repository.retry(orgId, job_id!, input.input, yield* DateTime.now, entry)
       yield* wakeups.jobs(orgId)
-      return one
+      return null
     }),
 
     /** @param cancelOne cancels a job */
@@ -164,7 +162,7 @@ export const makeJobSweeps = Effect.gen(function* () {
         yield* checkTarget(input)
         const { dry_run, filter, job_id } = input
         if (filter !== undefined) return yield* start(orgId, { kind: "cancel", filter }, dry_run)
-        return yield* Effect.as(cancelOne(orgId, job_id!), one)
+        return yield* Effect.as(cancelOne(orgId, job_id!), null)
       }),
 
     sweeps: Effect.flatMap(currentTenant, repository.sweeps),

@@ -203,15 +203,15 @@ export class Jobs extends Context.Service<
     readonly fail: (input: typeof FailJob.Type) => ForTenant<JobStatus | null, NotFound | Conflict | LimitReached>
     /**
      * Cancels a job that is not finished, or in the background all that a filter selects. They make no event; their
-     * workers get a `Conflict`.
+     * workers get a `Conflict`. Returns `null` for one job.
      */
     readonly cancel: (
       input: typeof CancelJobs.Type,
-    ) => ForTenant<ChangedJobs, InvalidRequest | NotFound | Conflict | TooManyRequests>
-    /** Queues a failed job again, or in the background all that a filter selects. */
+    ) => ForTenant<ChangedJobs | null, InvalidRequest | NotFound | Conflict | TooManyRequests>
+    /** Queues a failed job again, or in the background all that a filter selects. Returns `null` for one job. */
     readonly retry: (
       input: typeof RetryJobs.Type,
-    ) => ForTenant<ChangedJobs, InvalidRequest | NotFound | Conflict | LimitReached | TooManyRequests>
+    ) => ForTenant<ChangedJobs | null, InvalidRequest | NotFound | Conflict | LimitReached | TooManyRequests>
     /** The unfinished retries and cancellations by a filter, oldest first. */
     readonly sweeps: ForTenant<ReadonlyArray<JobSweep>>
     readonly endSweep: (sweepId: string) => ForTenant<void, NotFound | TooManyRequests>

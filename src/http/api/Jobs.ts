@@ -30,17 +30,17 @@ import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestE
 export const ClaimedJobs = Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" })
 const ChangedJobs = Schema.Struct({
   ...Done.fields,
-  count: Schema.Int.annotate({
-    description: "How many jobs: 1 with job_id, or those that the filter selects.",
-    examples: [1],
+  count: Schema.optionalKey(Schema.Int).annotate({
+    description: "With filter: how many jobs it selects.",
+    examples: [17],
   }),
-  is_all: Schema.Boolean.annotate({
-    description: "false: count is a lower bound, because it reads at most 10,000 jobs.",
+  is_all: Schema.optionalKey(Schema.Boolean).annotate({
+    description: "With filter. false: count is a lower bound, because it reads at most 10,000 jobs.",
     examples: [true],
   }),
-  sweep_id: Schema.NullOr(Id).annotate({
-    description: "The change that runs now in the background. null: it is done, or nothing changes.",
-    examples: [null],
+  sweep_id: Schema.optionalKey(Schema.NullOr(Id)).annotate({
+    description: "With filter: the change that runs now in the background. null: nothing changes.",
+    examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
   }),
 }).annotate({ identifier: "ChangedJobs" })
 export const JobPage = Schema.Struct({ jobs: Schema.Array(Job), next_cursor: NextCursor }).annotate({

@@ -116,12 +116,12 @@ const completedJob = (job_id: string, outcome: ReportOutcome): CompletedJob =>
     : { job_id, success: false, message: outcome.failure.error, code: outcome.failure.code }
 
 /** The response of a change of one job, or of those that a filter selects. */
-const changed =
-  ({ job_id }: { readonly job_id?: string }, one: string, what: string) =>
-  ({ count, isAll, sweepId }: ChangedJobs) => {
-    const many = `${isAll ? "" : "At least "}${count} jobs ${sweepId === null ? "would be" : "are"} ${what}.`
-    return { ...done(job_id === undefined ? many : one), count, is_all: isAll, sweep_id: sweepId }
-  }
+const changed = (one: string, what: string) => (jobs: ChangedJobs | null) => {
+  if (jobs === null) return done(one)
+  const { count, isAll, sweepId } = jobs
+  const many = `${isAll ? "" : "At least "}${count} jobs ${sweepId === null ? "would be" : "are"} ${what}.`
+  return { ...done(many), count, is_all: isAll, sweep_id: sweepId }
+}
 
 const failed = (status: JobStatus | null, { retry }: typeof FailJob.Type) => {
   if (status === null) return "The job was queued again or failed before; nothing changed."
@@ -158,9 +158,8 @@ const jobs = group(Api, "jobs", (handlers) =>
         }),
       fail: ({ payload }) => Effect.map(jobs.fail(payload), (status) => done(failed(status, payload))),
       cancel: ({ payload }) =>
-        Effect.map(jobs.cancel(payload), changed(payload, "The job is canceled: stop the work.", "canceled")),
-      retry: ({ payload }) =>
-        Effect.map(jobs.retry(payload), changed(payload, "The job is queued again.", "queued again")),
+        Effect.map(jobs.cancel(payload), changed("The job is canceled: stop the work.", "canceled")),
+      retry: ({ payload }) => Effect.map(jobs.retry(payload), changed("The job is queued again.", "queued again")),
       sweeps: () => Effect.map(jobs.sweeps, (sweeps) => ({ sweeps })),
       endSweep: ({ payload }) => Effect.as(jobs.endSweep(payload.sweep_id), done("The rest stays as it is.")),
       causes: ({ payload }) => Effect.map(jobs.causes(payload), (causes) => ({ causes })),

@@ -176,12 +176,7 @@ export const webhookOperations = {
   completeJob: post("jobs/complete", CompleteJob, done, [404, 409]),
   completeJobs: post("jobs/complete-batch", CompleteJobs, { ...done, jobs: Schema.Array(Schema.Unknown) }),
   failJob: post("jobs/fail", FailJob, done, [404, 409]),
-  cancelJob: post(
-    "jobs/cancel",
-    CancelJobs,
-    { ...done, count: Schema.Int, is_all: Schema.Boolean, sweep_id: Schema.NullOr(Schema.String) },
-    [404, 409],
-  ),
+  cancelJob: post("jobs/cancel", CancelJobs, done, [404, 409]),
   retryJob: post(
     "jobs/retry",
     RetryJobs,
