@@ -46,14 +46,26 @@ export const CreateEventType = Schema.Struct({
   examples: [{ name: "invoice.refunded", schemas: { "1": aSchema }, example: { invoice: "in_42" } }],
 })
 
-export const UpdateEventType = Schema.Struct({
+const updateFields = {
   ...CreateEventType.fields,
   description: Schema.optionalKey(Schema.NullOr(fields.description)),
   schemas: CreateEventType.fields.schemas.annotate({
     description: "Versions to add or replace; null removes one. Other versions stay.",
   }),
   group: Schema.optionalKey(Schema.NullOr(fields.group)),
-}).annotate({ identifier: "UpdateEventType", examples: [{ name: "invoice.paid", deprecated: true }] })
+}
+export const UpdateEventType = Schema.Struct(updateFields)
+  .check(
+    Schema.makeFilter(
+      ({ schemas = {}, ...update }: { readonly name: string; readonly schemas?: object }) =>
+        Object.keys(update).length + Object.keys(schemas).length > 1,
+      {
+        expected: `name with at least one of ${Object.keys(updateFields).slice(1).join(", ")}`,
+        toJsonSchema: () => [{}, true],
+      },
+    ),
+  )
+  .annotate({ identifier: "UpdateEventType", examples: [{ name: "invoice.paid", deprecated: true }] })
 
 /** A type of events in the catalogue of an org. */
 export const CatalogueType = Schema.Struct({

@@ -1,4 +1,4 @@
-import { Schema, type SchemaAST, SchemaTransformation } from "effect"
+import { Schema, SchemaIssue, SchemaTransformation, type SchemaAST } from "effect"
 import { HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "../../domain/Errors.ts"
 import { CostAboveLimit, CreditsExhausted, TooManyRequests } from "../../domain/Errors.ts"
@@ -170,10 +170,13 @@ export const idempotencyKey = OpenApi.annotations({
 export const noFields = [
   Schema.Record(Schema.String, Schema.Unknown)
     .check(
-      Schema.makeFilter((body: object) => Object.keys(body).length === 0, {
-        expected: "an empty object: this operation has no fields",
-        toJsonSchema: () => ({ additionalProperties: false }),
-      }),
+      Schema.makeFilter(
+        (body: object, ast) => {
+          const [name] = Object.keys(body)
+          return name === undefined ? undefined : { path: [name], issue: new SchemaIssue.UnexpectedKey(ast) }
+        },
+        { toJsonSchema: () => ({ additionalProperties: false }) },
+      ),
     )
     .annotate({ identifier: "NoFields", examples: [{}] }),
   Schema.Undefined,

@@ -52,7 +52,7 @@ const unknownFault = (path: string, name: string, fields: ReadonlyArray<string>)
   const nearest = meant === undefined ? nearestField(name, fields) : { field: meant, edits: 0 }
   const isMeant = nearest !== undefined && nearest.edits <= maxSlips
   const other = isMeant ? `did you mean ${nearest.field}?` : `the nearest is ${nearest?.field}`
-  const hint = nearest === undefined ? "" : ` (${use ?? other})`
+  const hint = nearest === undefined ? ", which has none" : ` (${use ?? other})`
   const shown = printable.test(path) ? path : "A field with an unusual name"
   return {
     kind: "unknown",

@@ -379,13 +379,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         ],
         ["POST", "/v1/keys", {}, "There is no operation at this path. Did you mean POST /api/v0/keys?"],
         ["POST", "/api/v0/jobs/create", {}, "There is no operation at this path. Did you mean POST /v1/jobs/create?"],
-        [
-          "POST",
-          "/v1/webhooks/public-key",
-          { x: 1 },
-          "The request body must be an empty object: this operation has no fields.",
-          headers,
-        ],
+        ["POST", "/v1/webhooks/public-key", { x: 1 }, "x is not a field of this operation, which has none.", headers],
       ]
       for (const [method, path, json, says, headers = {}] of cases) {
         const answer = yield* send(method, path, {

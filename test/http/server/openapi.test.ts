@@ -251,6 +251,29 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
     }),
   )
 
+  // Seen failing: event-types/update with its name alone was a success with an entry in the audit log.
+  it.effect("every change of nothing is a 400", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      const { send } = yield* TestServer
+      const tenant = yield* makeTenant()
+      const changes = all(api).filter(({ method, path }) => method === "PATCH" || /\/(update|set)$/.test(path))
+      expect(changes.length).toBeGreaterThanOrEqual(9)
+      for (const { method, operation, path } of changes) {
+        const [media] = Object.values(operation.requestBody!.content)
+        const { $ref } = media!.schema as { readonly $ref: string }
+        const { properties, required = [] } = api.components.schemas[last($ref)] as {
+          readonly properties: Record<string, { readonly examples?: ReadonlyArray<unknown> }>
+          readonly required?: ReadonlyArray<string>
+        }
+        const json = Object.fromEntries(required.map((name) => [name, properties[name]?.examples?.[0] ?? name]))
+        const headers = path.startsWith("/v1") ? { "x-api-key": tenant.key } : {}
+        const answer = yield* send(method, path.replaceAll(/\{\w+\}/g, tenant.orgId), { headers, json })
+        expect([path, answer.status, answer.text]).toEqual([path, 400, expect.stringContaining("at least one")])
+      }
+    }),
+  )
+
   it.effect("the examples of the webhook interface are accepted too, with ids of existing resources", () =>
     Effect.gen(function* () {
       const api = yield* document
