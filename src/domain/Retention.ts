@@ -54,7 +54,7 @@ export class RetentionRepository extends Context.Service<
      * pending delivery, with their jobs.
      */
     readonly removeOfOrg: RemoveOfOrg
-    /** Reads the next `limit` jobs of an org after an id, and removes those that ended before a time without an event. */
+    /** Reads the next `limit` jobs of an org after an id; removes those that ended before a time without an event. */
     readonly removeJobsOfOrg: RemoveOfOrg
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}

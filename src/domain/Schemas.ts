@@ -12,6 +12,10 @@ export const Text = Schema.String.check(
 /** Text of at least one character, such as a name, a label or an id in a request. */
 export const NonEmptyText = Text.check(Schema.isMinLength(1, { expected: "at least 1 character" }))
 
+/** The first UTF-16 units of a text, not cut inside a pair. */
+export const cut = (text: string, length: number) =>
+  text.length > length ? text.slice(0, length).replace(/[\ud800-\udbff]$/, "") : text
+
 /**
  * The largest length of a text in UTF-16 code units. Each text of a request has one, so that what is stored is bounded.
  */

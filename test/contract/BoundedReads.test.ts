@@ -76,7 +76,7 @@ const fill = Effect.fnUntraced(function* (org: string, project: string, count: n
     INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, idempotency_key, priority, max_attempts,
       retry_delay_seconds, status, attempt, retried_attempts, created_at, finished_at)
     SELECT 'j' || id, 'j' || id, ${org}, 'many', true, CASE WHEN n % 2 = 0 THEN id END, n % 3, 3, 10,
-      CASE WHEN n % 8 = 5 THEN 'canceled' ELSE 'completed' END, 1, 0, ${now}, ${now} FROM ${rows} WHERE n % 8 NOT IN (0, 1, 4)`
+      CASE WHEN n % 8 = 5 THEN 'canceled' ELSE 'completed' END, 1, '{}', ${now}, ${now} FROM ${rows} WHERE n % 8 NOT IN (0, 1, 4)`
   yield* sql`
     INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, skip_callbacks, next_at, created_at)
     SELECT 's' || id, ${org}, 'w', '* * * * *', 'UTC', true, ${later}, ${now} FROM ${rows}`

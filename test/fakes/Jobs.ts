@@ -13,7 +13,7 @@ import {
 import { attemptLog, maxLinesBytes, maxStepsBytes } from "#src/domain/jobs/Job.ts"
 import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
-import { attemptBit, decide, leaseExpired, refusedHeartbeat, statusAfter } from "#src/domain/jobs/JobEnd.ts"
+import { decide, leaseExpired, refusedHeartbeat, statusAfter, withRetried } from "#src/domain/jobs/JobEnd.ts"
 import { byteLength, graceBytes } from "#src/domain/orgs/StoredBytes.ts"
 import { toStoredJson } from "./storedJson.ts"
 import { writeEvent } from "./outbox.ts"
@@ -56,7 +56,7 @@ export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
   idempotencyKey: job.idempotencyKey,
   delayed: job.runAt !== null,
   finishedAttempt: null,
-  retriedAttempts: 0,
+  retriedAttempts: [],
   attemptsBefore: 0,
   log: [],
   lines: [],
@@ -132,6 +132,10 @@ export const layer = Layer.effect(
       const newest = row.unique_key === null ? undefined : newestOf(orgId, row.workflow, row.unique_key)
       return newest?.row.status === "queued" || newest?.row.status === "running" ? newest.row.job_id : undefined
     }
+    const isReplaced = (stored: StoredJob) => {
+      const { unique_key, workflow } = stored.row
+      return unique_key !== null && newestOf(stored.orgId, workflow, unique_key) !== stored
+    }
     /** The job that prevents a new one. */
     const takenBy = ({ orgId, workflow }: NewJob, unique: UniqueJob) => {
       const newest = newestOf(orgId, workflow, unique.key)
@@ -200,7 +204,10 @@ export const layer = Layer.effect(
       const stored = yield* find(orgId, jobId)
       const { row } = stored
       const decision = yield* Effect.fromResult(
-        decide({ ...row, ...stored, retryPolicy: policyOf(stored) }, report, { now, nonce }),
+        decide({ ...row, ...stored, retryPolicy: policyOf(stored), isReplaced: isReplaced(stored) }, report, {
+          now,
+          nonce,
+        }),
       )
       const changed = { status: statusAfter(decision), hasSweep: false }
       if (decision._tag === "Unchanged") return changed
@@ -214,7 +221,7 @@ export const layer = Layer.effect(
       if (texts > graceBytes) yield* needRoom(world, "storedBytes", orgId, texts)
       const outcome = { result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
       if (decision._tag === "Retry") {
-        const retriedAttempts = stored.retriedAttempts | attemptBit(row.attempt)
+        const retriedAttempts = withRetried({ ...stored, attempt: row.attempt })
         const queued = { ...ended, ...outcome, status: "queued" as const, run_at: decision.runAt }
         const log = logged(stored, error, now)
         change(stored, queued, { delayed: true, retriedAttempts, log })
@@ -247,7 +254,10 @@ export const layer = Layer.effect(
                 const input = toStoredJson(job.input)
                 const more = rowBytes("job", [], [input]) - rowBytes("job", [], [taken.row.input])
                 if (more > graceBytes) yield* needRoom(world, "storedBytes", job.orgId, more)
-                change(taken, { input, run_at: job.runAt, updated_at: job.now }, { delayed: true })
+                const { created_at, expires_at: expiry, run_at } = taken.row
+                const millis = DateTime.toEpochMillis(job.runAt!) - DateTime.toEpochMillis(run_at ?? created_at)
+                const expires_at = expiry && DateTime.add(expiry, { milliseconds: millis })
+                change(taken, { input, expires_at, run_at: job.runAt, updated_at: job.now }, { delayed: true })
               }
               return { jobId: taken.row.job_id, created: false }
             }
@@ -302,7 +312,7 @@ export const layer = Layer.effect(
         Effect.sync(() => {
           for (const { attempt, job_id } of claimed) {
             const stored = ownedBy(jobs, orgId, job_id)
-            if (stored?.row.status !== "running" || stored.row.attempt !== attempt) continue
+            if (stored?.row.status !== "running" || stored.row.attempt !== attempt || isReplaced(stored)) continue
             change(stored, { status: "queued", attempt: attempt - 1, lease_expires_at: null, updated_at: now })
           }
         }),
@@ -437,7 +447,8 @@ export const layer = Layer.effect(
           const isExhausted = (stored: StoredJob) => {
             const { attempts } = policyOf(stored) ?? {}
             const { attempt, max_attempts } = stored.row
-            return attempt >= (attempts === undefined ? max_attempts : stored.attemptsBefore + attempts)
+            const most = attempts === undefined ? max_attempts : stored.attemptsBefore + attempts
+            return attempt >= most || isReplaced(stored)
           }
           const [again, exhausted] = [
             picked.filter((stored) => !isExhausted(stored)),

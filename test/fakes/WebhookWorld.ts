@@ -31,7 +31,7 @@ export interface StoredJob {
   /** Whether it is queued and its time to run has not come. */
   readonly delayed: boolean
   readonly finishedAttempt: number | null
-  readonly retriedAttempts: number
+  readonly retriedAttempts: ReadonlyArray<number>
   readonly attemptsBefore: number
   readonly log: ReadonlyArray<JobAttempt>
   readonly lines: ReadonlyArray<JobLine>

@@ -38,7 +38,7 @@ const fillDay = Effect.fnUntraced(function* (start: DateTime.Utc) {
     yield* sql`
       INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, idempotency_key, priority, max_attempts,
         retry_delay_seconds, status, attempt, retried_attempts, result, created_at, finished_at)
-      SELECT job_id, id, org_id, 'old', false, job_id, 0, 1, 0, 'completed', 1, 0, body, created_at, created_at
+      SELECT job_id, id, org_id, 'old', false, job_id, 0, 1, 0, 'completed', 1, '{}', body, created_at, created_at
       FROM events WHERE id BETWEEN ${prefix}::text || '000' AND ${prefix}::text || '001' AND job_id IS NOT NULL`
     yield* sql`
       INSERT INTO job_keys (org_id, key, job_id) SELECT org_id, idempotency_key, id FROM finished_jobs

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { AnyJson, atMost, Id, NonEmptyText, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
+import { AnyJson, atMost, cut, Id, NonEmptyText, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
 
 export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed", "canceled"])
 export type JobStatus = typeof JobStatus.Type
@@ -263,10 +263,13 @@ export const CompletedJob = Schema.Struct({
   }),
 }).annotate({ identifier: "CompletedJob" })
 export interface CompletedJob extends Schema.Schema.Type<typeof CompletedJob> {}
+/** The longest error of a job. */
+export const maxErrorLength = 10_000
+
 export const FailJob = Schema.Struct({
   job_id: Id,
   attempt: Schema.optionalKey(Attempt),
-  error: Text.check(atMost(10_000)).annotate({
+  error: Text.check(atMost(maxErrorLength)).annotate({
     description: "Why the job failed, in a sentence.",
     examples: ["out of memory"],
   }),
@@ -392,6 +395,6 @@ export const attemptLog = (
 ): ReadonlyArray<JobAttempt> => {
   const isLogged = (stored.at(-1)?.attempt ?? 0) >= attempt
   if (finished_at === null || status === "canceled" || isLogged) return stored
-  const last = { attempt, ended_at: finished_at, note, error: error === null ? null : error.slice(0, maxLoggedError) }
+  const last = { attempt, ended_at: finished_at, note, error: error === null ? null : cut(error, maxLoggedError) }
   return [...stored, last].slice(-maxLoggedAttempts)
 }

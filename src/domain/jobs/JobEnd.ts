@@ -1,6 +1,7 @@
 import { DateTime, Result } from "effect"
 import { Conflict } from "../Errors.ts"
-import type { JobStatus } from "./Job.ts"
+import { type JobStatus, maxErrorLength } from "./Job.ts"
+import { cut } from "../Schemas.ts"
 
 /** The outcome of a finished job. */
 export interface JobOutcome {
@@ -73,8 +74,10 @@ export interface JobState {
   readonly expires_at: DateTime.Utc | null
   /** The attempt whose report finished the job. `null`: no report of a running attempt did, or it is unfinished. */
   readonly finishedAttempt: number | null
-  /** The attempts that failed with a retry: bit n for attempt n + 1. */
-  readonly retriedAttempts: number
+  /** The last attempts that failed with a retry. */
+  readonly retriedAttempts: ReadonlyArray<number>
+  /** Whether a newer job has its unique key. */
+  readonly isReplaced: boolean
 }
 
 /** What a report changes. */
@@ -153,8 +156,12 @@ const policyDelay = (policy: RetryPolicy, own: number, attempt: number, nonce: s
 export const retryDelay = (retryDelaySeconds: number, attempt: number) =>
   Math.min(maxRetryDelaySeconds, retryDelaySeconds * 2 ** (attempt - 1))
 
-/** The bit of an attempt in `retriedAttempts`; 0 for an attempt that no job has. */
-export const attemptBit = (attempt: number) => (attempt > 31 ? 0 : 1 << (attempt - 1))
+/** Attempts that are remembered: a report is repeated within seconds. */
+const maxRetriedAttempts = 20
+
+/** `retriedAttempts` of a job whose running attempt is retried. */
+export const withRetried = ({ attempt, retriedAttempts }: Pick<JobState, "attempt" | "retriedAttempts">) =>
+  [...retriedAttempts, attempt].slice(-maxRetriedAttempts)
 
 const finish = ({ attempt, status }: JobState, outcome: JobOutcome): JobDecision => ({
   _tag: "Finish",
@@ -162,14 +169,21 @@ const finish = ({ attempt, status }: JobState, outcome: JobOutcome): JobDecision
   by: status === "running" ? attempt : null,
 })
 
+/** The outcome of a job that would be queued again while a newer job has its unique key. */
+const replaced = ({ error, mapped_stack }: JobOutcome) =>
+  failed(cut(`replaced: a newer job has its unique key. ${error}`, maxErrorLength), mapped_stack)
+
+const hasAttemptsLeft = ({ attempt, attemptsBefore, max_attempts, retryPolicy }: JobState) =>
+  attempt < (retryPolicy === null ? max_attempts : attemptsBefore + retryPolicy.attempts)
+
 /** The decision about a failure with a retry. */
 const retryOrFinish = (job: JobState, outcome: JobOutcome, now: DateTime.Utc, nonce: string): JobDecision => {
   const { attempt, attemptsBefore, retryPolicy, retry_delay_seconds: own } = job
   // Queued again already, by an expired lease or by an earlier report. A job that was never claimed has no attempt to
   // retry.
   if (job.status === "queued" && job.attempt > 0) return unchanged
-  const maxAttempts = retryPolicy === null ? job.max_attempts : attemptsBefore + retryPolicy.attempts
-  if (job.status !== "running" || attempt >= maxAttempts) return finish(job, outcome)
+  if (job.status !== "running" || !hasAttemptsLeft(job)) return finish(job, outcome)
+  if (job.isReplaced) return finish(job, replaced(outcome))
   const tried = attempt - attemptsBefore
   const seconds = retryPolicy === null ? retryDelay(own, tried) : policyDelay(retryPolicy, own, tried, nonce)
   return { _tag: "Retry", outcome, runAt: DateTime.add(now, { milliseconds: Math.round(1000 * seconds) }) }
@@ -185,8 +199,7 @@ type Ended = Extract<JobReport, { readonly _tag: "Ended" }>
 
 /** Whether the attempt has reported the same before. */
 const isRepeated = (job: JobState, { attempt, outcome, retry }: Ended & { readonly attempt: number }) =>
-  (job.status === outcome.status && job.finishedAttempt === attempt) ||
-  (retry && (job.retriedAttempts & attemptBit(attempt)) !== 0)
+  (job.status === outcome.status && job.finishedAttempt === attempt) || (retry && job.retriedAttempts.includes(attempt))
 
 const decideEnded = (job: JobState, report: Ended, { nonce, now }: Decided): Result.Result<JobDecision, Conflict> => {
   const { attempt, outcome, retry } = report
@@ -206,7 +219,11 @@ const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecis
   if (job.status === "completed") return Result.fail(otherOutcomeConflict())
   const hasExpired = job.lease_expires_at !== null && DateTime.isLessThanOrEqualTo(job.lease_expires_at, now)
   return job.status === "running" && hasExpired
-    ? Result.succeed({ _tag: "Finish", outcome: leaseExpired, by: null })
+    ? Result.succeed({
+        _tag: "Finish",
+        outcome: job.isReplaced && hasAttemptsLeft(job) ? replaced(leaseExpired) : leaseExpired,
+        by: null,
+      })
     : Result.fail(notRunningConflict())
 }
 

@@ -17,7 +17,10 @@ export interface ExhaustedJob {
 export interface ExpiredLeases {
   /** The number of jobs that are queued again. */
   readonly queued: number
-  /** The jobs to fail, because their last lease expired: they are still `running`; or because they expired. */
+  /**
+   * The jobs to fail, because their last lease expired, or another job has their unique key: they are still `running`;
+   * or because they expired.
+   */
   readonly exhausted: ReadonlyArray<ExhaustedJob>
   readonly next: string | null
 }

@@ -244,9 +244,9 @@ interface QueuedRow {
 }
 
 /** SQL: the picked jobs as `QueuedJob`s in JSON; none while claims read from the beginning. */
-const queuedAgain = (sql: SqlClient.SqlClient, where: string) => sql`(
+const queuedAgain = (sql: SqlClient.SqlClient, where: Statement.Fragment) => sql`(
   SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'workflow', workflow, 'priority', priority, 'id', id)), '[]')
-  FROM picked WHERE ${sql.literal(where)} AND ${jobPositions(sql).isUsed()}::boolean
+  FROM picked WHERE ${where} AND ${jobPositions(sql).isUsed()}::boolean
 )`
 
 const delayedJobs = {
@@ -263,7 +263,7 @@ const queueDelayed = (sql: SqlClient.SqlClient, batch: DelayedBatch, since: Date
     ${picked}, opened AS (
       UPDATE jobs SET delayed = false, updated_at = ${date(batch.now)} WHERE id = ANY(ARRAY(SELECT id FROM picked))
     )
-    SELECT (SELECT count(*)::int FROM picked) AS moved, ${next} AS next, ${queuedAgain(sql, "true")} AS again,
+    SELECT (SELECT count(*)::int FROM picked) AS moved, ${next} AS next, ${queuedAgain(sql, sql`true`)} AS again,
       (SELECT coalesce(json_agg(DISTINCT org_id), '[]') FROM picked) AS orgs`.pipe(Effect.map(([row]) => row!))
 }
 
@@ -300,7 +300,7 @@ const findExpired = (sql: SqlClient.SqlClient, batch: LeaseBatch, since: DateTim
   )
 }
 
-/** One batch of a sweep: queues the jobs that have attempts left, and returns the others. */
+/** One batch of a sweep: queues the jobs that have attempts and their unique keys left, and returns the others. */
 const expireLeases = (
   sql: SqlClient.SqlClient,
   usage: OrgUsage["Service"],
@@ -309,21 +309,24 @@ const expireLeases = (
 ) => {
   const { now } = batch
   const columns = `
-    id, org_id, workflow, priority, attempt, octet_length(attempt_log::text) AS log_bytes, coalesce((
+    id, org_id, workflow, priority, attempt, unique_key, octet_length(attempt_log::text) AS log_bytes, coalesce((
       SELECT attempts_before + (retry ->> 'attempts')::int FROM workflows w
       WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow), max_attempts) AS max_attempts`
   const { next, picked } = pickDue(sql, runningJobs, columns, batch, since)
+  const isQueued = sql`attempt < max_attempts AND ${ReportJob.keepsKey(sql, "picked")}`
   return sql<ExpiredRow>`
-    ${picked}, queued AS (
+    ${picked}, with_attempts AS (
+      SELECT * FROM picked WHERE attempt < max_attempts
+    ), ${ReportJob.keptKeys(sql, "with_attempts")}, queued AS (
       UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)},
         attempt_log = ${ReportJob.loggedAttempt(sql, "jobs", sql`${leaseExpired.error}::text`, sql`${date(now)}::timestamptz`)}
-      WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE attempt < max_attempts))
+      WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE ${isQueued}))
       RETURNING id, octet_length(attempt_log::text) AS log_bytes
     )
     SELECT (SELECT count(*)::int FROM picked) AS picked, ${next} AS next,
-      ${queuedAgain(sql, "attempt < max_attempts")} AS again,
+      ${queuedAgain(sql, isQueued)} AS again,
       (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked
-       WHERE attempt >= max_attempts) AS exhausted,
+       WHERE NOT (${isQueued})) AS exhausted,
       (SELECT coalesce(json_agg(json_build_array(org_id, queued.log_bytes - coalesce(picked.log_bytes, 0))), '[]')
        FROM queued JOIN picked USING (id)) AS stored`.pipe(
     Effect.tap(([row]) => Effect.sync(() => row!.stored.forEach(([orgId, bytes]) => usage.addBytes(orgId, bytes)))),
@@ -444,15 +447,23 @@ const lookAtQueue = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId
   return { at, heads: row!.heads ?? [], tookMillis: row!.took }
 })
 
-/** Queues claimed jobs again as if they had not been claimed. Skips jobs that were finished or claimed again since. */
+/**
+ * Queues claimed jobs again as if they had not been claimed. Skips jobs that were finished or claimed again since, and
+ * those whose unique key a newer job has: they end when their lease expires.
+ */
 const releaseJobs = (sql: SqlClient.SqlClient, orgId: string, jobs: ReadonlyArray<Claimed>, now: DateTime.Utc) => {
   const ids = texts(jobs.map((job) => job.job_id))
   // An array in place of a join, and the status as a parameter: a plan must not read all running jobs.
   return sql<QueuedJob>`
+    WITH claimed_jobs AS MATERIALIZED (
+      SELECT id, org_id, workflow, unique_key FROM jobs
+      WHERE id = ANY(${ids}) AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = (
+        SELECT claimed.attempt FROM unnest(${ids}, ${integers(jobs.map((job) => job.attempt))}) AS claimed (id, attempt)
+        WHERE claimed.id = jobs.id)
+      ORDER BY id FOR UPDATE
+    ), ${ReportJob.keptKeys(sql, "claimed_jobs")}
     UPDATE jobs SET status = 'queued', attempt = attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
-    WHERE id = ANY(${ids}) AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = (
-      SELECT claimed.attempt FROM unnest(${ids}, ${integers(jobs.map((job) => job.attempt))}) AS claimed (id, attempt)
-      WHERE claimed.id = jobs.id)
+    WHERE id = ANY(ARRAY(SELECT id FROM claimed_jobs)) AND ${ReportJob.keepsKey(sql, "jobs")}
     RETURNING org_id AS "orgId", workflow, priority, id`
 }
 

@@ -182,7 +182,7 @@ const findUnique = Effect.fnUntraced(function* (
       WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} AND attempt = 0 FOR UPDATE
     )
     UPDATE jobs SET input = ${input}, run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
-      expires_at = expires_at - run_at + ${dateOrNull(runAt)}::timestamptz
+      expires_at = expires_at - coalesce(run_at, created_at) + coalesce(${dateOrNull(runAt)}::timestamptz, created_at)
     FROM before WHERE jobs.id = before.id RETURNING before.size`
   for (const { size } of replaced) usage.addBytes(orgId, byteLength(input) - size)
   return { id, version, isTaken: replaced.length > 0 }

@@ -3,7 +3,6 @@ import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import type { Conflict, LimitReached, NotFound } from "../../domain/Errors.ts"
 import {
-  attemptBit,
   decide,
   type JobDecision,
   type JobEnd,
@@ -12,6 +11,7 @@ import {
   type JobState,
   type ReportedChange,
   statusAfter,
+  withRetried,
 } from "../../domain/jobs/JobEnd.ts"
 import { maxLoggedAttempts, maxLoggedError } from "../../domain/jobs/Job.ts"
 import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
@@ -31,8 +31,9 @@ import { deliveryIdOf, inlineReceivers, insertDeliveries, passesFilter, wantsTyp
 
 /** Reports of an org that share a statement. */
 const maxReports = 64
-/** Reports of a request for many that share a statement: each may have 32 deliveries. */
+/** Reports of a request for many that share a statement, and the deliveries that it inserts for several of them. */
 const maxReportsOfBatch = 128
+const maxInserted = maxReportsOfBatch * inlineReceivers
 /** Reports with a longer text run alone, so that a batch holds a few MiB. */
 const maxSharedLength = 32 * 1024
 
@@ -110,6 +111,8 @@ interface Row extends Omit<ReportedJob, "lease_expires_at" | "expires_at"> {
   readonly completed: ReadonlyArray<string> | null
   readonly failed: ReadonlyArray<string> | null
   readonly inactive: ReadonlyArray<string> | null
+  /** In the first row: the org's endpoints that send in order. */
+  readonly ordered: ReadonlyArray<string> | null
   /** In the first row: whether an endpoint of the org has a filter. */
   readonly filtered: boolean | null
   /** In the first row: the bytes that the org has left. */
@@ -131,6 +134,7 @@ const readJobs = Effect.fnUntraced(function* (
     SELECT job.*,
       ${endpoints(wantsType(sql, jobEventType("completed")))} AS completed,
       ${endpoints(wantsType(sql, jobEventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive,
+      ${endpoints(sql`ordered`)} AS ordered,
       CASE WHEN place = 1 THEN
         EXISTS (SELECT FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND w.filter_path IS NOT NULL)
       END AS filtered,
@@ -140,14 +144,22 @@ const readJobs = Effect.fnUntraced(function* (
         skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts,
         retry_delay_seconds, expires_at,
         (SELECT retry FROM workflows w WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow) AS "retryPolicy",
-        NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts",
+        NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts", unique_key AS "uniqueKey",
+        coalesce(unique_key IS NOT NULL AND id <> (
+          SELECT job_id FROM job_keys k WHERE k.org_id = jobs.org_id AND k.workflow = jobs.workflow AND k.key = jobs.unique_key
+        ), false) AS "isReplaced",
         coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes,
         coalesce(octet_length(attempt_log::text), 0) AS "logBytes"
       FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} LIMIT 1
     ) AS job ON true ORDER BY place`
   const [first] = rows
   const inactive = new Set(first!.inactive)
-  const candidates = (ids: ReadonlyArray<string>) => ids.map((id) => ({ id, active: !inactive.has(id) }))
+  const ordered = new Set(first!.ordered)
+  const candidates = (ids: ReadonlyArray<string>) => ({
+    all: ids.map((id) => ({ id, active: !inactive.has(id) })),
+    // Those that send in order come first, and always with their event: a sweep could come after a later event.
+    inline: Math.max(inlineReceivers, ids.filter((id) => ordered.has(id)).length),
+  })
   return {
     candidates: { completed: candidates(first!.completed!), failed: candidates(first!.failed!) },
     filtered: first!.filtered!,
@@ -189,12 +201,29 @@ export const loggedAttempt = (sql: Sql, table: string, error: Statement.Fragment
     )`
 }
 
+/**
+ * The CTE `keys`: which jobs of a CTE (id, org_id, workflow, unique_key) still have their unique keys. It locks the
+ * keys and gives them another version, so that a creation that has read a key before reads it again.
+ */
+export const keptKeys = (sql: Sql, jobs: string) =>
+  sql.literal(`
+    keys AS (
+      INSERT INTO job_keys (org_id, workflow, key, job_id)
+      SELECT DISTINCT ON (org_id, workflow, unique_key) org_id, workflow, unique_key, id FROM ${jobs}
+      WHERE unique_key IS NOT NULL ORDER BY org_id, workflow, unique_key, id DESC
+      ON CONFLICT (org_id, workflow, key) DO UPDATE SET job_id = job_keys.job_id RETURNING job_id
+    )`)
+
+/** SQL: whether a job may be queued again: no newer job has its unique key. Reads the CTE `keys`. */
+export const keepsKey = (sql: Sql, job: string) =>
+  sql.literal(`(${job}.unique_key IS NULL OR ${job}.id IN (SELECT job_id FROM keys))`)
+
 /** Reads finished jobs of an org, as far as a report asks for them. */
 const readFinished = (sql: Sql, orgId: string, jobIds: ReadonlyArray<string>) => {
   const columns = `
     id, status, attempt, attempts_before AS "attemptsBefore", NULL AS lease_expires_at, NULL AS expires_at,
     NULL AS "retryPolicy", max_attempts, retry_delay_seconds, finished_attempt AS "finishedAttempt",
-    retried_attempts AS "retriedAttempts"`
+    retried_attempts AS "retriedAttempts", false AS "isReplaced"`
   return jobIds.length === 0
     ? Effect.succeed(new Map<string, JobState>())
     : Effect.map(
@@ -230,7 +259,10 @@ const reportJobs = Effect.fnUntraced(function* (
     const unknown = [...ofJob.keys()].filter((id) => !jobs.has(id))
     const finished = yield* readFinished(sql, orgId, unknown)
     const changes: Array<Change> = []
+    const maxChanges = Math.ceil(maxInserted / Math.max(candidates.completed.inline, candidates.failed.inline))
     for (const [jobId, reported] of ofJob) {
+      // The others follow in the next statement.
+      if (changes.length === maxChanges) break
       const job = jobs.get(jobId)
       const state = job ?? finished.get(jobId)
       // A failed job that was retried between the two reads is in the first table again.
@@ -272,6 +304,7 @@ interface ReportedJob extends JobState {
   readonly callback_url: string | null
   readonly hasCallbackSecret: boolean
   readonly skip_callbacks: boolean
+  readonly uniqueKey: string | null
   /** The stored bytes of its error and stack, from an attempt that failed before. */
   readonly bytes: number
   /** The stored bytes of the log of its attempts. */
@@ -291,18 +324,21 @@ interface Written extends ReportedChange {
   readonly bytes: number
 }
 
-/** The endpoints that want the event of a job with each outcome. */
-type Candidates = Readonly<Record<JobOutcome["status"], ReadonlyArray<Candidate>>>
+/** The endpoints that want the event of a job with each outcome, and how many of them get it with the event. */
+type Candidates = Readonly<
+  Record<JobOutcome["status"], { readonly all: ReadonlyArray<Candidate>; readonly inline: number }>
+>
 
 /** The event of a finished job, with its deliveries. */
 const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, job }: Change, candidates: Candidates) {
   if (decision._tag !== "Finish") return undefined
   const { outcome } = decision
   const { deployment_id, workflow } = job
-  const to = receivers(job, candidates[outcome.status])
+  const { all, inline } = candidates[outcome.status]
+  const to = receivers(job, all)
   const id = end.endId
   const lane = job.callback_url === null ? null : callbackLane(end.orgId, job.callback_url)
-  const deliveries = to.slice(0, inlineReceivers).map(({ endpointId, state }, n) => {
+  const deliveries = to.slice(0, inline).map(({ endpointId, state }, n) => {
     return { id: deliveryIdOf(id, n), endpointId, state, lane: endpointId === null ? lane : null }
   })
   return {
@@ -313,7 +349,7 @@ const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, 
     sweepId: yield* random.ulid,
     /** The endpoints whose deliveries a sweep inserts. */
     others: to
-      .slice(inlineReceivers)
+      .slice(inline)
       .map(({ endpointId }) => endpointId!)
       .toSorted(),
   }
@@ -321,7 +357,7 @@ const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, 
 
 /** The columns that a change sets. */
 const columnsOf = ({ decision, job }: Change) => {
-  const { attempt, retriedAttempts } = job
+  const { retriedAttempts } = job
   const empty = { result: null, error: null, mapped_stack: null, runAt: null, finishedAttempt: null, retriedAttempts }
   switch (decision._tag) {
     case "Cancel":
@@ -329,7 +365,7 @@ const columnsOf = ({ decision, job }: Change) => {
     case "Retry": {
       const { error, mapped_stack } = decision.outcome
       const failed = { error, mapped_stack: toJsonText(mapped_stack), runAt: decision.runAt }
-      return { ...empty, ...failed, status: "queued", retriedAttempts: retriedAttempts | attemptBit(attempt) }
+      return { ...empty, ...failed, status: "queued", retriedAttempts: withRetried(job) }
     }
     case "Finish": {
       const { error, mapped_stack, result, status } = decision.outcome
@@ -370,7 +406,7 @@ const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
         ${texts(column(({ columns }) => columns.status))}, ${texts(column(({ columns }) => columns.result))},
         ${texts(column(({ columns }) => columns.error))}, ${texts(column(({ columns }) => columns.mapped_stack))},
         ${times(column(({ columns }) => columns.runAt))}, ${integers(column(({ columns }) => columns.finishedAttempt))},
-        ${integers(column(({ columns }) => columns.retriedAttempts))},
+        ${texts(column(({ columns }) => `{${columns.retriedAttempts.join()}}`))},
         ${texts(column(({ decision, end }) => (decision._tag === "Retry" ? null : end.endId)))},
         ${texts(column(({ event }) => event?.type ?? null))}, ${texts(column(({ event }) => event?.body ?? null))}
       ) AS asked (id, was_status, was_attempt, was_lease, status, result, error, mapped_stack, run_at, finished_attempt,
@@ -438,13 +474,21 @@ const writeReports = Effect.fnUntraced(function* (
     AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
     AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
     AND (SELECT count(*) FROM ${filtered ? sql`possible` : sql`receivers`}) = ${wanted.count}::int`
-  const hasRetry = changes.some(({ decision }) => decision._tag === "Retry")
+  const retries = changes.filter(({ decision }) => decision._tag === "Retry")
+  const hasRetry = retries.length > 0
+  const isKeyed = retries.some(({ job }) => job.uniqueKey !== null)
+  // The job before its key: the order in which expired leases lock them, too.
+  const held = sql`
+    returning_jobs AS MATERIALIZED (
+      SELECT jobs.id, jobs.org_id, jobs.workflow, jobs.unique_key FROM jobs, asked
+      WHERE asked.end_id IS NULL AND ${isUnchanged} ORDER BY jobs.id FOR UPDATE OF jobs
+    ), ${keptKeys(sql, "returning_jobs")},`
   const retried = sql`
-    retried AS (
+    ${isKeyed ? held : sql``} retried AS (
       UPDATE jobs SET status = 'queued', error = asked.error, mapped_stack = asked.mapped_stack, lease_expires_at = NULL,
-        updated_at = ${at}, run_at = asked.run_at, delayed = true, retried_attempts = asked.retried_attempts,
+        updated_at = ${at}, run_at = asked.run_at, delayed = true, retried_attempts = asked.retried_attempts::int[],
         attempt_log = ${loggedAttempt(sql, "jobs", sql`asked.error`, sql`${at}::timestamptz`)}
-      FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged}
+      FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged} AND ${isKeyed ? keepsKey(sql, "jobs") : sql`true`}
       RETURNING jobs.id, octet_length(attempt_log::text) AS "logBytes"
     )`
   // Counted only where a filter can make them fewer.
@@ -470,7 +514,7 @@ const writeReports = Effect.fnUntraced(function* (
     ), ${filtered ? sql`${passing(sql)},` : sql``} ended AS (
       DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
       RETURNING jobs.id, asked.end_id, jobs.run_at, ${kept}, callback_secret, callback_secret_owner,
-        asked.status, asked.finished_attempt, asked.retried_attempts, asked.result, asked.error, asked.mapped_stack,
+        asked.status, asked.finished_attempt, asked.retried_attempts::int[] AS retried_attempts, asked.result, asked.error, asked.mapped_stack,
         asked.type, asked.body
     ), finished AS (
       INSERT INTO finished_jobs (id, end_id, org_id, run_at, ${kept}, ${outcome}, finished_at)

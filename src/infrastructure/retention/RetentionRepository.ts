@@ -426,7 +426,7 @@ const removeOfOrg = Effect.fnUntraced(function* (
   return { removed: events.length, next: looked.length === limit ? looked.at(-1)!.id : null }
 })
 
-/** Removes the next jobs of an org that ended before a time without an event: canceled ones, and those without receivers. */
+/** Removes the next jobs of an org that ended before a time without an event, as canceled ones do. */
 const removeJobsOfOrg = Effect.fnUntraced(function* (
   sql: Sql,
   orgId: string,

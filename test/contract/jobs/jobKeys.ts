@@ -4,7 +4,17 @@ import type { UniqueJob } from "#src/domain/jobs/JobRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { failureOf, insertOrg, newEntry } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
-import { completed, createJob, epoch, failed, findJob, finish, jobsOf, plus } from "../webhooks/webhookSupport.ts"
+import {
+  completed,
+  createJob,
+  epoch,
+  failed,
+  failExpired,
+  findJob,
+  finish,
+  jobsOf,
+  plus,
+} from "../webhooks/webhookSupport.ts"
 
 const unique = (more: Partial<UniqueJob> = {}): UniqueJob => ({
   key: "one",
@@ -94,6 +104,87 @@ export const jobKeys = (it: It) => {
       yield* retry(second.jobId)
       assert.deepStrictEqual(yield* create, { ...second, created: false })
     }),
+  )
+
+  it.effect("jobs: a job does not return to the queue while a newer one has its unique key", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const create = createJob(orgId, { unique: unique({ states: ["queued"] }) })
+      const retry = (jobId: string) => finish(orgId, jobId, failed("quota"), now, { attempt: 1, retry: true })
+      /** Expires the leases of the org, as the worker does. */
+      const expire = Effect.gen(function* () {
+        const jobs = yield* JobRepository
+        const { exhausted } = yield* jobs.expireLeases({ after: null, limit: 1_000, now: plus(now, 120) })
+        for (const one of exhausted) if (one.orgId === orgId) yield* failExpired(orgId, one.jobId, plus(now, 120))
+      })
+      /** A claimed job, and a newer one with its key. */
+      const both = Effect.gen(function* () {
+        const { jobId: older } = yield* create
+        yield* claimOne(orgId, now)
+        const { jobId: newer } = yield* create
+        return { older, newer }
+      })
+      const after = Effect.fnUntraced(function* ({ newer, older }: { older: string; newer: string }) {
+        const { error, status } = yield* findJob(orgId, older)
+        assert.strictEqual((yield* findJob(orgId, newer)).status, "queued")
+        assert.deepStrictEqual(yield* create, { jobId: newer, created: false })
+        yield* finish(orgId, newer, completed(), now)
+        return [status, error]
+      })
+      const retried = yield* both
+      yield* retry(retried.older)
+      assert.deepStrictEqual(yield* after(retried), ["failed", "replaced: a newer job has its unique key. quota"])
+      // The same attempt may say it again.
+      yield* retry(retried.older)
+
+      const lost = yield* both
+      yield* expire
+      assert.deepStrictEqual(yield* after(lost), ["failed", "replaced: a newer job has its unique key. lease expired"])
+
+      const released = yield* both
+      yield* JobRepository.use((jobs) => jobs.release(orgId, [{ job_id: released.older, attempt: 1 }], now))
+      assert.strictEqual((yield* findJob(orgId, released.older)).status, "running")
+      yield* expire
+      assert.deepStrictEqual((yield* after(released))[0], "failed")
+
+      // Without a newer one, it returns.
+      const { jobId: alone } = yield* create
+      yield* claimOne(orgId, now)
+      yield* retry(alone)
+      assert.strictEqual((yield* findJob(orgId, alone)).status, "queued")
+    }),
+  )
+
+  it.effect("jobs: an attempt may repeat a failure with a retry, whatever its number", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      let now = epoch()
+      const { jobId } = yield* createJob(orgId, { maxAttempts: 100 })
+      for (let attempt = 1; attempt <= 40; attempt++) {
+        const [claimed] = yield* claimOne(orgId, now)
+        assert.strictEqual(claimed?.attempt, attempt)
+        const retry = finish(orgId, jobId, failed("busy"), now, { attempt, retry: true })
+        yield* retry
+        yield* retry
+        now = plus(now, 4_000)
+        yield* JobRepository.use((jobs) => jobs.queueDelayed({ after: null, limit: 1_000, now }))
+      }
+    }),
+  )
+
+  it.effect(
+    "jobs: a debounced creation keeps the time in which a queued job without a time to run must be claimed",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const { jobId } = yield* createJob(orgId, { unique: debounced, expiresInSeconds: 60, now })
+        yield* createJob(orgId, { unique: debounced, runAt: plus(now, 30), now: plus(now, 1) })
+        assert.deepStrictEqual((yield* findJob(orgId, jobId)).expires_at, plus(now, 90))
+        yield* createJob(orgId, { unique: debounced, runAt: plus(now, 40), now: plus(now, 2) })
+        assert.deepStrictEqual((yield* findJob(orgId, jobId)).expires_at, plus(now, 100))
+      }),
   )
 
   it.effect("jobs: a debounced job has the last input and time, until it is claimed", () =>

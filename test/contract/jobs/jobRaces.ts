@@ -43,6 +43,29 @@ const assertToldOnce = Effect.fnUntraced(function* (orgId: string, jobId: string
   return status
 })
 
+/** A claimed job whose unique key is free while it runs. */
+const insertKeyed = Effect.gen(function* () {
+  const { orgId } = yield* insertOrg()
+  const now = epoch()
+  const create = createJob(orgId, { unique: { key: "one", states: ["queued"], since: null, debounces: false } })
+  const { jobId } = yield* create
+  yield* claimJob(orgId, now, [])
+  /** Asserts that one job is queued, and that another one, if there is one, was replaced; whether it is the first. */
+  const oneQueued = Effect.gen(function* () {
+    const all = yield* Effect.forEach(yield* jobsOf(orgId), (id) => findJob(orgId, id))
+    const queued = all.filter(({ status }) => status === "queued")
+    assert.strictEqual(queued.length, 1)
+    for (const { error, job_id, status } of all) {
+      if (job_id === queued[0]!.job_id) continue
+      assert.strictEqual(job_id, jobId)
+      assert.strictEqual(status, "failed")
+      assert.isTrue(error!.startsWith("replaced: "))
+    }
+    return queued[0]!.job_id === jobId
+  })
+  return { orgId, now, create, jobId, oneQueued }
+})
+
 const claimJob = (orgId: string, now: ReturnType<typeof epoch>, claimed: Array<string>) =>
   jobs((all) => all.claim(orgId, { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) })).pipe(
     Effect.tap((found) => Effect.sync(() => claimed.push(...found.map((job) => job.job_id)))),
@@ -325,6 +348,27 @@ export const jobRaces = {
     assert.strictEqual(unfinished.length, 1)
     assert.strictEqual(unfinished[0]!.job_id === jobId, outcomes[0] === "ok")
     return outcomes
+  }),
+
+  "fail a job with a retry, create one with its unique key": Effect.gen(function* () {
+    const { create, jobId, now, orgId, oneQueued } = yield* insertKeyed
+    const outcomes = yield* meet(finish(orgId, jobId, failed(), now, { attempt: 1, retry: true }), create)
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    return [...outcomes, (yield* oneQueued) ? "the same job" : "a newer job"]
+  }),
+
+  "expire the lease of a job, create one with its unique key": Effect.gen(function* () {
+    const { create, jobId, now, orgId, oneQueued } = yield* insertKeyed
+    const later = plus(now, 120)
+    // Leases that other races have left have expired, too.
+    const expire = jobs((all) => all.expireLeases({ after: null, limit: 10_000, now: later })).pipe(
+      Effect.flatMap(({ exhausted }) =>
+        exhausted.some((one) => one.jobId === jobId) ? failExpired(orgId, jobId, later) : Effect.void,
+      ),
+    )
+    const outcomes = yield* meet(expire, create)
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    return [...outcomes, (yield* oneQueued) ? "the same job" : "a newer job"]
   }),
 
   "create 100 debounced jobs of one key, claim": Effect.gen(function* () {

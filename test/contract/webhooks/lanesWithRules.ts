@@ -7,9 +7,13 @@ import {
   attempt,
   claim,
   claimWithMore,
+  completed,
   deliveriesOf,
   epoch,
+  failed,
+  finish,
   insertEndpoint,
+  insertJob,
   type It,
   look,
   plus,
@@ -57,6 +61,21 @@ export const lanesWithRules = (it: It) => {
       yield* deliver(first.slice(-1), now)
       assert.deepStrictEqual(eventsOf(yield* claim(now), endpoint), ids.slice(20))
       yield* removeEndpoint(orgId, endpoint, now)
+    }),
+  )
+
+  it.effect("ordered: all endpoints get the event of a job with it, however many there are", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      for (let n = 0; n < 40; n++) yield* insertEndpoint(orgId, { ordered: true, now })
+      const first = yield* insertJob(orgId)
+      assert.isFalse((yield* finish(orgId, first, completed(), now)).hasSweep)
+      const second = yield* insertJob(orgId)
+      yield* finish(orgId, second, failed(), now)
+      for (const job_id of [first, second]) {
+        assert.lengthOf(yield* deliveriesOf(orgId, { job_id }), 40)
+      }
     }),
   )
 

@@ -1,7 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Result } from "effect"
 import {
-  attemptBit,
   completed,
   decide,
   failed,
@@ -12,6 +11,7 @@ import {
   refusedHeartbeat,
   retryDelay,
   type RetryPolicy,
+  withRetried,
 } from "#src/domain/jobs/JobEnd.ts"
 
 /** A nonce whose chance is a half: a wait is neither shorter nor longer. */
@@ -26,7 +26,8 @@ const queued: JobState = {
   retryPolicy: null,
   expires_at: null,
   finishedAttempt: null,
-  retriedAttempts: 0,
+  retriedAttempts: [],
+  isReplaced: false,
   attemptsBefore: 0,
 }
 const running: JobState = { ...queued, status: "running", attempt: 2, lease_expires_at: at(60) }
@@ -103,7 +104,7 @@ describe("the end of a job", () => {
   })
 
   it("an attempt that failed with a retry can repeat its report, also after later claims", () => {
-    const retried = attemptBit(1) | attemptBit(2)
+    const retried = [1, 2]
     for (const job of [
       { ...queued, attempt: 2, retriedAttempts: retried },
       { ...running, attempt: 3, retriedAttempts: retried },
@@ -116,6 +117,26 @@ describe("the end of a job", () => {
       }
     }
     assert.strictEqual(decisionOn({ ...running, attempt: 3, retriedAttempts: retried }, fail(33, true)), over(33))
+    for (const attempt of [32, 33, 1_000]) {
+      const job = { ...running, attempt, max_attempts: 2_000, retriedAttempts: [] }
+      const again = { ...queued, attempt, retriedAttempts: withRetried(job) }
+      assert.strictEqual(decisionOn(again, fail(attempt, true)), "Unchanged")
+      assert.strictEqual(decisionOn(again, fail(attempt - 31, true)), over(attempt - 31))
+    }
+  })
+
+  it("a job does not return to the queue while a newer one has its unique key", () => {
+    const job = { ...running, isReplaced: true }
+    const outcomeOf = (report: JobReport) =>
+      Result.match(decide(job, report, { now: at(100), nonce: half }), {
+        onFailure: ({ error }) => error,
+        onSuccess: (decision) => (decision._tag === "Finish" ? decision.outcome.error : decision._tag),
+      })
+    assert.strictEqual(outcomeOf(fail(2, true)), "replaced: a newer job has its unique key. boom")
+    assert.strictEqual(outcomeOf({ _tag: "LeaseExpired" }), "replaced: a newer job has its unique key. lease expired")
+    assert.strictEqual(outcomeOf(fail(2)), "boom")
+    assert.strictEqual(decisionOn({ ...job, attempt: 3 }, fail(3, true)), "failed")
+    assert.strictEqual(decisionOn(job, complete(2)), "completed")
   })
 
   it("a retry queues the job again after a delay, until its last attempt", () => {

@@ -66,7 +66,7 @@ const fill = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc) {
   yield* sql`
     INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds,
       status, attempt, retried_attempts, created_at, finished_at)
-    SELECT '0' || status || n, '0' || status || n, ${orgId}, 'workflow ' || n % 100, false, 0, 3, 10, status, 1, 0, ${at}, ${at}
+    SELECT '0' || status || n, '0' || status || n, ${orgId}, 'workflow ' || n % 100, false, 0, 3, 10, status, 1, '{}', ${at}, ${at}
     FROM generate_series(1, ${many}::int) AS n CROSS JOIN (VALUES ('completed'), ('failed'), ('canceled')) AS s (status)`
 })
 

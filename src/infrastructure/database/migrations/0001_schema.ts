@@ -421,7 +421,7 @@ const jobs = Effect.gen(function* () {
       progress double precision,
       note text,
       -- Bit n: attempt n + 1 failed with a retry.
-      retried_attempts integer NOT NULL DEFAULT 0,
+      retried_attempts integer[] NOT NULL DEFAULT '{}',
       -- The attempts before somebody retried the failed job: their number, which is the fence, goes on (ADR 40).
       attempts_before smallint NOT NULL DEFAULT 0,
       -- The last attempts that have ended without finishing the job.
@@ -503,7 +503,7 @@ const jobs = Effect.gen(function* () {
       note text,
       -- The attempt whose report ended the job.
       finished_attempt integer,
-      retried_attempts integer NOT NULL,
+      retried_attempts integer[] NOT NULL,
       attempts_before smallint NOT NULL DEFAULT 0,
       attempt_log jsonb,
       lines text,
