@@ -1,4 +1,5 @@
 import { DateTime, Effect, Option, Schema, SchemaGetter, SchemaIssue } from "effect"
+import { isBoundedJson } from "./exactJson.ts"
 
 /** Text that PostgreSQL can store: without NUL characters and lone surrogates. */
 export const Text = Schema.String.check(
@@ -28,20 +29,14 @@ export const whole = (minimum: number, maximum: number) =>
 
 /** How deep a JSON value may be nested. */
 const maxJsonLevels = 1000
-const isObject = (value: unknown): value is object => typeof value === "object" && value !== null
 
-/** Whether a value has at most `maxJsonLevels`. Reads level by level, because recursion can exhaust the stack. */
-const isShallow = (value: unknown) => {
-  let containers = [value].filter(isObject)
-  for (let level = 1; containers.length > 0; level++) {
-    if (level > maxJsonLevels) return false
-    containers = containers.flatMap((container): ReadonlyArray<unknown> => Object.values(container)).filter(isObject)
-  }
-  return true
-}
-
-/** Any JSON value that is not nested too deep. */
-export const AnyJson = Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" }))
+/** Any JSON value that is not nested too deep, and whose numbers all languages can read. */
+export const AnyJson = Schema.declare((value): value is unknown => isBoundedJson(value, maxJsonLevels), {
+  expected: "JSON of at most 1,000 levels, with numbers up to 1e308",
+  toJsonSchema: () => ({}),
+  // What is parsed or stored is JSON.
+  toCodecJson: () => undefined,
+})
 
 const maxMetadataBytes = 4096
 const encoder = new TextEncoder()

@@ -1,3 +1,5 @@
+import { parseJson } from "./exactJson.ts"
+
 /**
  * A JSON value as its stored text. Code that only copies the value does not parse and encode it, which can take seconds
  * of CPU and a hundred times the memory for a text of a few MiB.
@@ -10,7 +12,7 @@ export class StoredJson {
   }
 
   toJSON(): unknown {
-    return JSON.parse(this.text)
+    return parseJson(this.text)
   }
 }
 

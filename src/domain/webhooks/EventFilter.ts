@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { isRawNumber, type RawNumber } from "../exactJson.ts"
 import { Metadata } from "../Schemas.ts"
 
 const maxConditions = 20
@@ -7,14 +8,17 @@ const maxValues = 50
 const maxTextLength = 200
 const pathForm = /^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,9}$/u
 
-type Scalar = string | number | boolean | null
+type Scalar = string | number | RawNumber | boolean | null
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
+  typeof value === "object" && value !== null && !Array.isArray(value) && !isRawNumber(value)
+/** A number that PostgreSQL has, too: it has at most 16,383 decimals. */
+const isNumber = (value: unknown): value is number | RawNumber =>
+  typeof value === "number" || (isRawNumber(value) && !/e[+-]?0*\d{4}/i.test(value.rawJSON))
 const isText = (value: unknown): value is string =>
   typeof value === "string" && value.length <= maxTextLength && !value.includes("\0") && value.isWellFormed()
 const isScalar = (value: unknown): value is Scalar =>
-  value === null || isText(value) || typeof value === "number" || typeof value === "boolean"
-const isOrdered = (value: unknown) => isText(value) || typeof value === "number"
+  value === null || isText(value) || isNumber(value) || typeof value === "boolean"
+const isOrdered = (value: unknown) => isText(value) || isNumber(value)
 
 /** A predicate that is false where PostgreSQL cannot decide: a field is absent, or has another type. */
 const known = (predicate: string) => `((${predicate}) && !((${predicate}) is unknown))`

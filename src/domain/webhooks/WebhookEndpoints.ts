@@ -7,6 +7,7 @@ import { currentTenant, type ForTenant } from "../Principal.ts"
 import { healthOf, healthRanges } from "../activity/Activity.ts"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
+import { StoredJson } from "../StoredJson.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
 import type { EndpointAuth, ShownAuth } from "./EndpointAuth.ts"
 import { batchBody, batchType, deactivated, envelopeBody, jobEventBody, makeNonce, sentBody } from "./Event.ts"
@@ -349,11 +350,12 @@ const testBody = Effect.fnUntraced(function* (
   if (type === "job.failed" && data !== undefined) {
     return yield* new InvalidRequest({ error: "data must be absent: a job.failed has an error and no result." })
   }
-  const text = yield* dataText(data ?? (isServiceType(type) ? exampleData(type) : { test: true }), "data")
+  const example = isServiceType(type) ? exampleData(type) : { test: true }
+  const text = yield* dataText(data === undefined ? example : data, "data")
   const job = { job_id: id, workflow: "test", deployment_id: null, mapped_stack: null }
   if (type === "job.failed") return jobEventBody({ ...job, status: "failed", result: null, error: "A test." }, nonce)
   if (type === "job.completed") {
-    return jobEventBody({ ...job, status: "completed", result: JSON.parse(text) as unknown, error: null }, nonce)
+    return jobEventBody({ ...job, status: "completed", result: new StoredJson(text), error: null }, nonce)
   }
   return envelopeBody({ id, type, createdAt }, nonce, text)
 })

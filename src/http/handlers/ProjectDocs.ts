@@ -6,13 +6,14 @@ import { DocsReaders } from "../../domain/docs/DocsReaders.ts"
 import { type ReadableDocs, StoredDocs } from "../../domain/docs/StoredDocs.ts"
 import { docsToolDefinitions, type ToolDefinition } from "../../domain/docs/chatTools.ts"
 import { Api } from "../api/Api.ts"
+import { readingBodies } from "./jsonBody.ts"
 import type { McpMessage, McpReply } from "../api/ProjectDocs.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 export const layer = HttpApiBuilder.group(Api, "docs", (handlers) =>
   Effect.gen(function* () {
     const [docs, readers, questions] = [yield* StoredDocs, yield* DocsReaders, yield* DocsQuestions]
-    return handlers.handleAll({
+    return readingBodies(handlers).handleAll({
       get: ({ params }) => docs.get(params.projectId),
       put: ({ params, payload }) => docs.put(params.projectId, payload),
       remove: ({ params }) => Effect.as(docs.remove(params.projectId), { deleted: true }),

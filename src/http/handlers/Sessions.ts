@@ -13,13 +13,14 @@ import {
   type WhoAmI,
 } from "../../domain/sessions/Sessions.ts"
 import { Api } from "../api/Api.ts"
+import { readingBodies } from "./jsonBody.ts"
 import { Admits, Callers, PeopleWho, type RolesOfOperation } from "../api/security.ts"
 import { AdminTokens, isBehindTls, setCookie } from "../credentials.ts"
 import { makeSessionPrincipal } from "../sessionPrincipal.ts"
 
 const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
   Effect.map(Effect.all([Sessions, makeSessionPrincipal]), ([sessions, principalOf]) =>
-    handlers.handleAll({
+    readingBodies(handlers).handleAll({
       create: () => sessions.signIn.pipe(Effect.tap(setSessionCookie), Effect.flatMap(whoAmI)),
       current: () => whoAmI(),
       // First, so that the browser forgets it also when the database cannot end it.
@@ -36,7 +37,7 @@ const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
 
 const portal = HttpApiBuilder.group(Api, "portal", (handlers) =>
   Effect.map(Effect.all([Sessions, makeSessionPrincipal]), ([sessions, principalOf]) =>
-    handlers.handleAll({
+    readingBodies(handlers).handleAll({
       link: ({ payload = {} }) => Effect.flatMap(sessions.createLink(payload), portalUrl),
       listLinks: ({ payload = { limit: 50 } }) =>
         Effect.map(sessions.links(payload, principalOf), ({ links, next_cursor }) => ({

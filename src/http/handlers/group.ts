@@ -1,5 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpApiBuilder, type HttpApiGroup } from "effect/http-api"
+import { readingBodies } from "./jsonBody.ts"
 
 /** The services that there are when the handlers are made. */
 class Whole extends Context.Service<Whole, Context.Context<never>>()("gatehouse/http/handlers/Whole") {}
@@ -15,7 +16,7 @@ export const group: typeof HttpApiBuilder.group = (api, identifier, build) => {
   const ofMiddlewares = (whole: Context.Context<never>) =>
     Context.add(Context.pick(...middlewares)(whole), Whole, whole)
   const layer = HttpApiBuilder.group(api, identifier, ((handlers: never) => {
-    const made = build(handlers)
+    const made = build(readingBodies(handlers))
     return Effect.isEffect(made)
       ? Effect.flatMap(Whole, (whole) => Effect.provideContext(made as Effect.Effect<never>, whole))
       : made

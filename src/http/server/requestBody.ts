@@ -11,89 +11,6 @@ import { ChatBodies } from "../api/security.ts"
 import { networkOf } from "../../domain/networks.ts"
 import { clientAddress } from "../clientAddress.ts"
 
-/** How many values the JSON of a request may have. */
-export const maxValues = 100_000
-
-const quote = 0x22
-const backslash = 0x5c
-const comma = 0x2c
-const openBracket = 0x5b
-const closeBracket = 0x5d
-const openBrace = 0x7b
-const closeBrace = 0x7d
-
-/** The index of the closing quote of the string that begins at `start`. */
-const endOfString = (bytes: Uint8Array, start: number): number => {
-  let at = start + 1
-  while (at < bytes.length && bytes[at] !== quote) at += bytes[at] === backslash ? 2 : 1
-  return at
-}
-
-/**
- * Whether JSON has more than `maxValues` values: objects, arrays and their members, without the names of fields. One
- * pass over the bytes; parsing a body of many small values takes a hundred times as long. The result for bytes that are
- * not JSON is undefined.
- */
-export const hasTooManyValues = (bytes: Uint8Array): boolean => {
-  // Each value takes a byte and a separator.
-  if (bytes.length < 2 * maxValues) return false
-  let values = 1
-  // Whether the last token opened an object or array: unless it closes now, a first member follows.
-  let isOpen = false
-  for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at]!
-    if (byte <= 0x20) continue
-    const isEnd = byte === closeBracket || byte === closeBrace
-    if (byte === comma || (isOpen && !isEnd)) values++
-    if (values > maxValues) return true
-    isOpen = byte === openBracket || byte === openBrace
-    if (byte === quote) at = endOfString(bytes, at)
-  }
-  return false
-}
-
-/** The name between two quotes, as JSON decodes it. */
-const nameIn = (text: string) => {
-  try {
-    return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text
-  } catch {
-    return text
-  }
-}
-
-/**
- * The first name that an object in JSON has twice. Parsers differ in which of both they take (RFC 8259, section 4), so
- * that a proxy that checks or completes a body could mean another request. One pass; the result for bytes that are not
- * JSON is undefined.
- */
-export const repeatedMember = (bytes: Uint8Array): string | undefined => {
-  // Without a comma no object has two members. Saves 1 µs for a validation.
-  if (!bytes.includes(comma)) return undefined
-  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
-  /** The names so far in each open object; `null` for an array. */
-  const open: Array<Set<string> | null> = []
-  let isName = false
-  for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at]!
-    if (byte === quote) {
-      const end = endOfString(bytes, at)
-      const names = isName ? open.at(-1) : undefined
-      if (names) {
-        const name = nameIn(text.toString("utf8", at + 1, end))
-        if (names.has(name)) return name
-        names.add(name)
-      }
-      isName = false
-      at = end
-    } else if (byte === comma) isName = true
-    else if (byte === openBrace || byte === openBracket) {
-      isName = byte === openBrace
-      open.push(isName ? new Set() : null)
-    } else if (byte === closeBrace || byte === closeBracket) open.pop()
-  }
-  return undefined
-}
-
 const KiB = 1024
 const MiB = 1024 * KiB
 
@@ -104,14 +21,6 @@ const size = (bytes: number) => (bytes < MiB ? `${bytes / KiB} KiB` : `${bytes /
 
 export const tooLarge = (limit: number) =>
   new PayloadTooLarge({ error: `The request body is larger than the limit of ${size(limit)}. Send a smaller one.` })
-const tooManyValues = new InvalidRequest({
-  error: `The request body has more than ${maxValues.toLocaleString("en")} JSON values. Split it.`,
-})
-const maxShownName = 60
-const repeated = (name: string) =>
-  new InvalidRequest({
-    error: `The request body has the member ${JSON.stringify(name.slice(0, maxShownName))} twice. Send it once.`,
-  })
 export const unreadable = new InvalidRequest({
   error: "The request could not be read: it ended early or is malformed. Send it again.",
 })
@@ -231,8 +140,8 @@ const isUtf8 = (contentType: string | undefined) =>
 const withoutBody = new Set<string>(["GET", "HEAD"])
 
 /**
- * Limits the body of a request to `limit` bytes and `maxValues` JSON values, and all unfinished bodies to the budget.
- * Refuses JSON with the same member twice. The operation reads the body, so it is read after the credentials.
+ * Limits the body of a request to `limit` bytes, and all unfinished bodies to the budget. The operation reads the
+ * body, so it is read after the credentials.
  */
 export const withBoundedBody = (
   request: HttpServerRequest.HttpServerRequest,
@@ -249,13 +158,7 @@ export const withBoundedBody = (
     if (known !== undefined) return Effect.succeed(known)
     if (!isUtf8(source.headers["content-type"])) return Effect.fail(notUtf8)
     sendContinue(source, response)
-    return Effect.tap(read(source, limit), (body) => {
-      if (hasTooManyValues(body)) return Effect.fail(tooManyValues)
-      const name = repeatedMember(body)
-      if (name !== undefined) return Effect.fail(repeated(name))
-      known = keeps ? body : undefined
-      return Effect.void
-    })
+    return Effect.tap(read(source, limit), (body) => Effect.sync(() => void (known = keeps ? body : undefined)))
   })
   const text = Effect.map(bytes, (body) => decoder.decode(body))
   const arrayBuffer = Effect.map(bytes, (body) => Uint8Array.from(body).buffer)

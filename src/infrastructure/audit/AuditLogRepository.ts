@@ -7,12 +7,12 @@ import { orgNotFound, personActor } from "../../domain/Principal.ts"
 import { Person } from "../../domain/sessions/Person.ts"
 import { Nodes } from "../database/Nodes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { afterCursor, date, decodePage, idAt, pageOf, Time } from "../database/fragments.ts"
+import { afterCursor, date, decodePage, exactJson, idAt, pageOf, Time } from "../database/fragments.ts"
 
 const Row = Schema.Struct({
   ...AuditEntry.fields,
   at: Time,
-  details: Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)),
+  details: exactJson(AuditEntry.fields.details),
   person: Schema.NullOr(Schema.fromJsonString(Person)),
 })
 const decode = decodePage(Row)

@@ -3,6 +3,7 @@ import { DateTime, Effect, Result, Schema, SchemaGetter } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import { type Found, maxPageBytes, type Page } from "../../domain/Page.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
+import { keepNumbers } from "../../domain/exactJson.ts"
 import { StoredJson, toJsonText } from "../../domain/StoredJson.ts"
 
 /** The tenant condition of a WHERE: rows of the scope's org, or of every org. */
@@ -104,6 +105,10 @@ export const Time = Schema.Date.pipe(
 )
 
 export { toJsonText }
+
+/** The schema of JSON that a statement returns as text. Its numbers keep their text. */
+export const exactJson = <S extends Schema.Top>(schema: S) => Schema.fromJsonString(schema, { reviver: keepNumbers })
+
 /** The schema of a JSON column. It is exact text, because jsonb refuses some strings that JSON allows. */
 export const JsonText = Schema.NullOr(Schema.String).pipe(
   Schema.decodeTo(Schema.Unknown, {

@@ -26,6 +26,7 @@ import {
   dateOrNull,
   decodePage,
   decodeRows,
+  exactJson,
   integers,
   isOfOrg,
   JsonText,
@@ -63,7 +64,7 @@ const Row = Schema.Struct({
 /** The schema of a column with a JSON object in each line. */
 const linesOf = <S extends Schema.ConstraintDecoder<unknown>>(item: S) =>
   Schema.NullOr(Schema.String).pipe(
-    Schema.decodeTo(Schema.fromJsonString(Schema.Array(item)), {
+    Schema.decodeTo(exactJson(Schema.Array(item)), {
       decode: SchemaGetter.transform((text: string | null) => `[${(text ?? "").replaceAll("\n", ",")}]`),
       encode: SchemaGetter.transform((text: string): string | null => text),
     }),

@@ -28,7 +28,8 @@ import {
 import { maxKeysPerStart } from "../../domain/keys/ImportKeys.ts"
 import { changeLimits, newCounter, refilled } from "../../domain/keys/KeyCounter.ts"
 import { RateLimit, Refill, type SettingsChange } from "../../domain/keys/KeySettings.ts"
-import type { Metadata } from "../../domain/Schemas.ts"
+import { Metadata } from "../../domain/Schemas.ts"
+import { parseJson } from "../../domain/exactJson.ts"
 import type { HolderKeys } from "../../domain/sessions/Portal.ts"
 import { noPermissions, PermissionSet } from "../../domain/keys/Permission.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
@@ -40,6 +41,7 @@ import {
   dateOrNull,
   decodePage,
   decodeRows,
+  exactJson,
   isOfOrg,
   orgOf,
   pageOf,
@@ -682,6 +684,7 @@ const Row = Schema.Struct({
   lastUsedAt: Schema.NullOr(Time),
   leakedAt: Schema.NullOr(Time),
   counter: Schema.NullOr(Counter),
+  metadata: Schema.NullOr(exactJson(Metadata)),
 })
 
 /** Columns of the limits: the counter as JSON, and the key's own rate limit. */
@@ -704,7 +707,7 @@ const keyColumns = (sql: SqlClient.SqlClient) =>
     id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
     last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", replaced_by AS "replacedBy",
     import_hash IS NOT NULL AS imported, coalesce(permissions, '[]') AS permissions, coalesce(roles, '[]') AS roles,
-    external_id AS "externalId", metadata, allowed_ips AS "allowedIps", ${limitColumns}`)
+    external_id AS "externalId", metadata::text, allowed_ips AS "allowedIps", ${limitColumns}`)
 
 const toKey = ({ counter, ...row }: typeof Row.Type): ApiKey => {
   if (counter === null) return { ...row, credits: null }
@@ -736,7 +739,7 @@ const anyImported = (sql: SqlClient.SqlClient) =>
 const grantColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
     encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name, enabled,
-    expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata, allowed_ips AS "allowedIps",
+    expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata::text, allowed_ips AS "allowedIps",
     CASE WHEN roles IS NOT NULL THEN (
       SELECT json_agg(role.permissions) FROM roles role
       WHERE role.org_id = api_keys.org_id AND role.name IN (SELECT json_array_elements_text(api_keys.roles))
@@ -753,7 +756,7 @@ interface GrantRow extends ValidKey {
   /** The permissions of each of its roles. */
   readonly ofRoles: ReadonlyArray<ReadonlyArray<string>> | null
   readonly externalId: string | null
-  readonly metadata: Metadata | null
+  readonly metadata: string | null
   readonly allowedIps: ReadonlyArray<string> | null
   readonly counterId: string
   readonly rateLimit: RateLimit | null
@@ -783,7 +786,7 @@ const toGrant = (row: GrantRow): KeyGrant => ({
   expiresAt: row.expiresAt === null ? null : DateTime.fromDateUnsafe(row.expiresAt),
   permissions: permissionsOf(row),
   externalId: row.externalId,
-  metadata: row.metadata,
+  metadata: row.metadata === null ? null : (parseJson(row.metadata) as Metadata),
   allowedIps: row.allowedIps === null ? null : new AllowedNetworks(row.allowedIps),
   limits: limitsOf(row),
   isImported: row.isImported,

@@ -19,12 +19,14 @@ import {
   sendsHeadersElsewhere,
   WebhookEndpointRepository,
 } from "../../domain/webhooks/WebhookEndpointRepository.ts"
+import { Metadata } from "../../domain/Schemas.ts"
 import { audited } from "../audit/audited.ts"
 import {
   afterCursor,
   date,
   decodePage,
   decodeRows,
+  exactJson,
   integersOrNull,
   pageOf,
   textsOrNull,
@@ -50,6 +52,8 @@ const decodeDetail = decodeRows(
   Schema.Struct({
     ...Struct.omit(WebhookEndpointDetail.fields, ["health"]),
     ...Row.fields,
+    metadata: Schema.NullOr(exactJson(Metadata)),
+    filter: Schema.NullOr(exactJson(Metadata)),
     failing_since: Schema.NullOr(Time),
     deactivated_at: Schema.NullOr(Time),
   }),
@@ -139,8 +143,8 @@ const insertEndpoint = (
 /** Reads an endpoint with the numbers of its deliveries by state. */
 const findDetail = (sql: SqlClient.SqlClient, orgId: string, by: EndpointRef) =>
   sql`
-    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, external_id, metadata, event_types,
-      channels, filter, payload, header_style AS header_names, header_names AS headers, auth_shown AS auth, ${batchOf(sql)} AS batch,
+    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, external_id, metadata::text, event_types,
+      channels, filter::text, payload, header_style AS header_names, header_names AS headers, auth_shown AS auth, ${batchOf(sql)} AS batch,
       max_per_second, ordered, retry_delays, signature, failing_since, deactivated_at, deactivated_reason, (
         SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
           || coalesce(jsonb_object_agg(state, count), '{}') FROM (

@@ -165,7 +165,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
         expect(JSON.stringify(failing ? mapped_stack : result)).toBe(kept)
         expect(failing ? result : mapped_stack).toBeNull()
       }
-      const tooDeep = [1_001, 90_000].map((levels) => "[".repeat(levels) + "]".repeat(levels))
+      const tooDeep = [1_001, 20_000].map((levels) => "[".repeat(levels) + "]".repeat(levels))
       const id = yield* make(tenant)
       for (const deep of [...tooDeep, `${'{"a":'.repeat(5_000)}1${"}".repeat(5_000)}`]) {
         for (const [path, start, field] of [
@@ -177,7 +177,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
           const answer = yield* tenant.ask(path, undefined, { body: `{${start},"${field}":${deep}}`, headers })
           expect([answer.status, answer.json], path).toMatchObject([
             400,
-            { message: `${field} must be JSON of at most 1,000 levels.` },
+            { message: `${field} must be JSON of at most 1,000 levels, with numbers up to 1e308.` },
           ])
         }
       }
