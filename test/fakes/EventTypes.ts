@@ -4,6 +4,7 @@ import {
   eventTypeNotFound,
   EventTypeRepository,
   maxEventTypes,
+  OtherType,
   tooManyEventTypes,
 } from "#src/domain/webhooks/EventTypes.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
@@ -34,9 +35,9 @@ export const layer = Layer.effect(
         changed(orgId, entry)
       }),
 
-      update: Effect.fnUntraced(function* (orgId, name, change, entry) {
-        const before = yield* findOr(typesOf(orgId).get(name), eventTypeNotFound)
-        typesOf(orgId).set(name, yield* change(before))
+      update: Effect.fnUntraced(function* (orgId, before, type, entry) {
+        if (typesOf(orgId).get(type.name)?.updated_at !== before.updated_at) return yield* new OtherType()
+        typesOf(orgId).set(type.name, type)
         changed(orgId, entry)
       }),
 

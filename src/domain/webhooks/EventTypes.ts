@@ -2,12 +2,12 @@ import { Context, Data, DateTime, Effect, Layer, Schema, Struct } from "effect"
 import type { AuditAction, AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import * as BoundedCache from "../BoundedCache.ts"
-import { Conflict, InvalidRequest, LimitReached, NotFound, type Unavailable } from "../Errors.ts"
+import { Conflict, InvalidRequest, LimitReached, NotFound, Unavailable } from "../Errors.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import { currentTenant } from "../Principal.ts"
 import { AnyJson, atMost, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
 import { EventType } from "./EventPatterns.ts"
-import { faultOfSchema, type JsonSchema, makeCheck } from "./jsonSchema.ts"
+import { faultOfSchema, type JsonSchema, type makeBudget, makeCheck, makePatternBudget } from "./jsonSchema.ts"
 
 /** The event types that an org can have in its catalogue. */
 export const maxEventTypes = 1_000
@@ -89,6 +89,12 @@ export const tooManyEventTypes = () =>
 /** The catalogue has this version, and not the one that events were checked with. `null`: events need no check. */
 export class OtherCatalogue extends Data.TaggedError("OtherCatalogue")<{ readonly version: string | null }> {}
 
+/** The type was changed since it was read. */
+export class OtherType extends Data.TaggedError("OtherType")<{}> {}
+/** How often a change is checked again because another one came first. */
+const maxUpdates = 5
+const typeChanges = new Unavailable({ error: "The event type is changing; try again." })
+
 /** What publishing checks against: the catalogue of an org as it was at a version of it. */
 export interface CatalogueCheck {
   /** `null`: the org does not publish strictly. */
@@ -106,13 +112,13 @@ export class EventTypeRepository extends Context.Service<
       type: CatalogueType,
       entry: AuditEntry,
     ) => Effect.Effect<void, Conflict | LimitReached | Unavailable>
-    /** Changes a type, while nothing else can. */
+    /** Replaces a type that is still as it was when it was checked, while nothing else can change it. */
     readonly update: (
       orgId: string,
-      name: string,
-      change: (type: CatalogueType) => Effect.Effect<CatalogueType, InvalidRequest>,
+      before: CatalogueType,
+      type: CatalogueType,
       entry: AuditEntry,
-    ) => Effect.Effect<void, NotFound | InvalidRequest | Unavailable>
+    ) => Effect.Effect<void, NotFound | OtherType | Unavailable>
     readonly remove: (orgId: string, name: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
     /** In the order of their names. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<CatalogueType>, Unavailable>
@@ -130,17 +136,21 @@ export const newestOf = (schemas: CatalogueType["schemas"]) => {
 
 const isSmall = (value: unknown) => Buffer.byteLength(JSON.stringify(value)) <= maxSchemaBytes
 
-/** Fails when a type cannot be in the catalogue. Others have their turn between its schemas. */
-const checkType = Effect.fnUntraced(function* (type: CatalogueType) {
+/**
+ * Fails when a type cannot be in the catalogue. Others have their turn between its schemas.
+ *
+ * @param given the schemas that were not in the catalogue before
+ */
+const checkType = Effect.fnUntraced(function* (type: CatalogueType, given: CatalogueType["schemas"]) {
+  const patterns = makePatternBudget()
   const refuse = (error: string | undefined) =>
     error === undefined ? Effect.yieldNow : Effect.fail(new InvalidRequest({ error: `${error}.` }))
-  const versions = Object.entries(type.schemas)
-  if (versions.length > maxVersions) yield* refuse(`schemas must have at most ${maxVersions} versions`)
-  for (const [version, schema] of versions) {
+  if (Object.keys(type.schemas).length > maxVersions) yield* refuse(`schemas must have at most ${maxVersions} versions`)
+  for (const [version, schema] of Object.entries(given)) {
     const name = `schemas.${version.slice(0, 40).toWellFormed()}`
     if (!versionForm.test(version))
       yield* refuse(`${name} must be a version: 1 to 32 letters, digits, full stops, _ and -`)
-    yield* refuse(isSmall(schema) ? faultOfSchema(schema, name) : `${name} must have at most 64 KiB of JSON`)
+    yield* refuse(isSmall(schema) ? faultOfSchema(schema, name, patterns) : `${name} must have at most 64 KiB of JSON`)
   }
   if (!isSmall(type.example)) yield* refuse("example must have at most 64 KiB of JSON")
   const newest = newestOf(type.schemas)
@@ -159,21 +169,29 @@ const make = Effect.gen(function* () {
       const now = yield* DateTime.now
       const none = { description: null, schemas: {}, example: null, deprecated: false, group: null }
       const type = { ...none, ...input, created_at: now, updated_at: now }
-      yield* checkType(type)
+      yield* checkType(type, type.schemas)
       yield* repository.insert(orgId, type, yield* entryOf("event_type.create", input))
     }),
 
     update: Effect.fn("EventTypes.update")(function* (input: typeof UpdateEventType.Type) {
       const orgId = yield* currentTenant
-      const updated_at = yield* DateTime.now
-      const change = Effect.fnUntraced(function* (before: CatalogueType) {
-        const merged = Object.entries({ ...before.schemas, ...input.schemas })
-        const schemas = Object.fromEntries(merged.filter(([, schema]) => schema !== null))
+      const now = yield* DateTime.now
+      const withoutNulls = (schemas: CatalogueType["schemas"]) =>
+        Object.fromEntries(Object.entries(schemas).filter(([, schema]) => schema !== null))
+      const entry = yield* entryOf("event_type.update", input)
+      // Checked before the transaction, which holds a connection and the row of the org.
+      yield* Effect.gen(function* () {
+        const before = yield* repository.find(orgId, input.name)
+        const schemas = withoutNulls({ ...before.schemas, ...input.schemas })
+        // Later than any change before, whatever clock that had: by it a change meanwhile is seen.
+        const updated_at = DateTime.max(now, DateTime.add(before.updated_at, { milliseconds: 1 }))
         const type = { ...before, ...input, schemas, updated_at }
-        yield* checkType(type)
-        return type
-      })
-      yield* repository.update(orgId, input.name, change, yield* entryOf("event_type.update", input))
+        yield* checkType(type, withoutNulls(input.schemas ?? {}))
+        yield* repository.update(orgId, before, type, entry)
+      }).pipe(
+        Effect.retry({ while: ({ _tag }) => _tag === "OtherType", times: maxUpdates }),
+        Effect.catchTag("OtherType", () => Effect.fail(typeChanges)),
+      )
     }),
 
     remove: Effect.fn("EventTypes.remove")(function* (name: string) {
@@ -218,7 +236,7 @@ export const makeStrictCheck = Effect.gen(function* () {
   const versions = new Map<string, string>()
   interface TypeCheck {
     readonly version: string | null
-    readonly check: ((data: unknown, name: string) => string | undefined) | undefined
+    readonly check: ReturnType<typeof makeCheck> | undefined
   }
   const cache = yield* BoundedCache.make<TypeCheck, Unavailable>(maxCheckBytes)
 
@@ -227,8 +245,8 @@ export const makeStrictCheck = Effect.gen(function* () {
       const newest = schemas && newestOf(schemas)
       const check = newest && makeCheck(newest.schema)
       const text = newest === undefined ? "" : JSON.stringify(newest.schema)
-      const ofType = (data: unknown, name: string) => {
-        const fault = check?.(data, name)
+      const ofType: ReturnType<typeof makeCheck> = (data, name, budget) => {
+        const fault = check?.(data, name, budget)
         return fault && `${fault} (the newest schema of ${type})`
       }
       const value = { version, check: schemas && ofType }
@@ -246,11 +264,17 @@ export const makeStrictCheck = Effect.gen(function* () {
     versionOf: (orgId: string) => versions.get(orgId) ?? null,
     remember,
     /** What is wrong with an event by this version. Fails when it turns out that the catalogue has another version. */
-    faultOf: Effect.fnUntraced(function* (orgId: string, version: string, type: string, data: unknown, field: string) {
+    faultOf: Effect.fnUntraced(function* (
+      { orgId, version }: { readonly orgId: string; readonly version: string },
+      type: string,
+      data: unknown,
+      field: string,
+      budget: ReturnType<typeof makeBudget>,
+    ) {
       const isOfVersion = (one: TypeCheck) => one.version === version
       const found = yield* cache.get(orgId, `${orgId} ${type}`, isOfVersion, () => read(orgId, type))
       if (found.version !== version) return yield* new OtherCatalogue({ version: found.version })
-      const fault = found.check === undefined ? unknownType(field, type) : found.check(data, field)
+      const fault = found.check === undefined ? unknownType(field, type) : found.check(data, field, budget)
       if (fault === undefined) return undefined
       // The statement that publishes compares the version of what passes; here it is what is refused.
       const { version: current } = yield* repository.forCheck(orgId, type)

@@ -8,6 +8,7 @@ import { type Event, type EventDetail, type NewEvent, envelopeBody, makeNonce, t
 import { EventRepository } from "./EventRepository.ts"
 import { EventType, PublishedChannels } from "./EventPatterns.ts"
 import { makeStrictCheck } from "./EventTypes.ts"
+import { makeBudget } from "./jsonSchema.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /** The largest `data` of an event, in bytes of JSON. */
@@ -116,10 +117,11 @@ export class Events extends Context.Service<
         fieldOf: (n: number) => string,
       ) {
         const version = strict.versionOf(orgId)
+        const budget = makeBudget()
         for (const [n, { data, idempotency_key: key, type }] of version === null ? [] : asked.entries()) {
           // Others have their turn between the checks of a batch.
           if (n > 0) yield* Effect.yieldNow
-          const error = yield* strict.faultOf(orgId, version!, type, data, fieldOf(n))
+          const error = yield* strict.faultOf({ orgId, version: version! }, type, data, fieldOf(n), budget)
           // A repeated request gets its earlier event, whatever the catalogue is now.
           const isRepeated = error && key !== undefined && (yield* repository.isPublished(orgId, key))
           if (error && !isRepeated) return yield* new InvalidRequest({ error })

@@ -1,4 +1,5 @@
 import type { RE2JS } from "re2js"
+import { compareNumbers, isRawNumber, isWholeNumber, numberText, type RawNumber } from "../exactJson.ts"
 
 // JSON Schema 2020-12, as far as schemas of tenants may use it, interpreted in bounded time (ADR 52).
 
@@ -14,18 +15,19 @@ const maxLevels = 32
 const maxSchemas = 5_000
 const maxPatterns = 20
 const maxPatternLength = 200
-/** Instructions of a compiled pattern. */
+/** Instructions of a compiled pattern, and of all patterns of a request that stores schemas. */
 const maxProgram = 500
-/** What a payload may cost: a schema at a value is a step, and so is some work on texts. */
-const maxSteps = 100_000
-const instructionsPerStep = 50
-const charactersPerStep = 25
+const maxPrograms = 8_000
+/** What a payload may cost. A step takes some 0.1 µs: a keyword at a value, a value that is compared, some characters. */
+const maxSteps = 250_000
+const instructionsPerStep = 10
+const charactersPerStep = 12
 
 export const isObject = (value: unknown): value is Json =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
+  typeof value === "object" && value !== null && !Array.isArray(value) && !isRawNumber(value)
 const isList = (value: unknown): value is List => Array.isArray(value)
 const isText = (value: unknown): value is string => typeof value === "string"
-const isNumber = (value: unknown): value is number => typeof value === "number"
+const isNumber = (value: unknown): value is number | RawNumber => typeof value === "number" || isRawNumber(value)
 const has = (object: unknown, name: string) => isObject(object) && Object.hasOwn(object, name)
 const namesOf = (value: unknown) => (isObject(value) ? Object.keys(value) : [])
 const short = (text: string) => text.slice(0, 80).toWellFormed()
@@ -44,17 +46,55 @@ export const atPointer = (root: unknown, reference: string): unknown =>
         )
     : undefined
 
-/** How much work a value is for a keyword, beside what it passes on. */
-const weightOf = (value: unknown) =>
-  isObject(value) ? 10 * Object.keys(value).length : ((value as List | null)?.length ?? 0)
+/** The members of a list, an object and a schema. */
+const sizeOfAny = (value: unknown) => (isList(value) ? value.length : namesOf(value).length)
 
-/** Equal values have equal texts. */
-const canonical = (value: unknown): string => {
-  if (isList(value)) return `[${value.map(canonical).join(",")}]`
-  const fields = namesOf(value)
-    .toSorted()
-    .map((name) => `${JSON.stringify(name)}:${canonical((value as Json)[name])}`)
-  return isObject(value) ? `{${fields.join(",")}}` : JSON.stringify(value)
+/** Instructions that compiling a class of Unicode takes as long as, and letters that are looked for in other cases. */
+const instructionsPerClass = 40
+const lettersPerInstruction = 40
+/** The last letter up to which a range may be wide where case is ignored. */
+const wideRange = /(.)-(?:\\x\{?([0-9a-f]+)\}?|\\u\{?([0-9a-f]+)\}?|([^\0-\x7f]))/giu
+
+/** Letters in ranges beyond ASCII; a range that begins with an escape counts from 0. */
+const lettersInRanges = (pattern: string) => {
+  let letters = 0
+  for (const [, from, hex, unicode, letter] of pattern.matchAll(wideRange)) {
+    const first = from! > "\x7f" ? from!.codePointAt(0)! : 0
+    letters += Math.max(0, (letter?.codePointAt(0) ?? Number.parseInt((hex ?? unicode)!, 16)) - first)
+  }
+  return letters
+}
+
+/**
+ * The instructions of a pattern, at least, before it is compiled: compiling takes a time that its length says nothing
+ * about. Groups and atoms count as often as they are repeated; a class ends as early as it can.
+ */
+const sizeOfPattern = (pattern: string): number => {
+  const groups = [0]
+  let last = 0
+  const add = (size: number) => {
+    last = size
+    groups[groups.length - 1]! += size
+  }
+  const token =
+    /\\[pP](?:\{[^}]*\}|.)?|\\[\s\S]?|\[(?:\\[\s\S]|[^\]\\])*\]?|\{(\d+)(,?)(\d*)\}|\(\?[a-zA-Z-]*:?|[*+?|^$]|[\s\S]/gu
+  for (const [text, least, comma, most] of pattern.matchAll(token)) {
+    if (least !== undefined) {
+      const times = Math.max(Number(least) + (comma === "," ? 1 : 0), Number(most))
+      groups[groups.length - 1]! += last * (times - 1)
+      last *= times
+    } else if (text.startsWith("(")) groups.push(0)
+    else if (text === ")") {
+      if (groups.length > 1) add(groups.pop()!)
+    } else if (!"*+?|^$".includes(text)) {
+      const classes = text.split(/\\[pP]|\[:/).length - 1
+      add(1 + text.length / 10 + classes * instructionsPerClass)
+    }
+  }
+  const ignoresCase = /\(\?[a-zA-Z]*i/.test(pattern)
+  const letters = ignoresCase ? lettersInRanges(pattern) : 0
+  const size = groups.reduce((sum, size) => sum + size)
+  return size + letters / lettersPerInstruction
 }
 
 /** Loaded with the first pattern: the definitions of the API are published without it. */
@@ -70,30 +110,39 @@ const compile = (pattern: string) => {
 const types: Readonly<Record<string, readonly [words: string, is: (value: unknown) => boolean]>> = {
   string: ["a string", isText],
   number: ["a number", isNumber],
-  integer: ["a whole number", Number.isInteger],
+  integer: ["a whole number", (value) => isNumber(value) && isWholeNumber(value)],
   boolean: ["true or false", (value) => typeof value === "boolean"],
   object: ["an object", isObject],
   array: ["a list", isList],
   null: ["null", (value) => value === null],
 }
 
-const lengthOf = (value: unknown) => (isText(value) ? [...value].length : undefined)
+/** The characters of a text, without their list. */
+const lengthOf = (value: unknown) => {
+  if (!isText(value)) return undefined
+  let length = 0
+  for (const _ of value) length++
+  return length
+}
 const itself = (value: unknown) => (isNumber(value) ? value : undefined)
 const sizeOf = (value: unknown) => (isList(value) ? value.length : undefined)
 const fieldsOf = (value: unknown) => (isObject(value) ? Object.keys(value).length : undefined)
-const atLeast = (size: number, limit: number) => size >= limit
-const atMost = (size: number, limit: number) => size <= limit
-const isMultiple = (size: number, of: number) => Math.abs(size / of - Math.round(size / of)) < 1e-8
+const atLeast = (size: number | RawNumber, limit: number | RawNumber) => compareNumbers(size, limit) >= 0
+const atMost = (size: number | RawNumber, limit: number | RawNumber) => compareNumbers(size, limit) <= 0
+const isMultiple = (size: number | RawNumber, of: number | RawNumber) => {
+  const quotient = Number(numberText(size)) / Number(numberText(of))
+  return Math.abs(quotient - Math.round(quotient)) < 1e-8
+}
 
-type Limit = readonly [of: (value: unknown) => number | undefined, holds: typeof atLeast, words: string]
+type Limit = readonly [of: (value: unknown) => number | RawNumber | undefined, holds: typeof atLeast, words: string]
 /** Keywords that limit a size: whose, how, and in words. */
 const limits: Readonly<Record<string, Limit>> = {
   minLength: [lengthOf, atLeast, "a text of at least # characters"],
   maxLength: [lengthOf, atMost, "a text of at most # characters"],
   minimum: [itself, atLeast, "at least #"],
   maximum: [itself, atMost, "at most #"],
-  exclusiveMinimum: [itself, (value, limit) => value > limit, "more than #"],
-  exclusiveMaximum: [itself, (value, limit) => value < limit, "less than #"],
+  exclusiveMinimum: [itself, (value, limit) => compareNumbers(value, limit) > 0, "more than #"],
+  exclusiveMaximum: [itself, (value, limit) => compareNumbers(value, limit) < 0, "less than #"],
   multipleOf: [itself, isMultiple, "a multiple of #"],
   minItems: [sizeOf, atLeast, "a list of at least # values"],
   maxItems: [sizeOf, atMost, "a list of at most # values"],
@@ -110,34 +159,74 @@ const fault = (must: string, ...path: ReadonlyArray<string>): Fault => ({ must: 
 
 /** The first fault of several. */
 const first = <A>(all: ReadonlyArray<A>, check: (one: A, n: number) => Fault | undefined) => {
-  for (const [n, one] of all.entries()) {
-    const found = check(one, n)
+  for (let n = 0; n < all.length; n++) {
+    const found = check(all[n]!, n)
     if (found !== undefined) return found
   }
   return undefined
 }
 
+/** What each schema at a value costs, each text that is compared, and the start of a match; in steps. */
+const stepsOfSchema = 2
+const stepsOfText = 3
+const stepsOfMatch = 10
+
+/** What a keyword at a value costs, without what it passes on; in steps. */
+const stepsOfKeyword = (keyword: string, argument: unknown, value: unknown) => {
+  if (keyword.endsWith("Length")) return 2 + (isText(value) ? value.length / charactersPerStep : 0)
+  if (keyword.endsWith("Properties")) return 3 + 2 * sizeOfAny(value)
+  if (keyword === "required" || keyword === "type") return 2 + sizeOfAny(argument)
+  return keyword === "properties" ? 3 + 2 * sizeOfAny(argument) : 2
+}
+
+/** How many steps the checks of a request may take in all. */
+export const makeBudget = () => ({ steps: 2 * maxSteps })
+
 /** Makes the check of a schema: it returns what is wrong with a value, beginning with its name. */
 export const makeCheck = (root: JsonSchema) => {
   const patterns = new Map<string, RE2JS>()
+  /** The keywords of each schema that check something. */
+  const keywords = new Map<Json, ReadonlyArray<string>>()
+  const targets = new Map<string, unknown>()
   let steps = 0
   const spend = (cost: number) => (steps -= cost) >= 0
+
+  const keywordsOf = (schema: Json) => {
+    const known = keywords.get(schema) ?? Object.keys(schema).filter((keyword) => checking.has(keyword))
+    keywords.set(schema, known)
+    return known
+  }
+
+  const targetOf = (reference: string) => {
+    if (!targets.has(reference)) targets.set(reference, atPointer(root, reference))
+    return targets.get(reference)
+  }
 
   const matches = (pattern: string, text: string) => {
     const compiled = patterns.get(pattern) ?? compile(pattern)
     patterns.set(pattern, compiled)
-    return spend((text.length * compiled.programSize()) / instructionsPerStep) && compiled.test(text)
+    return spend(stepsOfMatch + (text.length * compiled.programSize()) / instructionsPerStep) && compiled.test(text)
   }
 
-  const textOf = (value: unknown) => {
-    const text = canonical(value)
-    return spend(text.length / charactersPerStep) ? text : ""
+  /** Equal values have equal texts. Is not read any more when the steps are used up. */
+  const textOf = (value: unknown): string => {
+    if (!spend(stepsOfText)) return ""
+    if (isList(value)) return `[${value.map(textOf).join(",")}]`
+    if (isNumber(value)) return numberText(value)
+    if (isText(value)) return spend(value.length / charactersPerStep) ? JSON.stringify(value) : ""
+    if (!isObject(value)) return String(value)
+    const names = spend(stepsOfText * sizeOfAny(value)) ? namesOf(value).toSorted() : []
+    return `{${names.map((name) => `${JSON.stringify(name)}:${textOf(value[name])}`).join(",")}}`
   }
 
   const at = (schema: unknown, value: unknown): Fault | undefined => {
-    if (!spend(1) || schema === true) return undefined
+    if (!spend(stepsOfSchema) || schema === true) return undefined
     if (!isObject(schema)) return fault("absent: the schema has no such field")
-    return first(Object.keys(schema), (keyword) => ofKeyword(keyword, schema[keyword], value, schema))
+    for (const keyword of keywordsOf(schema)) {
+      const found = ofKeyword(keyword, schema[keyword], value, schema)
+      if (found !== undefined) return found
+    }
+    return undefined
   }
   const passes = (schema: unknown, value: unknown) => at(schema, value) === undefined
 
@@ -149,26 +238,27 @@ export const makeCheck = (root: JsonSchema) => {
   }
 
   const ofKeyword = (keyword: string, argument: unknown, value: unknown, schema: Json): Fault | undefined => {
-    if (!spend(Math.trunc((weightOf(value) + weightOf(argument)) / charactersPerStep))) return undefined
-    const limit = Object.hasOwn(limits, keyword) ? limits[keyword] : undefined
+    if (!spend(stepsOfKeyword(keyword, argument, value))) return undefined
+    if (keyword === "type" && isText(argument) && types[argument]![1](value)) return undefined
+    const limit = limits[keyword]
     if (limit !== undefined) {
       const size = limit[0](value)
       const holds = size === undefined || limit[1](size, argument as number)
-      return holds ? undefined : fault(limit[2].replace("#", String(argument)))
+      return holds ? undefined : fault(limit[2].replace("#", shown(argument)))
     }
     const all = (isList(argument) ? argument : [argument]) as ReadonlyArray<string>
     const [schemas, object, list] = [argument as Json, isObject(value) ? value : {}, isList(value) ? value : []]
     switch (keyword) {
       case "$ref":
-        return at(atPointer(root, argument as string), value)
+        return at(targetOf(argument as string), value)
       case "type":
         return all.some((name) => types[name]![1](value))
           ? undefined
-          : fault(all.map((name) => types[name]![0]).join(" or "))
+          : fault(short(all.map((name) => types[name]![0]).join(" or ")))
       case "const":
       case "enum": {
         const [text, allowed] = [textOf(value), keyword === "const" ? [argument] : all]
-        const isOne = allowed.some((one) => textOf(one) === text)
+        const isOne = allowed.some((one) => steps >= 0 && textOf(one) === text)
         return isOne
           ? undefined
           : fault(`${allowed.length > 1 ? "one of " : ""}${short(allowed.map(shown).join(", "))}`)
@@ -217,9 +307,10 @@ export const makeCheck = (root: JsonSchema) => {
     }
   }
 
-  return (value: unknown, name: string): string | undefined => {
-    steps = maxSteps
+  return (value: unknown, name: string, budget = makeBudget()): string | undefined => {
+    const before = (steps = Math.min(maxSteps, budget.steps))
     const found = at(root, value)
+    budget.steps -= before - steps
     if (steps < 0) return `${name} must be smaller: its check against the schema takes too long`
     return found && `${[name, ...found.path.toReversed().map(short)].join(".")} ${found.must}`
   }
@@ -233,7 +324,7 @@ const isCount = (value: unknown) => Number.isSafeInteger(value) && Number(value)
 const forms: ReadonlyArray<readonly [keywords: string, words: string, is: (value: unknown) => boolean]> = [
   ["minLength maxLength minItems maxItems minProperties maxProperties", "a whole number from 0", isCount],
   ["minimum maximum exclusiveMinimum exclusiveMaximum", "a number", isNumber],
-  ["multipleOf", "a number above 0", (value) => isNumber(value) && value > 0],
+  ["multipleOf", "a number above 0", (value) => isNumber(value) && Number(numberText(value)) > 0],
   ["uniqueItems", "true or false", types["boolean"]![1]],
   ["required", "a list of names", isNames],
   ["enum", "a list of at least 1 value", (value) => isList(value) && value.length > 0],
@@ -254,9 +345,18 @@ const formOf = new Map(forms.flatMap(([keywords, ...form]) => keywords.split(" "
 const ofSchema = new Set(["items", "additionalProperties", "not", "if", "then", "else"])
 const ofSchemas = new Set(["allOf", "anyOf", "oneOf", "prefixItems"])
 const ofNames = new Set(["properties", "patternProperties", "$defs", "definitions"])
+/** Keywords that check something themselves. */
+const checking = new Set([
+  ...Object.keys(limits),
+  ..."$ref type const enum pattern uniqueItems prefixItems items required properties patternProperties".split(" "),
+  ..."additionalProperties allOf anyOf oneOf not if".split(" "),
+])
+
+/** How much compiling the patterns of a request may take, in instructions. */
+export const makePatternBudget = () => ({ instructions: maxPrograms, counted: new Set<string>() })
 
 /** What is wrong with a schema, beginning with its name. */
-export const faultOfSchema = (root: unknown, name: string): string | undefined => {
+export const faultOfSchema = (root: unknown, name: string, budget = makePatternBudget()): string | undefined => {
   let [patterns, schemas] = [0, 0]
   /** The deepest level at which a schema was checked. */
   const checked = new Map<unknown, number>()
@@ -267,6 +367,13 @@ export const faultOfSchema = (root: unknown, name: string): string | undefined =
     if (patterns > maxPatterns) return `${path} is one pattern too many: a schema has at most ${maxPatterns}`
     if (!isText(pattern) || pattern.length > maxPatternLength) {
       return `${path} must be a pattern of at most ${maxPatternLength} characters`
+    }
+    if (pattern.includes("\\Q")) return `${path} must escape each character: \\Q is not supported`
+    if (budget.counted.has(pattern)) return undefined
+    budget.counted.add(pattern)
+    budget.instructions -= sizeOfPattern(pattern)
+    if (budget.instructions < 0) {
+      return `${path} must be a smaller pattern: repetitions, classes of Unicode, and ranges where case is ignored make the patterns of this request too large`
     }
     try {
       return compile(pattern).programSize() <= maxProgram

@@ -7,20 +7,30 @@ import {
   eventTypeNotFound,
   EventTypeRepository,
   maxEventTypes,
+  OtherType,
   tooManyEventTypes,
 } from "../../domain/webhooks/EventTypes.ts"
+import { parseJson } from "../../domain/exactJson.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
 import { audited } from "../audit/audited.ts"
-import { afterCursor, date, decodePage, decodeRows, pageOf, Time, toJsonText } from "../database/fragments.ts"
+import {
+  afterCursor,
+  date,
+  decodePage,
+  decodeRows,
+  exactJson,
+  pageOf,
+  Time,
+  toJsonText,
+} from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 
-const Json = Schema.fromJsonString(Schema.Unknown)
 const Row = Schema.Struct({
   ...CatalogueType.fields,
-  schemas: Schema.fromJsonString(CatalogueType.fields.schemas),
-  example: Schema.NullOr(Json),
+  schemas: exactJson(CatalogueType.fields.schemas),
+  example: Schema.NullOr(exactJson(Schema.Unknown)),
   created_at: Time,
   updated_at: Time,
 })
@@ -82,21 +92,22 @@ export const layer = Layer.effect(
           }),
         ),
 
-      update: (orgId, name, change, entry) =>
+      update: (orgId, before, type, entry) =>
         changing(
           orgId,
           entry,
           Effect.fnUntraced(function* () {
-            const type = yield* change(yield* find(orgId, name))
-            yield* audited(
+            const changed = yield* audited(
               sql,
               entry,
               sql`
                 UPDATE event_types SET description = ${type.description}, group_name = ${type.group},
                   schemas = ${JSON.stringify(type.schemas)}, example = ${toJsonText(type.example)},
                   deprecated = ${type.deprecated}, updated_at = ${date(type.updated_at)}
-                WHERE org_id = ${orgId} AND id = ${name} RETURNING org_id AS "orgId"`,
+                WHERE org_id = ${orgId} AND id = ${type.name} AND created_at = ${date(before.created_at)}
+                  AND updated_at = ${date(before.updated_at)} RETURNING org_id AS "orgId"`,
             )
+            if (changed.length === 0) return yield* new OtherType()
           }),
         ),
 
@@ -126,7 +137,7 @@ export const layer = Layer.effect(
           LEFT JOIN event_types t ON t.org_id = org.id AND t.id = ${name} WHERE org.id = ${orgId}`.pipe(
           Effect.map(([row]) => ({
             version: row?.version ?? null,
-            schemas: row?.schemas == null ? undefined : (JSON.parse(row.schemas) as CatalogueType["schemas"]),
+            schemas: row?.schemas == null ? undefined : (parseJson(row.schemas) as CatalogueType["schemas"]),
           })),
           orUnavailable,
         ),
