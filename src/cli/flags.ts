@@ -2,6 +2,7 @@ import { Config, Context, Effect, Option, Schema, SchemaAST } from "effect"
 import { Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import { Timestamp } from "../domain/Schemas.ts"
+import { keepNumbers } from "../domain/exactJson.ts"
 
 /** The root command, with the flags that every command takes. */
 export const root = Command.make("gatehouse").pipe(
@@ -34,8 +35,8 @@ export const ProfileName = Effect.map(root, ({ profile }) => Option.filter(profi
 /** Whether standard output is one JSON document instead of text. */
 export const Json = Effect.map(root, ({ json }) => json)
 
-/** A flag's text as any JSON value. */
-export const JsonText = Schema.fromJsonString(Schema.Unknown)
+/** A flag's text as any JSON value, whose numbers keep their text. */
+export const JsonText = Schema.fromJsonString(Schema.Unknown, { reviver: keepNumbers })
 
 /** The flags of payloads by the field that they set, for error messages. */
 export const flagOfField = new Map<string, string>()

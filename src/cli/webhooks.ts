@@ -1,4 +1,4 @@
-import { Effect, Option, Schema, Struct } from "effect"
+import { Effect, Option, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { DeliveryState, ResendFilter } from "../domain/webhooks/DeliveryLog.ts"
 import {
@@ -10,7 +10,7 @@ import {
 import { PublishEvent } from "../domain/webhooks/Events.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { call, callPages, inFlags } from "./call.ts"
-import { actFor, actForFlag, clearFlag, given, page, payloadFlags, time, wholeList } from "./flags.ts"
+import { actFor, actForFlag, clearFlag, given, JsonText, page, payloadFlags, time, wholeList } from "./flags.ts"
 import { CommandFailed, more, plain, said, table, usage } from "./output.ts"
 import { withSigningSecret } from "./secretInput.ts"
 
@@ -393,7 +393,7 @@ const publish = Command.make(
     type: Argument.String("type").pipe(Argument.withDescription("The type of the event, such as invoice.paid")),
     data: Flag.String("data").pipe(
       Flag.withDescription("The data, as JSON"),
-      Flag.withSchema(Schema.fromJsonString(Schema.Unknown)),
+      Flag.withSchema(JsonText),
       Flag.withDefault(null),
     ),
     key: Flag.String("key").pipe(
