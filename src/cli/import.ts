@@ -49,7 +49,9 @@ const Anything = Schema.Record(Schema.String, Schema.Unknown)
 /** Pages of one list. */
 const maxPages = 10_000
 
-/** All items of a list in pages: `page` gets one, and says where the next begins. A cursor that comes again is the end. */
+/**
+ * All items of a list in pages: `page` gets one, and says where the next begins. A cursor that comes again is the end.
+ */
 const allPages = Effect.fnUntraced(function* <A, E, R>(
   page: (after: string) => Effect.Effect<{ items: ReadonlyArray<A>; next: string | null | undefined }, E, R>,
 ) {
@@ -505,8 +507,8 @@ const endpointIn = (orgId: string, external_id: string) =>
   )
 
 /**
- * The org of each owner. One that exists is used when an endpoint in it says that it was imported for that owner: a name
- * alone could be anybody's. Others are new.
+ * The org of each owner. One that exists is used when an endpoint in it says that it was imported for that owner: a
+ * name alone could be anybody's. Others are new.
  */
 const makeOrgs = Effect.fnUntraced(function* (source: string, found: ReadonlyArray<Found>, isDryRun: boolean) {
   const orgs = yield* allPages((cursor) =>

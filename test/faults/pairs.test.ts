@@ -136,7 +136,10 @@ const misfits = [
   ),
 ]
 
-/** What a request or a pass may meet whose org ends or moves meanwhile, or that is held for long: a 503, which is sent again. */
+/**
+ * What a request or a pass may meet whose org ends or moves meanwhile, or that is held for long: a 503, which is sent
+ * again.
+ */
 const isOfEnd = /The org was deleted during this request|The org moves to another database|did not answer within/
 
 /** What must hold whatever has met: nothing has failed, and the tables agree. */

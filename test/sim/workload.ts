@@ -1465,8 +1465,8 @@ const promote: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
 })
 
 /**
- * A portal link is opened by two at once, and later again, now and then after it was revoked. Its session ends with the key that made the link. In a
- * frame, its holder asks for three keys at once, and may have one.
+ * A portal link is opened by two at once, and later again, now and then after it was revoked. Its session ends with
+ * the key that made the link. In a frame, its holder asks for three keys at once, and may have one.
  */
 const portal: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const known = oneOf(

@@ -73,8 +73,8 @@ const isSamePath = (file: string, pin: string) => {
 }
 
 /**
- * Why a run does not meet the pinned workflow and environment, in a sentence; `null` when it does. Only GitHub's names of
- * environments compare without case.
+ * Why a run does not meet the pinned workflow and environment, in a sentence; `null` when it does. Only GitHub's names
+ * of environments compare without case.
  */
 export const unmetPin = (run: CiRun, { environment, workflow }: Pins): string | null => {
   if (workflow !== null && (run.workflowFile === null || !isSameFile(run.workflowFile, workflow, run))) {

@@ -69,8 +69,8 @@ export class SessionRepository extends Context.Service<
     ) => Effect.Effect<void, NotFound | Unavailable>
     /**
      * Removes sessions of a person that began until `before`: those of a session at the provider, of a credential, or
-     * of both together. `orgIds`: all orgs in which people may have a session. `except`: sessions with these roles stay,
-     * each as `<orgId>:<role>`.
+     * of both together. `orgIds`: all orgs in which people may have a session. `except`: sessions with these roles
+     * stay, each as `<orgId>:<role>`.
      */
     readonly removePerson: (
       person: {
@@ -84,8 +84,8 @@ export class SessionRepository extends Context.Service<
     ) => Effect.Effect<void, Unavailable>
     /**
      * Makes a link a portal session with the hash and the times of `session`: of several calls with one link, one gets
-     * the session, and a revocation meanwhile ends it. `undefined` when there is no such link, or it has expired. Keeps as
-     * `insert` does.
+     * the session, and a revocation meanwhile ends it. `undefined` when there is no such link, or it has expired.
+     * Keeps as `insert` does.
      */
     readonly openLink: (
       link: SessionKey,

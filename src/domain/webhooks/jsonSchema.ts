@@ -18,7 +18,9 @@ const maxPatternLength = 200
 /** Instructions of a compiled pattern, and of all patterns of a request that stores schemas. */
 const maxProgram = 500
 const maxPrograms = 8_000
-/** What a payload may cost. A step takes some 0.1 µs: a keyword at a value, a value that is compared, some characters. */
+/**
+ * What a payload may cost. A step takes some 0.1 µs: a keyword at a value, a value that is compared, some characters.
+ */
 const maxSteps = 250_000
 const instructionsPerStep = 10
 const charactersPerStep = 12

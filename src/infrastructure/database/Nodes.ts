@@ -252,7 +252,10 @@ export const everywhere = <A, E>(
   )
 }
 
-/** The node that the row of an org names; `undefined`: the platform's database. What a transaction decides is read in it. */
+/**
+ * The node that the row of an org names; `undefined`: the platform's database. What a transaction decides is read in
+ * it.
+ */
 export const nodeOfRow = ({ named }: NodesService, name: string | null | undefined) =>
   name == null ? Effect.succeed(undefined) : named(name)
 

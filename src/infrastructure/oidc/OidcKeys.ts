@@ -37,7 +37,9 @@ export type KeySource = { readonly jwks: string } | { readonly issuer: string }
 
 const nameOf = (kid: string, algorithm: string) => `${algorithm} ${kid}`
 
-/** Whether a key with this `alg` verifies tokens of an algorithm: Ed25519 is the new name of the only EdDSA there is. */
+/**
+ * Whether a key with this `alg` verifies tokens of an algorithm: Ed25519 is the new name of the only EdDSA there is.
+ */
 const mayVerify = (keyAlg: string | undefined, alg: string) =>
   keyAlg === undefined || keyAlg === alg || (keyTypes.get(keyAlg) === "OKP" && keyTypes.get(alg) === "OKP")
 

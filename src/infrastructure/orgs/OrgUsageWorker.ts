@@ -11,8 +11,8 @@ import { OrgUsage } from "./OrgUsage.ts"
 const bounded = orUnavailableWithin("sweep")
 
 /**
- * Every five seconds: writes what this replica has added to the usage of orgs, and enforces the limit of pending deliveries. Every minute:
- * measures the bytes of orgs that have changed.
+ * Every five seconds: writes what this replica has added to the usage of orgs, and enforces the limit of pending
+ * deliveries. Every minute: measures the bytes of orgs that have changed.
  */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {

@@ -228,12 +228,13 @@ interface Counted {
 /**
  * The limit of one kind of rows, and of the bytes of an org.
  *
- * A creation has the condition `fits`, and so needs no extra round trip: `org_usage` and what this replica has beside it
- * leave room. Every replica writes what it has added every five seconds. So a limit is exceeded at most by what other
- * replicas create in the same five seconds.
+ * A creation has the condition `fits`, and so needs no extra round trip: `org_usage` and what this replica has beside
+ * it leave room. Every replica writes what it has added every five seconds. So a limit is exceeded at most by what
+ * other replicas create in the same five seconds.
  *
- * Removed rows count until a creation does not fit. Then the rows are counted, which corrects `org_usage` and decides. So
- * are rows that this process has not counted before: what a killed replica had not written is missing in `org_usage`.
+ * Removed rows count until a creation does not fit. Then the rows are counted, which corrects `org_usage` and decides.
+ * So are rows that this process has not counted before: what a killed replica had not written is missing in
+ * `org_usage`.
  */
 export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const sql = yield* SqlClient.SqlClient
