@@ -268,7 +268,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "skip does not skip",
     corner: "schedules",
     about: "A schedule creates a job while its last one is open.",
-    edits: [[schedules, "blocked.has(id)\n", 'blocked.has(id) && id === ""\n']],
+    edits: [[schedules, "return new Set(blocked.map(({ id }) => id))", "return new Set<string>()"]],
   },
 
   // Deliveries
@@ -835,6 +835,65 @@ export const bugs: ReadonlyArray<Bug> = [
     race: "create a key with an idempotency key, erase its org",
     edits: [
       ["domain/sweeps/Sweeps.ts", "const settleTime = Duration.minutes(1)", "const settleTime = Duration.seconds(5)"],
+    ],
+  },
+  {
+    name: "a changed catalogue is not checked again",
+    corner: "orgs",
+    about: "An event is checked with what the replica has read, and stored whatever is current then.",
+    edits: [["infrastructure/webhooks/EventRepository.ts", " AND strict_events IS NOT DISTINCT FROM a.checked)", ")"]],
+  },
+  {
+    name: "an alert has no claim",
+    corner: "orgs",
+    about: "Each replica looks at all alerts whenever it looks, so two tell the same.",
+    edits: [
+      [
+        "infrastructure/alerts/AlertRepository.ts",
+        "FROM alerts WHERE active AND due_at <= now() AND ${exists}",
+        "FROM alerts WHERE active AND ${exists}",
+      ],
+      [
+        "infrastructure/alerts/AlertRepository.ts",
+        "id = ANY(ARRAY(SELECT id FROM chosen)) AND active AND due_at <= now()",
+        "id = ANY(ARRAY(SELECT id FROM chosen)) AND active",
+      ],
+    ],
+  },
+  {
+    name: "a recovery sends what was delivered",
+    corner: "endpoints",
+    about: "A retry of a delivery that a recovery covers is sent twice.",
+    edits: [
+      [
+        "infrastructure/webhooks/lanes.ts",
+        "(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)",
+        "(VALUES ('failed'), ('canceled'), ('skipped'), ('delivered')) AS s (state)",
+      ],
+    ],
+  },
+  {
+    name: "a claim forgets who is urgent",
+    corner: "bulk",
+    about: "Jobs are claimed in the order of their creation alone.",
+    edits: [
+      [
+        "infrastructure/jobs/JobRepository.ts",
+        "ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED",
+        "ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED",
+      ],
+    ],
+  },
+  {
+    name: "a key lets others in as soon as its job has ended",
+    corner: "bulk",
+    about: "The time after the creation of the newest job is forgotten.",
+    edits: [
+      [
+        "domain/jobs/Jobs.ts",
+        "const since = within === undefined ? null : DateTime.subtract(now, { seconds: within })",
+        "const since = null",
+      ],
     ],
   },
 ]

@@ -341,6 +341,8 @@ export class SimulatedDatabase {
   #lastId = 0
   #lastName = 0
   #isAwake = false
+  /** When the statement that runs has ended. */
+  #busyUntil = 0
 
   private constructor(world: World, engine: PGlite) {
     this.world = world
@@ -392,6 +394,7 @@ export class SimulatedDatabase {
     void this.#engine
       .execProtocolRawStream(bytes, { syncToFs: false, onRawData: (part) => parts.push(part.slice()) })
       .catch((cause: unknown) => this.world.fail(cause))
+    this.#busyUntil = Math.max(this.#busyUntil, this.world.now + this.world.wallNow - this.wallMillis())
     this.world.wallNow = undefined
     const answer = Buffer.concat(parts)
     this.#digest.update(bytes).update(answer)
@@ -467,7 +470,7 @@ export class SimulatedDatabase {
   wake() {
     if (this.#isAwake) return
     this.#isAwake = true
-    this.world.after(0.01, () => {
+    this.world.after(Math.max(0.01, this.#busyUntil - this.world.now), () => {
       this.#isAwake = false
       this.#runNext()
     })
@@ -529,6 +532,7 @@ export class SimulatedDatabase {
       session.link.trap = undefined
       trap.spring(session)
     }
+    session.heldUntil = Math.max(session.heldUntil, this.#busyUntil)
     session.answer(Buffer.concat(answer))
     for (const notification of notifications) this.#notify(notification)
   }

@@ -135,6 +135,14 @@ export const corners = {
     replicas: [2, 2, 3],
     habits: { ordered: 0.6, limited: 0.3, batches: 0.6, slow: 0.4 },
   },
+  orgs: {
+    operations: { publishStrictly: 5, limitOrg: 6, alertOnGone: 1, createKey: 1 },
+    faults: { ...deafness, crash: 1, "at a statement": 3, "cut at commit": 1 },
+    moments: ["commit", "events", "jobs", "keys"],
+    faultMillis: 10_000,
+    replicas: [2, 2, 3],
+    perMinute: [10, 20],
+  },
   limits: {
     operations: {
       createKey: 2,
@@ -188,6 +196,9 @@ export const corners = {
       createJobs: 2,
       sweepJobs: 6,
       uniqueJobs: 6,
+      uniqueWithin: 2,
+      uniqueQueued: 3,
+      claimInTurn: 2,
       retryJob: 2,
       work: 3,
       cancelJob: 0.5,
@@ -200,7 +211,7 @@ export const corners = {
     long: 0.25,
   },
   schedules: {
-    operations: { createSchedule: 6, deleteSchedule: 1, work: 6, createJob: 1 },
+    operations: { createSchedule: 6, deleteSchedule: 1, runByHand: 3, work: 6, createJob: 1 },
     faults: { pause: 1, crash: 1, "clock step": 1, "cut at commit": 1, refuse: 1, "at a statement": 1 },
     moments: ["schedules", "commit"],
     faultMillis: 60_000,
@@ -279,6 +290,9 @@ export const corners = {
   },
 } as const satisfies Readonly<Record<string, Corner>>
 export type CornerName = keyof typeof corners
+
+/** Clocks step in every corner, now and then. */
+const steps = { "clock step": 0.3, "database clock step": 0.2 }
 
 /** What a seed looks at: in a quarter of the seeds everything, else a corner. */
 export const cornerOf = (seed: number): CornerName | undefined => {
@@ -391,7 +405,7 @@ const usedFaults = (dice: Dice, corner: Corner | undefined): Readonly<Record<str
   if (dice.chance(0.15)) return {}
   // Pauses find most, and there are many receivers.
   const all: Readonly<Record<string, number>> =
-    corner?.faults ??
+    (corner === undefined ? undefined : { ...steps, ...corner.faults }) ??
     Object.fromEntries(faultKinds.map((kind) => [kind, kind === "pause" || kind === "receiver" ? 3 : 1]))
   return Object.fromEntries(
     Object.entries(all)

@@ -56,6 +56,13 @@ export const weights = {
   lists: 2,
   look: 0.7,
   describeType: 0.2,
+  publishStrictly: 0.3,
+  limitOrg: 0.3,
+  runByHand: 0.3,
+  uniqueWithin: 0.3,
+  uniqueQueued: 0.3,
+  claimInTurn: 0.3,
+  alertOnGone: 0.2,
 }
 export type OperationName = keyof typeof weights
 
@@ -1585,6 +1592,160 @@ const look: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   yield* clients.own(dice, "getEndpoint", tenant, "webhooks/get", { external_id: externalId }, { externalId })
 })
 
+/** An org with settings that no other operation expects. */
+const ownOrg = Effect.fnUntraced(function* (clients: Clients, dice: Dice) {
+  const tenant = tenantOf(`t${clients.tenants.length + 1}x`)
+  yield* clients.found(dice, tenant)
+  return tenant.key === "" ? undefined : tenant
+})
+
+/** Runs effects at once, each after a time of its own. */
+const spread = (dice: Dice, millis: number, all: ReadonlyArray<Effect.Effect<unknown>>) =>
+  Effect.all(
+    all.map((one) => Effect.delay(one, dice.int(0, millis))),
+    { concurrency: "unbounded", discard: true },
+  )
+
+/** An org begins and ends to publish strictly, and its catalogue changes, while events are published. */
+const publishStrictly: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
+  const tenant = yield* ownOrg(clients, dice)
+  if (tenant === undefined) return
+  const name = `${tenant.name}.paid`
+  const path = `/api/v0/orgs/${tenant.orgId}`
+  const set = (strict: boolean) =>
+    clients.admin(dice, "setStrict", tenant, "PATCH", path, { strictEvents: strict }, { strict })
+  const describe = (change: "create" | "update", version: number, field: string) => {
+    const body = { schemas: { [version]: { type: "object", required: [field] } }, example: { [field]: 1 } }
+    return clients.own(dice, "setSchema", tenant, `event-types/${change}`, { name, ...body }, { field })
+  }
+  const publish = Effect.suspend(() => {
+    const field = dice.pick(["one", "two"])
+    const data = { [field]: clients.name(tenant, "event") }
+    return clients.own(dice, "strictPublish", tenant, "events/publish", { type: name, data }, { field }, true)
+  })
+  if ((yield* describe("create", 1, "one")).status !== 200) return
+  const publishes = (times: number) => Array.from({ length: times }, () => publish)
+  yield* spread(dice, dice.pick([10, 300]), [set(true), ...publishes(6)])
+  yield* spread(dice, dice.pick([10, 300]), [describe("update", 2, "two"), ...publishes(8)])
+  if (dice.chance(0.5)) yield* spread(dice, dice.pick([10, 300]), [set(false), ...publishes(6)])
+})
+
+/** What a limit of an org counts: the path and the body of a creation. */
+const counted = {
+  projects: (name: string, orgId: string) => ["admin", "/api/v0/projects", { name, orgId }],
+  keys: (name: string, orgId: string) => ["admin", `/api/v0/orgs/${orgId}/keys`, { name }],
+  endpoints: (name: string) => [
+    "own",
+    "webhooks/create",
+    { url: `https://${name}.example/hook`, signing_secret: signingSecret },
+  ],
+  schedules: (name: string) => ["own", "schedules/create", { workflow: name, cron: "0 0 1 1 *" }],
+  unfinishedJobs: (name: string) => ["own", "jobs/create", { workflow: name }],
+} as const satisfies Record<string, (name: string, orgId: string) => readonly [string, string, object]>
+
+/** An org gets a limit, and everybody creates at once what it counts; then the limit is raised. */
+const limitOrg: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
+  const tenant = yield* ownOrg(clients, dice)
+  if (tenant === undefined) return
+  const { orgId } = tenant
+  const limited = dice.pick(Object.keys(counted) as Array<keyof typeof counted>)
+  const set = (limit: number) => {
+    const limits = { [limited]: limit }
+    return clients.admin(dice, "limitOrg", tenant, "PATCH", `/api/v0/orgs/${orgId}`, { limits }, { limited, limit })
+  }
+  const create = Effect.suspend(() => {
+    const [by, path, body] = counted[limited](clients.name(tenant, "counted"), orgId)
+    return by === "own"
+      ? clients.own(dice, "createCounted", tenant, path, body, { limited }, true)
+      : clients.admin(dice, "createCounted", tenant, "POST", path, body, { limited }, true)
+  })
+  const limit = dice.int(2, 5)
+  if ((yield* set(limit)).status !== 200) return
+  const creates = Array.from({ length: limit + 5 }, () => create)
+  yield* spread(dice, dice.pick([20, 3_000]), creates)
+  yield* Effect.sleep(dice.pick([0, 8_000]))
+  yield* spread(dice, 50, [create, create])
+  if ((yield* set(limit + 2)).status === 200) yield* spread(dice, dice.pick([20, 3_000]), creates)
+})
+
+/** Somebody runs a schedule, beside its own times. */
+const runByHand: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const scheduleId = oneOf(dice, tenant.schedules)
+  if (scheduleId === undefined) return
+  const headers = { "x-api-key": tenant.key }
+  const call = { method: "POST", path: "/v1/schedules/run", headers, body: { schedule_id: scheduleId } }
+  // Each request makes a job.
+  yield* clients.send(dice, "runSchedule", tenant, call, { scheduleId }, { tries: 1 })
+})
+
+/** A job whose key keeps others out for a while after its creation, also when it has ended. */
+const uniqueWithin: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "within")}-work`
+  const seconds = dice.int(6, 20)
+  const create = Effect.suspend(() => {
+    const input = { mark: clients.name(tenant, "job") }
+    const job = { workflow, input, unique: { key: `${tenant.name}-key`, within_seconds: seconds } }
+    return clients.own(dice, "createWithin", tenant, "jobs/create", job, { workflow, seconds }, dice.chance(0.5))
+  })
+  for (let n = 0; n < 6; n++) {
+    yield* spread(dice, 30, [create, create])
+    const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: 1, lease_seconds: 10 })
+    for (const { attempt, job_id: jobId } of body?.jobs ?? [])
+      yield* report(clients, tenant, dice, { jobId, attempt, leaseSeconds: 10 }, { complete: 1 })
+    yield* Effect.sleep(dice.int(500, 9_000))
+  }
+})
+
+/** A key of which one job waits while another runs; what runs may fail and wait again. */
+const uniqueQueued: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "queued")}-work`
+  const create = Effect.suspend(() => {
+    const input = { mark: clients.name(tenant, "job") }
+    const job = { workflow, input, unique: { key: `${tenant.name}-key`, states: ["queued"] }, retry_delay_seconds: 1 }
+    return clients.own(dice, "createQueued", tenant, "jobs/create", job, { workflow }, dice.chance(0.5))
+  })
+  for (let n = 0; n < 4; n++) {
+    yield* spread(dice, 30, [create, create])
+    const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: 1, lease_seconds: 5 })
+    const ends = (body?.jobs ?? []).map(({ attempt, job_id: jobId }) =>
+      report(clients, tenant, dice, { jobId, attempt, leaseSeconds: 5 }, { complete: 1, fail: 2 }),
+    )
+    yield* spread(dice, 40, [create, ...(dice.chance(0.8) ? ends : [])])
+    yield* Effect.sleep(dice.pick([0, 1_500, 6_000]))
+  }
+})
+
+/** One worker claims the jobs of a workflow one by one: the most urgent first, then the oldest. */
+const claimInTurn: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const workflow = `${clients.name(tenant, "turn")}-work`
+  const urgencies = Array.from({ length: dice.int(3, 8) }, () => dice.pick([0, 0, 0, 5, -5]))
+  const fields = urgencies.map((priority) => ({ priority }))
+  if ((yield* jobsOf(clients, tenant, dice, workflow, fields)).status !== 200) return
+  for (let n = 0; n < urgencies.length; n++) {
+    const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: 1, lease_seconds: 60 })
+    for (const { attempt, job_id: jobId } of body?.jobs ?? [])
+      yield* report(clients, tenant, dice, { jobId, attempt, leaseSeconds: 60 }, { complete: 1 })
+  }
+})
+
+/** An endpoint says that it is gone, which an alert tells. */
+const alertOnGone: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
+  const tenant = yield* ownOrg(clients, dice)
+  if (tenant === undefined) return
+  const told = `https://${clients.name(tenant, "chat")}.example/told`
+  const alert = { name: clients.name(tenant, "alert"), condition: "endpoint_deactivated", target: "slack", url: told }
+  const path = `/api/v0/orgs/${tenant.orgId}/alerts`
+  const made = yield* clients.admin(dice, "createAlert", tenant, "POST", path, alert, { told }, true)
+  const url = `https://${clients.name(tenant, "gone")}.example/hook`
+  const endpoint = { url, signing_secret: signingSecret }
+  yield* clients.own(dice, "createEndpoint", tenant, "webhooks/create", endpoint, { url }, true)
+  clients.receivers.behave(url, "gone")
+  if (made.status !== 200) return
+  yield* publish(clients, tenant, dice)
+  // It is looked at every minute; its target fails now and then.
+  yield* Effect.sleep(140_000)
+})
+
 const operations: Readonly<Record<OperationName, Operation>> = {
   createKey,
   validateKey,
@@ -1634,4 +1795,11 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   repeat,
   lists,
   look,
+  publishStrictly,
+  limitOrg,
+  runByHand,
+  uniqueWithin,
+  uniqueQueued,
+  claimInTurn,
+  alertOnGone,
 }

@@ -261,6 +261,8 @@ export class World {
   now = 0
   /** The time that `Date.now` answers while the database's engine runs, which has no timers. */
   wallNow: number | undefined
+  /** How much later it is with each look of the engine at the clock, in milliseconds. */
+  lookMillis = 0
   readonly #seed: number
   /** How many tasks have run. */
   #tasks = 0
@@ -399,7 +401,11 @@ export class World {
     const replaced: Array<[object, string, unknown]> = [
       // All of them work in threads of their own, and end when these do.
       ...subtle.map((name): [object, string, unknown] => [crypto.subtle, name, held(crypto.subtle[name])]),
-      [Date, "now", () => this.wallNow ?? Math.floor(actor().wallMillis())],
+      [
+        Date,
+        "now",
+        () => (this.wallNow === undefined ? Math.floor(actor().wallMillis()) : (this.wallNow += this.lookMillis)),
+      ],
       [performance, "now", () => (this.wallNow === undefined ? actor().monotonicMillis() : this.now)],
       [Math, "random", () => dice().next()],
       [crypto, "getRandomValues", (bytes: Uint8Array) => dice().randomize(bytes)],

@@ -34,7 +34,7 @@ export const reads: ReadonlySet<string> = new Set(
     ],
     ["jobs.list", "jobs.get", "jobs.logs", "jobs.causes", "jobs.sweeps", "workflows.get", "workflows.list"],
     ["webhooks.list", "webhooks.get", "webhooks.publicKey", "deliveries.list", "deliveries.get", "deliveries.causes"],
-    ["deliveries.resends"],
+    ["deliveries.resends", "portal.listLinks"],
   ].flat(),
 )
 
@@ -66,6 +66,7 @@ const bodies: Readonly<Record<string, (ids: Ids) => object>> = {
   "projects.create": ({ orgId }) => ({ name: "docs", orgId }),
   "sessions.create": () => ({}),
   "sessions.openPortal": ({ link }) => ({ token: link }),
+  "portal.revokeLink": ({ link }) => ({ link_id: link!.split(".", 1)[0] }),
   "deliveries.resend": () => ({ filter: {} }),
   "jobs.claim": () => ({ limit: 10, lease_seconds: 30 }),
   "jobs.retry": () => ({ filter: { workflow: "failing" } }),

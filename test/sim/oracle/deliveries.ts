@@ -267,21 +267,37 @@ const honest = ({ rows }: History, endpoint: Endpoint): ReadonlyArray<Violation>
   })
 }
 
+/**
+ * Whether a client's request makes a delivery again that was received at a time. A retry is of one delivery, which may
+ * have been delivered before. A recovery or a filter takes only what is not delivered: what was in flight then.
+ */
+const asksAgain = (
+  history: History,
+  { args, body, end, kind, start, tries }: Done,
+  id: string,
+  from: number,
+  to: number,
+) => {
+  if (start > to || end < from - recordMillis) return false
+  if (kind === "retryDelivery") return args["deliveryId"] === id
+  if (kind !== "recover" && kind !== "resend") return false
+  if (start - recordMillis > from) return false
+  // A sweep reaches its rows soon, unless whoever runs it is kept from it.
+  const isSwept = kind === "resend" && (body?.resend_id != null || tries.some(isUncertain))
+  return from < end + recordMillis || (isSwept && isLamed(history, from))
+}
+
 /** No event is delivered twice except where a fault, or a client's own request, explains it. */
 const twice = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
-  const first = new Map<string, Received>()
+  const last = new Map<string, Received>()
   return endpoint.received.flatMap((one): ReadonlyArray<Violation> => {
-    const id = one.id!
-    const before = first.get(id)
-    if (before === undefined) {
-      if (isOk(one)) first.set(id, one)
-      return []
-    }
-    const isAsked = endpoint.changes.some(
-      ({ args, kind, start }) =>
-        (kind === "recover" || kind === "resend" || (kind === "retryDelivery" && args["deliveryId"] === id)) &&
-        start < one.at,
-    )
+    const { id } = one
+    // What is left of a deleted org does not say which delivery it was.
+    if (id === undefined) return []
+    const before = last.get(id)
+    if (isOk(one)) last.set(id, one)
+    if (before === undefined) return []
+    const isAsked = endpoint.changes.some((change) => asksAgain(history, change, id, before.at, one.at))
     // Whoever sent it first could not record it; or a clock ended its lease.
     const isExplained =
       isTouched(history, lamingKinds, before.from, before.at - recordMillis, before.at + recordMillis) ||

@@ -15,8 +15,9 @@ const faulty = new Set([400, 403, 405, 413, 415, 422, 500])
 export const valid = ({ done }: History): ReadonlyArray<Violation> =>
   done.flatMap(({ body, kind, tenant, tries }) =>
     tries
-      // A key without the permission that a use needs.
+      // A key without the permission that a use needs, and an event that the catalogue may refuse.
       .filter(({ status }) => status !== undefined && faulty.has(status) && !(status === 403 && kind === "useRole"))
+      .filter(({ status }) => !(status === 400 && kind === "strictPublish"))
       .map(({ end, status }) => ({
         oracle: "valid",
         at: end,

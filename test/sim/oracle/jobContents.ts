@@ -167,3 +167,67 @@ export const uniques = (history: History): ReadonlyArray<string> => {
     return [...wrong, ...early.map(() => `${workflow} was claimed before its time`)]
   })
 }
+
+/** A key keeps others out for a time after the creation of its newest job, and lets another one in afterwards. */
+const within = ({ done, rows }: History, own: ReadonlyArray<Done>): ReadonlyArray<string> => {
+  const { seconds, workflow } = own[0]!.args as { readonly seconds: number; readonly workflow: string }
+  const made = own.filter(({ body }) => body.created === true)
+  const isOver = (id: string, before: number) =>
+    done.some(({ args, end, kind }) => kind === "complete" && args["jobId"] === id && end < before) ||
+    rows["jobs"]!.some((row) => row["id"] === id && row["error"] === "lease expired")
+  return own.flatMap(({ body, end, start }): ReadonlyArray<string> => {
+    if (body.created === true) {
+      const isEarly = made.some((one) => one.end < start && end < one.start + seconds * 1_000 - skewMillis)
+      return isEarly ? [`${workflow} got a second job within ${seconds} s`] : []
+    }
+    // Whoever made the job may have got no answer.
+    const maker = made.find((one) => one.body.job_id === body.job_id)
+    const isLate = maker !== undefined && start > maker.end + seconds * 1_000 + skewMillis
+    return isLate && isOver(body.job_id, start) ? [`${workflow} got no second job after ${seconds} s`] : []
+  })
+}
+
+/** What clients asked for with a key of other kinds than `uniques` looks at. */
+export const otherKeys = (history: History): ReadonlyArray<string> => {
+  const { done, rows } = history
+  const ofWorkflow = (kind: string) =>
+    Map.groupBy(
+      done.filter((one) => one.kind === kind && succeeded(one)),
+      ({ args }) => args["workflow"] as string,
+    )
+  const wrong = hasStepped(history, Infinity)
+    ? []
+    : [...ofWorkflow("createWithin").values()].flatMap((own) => within(history, own))
+  for (const workflow of ofWorkflow("createQueued").keys()) {
+    // A job that was tried before waits again beside the newest one.
+    const waiting = rows["jobs"]!.filter(
+      (row) => row["workflow"] === workflow && row["status"] === "queued" && Number(row["attempt"]) === 0,
+    )
+    if (waiting.length > 1) wrong.push(`${workflow} has ${waiting.length} jobs of one key that wait`)
+  }
+  return wrong
+}
+
+/** One worker after the other gets the most urgent job, and of equal ones the oldest. */
+export const turns = ({ done, rows }: History): ReadonlyArray<string> => {
+  const batches = done.filter(({ args, kind }) => kind === "createJobs" && String(args["workflow"]).includes("-turn"))
+  const stored = new Map(rows["jobs"]!.map((row) => [row["id"] as string, row]))
+  return batches.flatMap((batch): ReadonlyArray<string> => {
+    const workflow = batch.args["workflow"] as string
+    const claims = done.filter((one) => one.kind === "claim" && one.args["workflow"] === workflow)
+    // A claim without an answer may have had any job.
+    if (!succeeded(batch) || [batch, ...claims].some(({ tries }) => tries.some(isUncertain))) return []
+    const fields = batch.args["fields"] as ReadonlyArray<{ readonly priority: number }>
+    const ids = batch.body.job_ids!
+    const order = ids.toSorted((one, other) => {
+      const [first, second] = [one, other].map((id) => fields[ids.indexOf(id)]!.priority)
+      return second! - first! || ids.indexOf(one) - ids.indexOf(other)
+    })
+    const claimed = claims.toSorted((one, other) => one.start - other.start).flatMap(({ body }) => body.jobs ?? [])
+    if (claimed.some(({ attempt, job_id: id }) => attempt !== 1 || !stored.has(id))) return []
+    // Workers of all workflows take some of them meanwhile.
+    const places = claimed.map(({ job_id: id }) => order.indexOf(id))
+    const isInTurn = places.every((place, n) => n === 0 || places[n - 1]! < place)
+    return isInTurn ? [] : [`${workflow} was claimed out of turn`]
+  })
+}

@@ -1,5 +1,5 @@
 import { type Done, hasStepped, type History, isUncertain, succeeded, type Try, type Violation } from "../history.ts"
-import { batches, inputs, kept, uniques } from "./jobContents.ts"
+import { batches, inputs, kept, otherKeys, turns, uniques } from "./jobContents.ts"
 import { isLinearizable, type Step } from "./linearizable.ts"
 
 type Row = Readonly<Record<string, unknown>>
@@ -291,7 +291,7 @@ export const jobs = (history: History): ReadonlyArray<Violation> => {
     (row) => row["job_id"] as string,
   )
   const lost = done.flatMap((one) => {
-    if (!one.kind.startsWith("create") || !succeeded(one) || deleted.has(one.tenant)) return []
+    if (!/^(create|runSchedule)/.test(one.kind) || !succeeded(one) || deleted.has(one.tenant)) return []
     return (one.body.job_ids ?? [one.body.job_id])
       .filter((id) => id !== undefined && !stored.has(id))
       .map((id) => `job ${id} was created and is not stored`)
@@ -331,6 +331,14 @@ export const jobs = (history: History): ReadonlyArray<Violation> => {
         : []),
     ]),
   ]
-  const all = [...wrong, ...batches(history, deleted), ...inputs(done), ...kept(done, stored), ...uniques(history)]
+  const all = [
+    ...wrong,
+    ...batches(history, deleted),
+    ...inputs(done),
+    ...kept(done, stored),
+    ...uniques(history),
+    ...otherKeys(history),
+    ...turns(history),
+  ]
   return [...claims(done), ...all.map((what) => ({ oracle: "jobs", at: endAt, what }))]
 }

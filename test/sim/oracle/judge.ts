@@ -5,6 +5,7 @@ import { erased, quiet, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys, roles, tokens } from "./keys.ts"
 import { once } from "./once.ts"
+import { alerts, orgLimits, strict } from "./orgs.ts"
 import { retention } from "./retention.ts"
 import { schedules } from "./schedules.ts"
 import { tenants } from "./tenants.ts"
@@ -28,7 +29,7 @@ const tables = [
     "pending_deliveries",
     "sweeps",
   ],
-  ...["activity_counts", "endpoint_attempts", "org_moves", "moved_rows"],
+  ...["activity_counts", "alerts", "endpoint_attempts", "org_moves", "moved_rows"],
 ]
 
 /** What the oracles ask the database for at the end. */
@@ -102,6 +103,9 @@ const oracles: ReadonlyArray<Oracle> = [
   schedules,
   retention,
   once,
+  alerts,
+  orgLimits,
+  strict,
   deployments,
   portals,
   holders,

@@ -1,4 +1,4 @@
-import { type Done, hasStepped, type History, succeeded, type Violation } from "../history.ts"
+import { type Done, hasStepped, type History, isUncertain, succeeded, type Violation } from "../history.ts"
 
 import { epochMillis } from "../world.ts"
 
@@ -34,7 +34,14 @@ const runs = (made: Done, history: History): ReadonlyArray<string> => {
     readonly workflow: string
   }
   const maxLateMillis = minutes * minute + slackMillis
-  const own = history.rows["jobs"]!.filter((row) => row["workflow"] === workflow)
+  const byHand = history.done.filter(
+    ({ args, kind }) => kind === "runSchedule" && args["scheduleId"] === made.body.schedule_id,
+  )
+  // A job of a request without an answer is like one of a time.
+  if (byHand.some(({ tries }) => tries.some(isUncertain))) return []
+  const ofHand = new Set(byHand.map(({ body }) => body?.job_id))
+  const all = history.rows["jobs"]!.filter((row) => row["workflow"] === workflow)
+  const own = all.filter(({ id }) => !ofHand.has(String(id)))
   // The next time is always after the creation of the last job: each has a minute of its own.
   const places = own.map((row) => Math.floor(Number(row["created"]) / minute))
   const wrong = new Set(places).size < places.length ? [`${workflow} has two jobs of one minute`] : []
