@@ -1,5 +1,6 @@
 import type MiniSearch from "minisearch"
 import type { Language } from "./docsWords.ts"
+import { blocksOf, headingStart, type LineKind, makeLineReader, spansIn } from "./markdownCode.ts"
 
 /** A page of documentation, in markdown. */
 export interface Page {
@@ -34,8 +35,6 @@ export const splitFrontMatter = (markdown: string): { readonly matter: string; r
 
 const titleLine = /^title:[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\n]*))$/m
 
-const headingStart = /^ {0,3}(#{1,6})[ \t]+/
-const fence = /^ {0,3}(`{3,}|~{3,})/
 /** Whether a line is an import or export of MDX, and not a sentence that begins with the same word. */
 const isModuleLine = (line: string) =>
   (line.startsWith("import ") && /["'];?$/.test(line.trimEnd())) ||
@@ -47,8 +46,13 @@ const headingText = (line: string) => {
   return text.replaceAll("`", "").trim()
 }
 
-/** Whether a paragraph is a list, a table or an example, which is hard to read in parts. */
-const isBlock = (paragraph: string) => /^ {0,3}(?:[-*+] |\d+[.)] |\||```|~~~)/.test(paragraph)
+/** A paragraph, or a list with all of its paragraphs. */
+interface Paragraph {
+  readonly text: string
+  /** Whether it is a list or a table, or has code, which is hard to read in parts. */
+  readonly isBlock: boolean
+}
+const isListOrTable = (text: string) => /^ {0,3}(?:[-*+] |\d+[.)] |\|)/.test(text)
 const listStart = /^ {0,3}(?:[-*+]|\d+[.)]) /
 /** Whether a paragraph continues a list: another item, or an indented paragraph of one. */
 const continuesList = (paragraph: string) => listStart.test(paragraph) || /^(?: {2}|\t)/.test(paragraph)
@@ -72,25 +76,35 @@ const cutAt = (text: string, length: number, separators: ReadonlyArray<string>):
   }
   return [...pieces, text.slice(start)]
 }
-const cut = (paragraph: string): ReadonlyArray<string> => {
-  if (!isBlock(paragraph)) return cutAt(paragraph, maxPassageLength, [" ", "\n"])
-  return paragraph.length <= maxBlockLength
-    ? [paragraph]
-    : cutAt(paragraph, maxBlockLength, ["\n"]).flatMap((piece) =>
-        piece.includes("\n") ? [piece] : cutAt(piece, maxPassageLength, [" "]),
-      )
+/** Code that a cut leaves open ends with its piece, and begins again in the next one. */
+const withWholeCode = (pieces: ReadonlyArray<string>) => {
+  const reader = makeLineReader()
+  return pieces.map((piece) => {
+    const before = reader.open()
+    for (const line of piece.split("\n")) reader.read(line)
+    const after = reader.open()
+    return `${before === undefined ? "" : `${before.opening}\n`}${piece}${after === undefined ? "" : `\n${after.closing}`}`
+  })
+}
+const cut = ({ text, isBlock }: Paragraph): ReadonlyArray<Paragraph> => {
+  if (!isBlock) return cutAt(text, maxPassageLength, [" ", "\n"]).map((piece) => ({ text: piece, isBlock }))
+  if (text.length <= maxBlockLength) return [{ text, isBlock }]
+  const pieces = cutAt(text, maxBlockLength, ["\n"]).flatMap((piece) =>
+    piece.includes("\n") ? [piece] : cutAt(piece, maxPassageLength, [" "]),
+  )
+  return withWholeCode(pieces).map((piece) => ({ text: piece, isBlock }))
 }
 
 /**
  * Joins consecutive paragraphs that fit into one passage. An introduction that ends with a colon stays with what it
  * introduces.
  */
-const gather = (paragraphs: ReadonlyArray<string>): ReadonlyArray<string> => {
+const gather = (paragraphs: ReadonlyArray<Paragraph>): ReadonlyArray<string> => {
   const texts: Array<string> = []
-  for (const piece of paragraphs.flatMap(cut)) {
+  for (const { text: piece, isBlock } of paragraphs.flatMap(cut)) {
     const last = texts.at(-1)
     const fits = last !== undefined && last.length + piece.length + 2 <= maxPassageLength
-    const introduced = last !== undefined && isBlock(piece) && last.endsWith(":") && last.length <= maxPassageLength
+    const introduced = last !== undefined && isBlock && last.endsWith(":") && last.length <= maxPassageLength
     if (fits || introduced) texts[texts.length - 1] = `${last}\n\n${piece}`
     else texts.push(piece)
   }
@@ -99,7 +113,7 @@ const gather = (paragraphs: ReadonlyArray<string>): ReadonlyArray<string> => {
 
 interface Section {
   readonly headings: ReadonlyArray<string>
-  readonly paragraphs: Array<string>
+  readonly paragraphs: Array<Paragraph>
 }
 
 /** The sections of a page: the paragraphs under each heading. */
@@ -107,26 +121,29 @@ const sectionsOf = (body: string): ReadonlyArray<Section> => {
   const sections: Array<Section> = [{ headings: [], paragraphs: [] }]
   let headings: ReadonlyArray<string> = []
   let lines: Array<string> = []
-  let closing: string | undefined
+  let hasCode = false
   const endParagraph = () => {
-    const paragraph = lines.join("\n").trimEnd()
+    const text = lines.join("\n").trimEnd()
+    const isBlock = hasCode || isListOrTable(text)
     const { paragraphs } = sections.at(-1)!
     lines = []
-    if (paragraph.trim() === "") return
+    hasCode = false
+    if (text === "") return
     const last = paragraphs.at(-1)
-    const isWhole = last !== undefined && listStart.test(last) && continuesList(paragraph)
-    if (isWhole && last.length + paragraph.length < maxBlockLength)
-      paragraphs[paragraphs.length - 1] = `${last}\n\n${paragraph}`
-    else paragraphs.push(paragraph)
+    const isWhole = last !== undefined && listStart.test(last.text) && continuesList(text)
+    if (isWhole && last.text.length + text.length < maxBlockLength)
+      paragraphs[paragraphs.length - 1] = { text: `${last.text}\n\n${text}`, isBlock: true }
+    else paragraphs.push({ text, isBlock })
   }
+  const reader = makeLineReader()
+  let kind: LineKind = "prose"
   for (const line of body.split(/\r?\n/)) {
-    const [, mark] = fence.exec(line) ?? []
-    if (closing !== undefined) {
+    const wasIndented = kind === "indented"
+    kind = reader.read(line)
+    if (wasIndented && kind !== "indented") endParagraph()
+    if (kind !== "prose") {
       lines.push(line)
-      if (mark?.startsWith(closing)) closing = undefined
-    } else if (mark !== undefined) {
-      lines.push(line)
-      closing = mark
+      hasCode = true
     } else if (headingStart.test(line)) {
       endParagraph()
       const level = headingStart.exec(line)![1]!.length
@@ -152,11 +169,13 @@ const fieldOf = (line: RegExp, matter: string) => {
 /** The description of a page in its front matter. */
 export const descriptionOf = ({ markdown }: Page): string => fieldOf(descriptionLine, splitFrontMatter(markdown).matter)
 
+const firstHeading = (sections: ReadonlyArray<Section>) =>
+  sections.find(({ headings }) => headings.length > 0)?.headings[0]
+
 /** The title of a page: in its front matter, or its first heading, or its slug. */
 export const titleOf = ({ slug, markdown }: Page): string => {
   const { matter, body } = splitFrontMatter(markdown)
-  const [heading = ""] = /^ {0,3}#{1,6}[ \t]+\S[^\n]*$/m.exec(body) ?? []
-  return fieldOf(titleLine, matter) || headingText(heading) || slug
+  return fieldOf(titleLine, matter) || firstHeading(sectionsOf(body)) || slug
 }
 
 /**
@@ -166,8 +185,7 @@ export const titleOf = ({ slug, markdown }: Page): string => {
 export const passagesOf = ({ slug, markdown }: Page): ReadonlyArray<Passage> => {
   const { matter, body } = splitFrontMatter(markdown)
   const sections = sectionsOf(body)
-  const firstHeading = sections.find(({ headings }) => headings.length > 0)?.headings[0]
-  const named = fieldOf(titleLine, matter) || firstHeading
+  const named = fieldOf(titleLine, matter) || firstHeading(sections)
   const title = named || slug
   const passages = sections.flatMap(({ headings, paragraphs }) => {
     const above = headings[0] === title ? headings : [title, ...headings]
@@ -225,34 +243,16 @@ const without = (text: string, start: string, end: string) => {
 }
 const withoutComments = (text: string) => without(without(text, "<!--", "-->"), "{/*", "*/}")
 
-/**
- * Changes what is outside of examples, which stay as they are: a fence, and everything to its end or that of the text.
- */
-const outsideExamples = (text: string, change: (prose: string) => string) => {
-  const pieces: Array<{ readonly isExample: boolean; readonly lines: Array<string> }> = []
-  let closing: string | undefined
-  let isNext = true
-  for (const line of text.split("\n")) {
-    const [, mark] = fence.exec(line) ?? []
-    const isExample = closing !== undefined || mark !== undefined
-    if (isNext || pieces.at(-1)!.isExample !== isExample) pieces.push({ isExample, lines: [] })
-    pieces.at(-1)!.lines.push(line)
-    isNext = closing !== undefined && mark?.startsWith(closing) === true
-    closing = isNext ? undefined : (closing ?? mark)
+/** Applies a change to the text between inline code. */
+const outsideSpans = (prose: string, change: (text: string) => string) => {
+  let changed = ""
+  let start = 0
+  for (const [from, to] of spansIn(prose)) {
+    changed += change(prose.slice(start, from)) + prose.slice(from, to)
+    start = to
   }
-  return pieces.map(({ isExample, lines }) => (isExample ? lines.join("\n") : change(lines.join("\n")))).join("\n")
+  return changed + change(prose.slice(start))
 }
-
-const inlineCode = /(`+[^`\n]*`+)/
-
-/** Applies a change to the text between examples and inline code. */
-const outsideCode = (text: string, change: (prose: string) => string) =>
-  outsideExamples(text, (prose) =>
-    prose
-      .split(inlineCode)
-      .map((piece, at) => (at % 2 === 0 ? change(piece) : piece))
-      .join(""),
-  )
 
 const link = /(!?\[[^[\]\n]*\]\()([^()\s]+)((?:\s+"[^"\n]*")?\))/g
 const reference = /^( {0,3}\[[^\]\n\r\u2028\u2029]+\]:[ \t]*)(\S+)/gm
@@ -281,20 +281,33 @@ const absolute = (target: string, slug: string, docsUrl: string | undefined) => 
   return asLink(url)
 }
 
-/**
- * A passage as people read it: without JSX, HTML tags and comments, and with absolute links. Examples and inline code
- * stay byte for byte.
- */
-export const readable = ({ slug, text }: Passage, docsUrl?: string): string => {
-  const absoluteLink = (_: string, start: string, target: string, end = "") =>
-    start + absolute(target, slug, docsUrl) + end
-  const joined = outsideCode(text, (prose) => withoutComments(prose).replace(tag, ""))
-  return linksIn(joined, absoluteLink)
+/** Prose without JSX, HTML tags and comments, and with absolute links. Inline code stays as it is. */
+const readableProse = (text: string, slug: string, docsUrl: string | undefined) => {
+  const prose = outsideSpans(text, (piece) => withoutComments(piece).replace(tag, ""))
+  const spans = spansIn(prose)
+  let span = 0
+  /** Whether there is code at an offset. Offsets only grow. */
+  const isCode = (offset: number) => {
+    while (span < spans.length && spans[span]![1] <= offset) span++
+    return span < spans.length && spans[span]![0] <= offset
+  }
+  // The text of a link can contain inline code, and inline code can contain a link.
+  return prose
+    .replace(link, (whole: string, start: string, target: string, end: string, offset: number) =>
+      isCode(offset) || isCode(offset + start.length) ? whole : start + absolute(target, slug, docsUrl) + end,
+    )
+    .replace(reference, (_, start: string, target: string) => start + absolute(target, slug, docsUrl))
     .replace(/^[ \t]+$/gm, "")
     .replace(/\n{3,}/g, "\n\n")
-    .trim()
 }
 
-/** Replaces links. The text of a link can contain inline code, so only examples are left out. */
-const linksIn = (text: string, change: (...match: Array<string>) => string) =>
-  outsideExamples(text, (prose) => prose.replace(link, change).replace(reference, (m, a, b) => change(m, a, b)))
+/** A passage as people read it: its prose is cleaned, and code stays byte for byte. */
+export const readable = ({ slug, text }: Passage, docsUrl?: string): string =>
+  blocksOf(text)
+    .map((block, at) => {
+      const prose = block.isCode ? block.text : readableProse(block.text, slug, docsUrl)
+      return at === 0 && !block.isCode ? prose.trimStart() : prose
+    })
+    .join("\n")
+    .replace(/^(?:[ \t]*\n)+/, "")
+    .trimEnd()

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { passagesOf } from "#src/domain/docs/DocsPassages.ts"
+import { passagesOf, readable } from "#src/domain/docs/DocsPassages.ts"
 import * as DocsSearch from "#src/domain/docs/DocsSearch.ts"
 import { partsOf } from "#src/domain/docs/docsWords.ts"
 import { docs, docsPages, manyPages } from "../../support/docs.ts"
@@ -254,11 +254,21 @@ describe("passages", () => {
       "a".repeat(1_000_000),
       "# a\n".repeat(250_000),
       "###### a\n".repeat(100_000),
+      "> ".repeat(500_000),
+      "- ".repeat(500_000),
+      "- > ".repeat(250_000),
+      `\`\`\`${" `".repeat(500_000)}`,
+      `${"`".repeat(500_000)} \``,
+      "    ```a\n".repeat(100_000),
+      "- a\n\n      b\n".repeat(60_000),
+      "\t".repeat(1_000_000),
+      "<pre>\n".repeat(150_000),
+      "<A>\n".repeat(250_000),
     ]
     /** Measures CPU time in microseconds, so that other processes do not count. */
     const cost = (markdown: string) => {
       const before = process.threadCpuUsage()
-      texts(markdown)
+      for (const found of passagesOf({ slug: "s", markdown })) readable(found)
       const { user, system } = process.threadCpuUsage(before)
       return user + system
     }

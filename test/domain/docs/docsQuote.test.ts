@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { pageUrl, passagesOf, readable } from "#src/domain/docs/DocsPassages.ts"
+import { pageUrl, passagesOf, readable, titleOf } from "#src/domain/docs/DocsPassages.ts"
 
 const passage = (text: string, slug = "guides/keys") => ({ slug, title: "Keys", heading: "Keys", text })
 
@@ -18,6 +18,71 @@ describe("a quoted passage", () => {
   it("keeps examples, inline code and text that only resembles a tag", () => {
     const text = "`<Note>` and Promise<String> for <orgId>, a < b > c\n\n```tsx\n<Note>{/* x */}</Note>\n```"
     expect(readable(passage(text))).toBe(text)
+  })
+
+  // Seen failing: tags, imports and blank lines of these vanished, or links in them were changed.
+  const code = [
+    'import { a } from "b"',
+    "<Note>{/* kept */}</Note> <!-- kept -->",
+    "",
+    "",
+    "",
+    "[kept](../a.md)",
+    "# kept",
+    "  ",
+    "export default a",
+  ]
+  const under = (lead: string) => code.map((line) => (lead + line).replace(/^ +$/, "")).join("\n")
+  const held: Record<string, string> = {
+    "a fence": `\`\`\`tsx\n${code.join("\n")}\n\`\`\``,
+    "a fence that has another fence": `\`\`\`\`md\n\`\`\`tsx\n${code.join("\n")}\n\`\`\`\n\`\`\`\``,
+    "a fence with the beginning of another": `~~~\n~~~tsx\n${code.join("\n")}\n~~~`,
+    "a fence in a list": `1. Do:\n\n    \`\`\`tsx\n${under("    ")}\n    \`\`\``,
+    "a fence in a list of a list": `- a\n\n  - b\n\n      ~~~tsx\n${under("      ")}\n      ~~~`,
+    "a fence that begins an item": `- \`\`\`tsx\n${under("  ")}\n  \`\`\``,
+    "a fence in a block quote": `> \`\`\`tsx\n${code.map((line) => `> ${line}`).join("\n")}\n> \`\`\``,
+    "a fence in a block quote of an item": `- > ~~~\n${code.map((line) => `  > ${line}`).join("\n")}\n  > ~~~`,
+    "a fence that its block quote ends": `> ~~~\n${code.map((line) => `> ${line}`).join("\n")}`,
+    "a fence deep in a component": `Do:\n\n      \`\`\`tsx\n${under("      ")}\n      \`\`\``,
+    "indented code": `Do:\n\n${under("    ")}`,
+    "code indented by a tab": `Do:\n\n${under("\t")}`,
+    "code indented in a list": `- Do:\n\n${under("      ")}`,
+    pre: `<pre>\n${code.join("\n")}\n</pre>`,
+  }
+  for (const [what, text] of Object.entries(held)) {
+    it(`has every byte of ${what}`, () => {
+      const markdown = `# T\n\n<Steps>\n\n</Steps>\n\n${text}\n\nAfter <b>it</b>.\n`
+      const passages = passagesOf({ slug: "guides/keys", markdown })
+      expect(passages.map((found) => readable(found)).join("\n\n")).toBe(`${text}\n\nAfter it.`)
+    })
+  }
+  it("has every byte of a fence deep in a component that is open", () => {
+    const fence = `        \`\`\`tsx\n${under("        ")}\n        \`\`\``
+    const markdown = `# T\n\n<Steps>\n    <Step title="a">\n        One <b>step</b>.\n\n${fence}\n    </Step>\n</Steps>`
+    const [found] = passagesOf({ slug: "s", markdown })
+    expect(readable(found!)).toBe(`One step.\n\n${fence}`)
+  })
+  it("has every line of code that is too long for one passage, in fences of its own", () => {
+    const lines = Array.from({ length: 900 }, (_, n) => `<Note id="${n}">a  b</Note>`)
+    for (const lead of ["", "> ", "      "]) {
+      const fence = ["```tsx", ...lines, "```"].map((line) => lead + line)
+      const passages = passagesOf({ slug: "s", markdown: `# T\n\nDo:\n${fence.join("\n")}` })
+      const quoted = passages.map((found) => readable(found))
+      expect(quoted.length).toBeGreaterThan(2)
+      expect(quoted.flatMap((text) => text.split("\n")).filter((line) => line.includes("Note"))).toEqual(
+        lines.map((line) => lead + line),
+      )
+      for (const text of quoted) expect(text.match(/```/g)).toHaveLength(2)
+    }
+  })
+  it("keeps inline code with backticks, links and line breaks", () => {
+    for (const text of [
+      "a ``<b> `[x](y.md)` </b>`` b",
+      "a `[x](y.md)` and `<b>\n</b>` b",
+      "a `<b>` `</b>` `` ` `` `{/* x */}` b",
+    ])
+      expect(readable(passage(text))).toBe(text)
+    expect(readable(passage("a \\` <b>b</b> [`c`](d.md) ```` e"))).toBe("a \\` b [`c`](/guides/d) ```` e")
   })
 
   it("has absolute links", () => {
@@ -51,6 +116,12 @@ describe("passages", () => {
     }
     const loose = "- one\n\n  more of one\n\n- two"
     expect(texts(`# T\n\n${"word ".repeat(318)}\n\n${loose}`)[1]).toBe(loose)
+  })
+
+  it("have the title of the page, and not a comment of an example", () => {
+    const markdown = "```sh\n# a comment\n```\n\n    # another\n\n# The title\n\nText."
+    expect(passagesOf({ slug: "s", markdown })[0]?.title).toBe("The title")
+    expect(titleOf({ slug: "s", markdown })).toBe("The title")
   })
 
   it("are the title or description of a page without text", () => {
