@@ -135,7 +135,7 @@ describe("publish.yaml", () => {
     expect(jobs.image.permissions).toEqual({ contents: "read", packages: "write" })
     expect([...text.matchAll(/secrets\.(\w+)/g)].map(([, name]) => name)).toEqual(["NPM_TOKEN"])
     for (const { run = "", uses = "" } of [...jobs.packages.steps, ...jobs.image.steps]) {
-      // A version is a name that its owner can move. Seen failing with v5.
+      // A version is a name that its owner can move.
       expect(uses).toMatch(/^(actions\/[\w-]+@[0-9a-f]{40})?$/)
       // What the release says reaches a shell by a variable only.
       expect(run).not.toContain("${{")
@@ -162,7 +162,7 @@ describe("publish.yaml", () => {
     const packing = `${npm}; [ "$1" != pack ] || touch packed/$#.tgz`
     const script = `cd "$(mktemp -d)"; ${pack}\n${publish}`
     const { stdout } = among({ npm: packing }, script, { CHANNEL: "next", NODE_AUTH_TOKEN: "token" })
-    // Seen failing with `npm publish` in the folder, which runs scripts of dependencies beside the token.
+    // `npm publish` in the folder runs scripts of dependencies beside the token.
     const flags = "publish --ignore-scripts --provenance --access public --tag next"
     expect(stdout.split("\n").slice(-3)).toEqual([`${flags} ./packed/4.tgz`, `${flags} ./packed/5.tgz`, ""])
     expect(stdout.match(/^pack .*$/gm)).toEqual(Array(2).fill(expect.stringContaining("pack --ignore-scripts ")))

@@ -43,7 +43,6 @@ it("every installed production package has a permissive licence", () => {
 /** The type checker on platforms that our registry does not serve: the lock file cannot know their hashes. */
 const unknownHashes = /^node_modules\/@effect\/tsgo-(darwin|linux|win32)-/
 
-// Seen failing with the bindings of the linter and the formatter for 34 other platforms.
 it.each(["", "bench/", "tools/"])("every entry of %spackage-lock.json has the hash of its package", (folder) => {
   const { packages } = JSON.parse(readFileSync(new URL(`../${folder}package-lock.json`, import.meta.url), "utf8")) as {
     readonly packages: Readonly<Record<string, { readonly integrity?: string; readonly link?: boolean }>>

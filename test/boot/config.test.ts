@@ -494,7 +494,6 @@ describe("variables that depend on each other", () => {
     }),
   )
 
-  // Seen failing: an env file with quotation marks made them part of the token, without a word.
   it.effect("names the secrets that a file of variables has quoted or padded", () =>
     Effect.gen(function* () {
       const { quotedSecrets } = yield* load({

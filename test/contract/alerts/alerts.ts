@@ -132,7 +132,7 @@ export const alerts = (it: It) => {
     }),
   )
 
-  // Seen failing for the administrator, who has no row that a lock could be on.
+  // The administrator has no row that a lock could be on.
   it.effect("alerts: there are 20 at most, however many are made at once", () =>
     Effect.gen(function* () {
       const repository = yield* AlertRepository

@@ -319,7 +319,6 @@ describe("Alerts", () => {
     }),
   )
 
-  // Seen failing: ten looks at a time, and the next when all of them had ended.
   run(
     "of an org whose targets are slow delay those of no other",
     Effect.gen(function* () {
@@ -368,7 +367,6 @@ describe("Alerts", () => {
       const bodyOf = (includes: string) => requests.find(({ body }) => body.includes(includes))!
       const name = "<!channel> *A* [x](http://evil.example) & co"
       const text = JSON.parse(bodyOf("unfurl_links").body).text as string
-      // Seen failing: bold text and a link of the tenant.
       const parted = "&lt;!channel&gt; *|A*| [|x]|(http:|//evil.example) &amp; co: endpoints".replaceAll("|", "\u2060")
       assert.include(text, parted)
       assert.deepInclude(JSON.parse(bodyOf("unfurl_links").body), { mrkdwn: false, parse: "none", link_names: false })

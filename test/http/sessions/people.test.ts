@@ -145,7 +145,6 @@ live(
         "an end in the past, by more than the skew of clocks": (nonce) =>
           provider.sign({ nonce, groups, exp: now - 40 }),
         "an end in the past, within the skew of clocks": (nonce) => provider.sign({ nonce, groups, exp: now - 5 }),
-        // Seen failing: a 500.
         "an end beyond every date": (nonce) => provider.sign({ nonce, groups, exp: 1e308 }),
         "a beginning before every date": (nonce) => provider.sign({ nonce, groups, iat: -1e308 }),
         "the future": (nonce) => provider.sign({ nonce, groups, iat: now + 600 }),
@@ -472,7 +471,6 @@ live(
   ),
 )
 
-// Seen failing: a link of seven days outlived the id token, the logout and the role of the person who had made it.
 live(
   "a portal link and its portal end with the session of the person who made it, however that ends",
   Effect.gen(function* () {

@@ -97,7 +97,6 @@ for (const [database, environment] of Object.entries({
         }),
       )
 
-      // Seen failing: a link of a deleted key opened, and links were neither listed nor revoked.
       it.effect("portal links end with their makers, are listed and revoked, and the audit log has them", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
