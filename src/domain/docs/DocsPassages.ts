@@ -277,7 +277,7 @@ const absolute = (target: string, slug: string, docsUrl: string | undefined) => 
   const [path, base] = isFromRoot ? [target.slice(1), rootOf(docsUrl)] : [target, urlOf(slug, docsUrl).href]
   if (/^[a-z][a-z\d+.-]*:/i.test(target) || !URL.canParse(path, base)) return target
   const url = new URL(path, base)
-  url.pathname = url.pathname.replace(/(?:\/index)?\.mdx?$/i, "")
+  url.pathname = url.pathname.replace(/(?:\/index)?\.(?:mdx?|markdown)$/i, "")
   return asLink(url)
 }
 

@@ -51,7 +51,7 @@ const normalize = (slug: string) =>
   slug
     .replace(/^\/+/, "")
     .replace(/(?<!\/)\/+$/, "")
-    .replace(/\.(?:mdx?|html?)$/i, "")
+    .replace(/\.(?:mdx?|markdown|html?)$/i, "")
     .replace(/(^|\/)index$/i, "")
 
 /**

@@ -89,19 +89,17 @@ const broken = fault("is not a zip, or is damaged")
 
 const tooLarge = fault("is larger than 50 MiB unpacked")
 
-const isMarkdown = (path: string) => /\.mdx?$/i.test(path)
+const isMarkdown = (path: string) => /\.(?:mdx?|markdown)$/i.test(path)
 /** Files of macOS and of version control. */
 const isHidden = (path: string) => path.split("/").some((part) => part.startsWith(".") || part === "__MACOSX")
 
 /** Nothing is written to disk, but a path that leaves its folder cannot be a slug. */
 const isForbidden = (path: string) =>
-  path.length > maxPathLength ||
-  /^\/|\\|^[A-Za-z]:|\p{Cc}/u.test(path) ||
-  path.split("/").some((part) => part === ".." || part === ".")
+  path.length > maxPathLength || /^\/|^[A-Za-z]:|\p{Cc}/u.test(path) || path.split("/").includes("..")
 
 /** The slug of a path: `docs/guide/index.md` is the page `docs/guide`. */
 const slugOf = (path: string) => {
-  const name = path.replace(/\.mdx?$/i, "").replace(/\/index$/i, "")
+  const name = path.replace(/\.(?:mdx?|markdown)$/i, "").replace(/\/index$/i, "")
   return name === "" ? "index" : name
 }
 
@@ -121,10 +119,15 @@ async function* entriesOf(zip: ZipFile) {
 
 /** The flag for UTF-8. Many zips have UTF-8 paths without it. */
 const utf8Flag = 0x800
-/** The path of an entry, in UTF-8 or the encoding of DOS. */
+/** The path of an entry, in UTF-8 or the encoding of DOS, without `.` parts. Some tools of Windows write `\`. */
 const pathOf = ({ extraFields, fileName, generalPurposeBitFlag: flags }: Entry) => {
   const name = fileName as unknown as Buffer
-  return getFileNameLowLevel(isUtf8(name) ? flags | utf8Flag : flags & ~utf8Flag, name, extraFields, true)
+  const path = getFileNameLowLevel(isUtf8(name) ? flags | utf8Flag : flags & ~utf8Flag, name, extraFields, true)
+  return path
+    .replaceAll("\\", "/")
+    .split("/")
+    .filter((part) => part !== ".")
+    .join("/")
 }
 
 /** Whether an entry is a symbolic link of Unix. Its bytes are the path of its target. */
@@ -178,8 +181,9 @@ async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<Z
   for await (const entry of entriesOf(zip)) {
     const path = pathOf(entry)
     if (++entries > entriesPerPage * maxPages) throw fault("has too many entries")
+    if (!isMarkdown(path) || isLink(entry)) continue
     if (isForbidden(path)) throw fault(`has a path that is not allowed: ${JSON.stringify(path.slice(0, 100))}`)
-    if (!isMarkdown(path) || isHidden(path) || isLink(entry)) continue
+    if (isHidden(path)) continue
     if (paths.has(path)) throw fault(`has a file twice: ${JSON.stringify(path.slice(0, 100))}`)
     paths.add(path)
     if (paths.size > maxPages) throw fault(`has more than ${maxPages.toLocaleString("en")} files`)
@@ -190,7 +194,7 @@ async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<Z
     slugs.add(slug)
     yield { slug, content }
   }
-  if (paths.size === 0) throw fault("has no .md or .mdx files")
+  if (paths.size === 0) throw fault("has no .md, .mdx or .markdown files")
 }
 
 /** Why a zip is refused, from what reading it threw. */
