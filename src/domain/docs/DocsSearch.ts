@@ -47,6 +47,15 @@ export interface SearchOptions {
   readonly limit: number
 }
 
+/** A slug without percent-encoding: `location.pathname` has it. */
+const decoded = (slug: string) => {
+  try {
+    return decodeURIComponent(slug)
+  } catch {
+    return slug
+  }
+}
+
 const normalize = (slug: string) =>
   slug
     .replace(/^\/+/, "")
@@ -95,7 +104,7 @@ export const maxOvershoot = 8 * 1024 * 1024
 const reader = (index: Indexed, byName: ReadonlyMap<string, Page>): Pick<DocsIndex, "page" | "search"> => {
   /** The name of the page with a slug. The slug of a site can lack the upper folders of the zip. */
   const nameOf = (slug: string) => {
-    const name = normalize(slug)
+    const name = [slug, decoded(slug)].map(normalize).find((each) => byName.has(each)) ?? normalize(decoded(slug))
     if (byName.has(name)) return name
     return name === "" ? undefined : [...byName.keys()].find((other) => other.endsWith(`/${name}`))
   }

@@ -104,6 +104,8 @@ describe("search", () => {
         { slug: "docs/guides/keys", markdown: "keys" },
         { slug: "docs/guides/index", markdown: "guides" },
         { slug: "__proto__", markdown: "proto" },
+        { slug: "docs/\u00fcber uns", markdown: "us" },
+        { slug: "100%25", markdown: "percent" },
       ])
       for (const slug of [
         "docs/guides/keys",
@@ -117,6 +119,10 @@ describe("search", () => {
       }
       expect(page("docs/guides")?.markdown).toBe("guides")
       expect(page("/docs/guides/index.html")?.markdown).toBe("guides")
+      // Seen failing: location.pathname has percent-encoding.
+      for (const slug of ["/docs/%C3%BCber%20uns", "/%C3%BCber%20uns/"]) expect(page(slug)?.markdown, slug).toBe("us")
+      expect(page("/100%25")?.markdown).toBe("percent")
+      expect(page("/100%")).toBeUndefined()
       expect(page("__proto__")?.markdown).toBe("proto")
       for (const slug of ["", "/", "eys", "constructor", "docs"]) expect(page(slug), slug).toBeUndefined()
     }),
