@@ -26,11 +26,14 @@ const maxBlockLength = 6_400
 
 const frontMatter = /^---\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)/
 
+/** Front matter in TOML is not read. */
+const tomlMatter = /^\+\+\+[ \t]*\r?\n(?:[\s\S]*?\r?\n)?\+\+\+[ \t]*(?:\r?\n|$)/
+
 /** Splits a markdown file into its front matter and its body. */
 export const splitFrontMatter = (markdown: string): { readonly matter: string; readonly body: string } => {
   const text = markdown.startsWith("\uFEFF") ? markdown.slice(1) : markdown
-  const [whole, matter] = frontMatter.exec(text) ?? ["", ""]
-  return { matter: matter!, body: text.slice(whole.length) }
+  const [whole, matter = ""] = frontMatter.exec(text) ?? tomlMatter.exec(text) ?? [""]
+  return { matter, body: text.slice(whole.length) }
 }
 
 const titleLine = /^title:[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\n]*))$/m
