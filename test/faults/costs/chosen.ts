@@ -1,14 +1,16 @@
-import { createPrivateKey, generateKeyPairSync } from "node:crypto"
+import { generateKeyPairSync } from "node:crypto"
+import { selfSigned } from "../../support/certificate.ts"
+import { inPkcs8, madeUpDsa, madeUpRsa, pem, rsa } from "../../support/madeUpKeys.ts"
 
 const json = JSON.stringify
 
 /** Schemas whose compilation or check costs most for their size. */
 const schemas: ReadonlyArray<unknown> = [
-  {
+  ...["(?i)[À-ÿĀ-ſ]", "(?i)[A-\u{1e942}]", "(?i)[\\x{100}-\\x{1ffff}]"].map((letters) => ({
     properties: Object.fromEntries(
-      Array.from({ length: 20 }, (_, n) => [`p${n}`, { pattern: `(?i)[À-ÿĀ-ſ]{${n + 1}}` }]),
+      Array.from({ length: 20 }, (_, n) => [`p${n}`, { pattern: `${letters}{${n + 1}}` }]),
     ),
-  },
+  })),
   { pattern: `^${"(a|aa)".repeat(20)}+$` },
   { pattern: "[\\p{L}--\\p{Lu}]".repeat(100) },
   { pattern: "(((a{1,100}){1,100}){1,100}){1,100}" },
@@ -28,18 +30,33 @@ const crons = [
   "*/1 */1 */1 */1 */1",
   "0-59/1,".repeat(30) + "0 * * * *",
 ]
-// "+24:00", "+48:00" and "-99:59" too, once zones beyond 14 hours are refused.
-const zones = ["UTC", "Australia/Lord_Howe", "+14:00", "-14:00", "Etc/GMT+12", "Africa/Monrovia"]
+const zones = [
+  "UTC",
+  "Australia/Lord_Howe",
+  "+14:00",
+  "-14:00",
+  "Etc/GMT+12",
+  "Africa/Monrovia",
+  "+24:00",
+  "+48:00",
+  "-99:59",
+  "BST",
+]
 const schedules = crons.flatMap((cron) => zones.map((timezone) => ({ cron, timezone })))
 
-const { certificate, key } = (() => {
-  const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 4_096 })
-  const key = createPrivateKey(privateKey.export({ format: "pem", type: "pkcs8" })).export({
-    format: "pem",
-    type: "pkcs8",
-  })
-  return { certificate: `-----BEGIN CERTIFICATE-----\n${"A".repeat(8_000)}\n-----END CERTIFICATE-----\n`, key }
-})()
+const keys = generateKeyPairSync("rsa", { modulusLength: 4_096 })
+const { cert: certificate } = selfSigned({ names: ["a"], keys })
+/** Private keys of which OpenSSL would compute the most, and the dearest that is accepted. */
+const privateKeys = [
+  keys.privateKey.export({ format: "pem", type: "pkcs8" }),
+  inPkcs8(rsa, madeUpRsa(16_384)),
+  pem("RSA PRIVATE KEY", madeUpRsa(16_384)),
+  madeUpDsa(24_000),
+]
+const auths = [
+  ...privateKeys.map((private_key) => ({ type: "mtls", certificate, private_key })),
+  { type: "mtls", certificate: certificate.repeat(8), private_key: privateKeys[0] },
+]
 
 const urls = [
   `https://${"a.".repeat(120)}example/`,
@@ -80,9 +97,10 @@ export const chosen: Readonly<Record<string, ReadonlyArray<string>>> = {
   "POST /v1/webhooks/create": [
     ...urls.map((url) => json({ url, signing_secret: "s" })),
     json({ url: "https://localhost:9/", signing_secret: "s", filter: anyOf("a.b.c", Array(50).fill("x".repeat(200))) }),
-    json({ url: "https://localhost:9/", signing_secret: "s", auth: { type: "mtls", certificate, key } }),
+    ...auths.map((auth) => json({ url: "https://localhost:9/", signing_secret: "s", auth })),
     json({ url: "https://localhost:9/", signing_secret: "s", event_types: Array(100).fill(`${"a.".repeat(50)}*`) }),
   ],
+  "POST /v1/webhooks/update": auths.map((auth) => json({ webhook_endpoint_id: "@own:webhook_endpoint_id@", auth })),
   "POST /api/v0/orgs/{orgId}/keys/import": hashes.map((one) =>
     json({ keys: Array.from({ length: 100 }, () => ({ name: "k", start: "abcd", ...one })) }),
   ),

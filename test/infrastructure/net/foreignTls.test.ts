@@ -1,50 +1,21 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted, Result } from "effect"
 import { HttpClient } from "effect/http"
-import { generateKeyPairSync, type KeyPairKeyObjectResult, randomBytes } from "node:crypto"
+import { generateKeyPairSync, type KeyPairKeyObjectResult } from "node:crypto"
 import { readdirSync, readFileSync } from "node:fs"
 import type { TLSSocket } from "node:tls"
 import { MailSender } from "#src/domain/alerts/tellAlert.ts"
 import * as Mail from "#src/infrastructure/alerts/MailSender.ts"
 import { egressProxyOf } from "#src/infrastructure/net/EgressProxy.ts"
 import { foreignTls, operatorHttp, proveIdentity, readIdentity } from "#src/infrastructure/net/foreignTls.ts"
-import { der, makeAuthority, oid, selfSigned, sequence, trusted } from "../../support/certificate.ts"
+import { makeAuthority, oid, selfSigned, trusted } from "../../support/certificate.ts"
 import { makeConnectProxy } from "../../support/connectProxy.ts"
+import { inPkcs8, madeUpDh, madeUpDsa, madeUpRsa, pem, rsa } from "../../support/madeUpKeys.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient } from "../../support/safeHttp.ts"
 
 const rsaKeys = generateKeyPairSync("rsa", { modulusLength: 2048 })
-const pem = (label: string, bytes: Buffer) =>
-  `-----BEGIN ${label}-----\n${bytes.toString("base64").replace(/.{64}(?=.)/g, "$&\n")}\n-----END ${label}-----\n`
 const pkcs8 = ({ privateKey }: KeyPairKeyObjectResult) => privateKey.export({ type: "pkcs8", format: "pem" }).toString()
-
-const number = (bytes: Buffer) => der(0x02, Buffer.from([0]), bytes)
-const randomNumber = (bits: number) => {
-  const bytes = randomBytes(bits / 8)
-  bytes[0]! |= 0x80
-  bytes[bytes.length - 1]! |= 1
-  return number(bytes)
-}
-const zero = der(0x02, Buffer.from([0]))
-const inPkcs8 = (algorithm: Buffer, key: Buffer) => pem("PRIVATE KEY", sequence(zero, algorithm, der(0x04, key)))
-/** A private key of RSA with made-up numbers. */
-const madeUpRsa = (bits: number, exponentBits = bits) => {
-  const halves = Array.from({ length: 5 }, () => randomNumber(bits / 2))
-  const three = der(0x02, Buffer.from([3]))
-  return sequence(zero, randomNumber(bits), three, randomNumber(exponentBits), ...halves)
-}
-const rsa = sequence(oid("2a864886f70d010101"), der(0x05))
-/** Parsing these computes their public part. */
-const madeUpDsa = (bits: number) =>
-  inPkcs8(
-    sequence(oid("2a8648ce380401"), sequence(randomNumber(bits), randomNumber(256), randomNumber(bits - 8))),
-    randomNumber(bits - 8),
-  )
-const madeUpDh = (bits: number) =>
-  inPkcs8(
-    sequence(oid("2a864886f70d010301"), sequence(randomNumber(bits), randomNumber(bits - 8))),
-    randomNumber(bits - 8),
-  )
 
 const check = (certificate: string, privateKey: string) =>
   Effect.flatMap(Effect.fromResult(readIdentity({ certificate, privateKey: Redacted.make(privateKey) })), (identity) =>
