@@ -61,7 +61,7 @@ export const failureLimit = (error: string, limit = maxFailuresPerMinute) => {
   /** The networks by their number of failures; in each the one that reached it first comes first. */
   const byFailures = Array.from({ length: limit + 1 }, () => new Set<string>())
 
-  /** Fails with `TooManyRequests` while the address has used up its failures. */
+  /** Fails with `TooManyRequests` while the address has used up its failures. Not before a key or token is compared. */
   const check = (address: string) =>
     Effect.flatMap(monotonicMillis, (now) => {
       const window = windows.get(networkOf(address))
@@ -105,8 +105,8 @@ export const failureLimit = (error: string, limit = maxFailuresPerMinute) => {
       byFailures[1]!.add(network)
     })
 
-  /** Whether any network has used up its failures, now or in a minute that has just ended. */
-  const isAnyRefused = () => byFailures[limit]!.size > 0
+  /** Takes a failure of an address that has just failed, or fails with `TooManyRequests` when it has used them up. */
+  const take = (address: string) => Effect.andThen(check(address), record(address))
 
-  return { check, record, isAnyRefused }
+  return { check, take }
 }

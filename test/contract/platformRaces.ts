@@ -74,6 +74,23 @@ export const platformRaces = {
     return outcomes
   }),
 
+  // The import must not meet the SHA-256 after it has looked: the index is unique.
+  "import the SHA-256 of an imported key, use it for the first time": Effect.gen(function* () {
+    const { orgId } = yield* insertTenant
+    const [sha512, sha256] = [yield* newKey({ hash: (yield* newKey()).hash.repeat(2) }), yield* newKey()]
+    const asImport = (key: NewApiKey) => [{ ...key, projectId: null, importStart: null }]
+    const importIt = (key: NewApiKey) => keys((all) => all.importKeys(orgId, asImport(key), false, newEntry()))
+    yield* importIt(sha512)
+    const outcomes = yield* meet(
+      importIt(sha256),
+      keys((all) => all.settleImported(orgId, sha512.id, sha256.hash)),
+    )
+    assert.strictEqual(outcomes[0], "ok")
+    const [again] = yield* importIt({ ...sha256, id: yield* newId })
+    assert.isFalse(again!.isNew)
+    return [again!.id === sha512.id ? "existing" : "imported"]
+  }),
+
   // Seen failing with a deletion that decides in the statement that waits for the key: the new key had no limit.
   "rotate a key with credits, delete it": Effect.gen(function* () {
     const { orgId, id } = yield* insertKey({ credits: { remaining: 5 } })

@@ -109,7 +109,7 @@ describe("who may call which operation", () => {
       const asOrgKey = as(callersOf(own).orgKey)
       const refusal = yield* failureOf(keys.remove(own.orgId, other.orgKey.id)).pipe(asOrgKey)
       assert.strictEqual(refusal, yield* failureOf(keys.remove(own.orgId, unknownId)).pipe(asOrgKey))
-      assert.strictEqual((yield* keys.authenticate(Redacted.make(other.orgKey.key))).orgId, other.orgId)
+      assert.strictEqual((yield* keys.authenticate(Redacted.make(other.orgKey.key), "127.0.0.1")).orgId, other.orgId)
     }).pipe(Effect.provide(services())),
   )
 

@@ -163,11 +163,11 @@ export const layer = Layer.effect(
           projectId !== null && projects.get(projectId)?.row.orgId !== orgId
         const foreign = wanted.findIndex(isForeign)
         if (foreign !== -1) return yield* fault(foreign, "projectId: the org has no such project.")
-        const hashOf = ({ hash, importHash = hash }: StoredKey) => importHash
-        const others = new Set([...keys.values()].filter((key) => key.orgId !== orgId).map(hashOf))
+        const hashesOf = ({ hash, importHash = hash }: StoredKey) => [importHash, hash]
+        const others = new Set([...keys.values()].filter((key) => key.orgId !== orgId).flatMap(hashesOf))
         const taken = wanted.findIndex(({ hash }) => others.has(hash))
         if (taken !== -1) return yield* new Conflict({ error: `keys.${taken}.hash: a key of another org has it.` })
-        const idOf = new Map([...keys.values()].map((key) => [hashOf(key), key.row.id]))
+        const idOf = new Map([...keys.values()].flatMap((key) => hashesOf(key).map((hash) => [hash, key.row.id])))
         const added = wanted.filter(({ hash, id }) => !idOf.has(hash) && idOf.set(hash, id) !== undefined)
         const starts = [...keys.values()].map(({ importStart }) => importStart)
         for (const { id, importStart } of added) {
@@ -206,7 +206,7 @@ export const layer = Layer.effect(
           )
           return {
             exist: imported.length > 0,
-            found: found.map((key) => ({ hash: key.hash, isSlow: key.importStart != null, grant: grantOf(key) })),
+            found: found.map((key) => ({ hash: key.hash, start: key.importStart ?? null, grant: grantOf(key) })),
           }
         }),
 

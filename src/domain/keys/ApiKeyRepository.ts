@@ -102,7 +102,8 @@ export interface KeyImport extends NewApiKey {
 export interface ImportedHash {
   /** In hex: a digest, or the bytes of a slow hash. */
   readonly hash: string
-  readonly isSlow: boolean
+  /** What a key with a slow hash begins with; `null` for a digest. */
+  readonly start: string | null
   readonly grant: KeyGrant
 }
 

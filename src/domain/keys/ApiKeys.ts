@@ -146,14 +146,17 @@ export class ApiKeys extends Context.Service<
       CurrentPrincipal
     >
     /** Returns the owner of a valid key. The error is the same for every invalid key. */
-    readonly authenticate: (key: Redacted.Redacted<string>) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
+    readonly authenticate: (
+      key: Redacted.Redacted<string>,
+      address: string,
+    ) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /** `authenticate` by the SHA-256 of a key in hex, which a session has. */
     readonly authenticateHash: (hash: string) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
      * Validates a use of a key that is not the caller's credential. Fails with `IpNotAllowed` when the key may not be
      * used from the client's address; with `Forbidden` when the key lacks a permission that the use needs; with
-     * `TooManyRequests` when the key has reached its rate limit, or an anonymous caller has failed 600 times in a
-     * minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit` when the use costs more than the
+     * `TooManyRequests` when the key has reached its rate limit, or is not valid and an anonymous caller has failed 600
+     * times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit` when the use costs more than the
      * rate limit; with `CreditsExhausted` when it has too few credits.
      */
     readonly validate: (
@@ -167,12 +170,13 @@ export class ApiKeys extends Context.Service<
     >
     /**
      * `validate` for a proxy that asks for the request of somebody else: the answer has what the upstream may know. The
-     * failures of every `address` are limited: who asks sends no credential of its own.
+     * failures of every `address` are limited, at each door by themselves: who asks sends no credential of its own.
      */
     readonly authorize: (
       key: Redacted.Redacted<string>,
       address: string,
       use: KeyChecks.KeyUse,
+      door?: KeyChecks.KeyDoor,
     ) => Effect.Effect<
       KeyChecks.AuthorizedUse,
       Unauthorized | IpNotAllowed | Forbidden | TooManyRequests | CostAboveLimit | CreditsExhausted | Unavailable

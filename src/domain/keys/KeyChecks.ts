@@ -5,7 +5,14 @@ import { clientAddressIn, failureLimit } from "../networks.ts"
 import { apiKeyLengths, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
 import { importedKeyLengths } from "./ImportKeys.ts"
-import { KeyHash, KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
+import {
+  KeyHash,
+  KeyLookup,
+  noRoom,
+  ValidationCounter,
+  type ValidationOutcome,
+  type ValidationSource,
+} from "./KeyLookup.ts"
 import type { RateLimit } from "./KeySettings.ts"
 import * as LeasedQuotas from "./LeasedQuotas.ts"
 import * as KeyUsage from "./KeyUsage.ts"
@@ -31,6 +38,9 @@ export interface KeyUse {
 export interface RateLeft extends RateLimit {
   readonly remaining: number
 }
+
+/** The operations that check keys for anyone. The failures of each are limited by themselves. */
+export type KeyDoor = "validate" | "authorize" | "token"
 
 /** A use that nothing refuses. `credits` and `rate` are `null` for a key without that limit. */
 export interface AuthorizedUse {
@@ -79,9 +89,16 @@ export const make = Effect.gen(function* () {
   const hashOf = yield* KeyHash
   const clock = yield* Clock.Clock
   const count = yield* ValidationCounter
-  const failures = failureLimit(
-    "Too many validations from this address failed. Try again after the seconds in Retry-After, or send an org key as the credential.",
-  )
+  const limitOf = () =>
+    failureLimit(
+      "Too many validations from this address failed. Try again after the seconds in Retry-After, or send an org key as the credential.",
+    )
+  /** Failures are limited after the key was compared: those of others never refuse a valid one. */
+  const failures: Record<KeyDoor, ReturnType<typeof failureLimit>> = {
+    validate: limitOf(),
+    authorize: limitOf(),
+    token: limitOf(),
+  }
   const lookup = yield* KeyLookup
   const quotas = yield* LeasedQuotas.make(notValid)
   const usage = KeyUsage.make(repository, yield* KeyUsage.KeyUsageRepository)
@@ -103,35 +120,37 @@ export const make = Effect.gen(function* () {
   type Done = (found: Exit.Exit<KeyGrant | undefined, Unavailable>, source: ValidationSource) => void
   const unknown = Exit.succeed(undefined)
 
-  const lookUp = (key: string, done: Done) => {
-    if (key.length < importedKeyLengths.min || key.length > importedKeyLengths.max) return done(unknown, "memory")
+  const mayBeKey = ({ length }: string) => length >= importedKeyLengths.min && length <= importedKeyLengths.max
+
+  /** Finds a key by its SHA-256. An imported key that is not in memory may have another hash. */
+  const lookUpHash = (key: string, done: Done) => {
+    if (!mayBeKey(key)) return done(unknown, "memory")
     const hash = hashOf(key)
     const cached = lookup.cached(hash)
     if (cached !== undefined) return done(Exit.succeed(cached), "memory")
-    const lookUpImported = () =>
-      lookup.mayBeImported() ? lookup.lookUpImported(key, (found) => done(found, "database")) : done(unknown, "memory")
     // Only on a miss: cached keys have passed the checksum, which costs as much as the hash.
-    if (!isWellFormed(key)) return lookUpImported()
-    lookup.lookUp(hash, (found) =>
-      Exit.isSuccess(found) && found.value === undefined && lookup.mayBeImported()
-        ? lookUpImported()
-        : done(found, "database"),
-    )
+    if (!isWellFormed(key)) return done(unknown, "memory")
+    lookup.lookUp(hash, (found) => done(found, "database"))
   }
 
-  /** `lookUp` of a credential of Gatehouse itself, which has the form of a key: others could be guessed. */
-  const lookUpCredential = (key: string, done: Done) => {
-    if (key.length < apiKeyLengths.min || key.length > apiKeyLengths.max) return done(unknown, "memory")
-    lookUp(key, (found, source) => {
-      const isForeign = Exit.isSuccess(found) && found.value?.isImported === true && !isWellFormed(key)
-      done(isForeign ? unknown : found, source)
-    })
-  }
+  /** Finds a key by any hash; computes slow ones in the turns of the client's address. */
+  const lookUp = (address: string) => (key: string, done: Done) =>
+    lookUpHash(key, (found, source) =>
+      Exit.isSuccess(found) && found.value === undefined && mayBeKey(key) && lookup.mayBeImported()
+        ? lookup.lookUpImported(key, address, (imported) => done(imported, "database"))
+        : done(found, source),
+    )
+
+  /** Whether a key may be a credential of Gatehouse itself. Imported keys of another form could be guessed. */
+  const mayBeCredential = (key: string) =>
+    key.length >= apiKeyLengths.min && key.length <= apiKeyLengths.max && isWellFormed(key)
 
   const recognize = (key: string, done: (grant: KeyGrant | undefined) => void) =>
-    lookUpCredential(key, (found) =>
-      done(Exit.isSuccess(found) && found.value?.isOfHolder !== true ? accept(found.value) : undefined),
-    )
+    lookUpHash(key, (found) => {
+      const grant = Exit.isSuccess(found) ? found.value : undefined
+      const isForeign = grant?.isImported === true && !mayBeCredential(key)
+      done(grant?.isOfHolder === true || isForeign ? undefined : accept(grant))
+    })
 
   /** Takes the cost of a use from memory; `undefined` when the operation has to decide. */
   const takeFromMemory = ({ limits, orgId }: KeyGrant, cost: number, use: KeyUse) =>
@@ -152,7 +171,7 @@ export const make = Effect.gen(function* () {
     use: KeyUse,
     done: (grant: KeyGrant | undefined, credits: number | null | undefined) => void,
   ) =>
-    lookUp(key, (found, source) => {
+    lookUpHash(key, (found, source) => {
       const now = clock.currentTimeMillisUnsafe()
       const grant = Exit.isSuccess(found) ? validAt(found.value, now) : undefined
       if (grant === undefined || forbidden(grant, use) !== undefined) return done(undefined, undefined)
@@ -176,9 +195,9 @@ export const make = Effect.gen(function* () {
       done(grant === undefined ? undefined : authorized(grant, credits ?? null)),
     )
 
-  const find = (key: string, by = lookUp) =>
+  const find = (key: string, address: string) =>
     Effect.callback<Lookup, Unavailable>((resume) =>
-      by(key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
+      lookUp(address)(key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
     )
 
   const orInvalid = (found: KeyGrant | undefined) => {
@@ -186,8 +205,10 @@ export const make = Effect.gen(function* () {
     if (grant === undefined) return Effect.fail(notValid)
     return grant.isOfHolder ? Effect.fail(holdersKey) : Effect.succeed(grant)
   }
-  const authenticate = (key: Redacted.Redacted<string>) =>
-    Effect.flatMap(find(Redacted.value(key), lookUpCredential), ({ grant }) => orInvalid(grant))
+  const authenticate = (key: Redacted.Redacted<string>, address: string) =>
+    mayBeCredential(Redacted.value(key))
+      ? Effect.flatMap(find(Redacted.value(key), address), ({ grant }) => orInvalid(grant))
+      : Effect.fail(notValid)
 
   const authenticateHash = (hash: string) =>
     Effect.callback<KeyGrant | undefined, Unavailable>((resume) => {
@@ -219,35 +240,41 @@ export const make = Effect.gen(function* () {
     return { grant, credits }
   })
 
-  /** Finds a key, and takes a use of it. The failures of an anonymous caller are limited by its address. */
+  /**
+   * Finds a key, and takes a use of it.
+   *
+   * @param limit limits the failures of an anonymous caller, by its address
+   */
   const takeUse = Effect.fnUntraced(function* (
     key: Redacted.Redacted<string>,
     address: string,
     use: KeyUse,
-    isAnonymous: boolean,
+    limit: ReturnType<typeof failureLimit> | undefined,
   ) {
-    const counted = (outcome: ValidationOutcome, source: ValidationSource) => () =>
-      Effect.sync(() => count(outcome, source))
-    if (isAnonymous) yield* Effect.tapError(failures.check(address), counted("limited", "memory"))
-    const { grant: found, source } = yield* Effect.tapError(
-      find(Redacted.value(key)),
-      counted("unavailable", "database"),
+    const counted = (outcome: ValidationOutcome, source: ValidationSource) => Effect.sync(() => count(outcome, source))
+    const failed = limit === undefined ? Effect.void : limit.take(address)
+    const { grant: found, source } = yield* find(Redacted.value(key), address).pipe(
+      Effect.tapError(() => counted("unavailable", "database")),
+      Effect.tapError((error) => (error === noRoom ? failed : Effect.void)),
     )
     const grant = accept(found)
     if (grant !== undefined) return yield* useKey(grant, use, source)
+    yield* Effect.tapError(failed, () => counted("limited", source))
     count("invalid", source)
-    if (isAnonymous) yield* failures.record(address)
     return yield* notValid
   })
 
   const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string, use: KeyUse = {}) {
     const { principal } = yield* CurrentPrincipal
-    const { credits, grant } = yield* takeUse(key, address, use, principal._tag === "Anonymous")
+    const isAnonymous = principal._tag === "Anonymous"
+    // A gateway with a credential of its own says whose key it asks about.
+    const client = isAnonymous ? address : (use.clientIp ?? address)
+    const { credits, grant } = yield* takeUse(key, client, use, isAnonymous ? failures.validate : undefined)
     return answerOf(grant, use, credits)
   })
 
-  const authorize = (key: Redacted.Redacted<string>, address: string, use: KeyUse) =>
-    Effect.map(takeUse(key, address, { ...use, details: true }, true), ({ credits, grant }) =>
+  const authorize = (key: Redacted.Redacted<string>, address: string, use: KeyUse, door: KeyDoor = "authorize") =>
+    Effect.map(takeUse(key, address, { ...use, details: true }, failures[door]), ({ credits, grant }) =>
       authorized(grant, credits),
     )
 

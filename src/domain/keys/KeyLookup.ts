@@ -1,6 +1,9 @@
 import { Context, type Effect, type Exit } from "effect"
-import type { Unavailable } from "../Errors.ts"
+import { Unavailable } from "../Errors.ts"
 import type { KeyGrant } from "./ApiKeyRepository.ts"
+
+/** The error of a key whose slow hash could not be computed in time. It counts as a failure of the caller. */
+export const noRoom = new Unavailable({ error: "Too many keys with slow hashes are checked; try again." })
 
 /**
  * Finds keys by their hash. Memory answers while the last proof that notifications arrive is recent
@@ -15,8 +18,16 @@ export class KeyLookup extends Context.Service<
     readonly lookUp: (hash: string, done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void) => void
     /** Whether keys may have been imported. Else a text without the form of a key needs no query. */
     readonly mayBeImported: () => boolean
-    /** Reads a key that may be imported from the database, by all hashes that it may have, and calls `done` later. */
-    readonly lookUpImported: (key: string, done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void) => void
+    /**
+     * Reads a key that may be imported from the database, by all hashes that it may have, and calls `done` later. Slow
+     * hashes are computed in turns: of the orgs that have them, and of the clients' addresses. Without room for another,
+     * the error is `noRoom`.
+     */
+    readonly lookUpImported: (
+      key: string,
+      address: string,
+      done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void,
+    ) => void
     /** After the transaction that imports keys has committed. */
     readonly imported: Effect.Effect<void>
     /** Removes a key from memory, after the transaction that changes it has committed. */

@@ -124,7 +124,7 @@ export class KeyTokens extends Context.Service<
         address: string,
         { expiresInSeconds = defaultSeconds, permissions }: Omit<typeof ExchangeKey.Type, "key">,
       ) {
-        const { grant } = yield* keys.authorize(key, address, { permissions, clientIp: address })
+        const { grant } = yield* keys.authorize(key, address, { permissions, clientIp: address }, "token")
         const now = yield* DateTime.now
         const { id: kid, sign } = yield* signing.current(now)
         const iat = Math.floor(now.epochMilliseconds / 1000)

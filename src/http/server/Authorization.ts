@@ -25,6 +25,7 @@ import { failureLimit, networkOf } from "../../domain/networks.ts"
 import { isWellFormed } from "../../domain/keys/ApiKey.ts"
 import { holdersKey } from "../../domain/keys/KeyChecks.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
+import { noRoom } from "../../domain/keys/KeyLookup.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { sessionEnded, Sessions, tokenPattern } from "../../domain/sessions/Sessions.ts"
 import { Admits, Authorization, PeopleWho, WebhookAuthorization } from "../api/security.ts"
@@ -63,18 +64,23 @@ const reveal = (credential: Credentials.RedactedCredential): Credentials.Credent
 /** How often wrong credentials are logged. */
 const warningMillis = 60_000
 
-/** The guesses of the administrator's token by network, with the limit of the keys that anyone may have checked. */
+/** Where credentials are sent. The wrong ones are limited at each door by itself. */
+type Door = "api" | "console" | "metrics"
+
+/** The guesses of the administrator's token by door and network. */
 export class TokenGuesses extends Context.Service<
   TokenGuesses,
-  ReturnType<typeof failureLimit> & {
+  {
+    /** Takes a guess of an address that was wrong, or fails when it has guessed too often. */
+    readonly take: (door: Door, address: string) => Effect.Effect<void, TooManyRequests>
     /** Logs that there are wrong credentials, at most once a minute. */
     readonly warn: (network: string) => Effect.Effect<void>
   }
 >()("gatehouse/http/Authorization/TokenGuesses") {
   static readonly layer = Layer.sync(TokenGuesses, () => {
-    const limit = failureLimit(
-      "Too many credentials from this address were not valid. Try again after the seconds in Retry-After.",
-    )
+    const limitOf = () =>
+      failureLimit("Too many credentials from this address were not valid. Try again after the seconds in Retry-After.")
+    const limits = { api: limitOf(), console: limitOf(), metrics: limitOf() }
     let warnedAt = -Infinity
     let more = 0
     const warn = (network: string) =>
@@ -87,7 +93,7 @@ export class TokenGuesses extends Context.Service<
           `A credential that is neither a key nor the administrator's token was sent from ${network}${others}`,
         )
       })
-    return { ...limit, warn }
+    return { take: (door, address) => limits[door].take(address), warn }
   })
 }
 
@@ -100,42 +106,44 @@ export const identify = Effect.gen(function* () {
   const { ofBearer, ofSession } = yield* makeSessionCallers
   const open = tokens === undefined
 
-  const ofKey = (key: Redacted.Redacted<string>) =>
-    Effect.map(keys.authenticate(key), (grant): Caller => ({ principal: ofGrant(grant), credential: key }))
+  const addressOf = (request: HttpServerRequest.HttpServerRequest) =>
+    Effect.provideService(clientAddress, HttpServerRequest.HttpServerRequest, request)
 
-  /**
-   * Fails for a credential that may be a guess while its network has guessed too often. Returns the client's address.
-   */
-  const checkGuess = Effect.fnUntraced(function* (
+  const ofKey = Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
-    { token }: Credentials.Credential,
-  ) {
-    const address = yield* Effect.provideService(clientAddress, HttpServerRequest.HttpServerRequest, request)
-    if (!isWellFormed(token)) yield* guesses.check(address)
-    return address
+    door: Door,
+    key: Redacted.Redacted<string>,
+  ): Effect.fn.Return<Caller, Unauthorized | TooManyRequests | Unavailable> {
+    const address = yield* addressOf(request)
+    const grant = yield* Effect.tapError(keys.authenticate(key, address), (error) =>
+      error === noRoom ? guesses.take(door, address) : Effect.void,
+    )
+    return { principal: ofGrant(grant), credential: key }
   })
 
   /**
-   * Whether a credential is the administrator's. One that is no key is a guess: a network has 600 wrong ones in a
-   * minute, and then even the right one is refused for the rest of it. Keys are too long to be guessed, and count
-   * nothing.
+   * Whether a credential is the administrator's. One that is neither that nor a key is a guess: a network has 600 of
+   * them in a minute, and further ones are a 429. The right one always passes. Keys are too long to be guessed, and
+   * count nothing.
    */
   const isAdministratorNow = Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
+    door: Door,
     credential: Credentials.RedactedCredential,
   ) {
     const revealed = reveal(credential)
     if (open || isWellFormed(revealed.token)) return false
-    const address = yield* checkGuess(request, revealed)
     if (isAdministrator(revealed)) return true
     if (isAdministrator({ ...revealed, bearer: true })) return yield* tokenAsKey
-    yield* guesses.record(address)
+    const address = yield* addressOf(request)
+    yield* guesses.take(door, address)
     yield* guesses.warn(networkOf(address))
     return false
   })
 
   const toCaller = Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
+    door: Door,
   ): Effect.fn.Return<Caller, Unauthorized | TooManyRequests | Unavailable> {
     const credential = yield* Credentials.read(request.headers)
     if (credential === undefined) {
@@ -146,15 +154,19 @@ export const identify = Effect.gen(function* () {
     }
     const { token } = credential
     if (isPortalToken(credential)) return yield* ofBearer(token)
-    if (yield* isAdministratorNow(request, credential))
+    if (yield* isAdministratorNow(request, door, credential))
       return { principal: Principal.Administrator(), credential: token }
-    return yield* Effect.catchTag(ofKey(token), "Unauthorized", (error) =>
+    return yield* Effect.catchTag(ofKey(request, door, token), "Unauthorized", (error) =>
       Effect.fail(error === holdersKey ? error : refused),
     )
   })
 
-  return { open, checkGuess, isAdministratorNow, ofKey, toCaller }
+  return { open, isAdministratorNow, ofKey, toCaller }
 })
+
+/** Whether a request exchanges a credential for a session of the console. */
+const isSignIn = ({ method, url }: HttpServerRequest.HttpServerRequest) =>
+  method === "POST" && url === "/api/v0/sessions"
 
 /** The callers of the platform interface. */
 const makePlatform = Effect.gen(function* () {
@@ -172,7 +184,7 @@ const makePlatform = Effect.gen(function* () {
       const token = credential?.bearer === true ? credential.token : undefined
       return { principal: Principal.CiRun({ run: yield* deployments.admit(token) }) }
     }
-    const caller = yield* toCaller(request)
+    const caller = yield* toCaller(request, isSignIn(request) ? "console" : "api")
     if (admits === "credential" && caller.principal._tag === "Anonymous" && !open) return yield* noCredential()
     return caller
   })
@@ -207,10 +219,11 @@ const makeTenants = Effect.gen(function* () {
     const credential = yield* Credentials.read(request.headers)
     const orgId = request.headers["x-org-id"] ?? ""
     if (credential !== undefined && !isPortalToken(credential)) {
-      if (!(yield* isAdministratorNow(request, credential))) return yield* ofKey(credential.token)
+      if (!(yield* isAdministratorNow(request, "api", credential)))
+        return yield* ofKey(request, "api", credential.token)
       return yield* actFor(orgId, { principal: Principal.Administrator(), credential: credential.token })
     }
-    const caller = yield* toCaller(request)
+    const caller = yield* toCaller(request, "api")
     switch (caller.principal._tag) {
       case "Administrator":
       case "Person":

@@ -136,7 +136,7 @@ const forbidden = new Forbidden({
 /** Succeeds if a request may read the metrics: every request in open mode; in guarded mode see `MetricsToken`. */
 const makeCheck = Effect.gen(function* () {
   const metricsToken = yield* MetricsToken
-  const { checkGuess, open, toCaller } = yield* identify
+  const { open, toCaller } = yield* identify
   const isMetricsToken = Credentials.tokenCheck(metricsToken === undefined ? [] : [metricsToken])
 
   return Effect.gen(function* () {
@@ -144,9 +144,8 @@ const makeCheck = Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
     const { headers, remoteAddress } = request
     const credential = Result.getOrUndefined(Credentials.parse(headers))
-    if (credential !== undefined) yield* checkGuess(request, credential)
     if (credential?.bearer === true && isMetricsToken(credential.token)) return
-    const { principal } = yield* toCaller(request)
+    const { principal } = yield* toCaller(request, "metrics")
     if (principal._tag === "Administrator") return
     if (metricsToken === undefined && isFromThisMachine(Option.getOrUndefined(remoteAddress), headers)) return
     return yield* principal._tag === "Anonymous" ? noCredential : forbidden

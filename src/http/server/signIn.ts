@@ -1,10 +1,10 @@
 import { DateTime, Duration, Effect, Redacted } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import type { Unavailable } from "../../domain/Errors.ts"
+import type { TooManyRequests, Unavailable } from "../../domain/Errors.ts"
+import { failureLimit } from "../../domain/networks.ts"
 import { People, type SignInFailed } from "../../domain/sessions/People.ts"
 import { clientAddress } from "../clientAddress.ts"
 import { AdminTokens, isBehindTls, readCookie, setCookie } from "../credentials.ts"
-import { TokenGuesses } from "./Authorization.ts"
 
 // Signing in to the console with the company's identity: where the browser begins, and where the provider sends it
 // back. These pages are for browsers, and no operations.
@@ -63,7 +63,7 @@ export const layer = HttpRouter.use(
     const people = yield* People
     if (people === undefined) return
     const { baseUrl } = yield* AdminTokens
-    const failures = yield* TokenGuesses
+    const failures = failureLimit("Signing in failed too often from this address.")
     const refusal = (reason: keyof typeof refusals) => {
       const [status, title, line] = refusals[reason]
       return page(status, title, [line, `<a href="${escaped(baseUrl)}/console">Open the console</a>`])
@@ -73,13 +73,23 @@ export const layer = HttpRouter.use(
       query: new URL(url, "http://localhost").searchParams,
     }))
 
-    /** Answers with a page why nobody was signed in. A network that fails too often waits, also for the provider. */
-    const orPage = <R>(answer: Effect.Effect<HttpServerResponse.HttpServerResponse, SignInFailed | Unavailable, R>) =>
+    /**
+     * Limits the sign-ins that fail. A callback that this browser did not begin counts for nothing: any page can send
+     * it.
+     */
+    const limited = <R>(answer: Effect.Effect<HttpServerResponse.HttpServerResponse, SignInFailed | Unavailable, R>) =>
       Effect.gen(function* () {
         const address = yield* clientAddress
-        yield* failures.check(address)
-        return yield* Effect.tapErrorTag(answer, "SignInFailed", () => failures.record(address))
-      }).pipe(
+        return yield* Effect.tapErrorTag(answer, "SignInFailed", ({ reason }) =>
+          reason === "state" ? Effect.void : failures.take(address),
+        )
+      })
+
+    /** Answers with a page why nobody was signed in. */
+    const orPage = <R>(
+      answer: Effect.Effect<HttpServerResponse.HttpServerResponse, SignInFailed | Unavailable | TooManyRequests, R>,
+    ) =>
+      answer.pipe(
         Effect.catchTags({
           SignInFailed: ({ detail, reason }) =>
             Effect.as(Effect.logWarning(`Nobody was signed in: ${detail}`), refusal(reason)),
@@ -129,7 +139,7 @@ export const layer = HttpRouter.use(
     )
 
     yield* router.add("GET", signInPath, orPage(start))
-    yield* router.add("GET", callbackPath, orPage(finish))
+    yield* router.add("GET", callbackPath, orPage(limited(finish)))
     yield* router.add("POST", logoutPath, logOut)
   }),
 )

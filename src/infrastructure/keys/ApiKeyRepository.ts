@@ -1,7 +1,7 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import * as Crypto from "node:crypto"
-import { Conflict, InvalidRequest, type NotFound } from "../../domain/Errors.ts"
+import { Conflict, InvalidRequest, type NotFound, Unavailable } from "../../domain/Errors.ts"
 import type { Found, Page } from "../../domain/Page.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
@@ -249,9 +249,12 @@ const importKeys = (
     if (unverifiable !== -1) return yield* faultOf(unverifiable, "algorithm: argon2id needs Node 24.7 or newer here.")
 
     const hashes = new Set(keys.map(({ hash }) => hash))
+    // A key that was used has two: the one that was imported, and its SHA-256.
     const stored = yield* sql<{ readonly id: string; readonly orgId: string; readonly hash: string }>`
-      SELECT id, org_id AS "orgId", encode(coalesce(import_hash, hash), 'hex') AS hash FROM api_keys
-      WHERE import_hash = ANY(${bytes(hashes)}) OR hash = ANY(${bytes(hashes)})`
+      SELECT id, org_id AS "orgId", encode(import_hash, 'hex') AS hash FROM api_keys
+      WHERE import_hash = ANY(${bytes(hashes)})
+      UNION ALL
+      SELECT id, org_id, encode(hash, 'hex') FROM api_keys WHERE hash = ANY(${bytes(hashes)})`
     const others = new Set(stored.filter((one) => one.orgId !== orgId).map(({ hash }) => hash))
     const taken = keys.findIndex(({ hash }) => others.has(hash))
     if (taken !== -1) return yield* new Conflict({ error: `keys.${taken}.hash: a key of another org has it.` })
@@ -288,6 +291,9 @@ const importKeys = (
     }
     return keys.map(({ hash, id }) => ({ id: idOf.get(hash)!, isNew: idOf.get(hash) === id }))
   }).pipe(sql.withTransaction, orUnavailable)
+
+/** A key that is imported now may have the SHA-256 that another one gets. */
+const keysAreImported = new Unavailable({ error: "Keys are being imported; try again." })
 
 /** Node has it since 24.7. */
 const hasArgon2 = "argon2Sync" in Crypto
@@ -362,14 +368,23 @@ export const layer = Layer.effect(
           const exist = found.length > 0 || (yield* anyImported(sql))
           return {
             exist,
-            found: found.map((row) => ({ hash: row.hash, isSlow: row.importStart !== null, grant: toGrant(row) })),
+            found: found.map((row) => ({ hash: row.hash, start: row.importStart, grant: toGrant(row) })),
           }
         }).pipe(orUnavailable),
 
       settleImported: (orgId, keyId, sha256) =>
-        sql`
-          UPDATE api_keys SET hash = decode(${sha256}, 'hex'), import_start = NULL
-          WHERE id = ${keyId} AND org_id = ${orgId} AND import_hash IS NOT NULL`.pipe(
+        sql<{ readonly isFree: boolean }>`
+          WITH import AS MATERIALIZED (
+            SELECT pg_try_advisory_xact_lock_shared(hashtextextended('gatehouse:import', 0)) AS "isFree"
+          ), settled AS (
+            UPDATE api_keys SET hash = decode(${sha256}, 'hex'), import_start = NULL FROM import
+            WHERE id = ${keyId} AND org_id = ${orgId} AND import_hash IS NOT NULL AND "isFree"
+          )
+          SELECT "isFree" FROM import`.pipe(
+          Effect.filterOrFail(
+            ([one]) => one!.isFree,
+            () => keysAreImported,
+          ),
           Effect.asVoid,
           orUnavailableWithin("sweep"),
         ),

@@ -1,9 +1,10 @@
 import { hash } from "node:crypto"
 import { Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Schedule, Stream } from "effect"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"
-import { ApiKeyRepository, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
+import { ApiKeyRepository, type ImportedHash, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
 import {
   KeyLookup,
+  noRoom,
   ValidationCounter,
   type ValidationOutcome,
   type ValidationSource,
@@ -12,9 +13,10 @@ import * as Batches from "../database/Batches.ts"
 import { Nodes, type NodesService } from "../database/Nodes.ts"
 import { Notification, Notifications } from "../database/Notifications.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
-import { Unavailable } from "../../domain/Errors.ts"
 import { startLengths } from "../../domain/keys/ImportKeys.ts"
+import { networkOf } from "../../domain/networks.ts"
 import * as WorkerThread from "../workerThread.ts"
+import * as SlowHashes from "./SlowHashes.ts"
 import type { SlowHashTask } from "./SlowHashThread.ts"
 import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 
@@ -64,10 +66,26 @@ const maxProofAgeMillis = 3_000
 /** Keys that one statement looks up. */
 const lookUpBatchSize = 256
 
-/** Keys that may be imported and that one statement looks up; those that are not known by SHA-256 follow one by one. */
-const importedBatchSize = 16
-/** How long such a batch may take, with the slow hashes of its keys. */
+/** Keys that may be imported and that one statement looks up. */
+const importedBatchSize = 64
+/** How long a key waits for its slow hashes. */
 const slowHashDeadline = "10 seconds"
+
+/** What the digests of a key have found. */
+interface ImportedKey {
+  readonly key: string
+  readonly sha256: string
+  readonly startEpoch: number
+  readonly grant: KeyGrant | undefined
+  /** Keys whose slow hash may be that of this one. */
+  readonly candidates: ReadonlyArray<ImportedHash>
+}
+
+/** What a key with a slow hash may begin with; the longest, which the fewest keys have, comes first. */
+const startsOf = (key: string) => {
+  const lengths = Array.from({ length: startLengths.max - startLengths.min + 1 }, (_, n) => startLengths.max - n)
+  return lengths.filter((length) => length <= key.length).map((length) => key.slice(0, length))
+}
 
 /** The text of a key that counts as another key, in characters: half a kilobyte is the memory of a key. */
 const textPerKey = 512
@@ -273,41 +291,87 @@ export const make = Effect.gen(function* () {
     lost: "The key could not be checked; try again.",
   })
 
-  /** Finds an imported key by a hash that is not its SHA-256, which it then gets. */
-  const findByOther = Effect.fnUntraced(function* (key: string) {
-    const startEpoch = epoch
-    const starts = Array.from({ length: startLengths.max - startLengths.min + 1 }, (_, n) => key.slice(0, 4 + n))
-    const sha256 = hash("sha256", key, "hex")
-    const { exist, found } = yield* findImported([sha256, hash("sha512", key, "hex")], [...new Set(starts)])
-    if (!exist && isConnected && epoch === startEpoch) areImported = false
-    for (const { grant, hash: stored, isSlow } of found) {
-      const asked = { key, hash: Buffer.from(stored, "hex").toString() }
-      if (isSlow && !(yield* thread.ask<boolean>(0, asked))) continue
-      // Answered without waiting: on a standby, nothing is written.
-      if (stored !== sha256) yield* Effect.forkDetach(Effect.ignore(settleImported(grant.orgId, grant.keyId, sha256)))
-      return grant
-    }
-    return undefined
-  })
+  const slowHashes = yield* SlowHashes.make((task) => thread.ask<boolean>(0, task))
 
+  /** Replaces the hash of an imported key by its SHA-256, without waiting: on a standby, nothing is written. */
+  const settle = ({ sha256, startEpoch }: ImportedKey, grant: KeyGrant) => {
+    if (isConnected && epoch === startEpoch) memory.put(sha256, grant)
+    return settleImported(grant.orgId, grant.keyId, sha256).pipe(
+      Effect.retry({ times: 5, schedule: Schedule.exponential("200 millis") }),
+      Effect.ignore,
+      Effect.forkDetach,
+      Effect.asVoid,
+    )
+  }
+
+  /** Finds keys by their digests, and the keys whose slow hashes theirs may be. */
   const findImportedBatch = (keys: ReadonlyArray<string>) =>
     Effect.gen(function* () {
-      const hashes = new Map(keys.map((key) => [key, hash("sha256", key, "hex")]))
-      const byHash = yield* findBatch([...hashes.values()])
-      const grants = new Map<string, KeyGrant>()
-      for (const [key, sha256] of hashes) {
-        const grant = byHash.get(sha256) ?? (yield* findByOther(key))
-        if (grant !== undefined) grants.set(key, grant)
+      const startEpoch = epoch
+      const startedAt = nowMillis()
+      const asked = keys.map((key) => ({ key, sha256: hash("sha256", key, "hex"), sha512: hash("sha512", key, "hex") }))
+      const digests = asked.flatMap(({ sha256, sha512 }) => [sha256, sha512])
+      const { exist, found } = yield* findImported(digests, [...new Set(keys.flatMap(startsOf))])
+      if (!exist && isConnected && epoch === startEpoch) areImported = false
+      found.forEach(({ grant }) => void readAt.set(grant, startedAt))
+      const byHash = new Map(found.map((one) => [one.hash, one.grant]))
+      const byStart = Map.groupBy(
+        found.filter(({ start }) => start !== null),
+        ({ start }) => start,
+      )
+      const answers = new Map<string, ImportedKey>()
+      for (const { key, sha256, sha512 } of asked) {
+        const grant = byHash.get(sha256) ?? byHash.get(sha512)
+        const candidates = grant === undefined ? startsOf(key).flatMap((start) => byStart.get(start) ?? []) : []
+        const answer = { key, sha256, startEpoch, grant, candidates }
+        if (grant !== undefined) {
+          if (!byHash.has(sha256)) yield* settle(answer, grant)
+          else if (isConnected && epoch === startEpoch) memory.put(sha256, grant)
+        }
+        answers.set(key, answer)
       }
-      return grants
-    }).pipe(
-      Effect.provideService(RequestOrg, noOrg),
-      Effect.timeoutOrElse({
-        duration: slowHashDeadline,
-        orElse: () => Effect.fail(new Unavailable({ error: "Too many keys with slow hashes are checked; try again." })),
-      }),
-    )
-  const lookUpImported = yield* Batches.make(findImportedBatch, importedBatchSize)
+      return answers
+    }).pipe(Effect.provideService(RequestOrg, noOrg))
+  const lookUpDigests = yield* Batches.make(findImportedBatch, importedBatchSize)
+
+  /** Compares a key with slow hashes of several orgs, at the same time: none waits for the turns of another. */
+  const findSlow = Effect.fnUntraced(
+    function* (asked: ImportedKey, network: string) {
+      let isRefused = false
+      const compare = Effect.fnUntraced(function* ({ grant, hash: stored }: ImportedHash) {
+        const task = { key: asked.key, hash: Buffer.from(stored, "hex").toString() }
+        if (yield* slowHashes.ask(grant.orgId, network, task)) return yield* Effect.fail(grant)
+      })
+      const ofOrg = (candidates: ReadonlyArray<ImportedHash>) =>
+        Effect.forEach(candidates, compare, { discard: true }).pipe(
+          Effect.catchIf(
+            (error) => error === noRoom,
+            () => Effect.sync(() => void (isRefused = true)),
+          ),
+        )
+      const orgs = Map.groupBy(asked.candidates, ({ grant }) => grant.orgId).values()
+      yield* Effect.forEach(orgs, ofOrg, { concurrency: "unbounded", discard: true })
+      return isRefused ? yield* noRoom : undefined
+    },
+    (search, asked) =>
+      search.pipe(
+        Effect.timeoutOrElse({ duration: slowHashDeadline, orElse: () => Effect.fail(noRoom) }),
+        Effect.catchIf(
+          (error): error is KeyGrant => "keyId" in error,
+          (grant) => Effect.as(settle(asked, grant), grant),
+        ),
+        Effect.provideService(RequestOrg, noOrg),
+      ),
+  )
+  const run = Effect.runForkWith(yield* Effect.context<never>())
+
+  const lookUpImported: KeyLookup["Service"]["lookUpImported"] = (key, address, done) =>
+    void lookUpDigests(key, (exit) => {
+      if (Exit.isFailure(exit)) return done(Exit.failCause(exit.cause))
+      const asked = exit.value!
+      if (asked.candidates.length === 0) return done(Exit.succeed(asked.grant))
+      run(Effect.onExit(findSlow(asked, networkOf(address)), (found) => Effect.sync(() => done(found))))
+    })
 
   return KeyLookup.of({
     mayBeImported: () => areImported !== false || nowMillis() - provenAt >= maxProofAgeMillis,

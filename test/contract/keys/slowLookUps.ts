@@ -39,7 +39,7 @@ export const deleteAgainstSlowLookUps = Effect.fnUntraced(function* (times: numb
   const ends = { "validated before": 0, "refused during": 0 }
   for (let n = 0; n < times; n++) {
     const { id, key } = yield* one.createForOrg(orgId, { name: "k" }).pipe(asAdministrator)
-    const ask = (keys: ApiKeys["Service"]) => outcomeOf(keys.authenticate(Redacted.make(key)))
+    const ask = (keys: ApiKeys["Service"]) => outcomeOf(keys.authenticate(Redacted.make(key), "127.0.0.1"))
     const asking = [one, other, one, other].map((keys) => Effect.andThen(moment, ask(keys)))
     const remove = Effect.andThen(moment, one.remove(orgId, id).pipe(asAdministrator))
     const [during] = yield* Effect.all([Effect.all(asking, { concurrency: 4 }), remove], { concurrency: 2 })

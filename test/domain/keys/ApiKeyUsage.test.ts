@@ -29,7 +29,8 @@ const watched = () => {
   return { writes, control, layer: services({ repositories: watchedTouch }) }
 }
 
-const use = ({ key }: { readonly key: string }) => ApiKeys.use((keys) => keys.authenticate(Redacted.make(key)))
+const use = ({ key }: { readonly key: string }) =>
+  ApiKeys.use((keys) => keys.authenticate(Redacted.make(key), "127.0.0.1"))
 const flush = ApiKeys.use((keys) => keys.flushUsage)
 const lastUse = (id: string) =>
   World.use(({ keys }) =>

@@ -117,7 +117,7 @@ describe("validating a key", () => {
       const others = ["", "svc_", "x", unknownId, "é".repeat(46), "x".repeat(100_000), orgKey.prefix]
       for (const key of [unknown, expired.key, projectKey.key, mistyped, ` ${orgKey.key}`, ...others]) {
         assert.strictEqual(yield* failureOf(validate(key)), refusal)
-        assert.strictEqual(yield* failureOf(keys.authenticate(Redacted.make(key))), refusal)
+        assert.strictEqual(yield* failureOf(keys.authenticate(Redacted.make(key), "127.0.0.1")), refusal)
       }
       yield* validate(orgKey.key)
     }).pipe(Effect.provide(services())),
@@ -128,7 +128,11 @@ describe("validating a key", () => {
     const counted = Layer.effect(
       ApiKeyRepository,
       ApiKeyRepository.use((repository) =>
-        Effect.succeed({ ...repository, findByHashes: (hashes) => (queries++, repository.findByHashes(hashes)) }),
+        Effect.succeed({
+          ...repository,
+          findByHashes: (hashes) => (queries++, repository.findByHashes(hashes)),
+          findImported: (digests, starts) => (queries++, repository.findImported(digests, starts)),
+        }),
       ),
     ).pipe(Layer.provideMerge(fakes.layer))
     return Effect.gen(function* () {

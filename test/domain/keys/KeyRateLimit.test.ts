@@ -34,7 +34,7 @@ describe("validating a key with a rate limit", () => {
       yield* TestClock.adjust("1 second")
       assert.strictEqual(yield* outcomeOf(validate(limited.key)), "ok")
       // The use of a key as a credential of this service does not count.
-      for (let n = 0; n < 10; n++) yield* keys.authenticate(Redacted.make(limited.key))
+      for (let n = 0; n < 10; n++) yield* keys.authenticate(Redacted.make(limited.key), "127.0.0.1")
     }).pipe(Effect.provide(services())),
   )
 

@@ -75,7 +75,7 @@ describe("the usage of keys", () => {
         ],
       )
       // The use of a key as a credential of this service does not count.
-      yield* (yield* ApiKeys).authenticate(Redacted.make(orgKey.key))
+      yield* (yield* ApiKeys).authenticate(Redacted.make(orgKey.key), "127.0.0.1")
       yield* flushUsage
       assert.deepStrictEqual(used((yield* usageOf(orgId, orgKey.id)).usage), [first, second])
     }).pipe(Effect.provide(layer))

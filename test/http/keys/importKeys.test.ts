@@ -1,9 +1,10 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { hashSync } from "bcryptjs"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { argon2Sync, createHash, randomBytes, scryptSync } from "node:crypto"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
 
 const as = adminToken
@@ -174,6 +175,74 @@ for (const [name, environment] of [
           expect(ids, algorithm).toEqual(Array.from({ length: 20 }, () => true))
           expect((yield* run(asked)).existing, algorithm).toEqual(imported)
         }
+      }),
+    )
+
+    it.effect("the SHA-256 of a key that has another hash and was used exists, in a dry run too", () =>
+      Effect.gen(function* () {
+        const [one, two] = [yield* makeOrg, yield* makeOrg]
+        const hashes = { ...slow, sha512: (key: string) => digest("sha512", key) }
+        for (const algorithm of Object.keys(hashes) as ReadonlyArray<keyof typeof hashes>) {
+          const start = `sk_${randomBytes(4).toString("hex")}`
+          const key = `${start}${randomBytes(16).toString("hex")}`
+          const { imported } = yield* one.run([{ algorithm, hash: hashes[algorithm](key), start, name: "k" }])
+          expect(yield* one.validate(key), algorithm).toBe(200)
+          const bySha256 = [
+            { algorithm: "sha256", hash: digest("sha256", newKey()), name: "new" },
+            { algorithm: "sha256", hash: digest("sha256", key), name: "k" },
+          ]
+          const existing = [{ index: 1, id: imported[0]!.id }]
+          // The first use is written some time after its answer.
+          const dry = yield* until(
+            "the hash is replaced",
+            one.run(bySha256, { dryRun: true }),
+            (answer) => answer.existing.length === 1,
+          )
+          expect(dry.existing, algorithm).toEqual(existing)
+          expect(yield* two.refusal(bySha256)).toEqual([409, "keys.1.hash: a key of another org has it."])
+          expect(yield* one.run(bySha256), algorithm).toMatchObject({ imported: [{ index: 0 }], existing })
+          expect(yield* one.validate(key), algorithm).toBe(200)
+        }
+      }),
+    )
+
+    it.effect("slow hashes delay no digest and no bad key, and have room for a few of an address", () =>
+      Effect.gen(function* () {
+        const [one, two] = [yield* makeOrg, yield* makeOrg]
+        const start = `sk_${randomBytes(4).toString("hex")}`
+        const salt = randomBytes(16)
+        const dear = scryptSync(start, salt, 32, { N: 2 ** 16, r: 8, p: 1, maxmem: 2 ** 28 })
+        const hash = `$scrypt$ln=16,r=8,p=1$${plain(salt)}$${plain(dear)}`
+        yield* one.run([{ algorithm: "scrypt", hash, start, name: "dear" }])
+        const keys = Array.from({ length: 20 }, newKey)
+        yield* two.run(
+          keys.map((key, n) => {
+            const algorithm = n % 2 === 0 ? "sha256" : "sha512"
+            return { algorithm, hash: digest(algorithm, key), name: "k" }
+          }),
+        )
+        const refused: Array<number> = []
+        const flood = yield* Effect.forkChild(
+          Effect.forEach(
+            Array.from({ length: 40 }, (_, n) => n),
+            (n) => Effect.map(one.validate(`${start}${"0".repeat(20)}${n}`), (status) => void refused.push(status)),
+            { concurrency: 40 },
+          ),
+        )
+        // More than an address has room for, at once.
+        yield* until(
+          "some find no room",
+          Effect.sync(() => refused.length),
+          (length) => length >= 20,
+        )
+        expect(new Set(refused)).toEqual(new Set([503]))
+        for (const key of keys) expect(yield* two.validate(key)).toBe(200)
+        expect([yield* two.validate(newKey()), yield* two.validate(newKey().slice(3))]).toEqual([401, 401])
+        expect((yield* two.send("GET", two.path, { as: `${start}${"1".repeat(38)}` })).status).toBe(401)
+        // Others of the same org wait for their turn, not for those of the address.
+        expect(yield* one.validate(start, { clientIp: "203.0.113.9" })).toBe(200)
+        expect(refused.length).toBeLessThan(40)
+        yield* Fiber.interrupt(flood)
       }),
     )
 

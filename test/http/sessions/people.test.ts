@@ -351,13 +351,20 @@ live(
 )
 
 live(
-  "a network that fails too often waits, and so does the provider",
+  "sign-ins that fail too often are a 429, callbacks of another browser count for nothing, and a right one passes",
   withProvider((provider) =>
     Effect.gen(function* () {
-      for (let n = 0; n < 600; n++) yield* comeBack({ code: "x", state: "x" })
-      const answer = yield* comeBack({ code: "x", state: "x" })
+      const { cookie, state } = yield* begin()
+      for (const own of [undefined, cookie]) {
+        for (let n = 0; n < 601; n++) expect((yield* comeBack({ code: "x", state: "x" }, own)).status).toBe(400)
+      }
+      for (let n = 0; n < 600; n++) yield* comeBack({ error: "access_denied", state }, cookie)
+      const answer = yield* comeBack({ error: "access_denied", state }, cookie)
       expect([answer.status, Number(answer.headers["retry-after"]) > 0]).toEqual([429, true])
       expect(provider.exchanges).toEqual([])
+      expect((yield* signInWithClaims(provider, { groups })).answer.status).toBe(303)
+      const { send } = yield* TestServer
+      expect((yield* send("POST", "/api/v0/sessions", { as: adminToken })).status).toBe(200)
     }),
   ),
 )
