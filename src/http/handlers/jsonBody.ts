@@ -97,6 +97,10 @@ const makeReader = ({ annotations, payload }: HttpApiEndpoint.Top) => {
   const limit = shape === "any" ? fewValues : Math.min(Math.max(fewValues, valuesOf(shape)), maxValues)
   const options = Context.getOrUndefined(annotations, HttpApi.PayloadParseOptions) ?? knownFieldsOnly
   const decode = Schema.decodeUnknownEffect(schema, options)
+  // An operation whose body may be absent reads null, which is how JSON says undefined.
+  const ast = SchemaAST.toEncoded(schema.ast)
+  const mayBeAbsent = (ast._tag === "Union" ? ast.types : [ast]).some(SchemaAST.isNull)
+  const empty = mayBeAbsent ? null : undefined
   // Of a long body the first fault is enough: each item of a list can have one.
   const decodeLong = Schema.decodeUnknownEffect(schema, { ...options, errors: "first" })
 
@@ -104,7 +108,7 @@ const makeReader = ({ annotations, payload }: HttpApiEndpoint.Top) => {
     Effect.mapError(decoded, (cause) => new HttpApiError.HttpApiSchemaError({ kind: "Payload", cause }))
 
   return (text: string): Effect.Effect<unknown, unknown, unknown> => {
-    if (text === "") return orFault(decode(undefined))
+    if (text === "") return orFault(decode(empty))
     const scan = scanJson(text, limit)
     const isLong = scan.values > fewValues
     if (scan.values > limit) return Effect.fail(tooManyValues(limit))

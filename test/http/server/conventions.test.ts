@@ -162,7 +162,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         for (const value of [deep("[", "]"), deep('{"a":', "}")]) {
           const body = `{"deep":${value},${JSON.stringify(bodyOf(name, ids)).slice(1).replace(/^}/, '"a":1}')}`
           expect(expectError(yield* ask({ body, headers: json }), 400)).toMatch(
-            /^deep is not a field of this operation/,
+            /^(deep is not a field of this operation|The request body has more than [\d,]+ JSON values\. Send fewer\.)/,
           )
           expectError(yield* ask({ body: value, headers: json }), 400)
         }
@@ -311,7 +311,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       for (const [method, path, body, sentence] of cases) {
         expect(expectError(yield* send(method, path, { json: body }), 400, path)).toBe(sentence)
       }
-      const many = Object.fromEntries(Array.from({ length: 20_000 }, (_, at) => [`f${at}`, at]))
+      const many = Object.fromEntries(Array.from({ length: 900 }, (_, at) => [`f${at}`, at]))
       const sentence = expectError(yield* send("POST", key, { json: { name: "a", ...many } }), 400)
       expect(sentence.split("; ").length).toBe(3)
       expect((yield* must(send, "GET", key))["keys"]).toEqual([])

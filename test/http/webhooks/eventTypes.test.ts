@@ -58,7 +58,8 @@ for (const [database, server] of Object.entries(servers)) {
           "The catalogue has this event type. Change it with event-types/update.",
         ])
         for (const path of ["get", "update", "delete"]) {
-          const answer = yield* other.ask(`event-types/${path}`, { name: "a.first" })
+          const change = path === "update" ? { deprecated: true } : {}
+          const answer = yield* other.ask(`event-types/${path}`, { name: "a.first", ...change })
           expect(refusal(answer)).toEqual([404, "The catalogue has no such event type."])
         }
         expect(yield* other.call("event-types/list", {})).toEqual({ event_types: [], next_cursor: null })
