@@ -8,7 +8,6 @@ import { queries } from "../sim/oracle/judge.ts"
 import { Dice } from "../sim/world.ts"
 import { until } from "../support/wait.ts"
 import { must } from "../http/operations.ts"
-import { portalLink } from "../http/sessions/signedIn.ts"
 import { type Ids, makeWorld } from "../http/sessions/world.ts"
 import { Gate } from "./pairs/gate.ts"
 import { passes, requestIn, writes } from "./pairs/table.ts"
@@ -83,14 +82,15 @@ const makeFull = Effect.gen(function* () {
   for (const { job_id } of jobs) yield* call("jobs/fail", { job_id, error: "broken" })
   yield* call("jobs/claim", { workflow: "leased" })
   yield* call("events/publish-batch", { events: [1, 2, 3].map((data) => ({ type: "invoice.paid", data })) })
-  const link = yield* portalLink(tenant.headers)
+  const made = yield* call("portal/link", {})
   // What would be due or old in a while is so now.
   yield* sql`UPDATE jobs SET lease_expires_at = now() - interval '1 second' WHERE org_id = ${orgId} AND workflow = 'leased'`
   yield* sql`UPDATE jobs SET run_at = now() - interval '1 second' WHERE org_id = ${orgId} AND workflow = 'later'`
   yield* sql`UPDATE jobs SET expires_at = now() - interval '1 second' WHERE org_id = ${orgId} AND workflow = 'expiring'`
   yield* sql`UPDATE job_schedules SET next_at = now() - interval '1 second' WHERE org_id = ${orgId}`
   yield* sql`UPDATE alerts SET due_at = now() - interval '1 second' WHERE org_id IN (${orgId}, '')`
-  const more = { spareKey: spare["id"], spareKeyText: spare["key"], alert: alert["alertId"], link }
+  const link = { link: new URL(made["url"]!).hash.slice(1), linkId: made["link_id"] }
+  const more = { spareKey: spare["id"], spareKeyText: spare["key"], alert: alert["alertId"], ...link }
   return { ...ids, ...more, serviceAlert: serviceAlert["alertId"], operationKey: tenant.key } as Ids
 })
 

@@ -66,7 +66,7 @@ const bodies: Readonly<Record<string, (ids: Ids) => object>> = {
   "projects.create": ({ orgId }) => ({ name: "docs", orgId }),
   "sessions.create": () => ({}),
   "sessions.openPortal": ({ link }) => ({ token: link }),
-  "portal.revokeLink": ({ link }) => ({ link_id: link!.split(".", 1)[0] }),
+  "portal.revokeLink": ({ linkId }) => ({ link_id: linkId }),
   "deliveries.resend": () => ({ filter: {} }),
   "jobs.claim": () => ({ limit: 10, lease_seconds: 30 }),
   "jobs.retry": () => ({ filter: { workflow: "failing" } }),
