@@ -196,7 +196,10 @@ export const CreateWebhookEndpoint = Schema.Struct({
       { expected: "either signing_secret or generate_signing_secret: true" },
     ),
   )
-  .annotate({ identifier: "CreateWebhookEndpoint" })
+  .annotate({
+    identifier: "CreateWebhookEndpoint",
+    examples: [{ url: "https://example.com/webhooks", generate_signing_secret: true }],
+  })
 
 const changeableFields = ["url", "signing_secret", "description", "active", ...Object.keys(settingFields)]
 

