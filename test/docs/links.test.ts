@@ -63,6 +63,8 @@ const ofTests: Readonly<Record<string, string>> = {
   UPDATE_ROLES: "test/http/sessions/roles.test.ts",
   CONSOLE_MINUTES: "test/faults/console.test.ts",
   RACES: "test/faults/races.test.ts",
+  PAIRS: "test/faults/pairs.test.ts",
+  PAIRS_SEED: "test/faults/pairs.test.ts",
   LOCKS: "test/sim/locks.test.ts",
   LOCKS_SEED: "test/sim/locks.test.ts",
   SCHEMATHESIS_SEED: "test/schemathesis/schemathesis.test.ts",

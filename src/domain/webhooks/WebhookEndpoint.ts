@@ -193,7 +193,7 @@ export const CreateWebhookEndpoint = Schema.Struct({
   .check(
     Schema.makeFilter(
       ({ generate_signing_secret: isMade = false, signing_secret: secret }) => (secret === undefined) === isMade,
-      { expected: "either signing_secret or generate_signing_secret: true" },
+      { expected: "either signing_secret or generate_signing_secret: true", toJsonSchema: () => ({}) },
     ),
   )
   .annotate({

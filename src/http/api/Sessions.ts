@@ -76,7 +76,10 @@ export class PortalGroup extends HttpApiGroup.make("portal")
     ),
     HttpApiEndpoint.post("listLinks", "/v1/portal/links/list", {
       payload: [Schema.Struct(pageQuery).annotate({ identifier: "ListPortalLinks" }), Schema.Undefined],
-      success: Schema.Struct({ links: Schema.Array(PortalLinkEntry), next_cursor: NextCursor }).annotate({
+      success: Schema.Struct({
+        links: Schema.Array(PortalLinkEntry).annotate({ description: "The links, the oldest first." }),
+        next_cursor: NextCursor,
+      }).annotate({
         identifier: "PortalLinkPage",
       }),
     }).annotateMerge(

@@ -43,7 +43,8 @@ export const fillTables = Effect.fnUntraced(function* (orgId: string) {
     const needed = all.filter((column) => column.needed || column.column === "org_id")
     const names = needed.map(({ column }) => sql`${sql(column)}`)
     const values = needed.map((column) => sql`${valueOf(column, orgId)}`)
-    yield* sql`INSERT INTO ${sql(table)} (${sql.csv(names)}) VALUES (${sql.csv(values)})`
+    // A table with one row of each org may have it already.
+    yield* sql`INSERT INTO ${sql(table)} (${sql.csv(names)}) VALUES (${sql.csv(values)}) ON CONFLICT DO NOTHING`
   }
   return tables.map(([table]) => table)
 })

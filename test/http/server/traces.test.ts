@@ -59,7 +59,7 @@ it.live(
         headers,
       })
       yield* call("/v1/webhooks/create", {
-        json: { url: batches.url, event_types: ["a.b"], batch: { max: 10, within_ms: 100 } },
+        json: { url: batches.url, signing_secret, event_types: ["a.b"], batch: { max: 10, within_ms: 100 } },
         headers,
       })
       yield* call("/v1/events/publish", { json: { type: "a.b", data: {} }, headers })
