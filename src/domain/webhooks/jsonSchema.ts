@@ -79,7 +79,7 @@ const sizeOfPattern = (pattern: string): number => {
     groups[groups.length - 1]! += size
   }
   const token =
-    /\\[pP](?:\{[^}]*\}|.)?|\\[\s\S]?|\[(?:\\[\s\S]|[^\]\\])*\]?|\{(\d+)(,?)(\d*)\}|\(\?[a-zA-Z-]*:?|[*+?|^$]|[\s\S]/gu
+    /\\[pP](?:\{[^}]{0,60}\}|.)?|\\[\s\S]?|\[(?:\\[\s\S]|[^\]\\])*\]?|\{(\d{1,9})(,?)(\d{0,9})\}|\(\?[a-zA-Z-]*:?|[*+?|^$]|[\s\S]/gu
   for (const [text, least, comma, most] of pattern.matchAll(token)) {
     if (least !== undefined) {
       const times = Math.max(Number(least) + (comma === "," ? 1 : 0), Number(most))

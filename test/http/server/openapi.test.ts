@@ -285,6 +285,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         const { endpoint, delivery, event, queued, running, schedule } = yield* makeThings(tenant)
         yield* tenant.call("workflows/set", { workflow: "nightly-report", concurrency: 1 })
         yield* tenant.call("event-types/create", { name: "invoice.paid" })
+        const { link_id: link } = yield* tenant.call("portal/link")
         const ids: Record<string, unknown> = {
           id: endpoint,
           webhook_endpoint_id: endpoint,
@@ -292,6 +293,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
           event_id: event,
           job_id: /\/(heartbeat|log|step)$/.test(path) ? running : queued,
           schedule_id: schedule,
+          link_id: link,
           wait_seconds: 0,
         }
         const fields = Object.entries(example as object).map(([name, value]) => [name, ids[name] ?? value] as const)
@@ -305,7 +307,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         expect(api.components.schemas[name], name).toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(54)
+      expect(taken).toBe(56)
     }),
   )
 
