@@ -227,7 +227,7 @@ for (const [name, database] of Object.entries(databases)) {
           const { projectId } = yield* insertProject(org)
           const { projectId: emptyProject } = yield* insertProject(org)
           for (let n = 0; n < 5; n++) yield* insertJob(small)
-          // The first job of an org in a process counts its jobs; each operation below is undone, so it would count, too.
+          // The first job of an org in a process counts its jobs, and an operation below is undone with its count.
           yield* insertJob(org)
           const all = yield* operations({ org, small, project: projectId, emptyProject }, count)
           const check = Effect.fnUntraced(function* (when: string) {

@@ -156,8 +156,8 @@ export class ApiKeys extends Context.Service<
      * Validates a use of a key that is not the caller's credential. Fails with `IpNotAllowed` when the key may not be
      * used from the client's address; with `Forbidden` when the key lacks a permission that the use needs; with
      * `TooManyRequests` when the key has reached its rate limit, or is not valid and an anonymous caller has failed 600
-     * times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit` when the use costs more than the
-     * rate limit; with `CreditsExhausted` when it has too few credits.
+     * times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit` when the use costs more
+     * than the rate limit; with `CreditsExhausted` when it has too few credits.
      */
     readonly validate: (
       key: Redacted.Redacted<string>,

@@ -20,8 +20,8 @@ export class KeyLookup extends Context.Service<
     readonly mayBeImported: () => boolean
     /**
      * Reads a key that may be imported from the database, by all hashes that it may have, and calls `done` later. Slow
-     * hashes are computed in turns: of the orgs that have them, and of the clients' addresses. Without room for another,
-     * the error is `noRoom`.
+     * hashes are computed in turns: of the orgs that have them, and of the clients' addresses. Without room for
+     * another, the error is `noRoom`.
      */
     readonly lookUpImported: (
       key: string,

@@ -34,7 +34,7 @@ const maxPortals = 10_000
 const removeBatchSize = 1_000
 
 export const sessionEnded = new Unauthorized({ error: "The session has ended: sign in again." })
-const linkUsed = new Unauthorized({ error: "The link was opened before, or has ended: ask for a new one." })
+export const linkUsed = new Unauthorized({ error: "The link was opened before, or has ended: ask for a new one." })
 export const linkNotFound = () => new NotFound({ error: "There is no such portal link." })
 const nothingAllowed = new InvalidRequest({
   error: "webhooks is false, and there are no keys: the portal would show nothing. Set keys, or leave webhooks out.",

@@ -6,6 +6,7 @@ import { Orgs } from "../../domain/orgs/Orgs.ts"
 import type { PortalLinkState, PortalRights } from "../../domain/sessions/Portal.ts"
 import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import {
+  linkUsed,
   type PortalLink,
   type PrincipalKind,
   Sessions,
@@ -27,8 +28,10 @@ const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
       remove: () => clearSessionCookie.pipe(Effect.andThen(sessions.signOut), Effect.as({ signedOut: true as const })),
       openPortal: ({ payload: { inFrame = false, token } }) =>
         Effect.flatMap(sessions.openLink(Redacted.make(token), inFrame, principalOf), (opened) =>
-          Effect.flatMap(Effect.orDie(principalOf(opened.session)), (principal) =>
-            openedPortal(opened, principal, inFrame),
+          principalOf(opened.session).pipe(
+            // Its maker has ended since the link was checked.
+            Effect.catchTag(["Unauthorized", "NotFound"], () => Effect.fail(linkUsed)),
+            Effect.flatMap((principal) => openedPortal(opened, principal, inFrame)),
           ),
         ),
     }),
