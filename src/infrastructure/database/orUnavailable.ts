@@ -220,6 +220,7 @@ const transientStates: ReadonlyMap<string, Unavailable> = new Map([
   ["53100", refused], // disk full
   ["53200", refused], // out of memory
   ["53300", unreachable], // too many connections
+  ["55P03", stopped], // lock_timeout
   ["57014", stopped], // statement_timeout
   ["57P01", unreachable], // shutting down
   ["57P02", unreachable],

@@ -101,31 +101,35 @@ export const requestIn = (ids: Ids, operation: (typeof writes)[number], number: 
 }
 
 /** The services of a replica, and the ids of what a world has. */
-type Pass = (ids: Ids, replica: TestServer["Service"]) => Effect.Effect<unknown, unknown, Services>
+export type Pass = (ids: Ids, replica: TestServer["Service"]) => Effect.Effect<unknown, unknown, Services>
 
 const soon = Effect.map(DateTime.now, (now) => DateTime.add(now, { seconds: 1 }))
 
-/** How far sweeps are ahead of the time, in minutes: each look at them is later than what the one before waits for. */
-let sweptMinutes = 0
+/** Runs open sweeps of all orgs, also those that wait for others, so many minutes from now. */
+const sweepIn = (minutes: number) =>
+  SweepRepository.use((sweeps) =>
+    Effect.gen(function* () {
+      const apart: Array<string> = []
+      for (let sweep = yield* sweeps.next("", apart); sweep !== null; sweep = yield* sweeps.next("", apart)) {
+        const later = DateTime.add(yield* DateTime.now, { minutes })
+        const swept = yield* sweeps.advance(sweep.sweepId, later, 1_000).pipe(
+          // The erasure of an org that moves waits for the end of the move.
+          Effect.catchIf(
+            ({ error }) => error.startsWith("The org moves"),
+            () => Effect.succeed(null),
+          ),
+        )
+        if (swept === null || swept.isWaiting === true) apart.push(sweep.sweepId)
+      }
+    }),
+  )
 
-/** Runs open sweeps of all orgs, also those that wait for others. */
-const sweep = SweepRepository.use((sweeps) =>
-  Effect.gen(function* () {
-    const apart: Array<string> = []
-    sweptMinutes += 2
-    for (let sweep = yield* sweeps.next("", apart); sweep !== null; sweep = yield* sweeps.next("", apart)) {
-      const later = DateTime.add(yield* DateTime.now, { minutes: sweptMinutes })
-      const swept = yield* sweeps.advance(sweep.sweepId, later, 1_000).pipe(
-        // The erasure of an org that moves waits for the end of the move.
-        Effect.catchIf(
-          ({ error }) => error.startsWith("The org moves"),
-          () => Effect.succeed(null),
-        ),
-      )
-      if (swept === null || swept.isWaiting === true) apart.push(sweep.sweepId)
-    }
-  }),
-)
+/** No time passes beside an operation: an erasure waits a minute for open transactions, and PostgreSQL ends those. */
+const sweep = sweepIn(0)
+
+/** How far sweeps after an operation are ahead of the time, in minutes: later than what the one before waits for. */
+let sweptMinutes = 0
+export const endSweeps: Pass = () => Effect.suspend(() => sweepIn((sweptMinutes += 2)))
 
 /** Removes ranges of records that are over. */
 const removeRanges = (records: "webhooks" | "audit") =>

@@ -83,6 +83,7 @@ it.effect.each([
   [coded("53100"), "The database refused the statement for now; try again."],
   // Seen failing: whoever signs in to the console was not told why that is impossible.
   [coded("25006"), "The database is read-only, as during a failover; try again."],
+  [coded("55P03"), "The database ended the statement after its own time limit; try again."],
   [coded("57014"), "The database ended the statement after its own time limit; try again."],
 ] as const)("only a database that cannot be reached is said to be so: %s", ([error, sentence]) =>
   Effect.gen(function* () {
