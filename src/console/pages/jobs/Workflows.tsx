@@ -40,7 +40,7 @@ const Running = ({ limit, workflow }: { readonly workflow: string; readonly limi
   })
   return (
     <span>
-      {data === undefined ? "–" : `${data.is_all ? "" : "at least "}${numberText(data.count)}`}
+      {data?.count === undefined ? "–" : `${data.is_all ? "" : "at least "}${numberText(data.count)}`}
       {limit !== null && ` of ${numberText(limit)}`}
     </span>
   )
