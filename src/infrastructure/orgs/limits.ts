@@ -53,7 +53,7 @@ interface Room {
 export type Rooms = ReadonlyMap<string, Room>
 
 /** What a creation needs: some rows, a row by default, and their bytes if they are not measured later. */
-interface Needs {
+export interface Needs {
   readonly rows?: number
   readonly bytes?: number
 }
