@@ -110,17 +110,41 @@ const bearer = { "www-authenticate": "Bearer" }
 const unavailable = () =>
   refusal(503, "unavailable", "The key cannot be checked now; try again.", { "retry-after": "1" })
 
+/** What the value of a header may have, as runtimes read its bytes. */
+const inHeader = /^[\t\x20-\x7e\x80-\xff]*$/
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
+
+/** The value of a header. Of one that was sent more than once, the value if it is always the same. */
 const headerOf = (headers: RequestHeaders, name: string): string | undefined => {
   const value = typeof headers.get === "function" ? headers.get(name) : (headers as Record<string, unknown>)[name]
-  return typeof value === "string" ? value : undefined
+  const joined = Array.isArray(value) ? value.join(", ") : value
+  if (typeof joined !== "string" || !inHeader.test(joined)) return undefined
+  const [first = "", ...others] = joined.split(", ").filter((one) => one !== "")
+  return others.every((other) => other === first) ? first : joined
 }
+
+/** Runtimes read the bytes of a header as Latin-1; most clients send UTF-8. */
+const decoded = (value: string): string => {
+  try {
+    return utf8.decode(Uint8Array.from(value, (character) => character.charCodeAt(0)))
+  } catch {
+    return value
+  }
+}
+
+/** The longest key, in characters. A longer credential is none. */
+const maxKeyLength = 255
 
 /** How a client sends its key: `read` takes the key from the headers, `said` tells a client without one. */
 const keyIn = (keyHeader: string | undefined) => {
   if (keyHeader === undefined) {
-    const read = (headers: RequestHeaders): string | undefined =>
-      /^Bearer +(\S+)$/i.exec(headerOf(headers, "authorization") ?? "")?.[1] ?? headerOf(headers, "x-api-key")
-    return { read, said: "Authorization: Bearer <key>, or x-api-key: <key>" }
+    const read = (headers: RequestHeaders): string | undefined => {
+      const [authorization, apiKey] = [headerOf(headers, "authorization"), headerOf(headers, "x-api-key")]
+      if (!authorization) return apiKey
+      const token = /^Bearer +(\S+)$/i.exec(authorization)?.[1]
+      return apiKey && apiKey !== token ? undefined : token
+    }
+    return { read, said: "Authorization: Bearer <key>, or x-api-key: <key>; not two that differ" }
   }
   // In lower case, as Node has it; throws on what cannot be the name of a header.
   const name = new Headers([[keyHeader, ""]]).keys().next().value!
@@ -135,6 +159,31 @@ interface KeyResponse {
   readonly body: Partial<KeyOwner> & { readonly error?: string; readonly code?: string }
 }
 
+/** The JSON of a response; empty for anything else. */
+const bodyOf = async (response: Response): Promise<KeyResponse["body"]> => {
+  const text = await response.text()
+  try {
+    return (JSON.parse(text) as KeyResponse["body"] | null) ?? {}
+  } catch {
+    return {}
+  }
+}
+
+/** Why a key cannot be checked, in words of this package: those of others may have a credential in them. */
+class Fault extends Error {}
+
+const faultOf = (status: number) => {
+  const said =
+    status === 401
+      ? "The credential is not valid; the gateway needs another"
+      : status === 400
+        ? "The permissions or the cost of the check are not valid"
+        : status >= 300 && status < 400
+          ? "It redirects, and a redirect is not followed"
+          : "Not a response to a key"
+  return new Fault(`status ${status}: ${said}`)
+}
+
 /** Gatehouse's response to a key that is not valid. Any other 401 is about the gateway's own credential. */
 const invalidKey = "The key is not valid."
 
@@ -143,6 +192,7 @@ const toDecision = ({ body, retryAfter, status }: KeyResponse): Decision | undef
   if (status === 200 && keyId !== undefined && orgId !== undefined && projectId !== undefined) {
     return { owner: { keyId, orgId, projectId } }
   }
+  if (code === "" || error === "") return undefined
   if (status === 401 && error === invalidKey) return refusal(401, code, error, bearer)
   if (status === 403) return refusal(403, code, error)
   if (status === 429) return refusal(429, code, error, retryAfter === null ? {} : { "retry-after": retryAfter })
@@ -241,12 +291,13 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
     makeTokenCheck(options.tokens.issuer, async () => {
       const signal = AbortSignal.timeout(timeoutMillis)
       const response = await send(new URL(".well-known/jwks.json", base), { redirect: "manual", signal })
-      if (response.status !== 200) throw new Error(`status ${response.status} of its public keys`)
+      if (response.status !== 200) throw new Fault(`status ${response.status} of its public keys`)
       return ((await response.json()) as { readonly keys: [] }).keys
     })
+  const ownCredential = credential?.trim()
   const headers = {
     "content-type": "application/json",
-    ...(credential === undefined ? {} : { authorization: `Bearer ${credential}` }),
+    ...(ownCredential === undefined ? {} : { authorization: `Bearer ${ownCredential}` }),
   }
   const cached = new Map<string, { readonly decision: Decision; readonly until: number }>()
 
@@ -256,24 +307,27 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
   }
 
   const ask = async (asked: string, mayKeep: boolean): Promise<Decision> => {
+    if (ownCredential !== undefined && !inHeader.test(ownCredential)) {
+      throw new Fault("The gateway's own credential has characters that no header can have")
+    }
     const signal = AbortSignal.timeout(timeoutMillis)
+    // A redirect would take the credential and the key to an address that nobody chose.
     const response = await send(address, { method: "POST", headers, body: asked, redirect: "manual", signal })
-    // It would take the credential and the key to an address that nobody chose.
-    const location = response.headers.get("location")
-    if (location !== null) throw new Error(`it redirects to ${location}, and a redirect is not followed`)
-    const body = (await response.json()) as KeyResponse["body"]
-    const decision = toDecision({ status: response.status, retryAfter: response.headers.get("retry-after"), body })
-    if (decision === undefined)
-      throw new Error(`status ${response.status}: ${body.error ?? "not a response of Gatehouse"}`)
+    const { status } = response
+    const retryAfter = response.headers.get("retry-after")
+    const decision = toDecision({ status, retryAfter, body: await bodyOf(response) })
+    if (decision === undefined) throw faultOf(status)
     if (decision.owner !== undefined && mayKeep) keep(asked, decision)
     return decision
   }
 
   return {
     check: async (headers, { clientIp, cost, permissions } = {}) => {
-      const key = read(headers)
-      if (key === undefined || key === "") return refusal(401, "unauthorized", `Send an API key: ${said}.`, bearer)
+      const sent = read(headers)
+      if (!sent) return refusal(401, "unauthorized", `Send an API key: ${said}.`, bearer)
+      const key = decoded(sent)
       const isToken = checkToken !== undefined && tokenShape.test(key)
+      if (!isToken && key.length > maxKeyLength) return refusal(401, "unauthorized", invalidKey, bearer)
       const asked = JSON.stringify({ key, permissions, cost, clientIp })
       const known = cached.get(asked)
       if (known !== undefined && performance.now() < known.until) return known.decision
@@ -282,7 +336,11 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
         if (isToken) return await checkToken(key, permissions)
         return await ask(asked, cacheSeconds > 0 && cost === undefined)
       } catch (error) {
-        onFault(`Gatehouse at ${address.origin} cannot check a key: ${error instanceof Error ? error.message : error}`)
+        const isLate = error instanceof Error && error.name === "TimeoutError"
+        const silent = isLate ? `No response within ${timeoutMillis} ms` : "No response that can be read"
+        onFault(
+          `Gatehouse at ${address.origin} cannot check a key: ${error instanceof Fault ? error.message : silent}.`,
+        )
         return unavailable()
       }
     },
