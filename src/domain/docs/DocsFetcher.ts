@@ -111,7 +111,8 @@ export class DocsFetcher extends Context.Service<
       const addPages = Effect.fnUntraced(function* (docs: LeasedDocs, pages: ReadonlyArray<Page>) {
         let [bytes, characters] = [0, 0]
         for (const batch of batchesOf(pages)) {
-          const added = batch.map(toNewPage)
+          // Other requests continue between the pages.
+          const added = yield* Effect.forEach(batch, (page) => Effect.as(Effect.yieldNow, toNewPage(page)))
           for (const size of added.map(sizeOf)) [bytes, characters] = [bytes + size.bytes, characters + size.characters]
           if (!(yield* repository.addPages(docs, added))) return undefined
         }

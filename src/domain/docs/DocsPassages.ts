@@ -1,5 +1,6 @@
 import type MiniSearch from "minisearch"
 import type { Language } from "./docsWords.ts"
+import { splitFrontMatter, textsOf } from "./frontMatter.ts"
 import { blocksOf, headingStart, type LineKind, makeLineReader, spansIn } from "./markdownCode.ts"
 
 /** A page of documentation, in markdown. */
@@ -23,20 +24,6 @@ export interface Passage {
 const maxPassageLength = 1_600
 /** The maximum length of a list, a table or an example in one passage. A longer one is cut between its lines. */
 const maxBlockLength = 6_400
-
-const frontMatter = /^---\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)/
-
-/** Front matter in TOML is not read. */
-const tomlMatter = /^\+\+\+[ \t]*\r?\n(?:[\s\S]*?\r?\n)?\+\+\+[ \t]*(?:\r?\n|$)/
-
-/** Splits a markdown file into its front matter and its body. */
-export const splitFrontMatter = (markdown: string): { readonly matter: string; readonly body: string } => {
-  const text = markdown.startsWith("\uFEFF") ? markdown.slice(1) : markdown
-  const [whole, matter = ""] = frontMatter.exec(text) ?? tomlMatter.exec(text) ?? [""]
-  return { matter, body: text.slice(whole.length) }
-}
-
-const titleLine = /^title:[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\n]*))$/m
 
 /** Whether a line is an import or export of MDX, and not a sentence that begins with the same word. */
 const isModuleLine = (line: string) =>
@@ -163,14 +150,8 @@ const sectionsOf = (body: string): ReadonlyArray<Section> => {
   return sections
 }
 
-const descriptionLine = /^description:[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\n]*))$/m
-const fieldOf = (line: RegExp, matter: string) => {
-  const [, double, single, plain] = line.exec(matter) ?? []
-  return (double ?? single ?? plain)?.trim() ?? ""
-}
-
 /** The description of a page in its front matter. */
-export const descriptionOf = ({ markdown }: Page): string => fieldOf(descriptionLine, splitFrontMatter(markdown).matter)
+export const descriptionOf = ({ markdown }: Page): string => textsOf(splitFrontMatter(markdown).matter)("description")
 
 const firstHeading = (sections: ReadonlyArray<Section>) =>
   sections.find(({ headings }) => headings.length > 0)?.headings[0]
@@ -178,7 +159,7 @@ const firstHeading = (sections: ReadonlyArray<Section>) =>
 /** The title of a page: in its front matter, or its first heading, or its slug. */
 export const titleOf = ({ slug, markdown }: Page): string => {
   const { matter, body } = splitFrontMatter(markdown)
-  return fieldOf(titleLine, matter) || firstHeading(sectionsOf(body)) || slug
+  return textsOf(matter)("title") || firstHeading(sectionsOf(body)) || slug
 }
 
 /**
@@ -187,15 +168,16 @@ export const titleOf = ({ slug, markdown }: Page): string => {
  */
 export const passagesOf = ({ slug, markdown }: Page): ReadonlyArray<Passage> => {
   const { matter, body } = splitFrontMatter(markdown)
+  const texts = textsOf(matter)
   const sections = sectionsOf(body)
-  const named = fieldOf(titleLine, matter) || firstHeading(sections)
+  const named = texts("title") || firstHeading(sections)
   const title = named || slug
   const passages = sections.flatMap(({ headings, paragraphs }) => {
     const above = headings[0] === title ? headings : [title, ...headings]
     return gather(paragraphs).map((text) => ({ slug, title, heading: above.join(" › "), text }))
   })
   if (passages.length > 0 || !named) return passages
-  return [{ slug, title, heading: title, text: fieldOf(descriptionLine, matter) || title }]
+  return [{ slug, title, heading: title, text: texts("description") || title }]
 }
 
 /** A passage of an index. */
@@ -274,7 +256,7 @@ const urlOf = (slug: string, docsUrl: string | undefined) => {
 /** The address of a page: on the site of the documentation if that is known, otherwise a path from its root. */
 export const pageUrl = (slug: string, docsUrl: string | undefined): string => asLink(urlOf(slug, docsUrl))
 
-/** A link of a page as an absolute address, without the extension of a markdown file. */
+/** A link of a page as an absolute address: a link to a markdown file leads to the page. */
 const absolute = (target: string, slug: string, docsUrl: string | undefined) => {
   const isFromRoot = target.startsWith("/") && !target.startsWith("//")
   const [path, base] = isFromRoot ? [target.slice(1), rootOf(docsUrl)] : [target, urlOf(slug, docsUrl).href]

@@ -1,10 +1,9 @@
 import { Data, type Duration, Effect, Layer } from "effect"
-import { Yaml } from "effect/encoding"
 import * as BoundedCache from "../../domain/BoundedCache.ts"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
 import { Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
-import { splitFrontMatter } from "../../domain/docs/DocsPassages.ts"
 import { type Archive, Documents, type Skill, type Source } from "../../domain/docs/Documents.ts"
+import { fieldsOf, splitFrontMatter } from "../../domain/docs/frontMatter.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { type ZipFault, ZipReader } from "./ZipReader.ts"
 import { type SafeResponse, SafeHttp, type SafeRequest } from "../net/SafeHttp.ts"
@@ -135,23 +134,10 @@ interface Document<A> {
 /** Shortens a text to one line, because names and descriptions are lines of the model's instructions. */
 const oneLine = (text: string, length: number) => text.replace(/\s+/g, " ").trim().slice(0, length)
 
-/** A field of front matter that is no YAML, because its text contains a colon. */
-const lineOf = (matter: string, field: string) => {
-  const [, value] = new RegExp(`^${field}:[ \\t]*(\\S[^\\n]*)$`, "m").exec(matter) ?? []
-  return value?.trim().replace(/^(["'])(.*)\1$/, "$2")
-}
-
-const fieldsOf = (matter: string): { readonly name?: unknown; readonly description?: unknown } => {
-  try {
-    return (Yaml.parse(matter) as Record<string, unknown> | null) ?? {}
-  } catch {
-    return { name: lineOf(matter, "name"), description: lineOf(matter, "description") }
-  }
-}
-
 const skillFrom = (bytes: Uint8Array): Effect.Effect<Skill, FetchFault> => {
   const markdown = new TextDecoder().decode(bytes)
-  const { name, description } = fieldsOf(splitFrontMatter(markdown).matter)
+  const fields = fieldsOf(splitFrontMatter(markdown).matter)
+  const [name, description] = [fields("name"), fields("description")]
   return typeof name === "string" && typeof description === "string" && name.trim() !== ""
     ? Effect.succeed({ name: oneLine(name, 100), description: oneLine(description, 1_000), markdown })
     : Effect.fail(
