@@ -1,4 +1,5 @@
 import type MiniSearch from "minisearch"
+import { withoutNumbers } from "./docsSlugs.ts"
 import type { Language } from "./docsWords.ts"
 import { splitFrontMatter, textsOf } from "./frontMatter.ts"
 import { blocksOf, headingStart, type LineKind, makeLineReader, spansIn } from "./markdownCode.ts"
@@ -183,8 +184,6 @@ export const passagesOf = ({ slug, markdown }: Page): ReadonlyArray<Passage> => 
 /** A passage of an index. */
 export interface Stored extends Passage {
   readonly id: number
-  /** The normalized slug of its page. */
-  readonly page: string
   readonly language: Language
 }
 
@@ -259,7 +258,8 @@ export const pageUrl = (slug: string, docsUrl: string | undefined): string => as
 /** A link of a page as an absolute address: a link to a markdown file leads to the page. */
 const absolute = (target: string, slug: string, docsUrl: string | undefined) => {
   const isFromRoot = target.startsWith("/") && !target.startsWith("//")
-  const [path, base] = isFromRoot ? [target.slice(1), rootOf(docsUrl)] : [target, urlOf(slug, docsUrl).href]
+  const file = /\.(?:mdx?|markdown)(?=[?#]|$)/i.test(target) ? withoutNumbers(target) : target
+  const [path, base] = isFromRoot ? [file.slice(1), rootOf(docsUrl)] : [file, urlOf(slug, docsUrl).href]
   if (/^[a-z][a-z\d+.-]*:/i.test(target) || !URL.canParse(path, base)) return target
   const url = new URL(path, base)
   url.pathname = url.pathname.replace(/(?:\/index)?\.(?:mdx?|markdown)$/i, "")

@@ -9,6 +9,7 @@ import {
   passagesOf,
   type Stored,
 } from "./DocsPassages.ts"
+import { withoutNumbers } from "./docsSlugs.ts"
 import {
   definedIn,
   formsOf,
@@ -56,12 +57,20 @@ const decoded = (slug: string) => {
   }
 }
 
-const normalize = (slug: string) =>
-  slug
-    .replace(/^\/+/, "")
-    .replace(/(?<!\/)\/+$/, "")
-    .replace(/\.(?:mdx?|markdown|html?)$/i, "")
-    .replace(/(^|\/)index$/i, "")
+/** The forms of a slug under which its page is found, from the slug itself to what sites and zips may add to it. */
+const slugForms = (slug: string): ReadonlyArray<string> => {
+  const trimmed = slug.replace(/^\/+/, "").replace(/(?<!\/)\/+$/, "")
+  const file = trimmed.replace(/\.(?:mdx?|markdown|html?)$/i, "")
+  const folder = file.replace(/(^|\/)index$/i, "")
+  return [slug, trimmed, file, folder, withoutNumbers(folder)]
+}
+
+/** Pages by the forms of their slugs. Of two pages with one form, it is that of the page whose slug is closer to it. */
+const bySlugForm = (pages: ReadonlyArray<Page>): ReadonlyMap<string, Page> => {
+  const forms = pages.flatMap((page) => slugForms(page.slug).map((form, level) => ({ form, level, page })))
+  // A map keeps the last one of a key.
+  return new Map(forms.sort((a, b) => b.level - a.level).map(({ form, page }) => [form, page]))
+}
 
 /**
  * The different words of an index. English documentation has about ten thousand. In a text that never repeats a word,
@@ -101,21 +110,20 @@ export const expectedBytes = (characters: number) => characters * bytesPerCharac
 export const maxOvershoot = 8 * 1024 * 1024
 
 /** Searches and reads indexed pages. */
-const reader = (index: Indexed, byName: ReadonlyMap<string, Page>): Pick<DocsIndex, "page" | "search"> => {
-  /** The name of the page with a slug. The slug of a site can lack the upper folders of the zip. */
-  const nameOf = (slug: string) => {
-    const name = [slug, decoded(slug)].map(normalize).find((each) => byName.has(each)) ?? normalize(decoded(slug))
-    if (byName.has(name)) return name
-    return name === "" ? undefined : [...byName.keys()].find((other) => other.endsWith(`/${name}`))
+const reader = (index: Indexed, pages: ReadonlyMap<string, Page>): Pick<DocsIndex, "page" | "search"> => {
+  /** The page with a slug. The slug of a site can lack the upper folders of the zip. */
+  const pageOf = (slug: string) => {
+    const forms = [slug, decoded(slug)].flatMap(slugForms)
+    const found = forms.find((form) => pages.has(form))
+    if (found !== undefined) return pages.get(found)
+    const end = `/${forms.at(-2)}`
+    return end === "/" ? undefined : [...pages].find(([form]) => form.endsWith(end))?.[1]
   }
 
   return {
-    page: (slug) => {
-      const name = nameOf(slug)
-      return name === undefined ? undefined : byName.get(name)
-    },
+    page: pageOf,
     search: (question, { pageSlug, before = [], limit }) => {
-      const page = pageSlug === undefined ? undefined : nameOf(pageSlug)
+      const page = pageSlug === undefined ? undefined : pageOf(pageSlug)?.slug
       const parts = partsOf(question)
       const whole = rank(index, question, { page, before })
       // What one part refers to can be in the part before it.
@@ -209,7 +217,7 @@ const makeIndexed = () => {
  * memory are not indexed; their pages can still be read.
  */
 export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generator<undefined, DocsIndex> {
-  const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
+  const bySlug = bySlugForm(pages)
   const { indexed, begin, add, bytes } = makeIndexed()
   const text = textBytes(pages)
   const bytesPerUnit = text / Math.max(textCharacters(pages), 1)
@@ -218,20 +226,19 @@ export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generat
   const totalBytes = () => bytes() + characters * bytesPerCharacter + Math.max(text - characters * bytesPerUnit, 0)
   let isWhole = true
   for (const page of pages) {
-    const name = normalize(page.slug)
     let more = descriptionOf(page)
     const language = begin(page)
     for (const passage of passagesOf(page)) {
       characters += passage.text.length + passage.heading.length
       isWhole = totalBytes() < maxBytes
       if (!isWhole) break
-      add({ ...passage, id: indexed.passages.length, page: name, language }, more)
+      add({ ...passage, id: indexed.passages.length, language }, more)
       more = ""
       yield
     }
     if (!isWhole) break
   }
-  return { ...reader(indexed, byName), bytes: totalBytes(), isWhole }
+  return { ...reader(indexed, bySlug), bytes: totalBytes(), isWhole }
 }
 
 /** Indexes documentation without a pause. */
@@ -290,8 +297,8 @@ const spread = (ranked: ReadonlyArray<Scored>): ReadonlyArray<Scored> => {
   return ranked
     .toSorted((a, b) => b.score - a.score)
     .map(({ passage, score }) => {
-      const before = seen.get(passage.page) ?? 0
-      seen.set(passage.page, before + 1)
+      const before = seen.get(passage.slug) ?? 0
+      seen.set(passage.slug, before + 1)
       return { passage, score: score * repeatedPage ** before }
     })
 }
@@ -314,10 +321,10 @@ const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefi
   /** The words of the question on each page. */
   const onPage = new Map<string, Set<string>>()
   for (const { id, match } of results) {
-    const { page } = index.passages[id as number]!
-    const found = onPage.get(page) ?? new Set()
+    const { slug } = index.passages[id as number]!
+    const found = onPage.get(slug) ?? new Set()
     for (const form of Object.keys(match)) found.add(form)
-    onPage.set(page, found)
+    onPage.set(slug, found)
   }
   const required = own.length > 0 ? own : terms
   const pageCoverage = new Map(
@@ -326,18 +333,18 @@ const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefi
   /** The pages with a passage that has enough of the words. */
   const fitting = new Set<string>()
   for (const { id, match } of results) {
-    const { page } = index.passages[id as number]!
-    const fit = (1 - pageShare) * coverage(required, (form) => form in match) + pageShare * pageCoverage.get(page)!
-    if (fit >= minCoverage) fitting.add(page)
+    const { slug } = index.passages[id as number]!
+    const fit = (1 - pageShare) * coverage(required, (form) => form in match) + pageShare * pageCoverage.get(slug)!
+    if (fit >= minCoverage) fitting.add(slug)
   }
   const scored = results.flatMap(({ id, match, score }) => {
     const passage = index.passages[id as number]!
-    const ofPage = pageCoverage.get(passage.page)!
-    if (!fitting.has(passage.page)) return []
+    const ofPage = pageCoverage.get(passage.slug)!
+    if (!fitting.has(passage.slug)) return []
     const ofPassage = coverage(terms, (form) => form in match)
     const ofHeading = coverage(terms, (form) => isHeading(match[form]))
     const fit = (0.3 + ofPassage) * (0.3 + ofPage) * (2 + ofHeading)
-    const preferred = (passage.page === page ? pageBoost : 1) * (passage.language === language ? sameLanguage : 1)
+    const preferred = (passage.slug === page ? pageBoost : 1) * (passage.language === language ? sameLanguage : 1)
     return [{ passage, score: score * fit * preferred }]
   })
   return spread(compare(scored, question.all, weights))
@@ -354,7 +361,7 @@ const rank = (
 ): ReadonlyArray<Stored> => {
   const { page, before } = options
   const parsed = parseQuestion(question, before)
-  if (parsed.asksForPage && page !== undefined) return index.passages.filter((passage) => passage.page === page)
+  if (parsed.asksForPage && page !== undefined) return index.passages.filter((passage) => passage.slug === page)
   const named = byNames(index, parsed)
   const unknown = parsed.names.filter((name) => isCertainName(name) && !index.names.has(nameKey(name)))
   if (named.size === 0 && unknown.length > 0) return []

@@ -2,7 +2,9 @@ import { Context, Data, Effect, Layer } from "effect"
 import type { Unavailable } from "../../domain/Errors.ts"
 import { limits } from "../../domain/docs/Chat.ts"
 import type { Page } from "../../domain/docs/DocsPassages.ts"
+import { type PageFile, slugsOf } from "../../domain/docs/docsSlugs.ts"
 import type { Archive } from "../../domain/docs/Documents.ts"
+import { textOf } from "./textOf.ts"
 import type { ZipBatch, ZipTask, ZipThreadData } from "./ZipThread.ts"
 import * as WorkerThread from "../workerThread.ts"
 
@@ -11,14 +13,6 @@ const maxHeapMiB = 48
 
 /** The zip is refused. `message` follows the URL in a sentence. */
 export class ZipFault extends Data.TaggedError("ZipFault")<{ readonly message: string }> {}
-
-/** The text of a file: in UTF-8, or in UTF-16 when a byte order mark says so. */
-const textOf = (content: Uint8Array) => {
-  const [first, second] = content
-  const encoding =
-    first === 0xff && second === 0xfe ? "utf-16le" : first === 0xfe && second === 0xff ? "utf-16be" : "utf-8"
-  return new TextDecoder(encoding).decode(content)
-}
 
 /** Unpacks zips in a thread of its own, so that other requests continue. */
 export class ZipReader extends Context.Service<
@@ -43,13 +37,15 @@ export class ZipReader extends Context.Service<
         const id = ids++
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.sendIfRunning(id, { op: "close" })))
         const version = yield* thread.ask<string>(id, { op: "open", bytes })
-        const pages: Array<Page> = []
+        const files: Array<PageFile & Pick<Page, "markdown">> = []
         for (;;) {
           const batch = yield* thread.ask<ZipBatch>(id, { op: "next" })
           if (batch.fault !== undefined) return yield* new ZipFault({ message: batch.fault })
-          if (batch.pages.length === 0) return { version, pages }
-          for (const { slug, content } of batch.pages) pages.push({ slug, markdown: textOf(content) })
+          if (batch.pages.length === 0) break
+          for (const { content, path, slug } of batch.pages) files.push({ path, slug, markdown: textOf(content) })
         }
+        const slugs = slugsOf(files)
+        return { version, pages: files.map(({ markdown }, at) => ({ slug: slugs[at]!, markdown })) }
       }, Effect.scoped)
 
       return ZipReader.of({ read })

@@ -6,6 +6,9 @@ import { promisify } from "node:util"
 import { parentPort, workerData } from "node:worker_threads"
 import { crc32, inflateRawSync } from "node:zlib"
 import { type Entry, fromBuffer, getFileNameLowLevel, type Options, type ZipFile } from "yauzl"
+import { isForbidden, isMarkdown, type PageFile } from "../../domain/docs/docsSlugs.ts"
+import { splitFrontMatter, textsOf } from "../../domain/docs/frontMatter.ts"
+import { textOf } from "./textOf.ts"
 import { lowerPriority, type ThreadCall, type ThreadReply } from "../workerThread.ts"
 
 export interface ZipThreadData {
@@ -73,12 +76,11 @@ parentPort!.on("message", async ({ call, id, task }: ThreadCall<ZipTask>) => {
 const maxUnpackedBytes = 50 * 1024 * 1024
 /** Limit of the entries of a zip for each page that it may have: other files and folders count, too. */
 const entriesPerPage = 50
-/** Limit of the characters of a path. */
-const maxPathLength = 512
+/** The bytes of a file in which front matter is looked for. */
+const maxMatterBytes = 64 * 1024
 
 /** A page as the zip has it. */
-interface ZippedPage {
-  readonly slug: string
+interface ZippedPage extends PageFile {
   readonly content: Uint8Array<ArrayBuffer>
 }
 
@@ -89,19 +91,11 @@ const broken = fault("is not a zip, or is damaged")
 
 const tooLarge = fault("is larger than 50 MiB unpacked")
 
-const isMarkdown = (path: string) => /\.(?:mdx?|markdown)$/i.test(path)
 /** Files of macOS and of version control. */
 const isHidden = (path: string) => path.split("/").some((part) => part.startsWith(".") || part === "__MACOSX")
 
-/** Nothing is written to disk, but a path that leaves its folder cannot be a slug. */
-const isForbidden = (path: string) =>
-  path.length > maxPathLength || /^\/|^[A-Za-z]:|\p{Cc}/u.test(path) || path.split("/").includes("..")
-
-/** The slug of a path: `docs/guide/index.md` is the page `docs/guide`. */
-const slugOf = (path: string) => {
-  const name = path.replace(/\.(?:mdx?|markdown)$/i, "").replace(/\/index$/i, "")
-  return name === "" ? "index" : name
-}
+/** The top folder of an archive of GitHub or GitLab: `repository-branch`. */
+const isArchiveFolder = (name: string) => /[^-]-./.test(name)
 
 const open = promisify<Buffer, Options, ZipFile>(fromBuffer)
 
@@ -174,27 +168,31 @@ const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number) => {
 async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<ZippedPage> {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const zip = await open(buffer, { lazyEntries: true, autoClose: false, decodeStrings: false })
-  const paths = new Set<string>()
-  const slugs = new Set<string>()
+  const pages = new Map<string, Entry>()
+  const folders = new Set<string>()
   let entries = 0
-  let left = maxUnpackedBytes
   for await (const entry of entriesOf(zip)) {
     const path = pathOf(entry)
     if (++entries > entriesPerPage * maxPages) throw fault("has too many entries")
+    const top = path.includes("/") ? path.slice(0, path.indexOf("/")) : ""
+    if (path !== "" && !isHidden(top || path) && folders.size < 2) folders.add(top)
     if (!isMarkdown(path) || isLink(entry)) continue
     if (isForbidden(path)) throw fault(`has a path that is not allowed: ${JSON.stringify(path.slice(0, 100))}`)
     if (isHidden(path)) continue
-    if (paths.has(path)) throw fault(`has a file twice: ${JSON.stringify(path.slice(0, 100))}`)
-    paths.add(path)
-    if (paths.size > maxPages) throw fault(`has more than ${maxPages.toLocaleString("en")} files`)
+    if (pages.has(path)) throw fault(`has a file twice: ${JSON.stringify(path.slice(0, 100))}`)
+    pages.set(path, entry)
+    if (pages.size > maxPages) throw fault(`has more than ${maxPages.toLocaleString("en")} files`)
+  }
+  if (pages.size === 0) throw fault("has no .md, .mdx or .markdown files")
+  const [folder = ""] = folders
+  const skipped = folders.size === 1 && isArchiveFolder(folder) ? folder.length + 1 : 0
+  let left = maxUnpackedBytes
+  for (const [path, entry] of pages) {
     const content = await unpack(zip, entry, left)
     left -= content.length
-    const slug = slugOf(path)
-    if (slugs.has(slug)) continue
-    slugs.add(slug)
-    yield { slug, content }
+    const { matter } = splitFrontMatter(textOf(content.subarray(0, maxMatterBytes)))
+    yield { path: path.slice(skipped), slug: textsOf(matter)("slug"), content }
   }
-  if (paths.size === 0) throw fault("has no .md, .mdx or .markdown files")
 }
 
 /** Why a zip is refused, from what reading it threw. */

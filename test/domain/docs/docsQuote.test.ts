@@ -87,9 +87,9 @@ describe("a quoted passage", () => {
 
   it("has absolute links", () => {
     const text =
-      "[a](../access.md#modes) [b](/api/x) [c](https://e.com/x.md) [d](#here) ![e](./pic.png) [`f`](other.mdx)\n\n[g]: next/index.md"
+      "[a](../access.md#modes) [b](/api/x) [c](https://e.com/x.md) [d](#here) ![e](./1-pic.png) [`f`](02-other.mdx)\n\n[g]: next/index.md"
     expect(readable(passage(text))).toBe(
-      "[a](/access#modes) [b](/api/x) [c](https://e.com/x.md) [d](/guides/keys#here) ![e](/guides/pic.png) [`f`](/guides/other)\n\n[g]: /guides/next",
+      "[a](/access#modes) [b](/api/x) [c](https://e.com/x.md) [d](/guides/keys#here) ![e](/guides/1-pic.png) [`f`](/guides/other)\n\n[g]: /guides/next",
     )
     expect(readable(passage("[a](../access.md) [b](/x)"), "https://docs.example.com/v1")).toBe(
       "[a](https://docs.example.com/v1/access) [b](https://docs.example.com/v1/x)",

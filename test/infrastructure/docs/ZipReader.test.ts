@@ -25,7 +25,9 @@ layer(ZipReader.layer)("the pages of a zip", (it) => {
         { path: "docs/part/index.mdx", content: "part" },
         { path: "index.md", content: "home" },
         { path: "docs/\u00fcber uns.md", content: "caf\u00e9" },
-        { path: "docs/guide.mdx", content: "the second of a slug" },
+        { path: "docs/guide.mdx", content: "the second of a path" },
+        { path: "docs/guide/index.md", content: "of the folder" },
+        { path: "docs/01-moved.md", content: "---\nslug: ./new\n---\nmoved" },
         { path: "docs/picture.png", content: "no page" },
         { path: "__MACOSX/docs/._guide.md", content: "no page" },
         { path: ".github/readme.md", content: "no page" },
@@ -40,6 +42,9 @@ layer(ZipReader.layer)("the pages of a zip", (it) => {
         "docs/\u00fcber uns": "caf\u00e9",
         "docs/bytes": "a\ufffdb",
         empty: "",
+        "docs/guide-2": "the second of a path",
+        "docs/guide/index": "of the folder",
+        "docs/new": "---\nslug: ./new\n---\nmoved",
       })
     }),
   )
@@ -92,6 +97,19 @@ layer(ZipReader.layer)("the pages of a zip", (it) => {
         { path: "b\\./c.markdown", content: "c" },
       )
       expect(pages.map(({ slug }) => slug)).toEqual(["a", "b/c"])
+    }),
+  )
+
+  it.effect("have slugs without the top folder of an archive of GitHub", () =>
+    Effect.gen(function* () {
+      const slugs = (...paths: ReadonlyArray<string>) =>
+        Effect.map(read(...paths.map((path) => ({ path, stored: true }))), (pages) => pages.map(({ slug }) => slug))
+      const archive = ["docs-1f2e3d/", "docs-1f2e3d/docs/a.md", "docs-1f2e3d/index.md", "docs-1f2e3d/.github/x.png"]
+      expect(yield* slugs(...archive)).toEqual(["docs/a", "index"])
+      expect(yield* slugs(...archive, "./", "__MACOSX/docs-1f2e3d/._a", ".DS_Store")).toEqual(["docs/a", "index"])
+      for (const other of ["LICENSE", "other/x.png", "b.md"])
+        expect((yield* slugs(...archive, other)).slice(0, 2), other).toEqual(["docs-1f2e3d/docs/a", "docs-1f2e3d"])
+      expect(yield* slugs("guides/keys.md")).toEqual(["guides/keys"])
     }),
   )
 
