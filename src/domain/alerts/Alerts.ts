@@ -59,7 +59,7 @@ export class AlertRepository extends Context.Service<
       alertId: string,
       change: (before: StoredAlert) => Effect.Effect<StoredAlert, E>,
       entry: AuditEntry,
-    ) => Effect.Effect<StoredAlert, E | NotFound | Unavailable>
+    ) => Effect.Effect<StoredAlert, E | NotFound | LimitReached | Unavailable>
     readonly remove: (
       orgId: string | null,
       alertId: string,

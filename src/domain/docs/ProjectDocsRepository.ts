@@ -42,7 +42,7 @@ export class ProjectDocsRepository extends Context.Service<
       settings: Required<PutProjectDocs>,
       now: DateTime.Utc,
       entry: AuditEntry,
-    ) => Effect.Effect<DocsRecord, NotFound | Unavailable>
+    ) => Effect.Effect<DocsRecord, NotFound | LimitReached | Unavailable>
     /** Removes the documentation of a project from every read. Its pages and questions are erased in the background. */
     readonly remove: (
       scope: OrgScope,

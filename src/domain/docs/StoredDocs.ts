@@ -1,5 +1,5 @@
 import { Context, DateTime, Effect, Latch, Layer, Option, Stream } from "effect"
-import type { Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
+import type { Forbidden, LimitReached, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
 import { CurrentPrincipal, managedScope, noCredential, OrgScope } from "../Principal.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { DocsSource } from "./DocsIndexes.ts"
@@ -30,7 +30,7 @@ export class StoredDocs extends Context.Service<
     readonly put: (
       projectId: string,
       settings: PutProjectDocs,
-    ) => Effect.Effect<ProjectDocs, NotFound | TooManyRequests | Refused, CurrentPrincipal>
+    ) => Effect.Effect<ProjectDocs, NotFound | LimitReached | TooManyRequests | Refused, CurrentPrincipal>
     /** Removes the documentation of a project, and the questions of its readers. */
     readonly remove: (projectId: string) => Effect.Effect<void, NotFound | TooManyRequests | Refused, CurrentPrincipal>
 

@@ -179,7 +179,7 @@ export class JobRepository extends Context.Service<
       orgId: string,
       settings: Workflow,
       entry: AuditEntry,
-    ) => Effect.Effect<void, Conflict | Unavailable>
+    ) => Effect.Effect<void, Conflict | LimitReached | Unavailable>
     /** The workflows of the org that have settings, by their names; only the one that is named. */
     readonly workflows: (orgId: string, workflow?: string) => Effect.Effect<ReadonlyArray<Workflow>, Unavailable>
     readonly deleteWorkflow: (

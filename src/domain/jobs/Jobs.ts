@@ -221,7 +221,7 @@ export class Jobs extends Context.Service<
       query: Page & JobFilter,
     ) => ForTenant<{ readonly jobs: ReadonlyArray<Job>; readonly next_cursor: string | null }, InvalidRequest>
     /** Sets the settings of a workflow in place of those that it has. */
-    readonly setWorkflow: (input: typeof SetWorkflow.Type) => ForTenant<void, Conflict | TooManyRequests>
+    readonly setWorkflow: (input: typeof SetWorkflow.Type) => ForTenant<void, Conflict | LimitReached | TooManyRequests>
     readonly workflow: (workflow: string) => ForTenant<Workflow, NotFound>
     /** The workflows that have settings, by their names. */
     readonly workflows: ForTenant<ReadonlyArray<Workflow>>

@@ -179,7 +179,7 @@ export class ApiKeyRepository extends Context.Service<
       holder?: Holder,
     ) => Effect.Effect<
       { readonly key: ApiKey; readonly changed: ReadonlyArray<string> },
-      NotFound | Conflict | Unavailable
+      NotFound | Conflict | LimitReached | Unavailable
     >
     /**
      * Disables the key of this hash for good, and notifies every replica. Returns `undefined` when there is no such

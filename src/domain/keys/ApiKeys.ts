@@ -123,7 +123,7 @@ export class ApiKeys extends Context.Service<
       orgId: string,
       keyId: string,
       input: UpdateKey,
-    ) => Effect.Effect<ApiKey, InvalidRequest | NotFound | Conflict | ChangeRefused, CurrentPrincipal>
+    ) => Effect.Effect<ApiKey, InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused, CurrentPrincipal>
     readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
     /** Replaces a key of the org by a new one. The old key stays valid for the grace period. */
     readonly rotate: (

@@ -8,11 +8,16 @@ export const rowCost = {
   event: 500,
   delivery: 1_000,
   attempt: 300,
+  /** Any other row, until it is measured. */
+  other: 500,
 } as const
 
 /** Bytes of texts in UTF-8. */
 export const byteLength = (...texts: ReadonlyArray<string | null | undefined>) =>
   texts.reduce((sum, text) => sum + (text == null ? 0 : Buffer.byteLength(text)), 0)
+
+/** The bytes of a new row of a measured table, as far as they are known before. */
+export const newRowBytes = (row: unknown) => rowCost.other + byteLength(JSON.stringify(row))
 
 /**
  * The longest result or error of a job, in bytes, that an org may store past its limit: any job can be finished

@@ -55,7 +55,7 @@ export class ProjectRepository extends Context.Service<
       changes: UpdateProject,
       now: DateTime.Utc,
       entry: AuditEntry,
-    ) => Effect.Effect<Project, NotFound | Conflict | Unavailable>
+    ) => Effect.Effect<Project, NotFound | Conflict | LimitReached | Unavailable>
     /**
      * Deletes a project, notifies every replica, and begins its erasure, which is a sweep. Its name, subdomain and
      * repository are free at once. Returns its org.
@@ -78,7 +78,7 @@ export class ProjectRepository extends Context.Service<
       link: RepositoryLink,
       now: DateTime.Utc,
       entry: AuditEntry,
-    ) => Effect.Effect<RepositoryLink, NotFound | Conflict | Unavailable>
+    ) => Effect.Effect<RepositoryLink, NotFound | Conflict | LimitReached | Unavailable>
     /** Removes the link of a project, with its pins. Fails like `findLink`. */
     readonly removeLink: (
       scope: OrgScope,
@@ -119,7 +119,7 @@ export class Projects extends Context.Service<
     readonly update: (
       projectId: string,
       changes: UpdateProject,
-    ) => Effect.Effect<Project, NotFound | Conflict | ChangeRefused, CurrentPrincipal>
+    ) => Effect.Effect<Project, NotFound | Conflict | LimitReached | ChangeRefused, CurrentPrincipal>
     /** Deletes a project with its keys and deployments. */
     readonly remove: (projectId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
     /** The repository of a project, and the pins of its runs. */
@@ -131,7 +131,11 @@ export class Projects extends Context.Service<
     readonly putLink: (
       projectId: string,
       link: PutRepositoryLink,
-    ) => Effect.Effect<RepositoryLink, InvalidRequest | NotFound | Conflict | ChangeRefused, CurrentPrincipal>
+    ) => Effect.Effect<
+      RepositoryLink,
+      InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused,
+      CurrentPrincipal
+    >
     readonly removeLink: (projectId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
   }
 >()("gatehouse/domain/Projects") {

@@ -118,7 +118,7 @@ export class EventTypeRepository extends Context.Service<
       before: CatalogueType,
       type: CatalogueType,
       entry: AuditEntry,
-    ) => Effect.Effect<void, NotFound | OtherType | Unavailable>
+    ) => Effect.Effect<void, NotFound | OtherType | LimitReached | Unavailable>
     readonly remove: (orgId: string, name: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
     /** In the order of their names. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<CatalogueType>, Unavailable>

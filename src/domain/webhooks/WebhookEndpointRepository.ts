@@ -128,7 +128,7 @@ export class WebhookEndpointRepository extends Context.Service<
       id: string,
       changes: WebhookEndpointChanges,
       entry: AuditEntry,
-    ) => Effect.Effect<void, Conflict | InvalidRequest | NotFound | Unavailable>
+    ) => Effect.Effect<void, Conflict | InvalidRequest | LimitReached | NotFound | Unavailable>
     /**
      * Deactivates an endpoint with a too large backlog as `failing`, and cancels its pending deliveries like `update`.
      * Returns whether it was active.

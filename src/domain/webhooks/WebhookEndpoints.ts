@@ -159,7 +159,7 @@ export class WebhookEndpoints extends Context.Service<
     readonly get: (by: EndpointRef) => ForTenant<WebhookEndpointDetail, NotFound>
     readonly update: (
       input: typeof UpdateWebhookEndpoint.Type,
-    ) => ForTenant<Warning, Conflict | InvalidRequest | NotFound | TooManyRequests>
+    ) => ForTenant<Warning, Conflict | InvalidRequest | LimitReached | NotFound | TooManyRequests>
     readonly remove: (id: string) => ForTenant<void, NotFound | TooManyRequests>
     /** Sends a test to the endpoint and returns the response. Fails with a `Conflict` when too many are in flight. */
     readonly test: (

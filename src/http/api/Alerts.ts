@@ -15,7 +15,7 @@ const AlertPage = Schema.Struct({
 const error = [Forbidden, NotFound]
 const list = { query: pageQuery, success: AlertPage, error }
 const create = { payload: CreateAlert, success: CreatedAlert, error: [...error, LimitReached] }
-const update = { payload: UpdateAlert, success: Alert, error }
+const update = { payload: UpdateAlert, success: Alert, error: [...error, LimitReached] }
 const remove = { success: Deleted, error }
 const test = { payload: noFields, success: TestedAlert, error }
 

@@ -140,7 +140,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       params: { orgId: Id, id: Id },
       payload: UpdateKey,
       success: ApiKey,
-      error: [Forbidden, NotFound, Conflict],
+      error: [Forbidden, NotFound, Conflict, LimitReached],
     })
       .middleware(Authorization)
       .annotateMerge(

@@ -146,7 +146,7 @@ export class EventTypesGroup extends HttpApiGroup.make("eventTypes")
     HttpApiEndpoint.post("update", "/v1/event-types/update", {
       payload: UpdateEventType,
       success: Done,
-      error: NotFound,
+      error: [NotFound, LimitReached],
     }).annotateMerge(access.tenant.change("Change an event type", "Absent fields stay, and so do other versions.")),
     HttpApiEndpoint.post("delete", "/v1/event-types/delete", {
       payload: named.annotate({ identifier: "DeleteEventType" }),

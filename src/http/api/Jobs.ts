@@ -313,7 +313,7 @@ export class WorkflowsGroup extends HttpApiGroup.make("workflows")
     HttpApiEndpoint.post("set", "/v1/workflows/set", {
       payload: SetWorkflow,
       success: Done,
-      error: Conflict,
+      error: [Conflict, LimitReached],
     }).annotateMerge(
       about.change(
         "Set the limits of a workflow",

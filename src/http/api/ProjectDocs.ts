@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "../../domain/docs/DocsQuestion.ts"
 import { ProjectDocs, PutProjectDocs } from "../../domain/docs/ProjectDocs.ts"
-import { Forbidden, NotFound } from "../../domain/Errors.ts"
+import { Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { access, Authorization } from "./security.ts"
 import { Deleted, furtherFieldsIgnored, TooManyRequestsWithRetryAfter } from "./responses.ts"
@@ -79,7 +79,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       params,
       payload: PutProjectDocs,
       success: ProjectDocs,
-      error: [Forbidden, NotFound],
+      error: [Forbidden, NotFound, LimitReached],
     }).annotateMerge(
       access.management.change(
         "Store the documentation of a project",

@@ -40,7 +40,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       params: { projectId: Id },
       payload: UpdateProject,
       success: Project,
-      error: [Forbidden, NotFound, Conflict],
+      error: [Forbidden, NotFound, Conflict, LimitReached],
     }).annotateMerge(
       access.management.change(
         "Change a project",
@@ -74,7 +74,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       params: { projectId: Id },
       payload: PutRepositoryLink,
       success: RepositoryLink,
-      error: [Forbidden, NotFound, Conflict],
+      error: [Forbidden, NotFound, Conflict, LimitReached],
     }).annotateMerge(
       access.management.manage(
         "Link a project to a repository",

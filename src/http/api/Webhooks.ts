@@ -89,7 +89,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     HttpApiEndpoint.post("update", "/v1/webhooks/update", {
       payload: UpdateWebhookEndpoint,
       success: Schema.Struct({ ...Done.fields, ...warning }).annotate({ identifier: "WebhookEndpointUpdated" }),
-      error: [NotFound, Conflict],
+      error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
       about.change(
         "Change a webhook endpoint",

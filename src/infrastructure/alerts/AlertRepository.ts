@@ -9,6 +9,8 @@ import { every } from "../background.ts"
 import { afterCursor, date, decodePage, decodeRows, orgOf, pageOf, Time } from "../database/fragments.ts"
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as Limits from "../orgs/limits.ts"
 
 /** Due alerts among which a claim chooses: more owners than have looks in flight, each with all of its alerts. */
 const maxCandidates = 1_000
@@ -50,6 +52,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const nodes = yield* Nodes
+    const bytes = yield* Limits.makeBytes
     const exists = sql.literal(hasOwner)
     const is = (orgId: string | null, alertId: string) =>
       sql`id = ${alertId} AND org_id = ${orgId ?? noOrg} AND ${exists}`
@@ -66,7 +69,7 @@ export const layer = Layer.effect(
           yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:alerts:${owner}`}, 0))`
           const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${owner} FOR KEY SHARE`
           if (org === undefined && alert.orgId !== null) return yield* orgNotFound()
-          const made = yield* audited(
+          const insert = audited(
             sql,
             entry,
             sql`
@@ -74,6 +77,7 @@ export const layer = Layer.effect(
             SELECT ${alert.alertId}, ${owner}, ${encode(alert)}, ${alert.secret}, ${alert.active}::boolean, now()
             WHERE (SELECT count(*) FROM alerts WHERE org_id = ${owner}) < ${maxAlerts} RETURNING org_id AS "orgId"`,
           )
+          const made = yield* bytes.changing("alert", is(alert.orgId, alert.alertId), insert)
           if (made.length === 0) return yield* tooManyAlerts()
         },
         sql.withTransaction,
@@ -116,7 +120,7 @@ export const layer = Layer.effect(
               WHERE ${is(orgId, alertId)} RETURNING org_id AS "orgId"`,
           )
           return alert
-        }).pipe(sql.withTransaction, orUnavailable),
+        }).pipe((change) => bytes.changing("alert", is(orgId, alertId), change), orUnavailable),
 
       remove: (orgId, alertId, entry) =>
         audited(sql, entry, sql`DELETE FROM alerts WHERE ${is(orgId, alertId)} RETURNING org_id AS "orgId"`).pipe(
@@ -173,7 +177,7 @@ export const layer = Layer.effect(
       }),
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))
 
 /** Looks for alerts that are due. An installation without alerts pays for an index that is empty. */
 export const alertWorker = Layer.effectDiscard(

@@ -90,13 +90,14 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const limit = yield* Limits.make("projects")
+    const bytes = yield* Limits.makeBytes
     const columns = sql.literal(`
       id, project_id AS "projectId", org_id AS "orgId", provider, branch, ref, sha, preview,
       preview_reason AS "previewReason", pull_request AS "pullRequest", run_id AS "runId", run_attempt AS "runAttempt", workflow, actor,
       event_name AS "eventName", environment, created_at AS "createdAt"`)
 
     return DeploymentRepository.of({
-      register: (deployment) => orUnavailable(registerRun(sql, limit, deployment)),
+      register: (deployment) => orUnavailable(registerRun(sql, limit, bytes, deployment)),
 
       promote: (...asked) => promote(sql, ...asked).pipe(sql.withTransaction, orUnavailable),
 

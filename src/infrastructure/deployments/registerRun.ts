@@ -11,6 +11,7 @@ import {
   type OwningOrg,
   type RunEffects,
 } from "../../domain/deployments/registration.ts"
+import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 import * as Limits from "../orgs/limits.ts"
 import {
@@ -32,15 +33,19 @@ type Sql = SqlClient.SqlClient
  */
 const recordRun = (
   sql: Sql,
+  bytes: Limits.StoredBytes,
   { run, deploymentId, projectId, now, event }: NewDeployment,
   { id, orgId }: Pick<LinkedProject, "id" | "orgId">,
   { previewReason, defaultBranch, becomesCurrent, newest }: RunEffects,
   version?: string,
 ) => {
-  const isVersion = version === undefined ? sql.literal("true") : sql`xmin = ${version}::xid`
-  const recorded = sql<{ id: string }>`
+  const isVersion = version === undefined ? sql.literal("true") : sql`p.xmin = ${version}::xid`
+  const size = newRowBytes(run)
+  const statement = Effect.suspend(
+    () => sql<{ id: string }>`
   WITH project AS (
-    SELECT id, org_id FROM projects WHERE id = ${id} AND org_id = ${orgId} AND ${isVersion} FOR NO KEY UPDATE
+    SELECT p.id, p.org_id FROM projects p JOIN orgs org ON org.id = p.org_id
+    WHERE p.id = ${id} AND p.org_id = ${orgId} AND ${isVersion} AND ${bytes.fits(orgId)} FOR NO KEY UPDATE OF p
   ), recorded AS (
     INSERT INTO deployments (id, org_id, project_id, provider, issuer, repository_id, issued_at, branch, ref, sha, preview,
       preview_reason, pull_request, run_id, run_attempt, workflow, actor, event_name, environment, created_at)
@@ -63,7 +68,9 @@ const recordRun = (
     newest_run_attempt = ${newest?.runAttempt ?? null}::int, newest_run_at = ${dateOrNull(newest?.at ?? null)}::timestamptz,
     current_deployment_id = CASE WHEN ${becomesCurrent} THEN recorded.id ELSE current_deployment_id END
   FROM recorded WHERE projects.id = recorded.project_id AND projects.org_id = recorded.org_id
-  RETURNING recorded.id`
+  RETURNING recorded.id`,
+  )
+  const recorded = bytes.storing(orgId, size, ({ length }) => length * size, statement, "measured_bytes")
   return event === undefined
     ? recorded
     : Effect.tap(recorded, ({ length }) => (length === 0 ? Effect.void : emitted(sql)))
@@ -88,7 +95,7 @@ const createProject = Effect.fnUntraced(function* (
       if (created !== undefined) return
     }
   })
-  yield* limit.within(Limits.orgOwner(sql, orgId), {}, create)
+  yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: newRowBytes(run) }, create)
   return { id: projectId, orgId }
 })
 
@@ -134,19 +141,24 @@ const findRecorded = (sql: Sql, { run }: NewDeployment, { id, orgId }: Pick<Link
  * decides, and records the run if the project has not changed since. Returns `undefined` for every other run, and
  * changes nothing.
  */
-const registerUnchanged = Effect.fnUntraced(function* (sql: Sql, deployment: NewDeployment) {
+const registerUnchanged = Effect.fnUntraced(function* (sql: Sql, bytes: Limits.StoredBytes, deployment: NewDeployment) {
   const { now, rules, run } = deployment
   const seen = yield* findSeenProject(sql, deployment)
   if (seen === undefined || provesOwner(run, seen.owningOrg)) return undefined
   const admission = admitRun(rules, run, { linked: seen.linked, owningOrg: seen.owningOrg, ownerIds: [] })
   if (admission._tag !== "Record") return undefined
   const effects = effectsOf(rules, run, admission.project, now)
-  const [recorded] = yield* recordRun(sql, deployment, admission.project, effects, seen.version)
+  const [recorded] = yield* recordRun(sql, bytes, deployment, admission.project, effects, seen.version)
   return recorded && registered(admission.project, effects.previewReason !== null)
 })
 
 /** Registers any run, in a transaction. */
-const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limits.Limit, deployment: NewDeployment) {
+const registerLocked = Effect.fnUntraced(function* (
+  sql: Sql,
+  limit: Limits.Limit,
+  bytes: Limits.StoredBytes,
+  deployment: NewDeployment,
+) {
   const { now, rules, run } = deployment
   const unchanged = yield* findUnchanged(sql, deployment)
   // The lock of the project's row is enough when no link changes.
@@ -165,8 +177,9 @@ const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limits.Limi
     admission._tag === "Record" ? admission.project : yield* createProject(sql, limit, deployment, admission.orgId)
   const effects = effectsOf(rules, run, "pins" in project ? project : noLink, now)
   yield* proveOwner(sql, deployment, owningOrg)
-  const [recorded] = yield* recordRun(sql, deployment, project, effects)
+  const [recorded] = yield* recordRun(sql, bytes, deployment, project, effects)
   const earlier = recorded ? undefined : yield* findRecorded(sql, deployment, project)
+  if (recorded === undefined && earlier === undefined) return yield* bytes.refuse(project.orgId)
   return registered(project, earlier?.preview ?? effects.previewReason !== null)
 })
 
@@ -174,9 +187,15 @@ const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limits.Limi
  * Registers a run. Nearly every run is of a repository whose id and name are linked, and needs two statements. The
  * event `deployment.registered` belongs to the row of `recordRun`: a run that was recorded before has none.
  */
-export const registerRun = Effect.fnUntraced(function* (sql: Sql, limit: Limits.Limit, deployment: NewDeployment) {
+export const registerRun = Effect.fnUntraced(function* (
+  sql: Sql,
+  limit: Limits.Limit,
+  bytes: Limits.StoredBytes,
+  deployment: NewDeployment,
+) {
   return (
-    (yield* registerUnchanged(sql, deployment)) ?? (yield* sql.withTransaction(registerLocked(sql, limit, deployment)))
+    (yield* registerUnchanged(sql, bytes, deployment)) ??
+    (yield* sql.withTransaction(registerLocked(sql, limit, bytes, deployment)))
   )
 })
 

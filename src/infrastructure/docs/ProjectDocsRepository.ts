@@ -33,7 +33,7 @@ const findDocs = (sql: SqlClient.SqlClient, scope: OrgScope, projectId: string) 
   )
 
 /** The operations of owners. */
-const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) =>
+const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"], stored: Limits.StoredBytes) =>
   ({
     find: (scope, projectId) => findDocs(sql, scope, projectId).pipe(orUnavailable),
 
@@ -56,7 +56,10 @@ const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) =>
         )
         if (put.length === 0) return yield* projectNotFound()
         return yield* findDocs(sql, scope, projectId)
-      }).pipe(sql.withTransaction, orUnavailable),
+      }).pipe(
+        (put) => stored.changing("docs", sql`project_id = ${projectId} AND ${inScope(sql, scope)}`, put),
+        orUnavailable,
+      ),
 
     remove: (scope, projectId, now, entry) =>
       audited(
@@ -132,12 +135,13 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
+    const stored = yield* Limits.makeBytes
     const isIn = (docs: { readonly orgId: string; readonly projectId: string }, edition: string) =>
       sql`${isOf(sql, docs)} AND edition = ${edition}`
 
     return ProjectDocsRepository.of({
-      ...owners(sql, usage),
-      ...workers(sql, yield* Limits.makeBytes),
+      ...owners(sql, usage, stored),
+      ...workers(sql, stored),
 
       pages: (docs, edition, after) => {
         const rows = sql`

@@ -177,16 +177,13 @@ interface ChangedRow {
   readonly cron: string
   readonly timezone: string
   readonly next_at: Date | null
-  readonly callbackUrl: string | null
-  readonly concurrencyKey: string | null
-  readonly inputBytes: number
 }
 
 /** The assignments of an UPDATE for the changed fields. */
-const assignments = (sql: SqlClient.SqlClient, changes: JobScheduleChanges, input: string | null) => {
+const assignments = (sql: SqlClient.SqlClient, changes: JobScheduleChanges) => {
   const columns: Record<string, unknown> = {
     workflow: changes.workflow,
-    input: changes.input === undefined ? undefined : input,
+    input: changes.input === undefined ? undefined : toJsonText(changes.input),
     deployment_id: changes.deploymentId,
     callback_url: changes.callbackUrl,
     callback_secret: changes.callbackSecret,
@@ -215,40 +212,22 @@ const changeSchedule = Effect.fnUntraced(function* (
   now: DateTime.Utc,
   entry: AuditEntry,
 ) {
+  const is = sql`id = ${scheduleId} AND org_id = ${orgId}`
   const [row] = yield* sql<ChangedRow>`
-    SELECT cron, timezone, next_at, callback_url AS "callbackUrl", concurrency_key AS "concurrencyKey",
-      coalesce(octet_length(input), 0) AS "inputBytes"
-    FROM job_schedules
-    WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
+    SELECT cron, timezone, next_at FROM job_schedules WHERE ${is} FOR UPDATE`
   if (row === undefined) return yield* scheduleNotFound()
   const current = { ...row, nextAt: row.next_at && DateTime.fromDateUnsafe(row.next_at) }
   const nextAt = yield* Effect.mapError(
     Effect.fromResult(changedRun(current, changes, now)),
     (error) => new InvalidRequest({ error: `${error}.` }),
   )
-  const input = changes.input === undefined ? null : toJsonText(changes.input)
-  const { callbackUrl = row.callbackUrl, concurrencyKey = row.concurrencyKey } = changes
-  const added =
-    byteLength(callbackUrl, concurrencyKey) -
-    byteLength(row.callbackUrl, row.concurrencyKey) +
-    (changes.input === undefined ? 0 : byteLength(input) - row.inputBytes)
-  const sets = [...assignments(sql, changes, input), sql`next_at = ${dateOrNull(nextAt)}::timestamptz`]
-  const [updated] = yield* bytes.storing(
-    orgId,
-    added,
-    (rows) => (rows.length > 0 ? added : 0),
-    Effect.suspend(() =>
-      audited(
-        sql,
-        entry,
-        sql`
-          UPDATE job_schedules s SET ${sql.csv(sets)} FROM orgs org
-          WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND org.id = ${orgId} AND (${added <= 0} OR ${bytes.fits(orgId)})
-          RETURNING s.org_id AS "orgId"`,
-      ),
-    ),
+  const sets = [...assignments(sql, changes), sql`next_at = ${dateOrNull(nextAt)}::timestamptz`]
+  const update = audited(
+    sql,
+    entry,
+    sql`UPDATE job_schedules SET ${sql.csv(sets)} WHERE ${is} RETURNING org_id AS "orgId"`,
   )
-  if (updated === undefined) return yield* bytes.refuse(orgId)
+  yield* bytes.changing("schedule", is, update)
   return undefined
 })
 

@@ -11,12 +11,14 @@ import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts
 import { date, decodeRows, isOfOrg, JsonText, texts, Time, withinBytes } from "../database/fragments.ts"
 import { oneAtATime } from "../database/oneAtATime.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
+import * as Limits from "../orgs/limits.ts"
 
 const decodeWorkflows = decodeRows(Schema.Struct({ ...Workflow.fields, created_at: Time, updated_at: Time }))
 
 /** The settings of workflows in PostgreSQL. */
 export const makeSettings = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
+  const bytes = yield* Limits.makeBytes
   return {
     setWorkflow: (orgId, settings, entry) => {
       const { concurrency, concurrency_per_key: perKey, rate, retry, updated_at: now, workflow } = settings
@@ -26,26 +28,24 @@ export const makeSettings = Effect.gen(function* () {
       const columns = sql.literal(
         "concurrency, concurrency_per_key, rate_limit, rate_window_seconds, retry, expires_in_seconds",
       )
-      return oneAtATime(
+      const is = sql`org_id = ${orgId} AND workflow = ${workflow}`
+      const set = audited(
         sql,
-        `workflows:${orgId}`,
-        audited(
-          sql,
-          entry,
-          sql`
-            INSERT INTO workflows (org_id, workflow, created_at, updated_at, ${columns})
-            SELECT id, ${workflow}, ${date(now)}, ${date(now)}, ${values} FROM rows
-            ON CONFLICT (org_id, workflow) DO UPDATE SET
-              updated_at = excluded.updated_at, version = workflows.version + 1, (${columns}) = ROW (${values})
-            RETURNING org_id AS "orgId"`,
-          undefined,
-          sql`
-            SELECT id FROM orgs WHERE id = ${orgId} AND (
-              EXISTS (SELECT FROM workflows WHERE org_id = ${orgId} AND workflow = ${workflow})
-              OR (SELECT count(*) FROM workflows WHERE org_id = ${orgId}) < ${maxWorkflows}
-            )`,
-        ),
-      ).pipe(
+        entry,
+        sql`
+          INSERT INTO workflows (org_id, workflow, created_at, updated_at, ${columns})
+          SELECT id, ${workflow}, ${date(now)}, ${date(now)}, ${values} FROM rows
+          ON CONFLICT (org_id, workflow) DO UPDATE SET
+            updated_at = excluded.updated_at, version = workflows.version + 1, (${columns}) = ROW (${values})
+          RETURNING org_id AS "orgId"`,
+        undefined,
+        sql`
+          SELECT id FROM orgs WHERE id = ${orgId} AND (
+            EXISTS (SELECT FROM workflows WHERE ${is})
+            OR (SELECT count(*) FROM workflows WHERE org_id = ${orgId}) < ${maxWorkflows}
+          )`,
+      )
+      return oneAtATime(sql, `workflows:${orgId}`, bytes.changing("workflow", is, set)).pipe(
         orUnavailable,
         Effect.flatMap(({ length }) => (length > 0 ? Effect.void : tooManyWorkflows())),
       )

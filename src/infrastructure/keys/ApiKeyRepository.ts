@@ -50,6 +50,7 @@ import {
   times,
   toJsonText,
 } from "../database/fragments.ts"
+import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
@@ -206,7 +207,7 @@ const makeInserts = Effect.gen(function* () {
     ) => {
       const owner = projectOwner(orgId, projectId)
       const insert = limit
-        .admit(owner, {}, (beside) =>
+        .admit(owner, { bytes: newRowBytes(key) }, (beside) =>
           insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, ...beside }, entry),
         )
         .pipe(orOther(owner, prefixOf(sql, "p"), projectNotFound))
@@ -215,7 +216,7 @@ const makeInserts = Effect.gen(function* () {
     forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry, holder: Holder = undefined) => {
       const owner = Limits.orgOwner(sql, orgId)
       const insert = limit
-        .admit(owner, {}, (beside) =>
+        .admit(owner, { bytes: newRowBytes(key) }, (beside) =>
           insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, ...beside }, entry),
         )
         .pipe(orOther(owner, prefixOf(sql), orgNotFound))
@@ -284,7 +285,8 @@ const importKeys = (
         ),
         changed AS (${insertKeys(sql, sql`${orgId}, "projectId", decode(hash, 'hex'), "importStart" FROM asked`)})
         ${insertCounters(sql)}`
-      yield* limit.within(Limits.orgOwner(sql, orgId), { rows: wanted.length }, insert)
+      const bytes = wanted.reduce((sum, key) => sum + newRowBytes(key), 0)
+      yield* limit.within(Limits.orgOwner(sql, orgId), { rows: wanted.length, bytes }, insert)
       const details = { ...entry.details, keys: wanted.length }
       yield* audited(sql, { ...entry, details }, sql`SELECT id AS "orgId" FROM orgs WHERE id = ${orgId}`)
       yield* sql`SELECT pg_notify(${revocationChannel}, ${keysImported})`
@@ -348,6 +350,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const inserts = yield* makeInserts
+    const stored = yield* Limits.makeBytes
 
     return ApiKeyRepository.of({
       insertForProject: (scope, projectId, key, entry, holder) =>
@@ -394,7 +397,7 @@ export const layer = Layer.effect(
       rotate: (orgId, keyId, replacement, entry, holder) =>
         rotateKey(sql, inserts.limit, orgId, keyId, replacement, entry, holder),
 
-      update: (orgId, keyId, change, entry, holder) => changeKey(sql, orgId, keyId, change, entry, holder),
+      update: (...asked) => changeKey(sql, stored, ...asked),
 
       disableLeaked: (hash, entryOf) => disableLeakedKey(sql, hash, entryOf),
 
@@ -525,6 +528,7 @@ const notify = (sql: SqlClient.SqlClient, orgId: string, keyId: string, counterI
 /** Changes a key of an org. Commits the change, its entry and its notifications together. */
 const changeKey = (
   sql: SqlClient.SqlClient,
+  stored: Limits.StoredBytes,
   orgId: string,
   keyId: string,
   change: KeyChange,
@@ -556,7 +560,7 @@ const changeKey = (
       sql`SELECT ${keyColumns(sql)} FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`,
     )
     return { key: key!, changed }
-  }).pipe(sql.withTransaction, orUnavailable)
+  }).pipe((change) => stored.changing("key", sql`id = ${keyId} AND org_id = ${orgId}`, change), orUnavailable)
 
 /** Disables a key for good. Commits the change, its entry and its notification together. */
 const disableLeakedKey = (
@@ -596,6 +600,8 @@ interface RotatedKey {
   readonly rateLimit: RateLimit | null
   readonly expiresAt: Date | null
   readonly replacedBy: string | null
+  /** What the new key stores; its settings may be others. */
+  readonly bytes: number
 }
 
 /** Replaces a key of an org. Commits the end of the old key and its notification together. */
@@ -613,6 +619,7 @@ const rotateKey = (
     const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
     const [old] = yield* sql<RotatedKey>`
       SELECT key.name, ${prefixOf(sql, "p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
+        (SELECT ${sql.literal(Limits.bytesOf("key"))} FROM api_keys WHERE id = key.id) AS bytes,
         CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
       FROM api_keys key JOIN orgs org ON org.id = key.org_id
       LEFT JOIN projects p ON p.id = key.project_id AND p.org_id = key.org_id
@@ -632,7 +639,7 @@ const rotateKey = (
         ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
         ${isCounted ? old.counterId : null}::text, of_holder, ${newSettings(sql, settings)}
       FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}`
-    yield* limit.within(Limits.orgOwner(sql, orgId), {}, insert)
+    yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: old.bytes }, insert)
     yield* audited(
       sql,
       { ...entry, details: { name: old.name, ...entry.details } },

@@ -5,6 +5,8 @@ import { maxRoles, type Role, roleNotFound, RoleRepository, tooManyRoles } from 
 import { audited } from "../audit/audited.ts"
 import { inScope, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as Limits from "../orgs/limits.ts"
 import { revocationChannel, rolesChanged } from "./KeyCache.ts"
 
 /** Roles in PostgreSQL. */
@@ -12,6 +14,7 @@ export const layer = Layer.effect(
   RoleRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const bytes = yield* Limits.makeBytes
     const notify = (orgId: string) => sql`SELECT pg_notify(${revocationChannel}, ${rolesChanged(orgId)})`
 
     return RoleRepository.of({
@@ -25,7 +28,7 @@ export const layer = Layer.effect(
           // The lock lets no other role in until the commit, and no erasure begins before it.
           const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${orgId} FOR NO KEY UPDATE`
           if (org === undefined) return yield* orgNotFound()
-          const changed = yield* audited(
+          const put = audited(
             sql,
             entry,
             sql`
@@ -36,6 +39,7 @@ export const layer = Layer.effect(
               ON CONFLICT (org_id, name) DO UPDATE SET permissions = excluded.permissions
               RETURNING org_id AS "orgId"`,
           )
+          const changed = yield* bytes.changing("role", sql`org_id = ${orgId} AND name = ${name}`, put)
           if (changed.length === 0) return yield* tooManyRoles()
           yield* notify(orgId)
         }).pipe(sql.withTransaction, orUnavailable),
@@ -68,4 +72,4 @@ export const layer = Layer.effect(
       },
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

@@ -33,19 +33,22 @@ export const layer = Layer.effectDiscard(
 export const refreshUsage = Effect.zipWith(SqlClient.SqlClient, OrgUsage, writeUsage)
 
 /**
- * The tables whose bytes are measured: an org has few rows in them, or they come one by one. The bytes of jobs,
- * schedules, events, deliveries, attempts and documentation are counted as they change. Each table has an index by org
- * and id.
+ * The tables whose bytes are measured, each with the other column of an index by org: an org has few rows in them, or
+ * they come one by one. What is created or changed counts before. The bytes of jobs, schedules, events, deliveries,
+ * attempts and pages of documentation are never measured.
  */
-export const measuredTables = [
-  "projects",
-  "api_keys",
-  "webhook_endpoints",
-  "alerts",
-  "event_types",
-  "deployments",
-  "audit_log",
-] as const
+export const measuredTables = {
+  projects: "id",
+  api_keys: "id",
+  roles: "name",
+  project_docs: "project_id",
+  webhook_endpoints: "id",
+  workflows: "workflow",
+  alerts: "id",
+  event_types: "id",
+  deployments: "id",
+  audit_log: "id",
+}
 /** The tables in which a new row says that its org has changed. */
 const changes = ["audit_log", "deployments"] as const
 
@@ -61,13 +64,18 @@ const maxChanges = 20_000
 const lookBackMillis = 300_000
 
 /** Measures the rows of a table that an org has. */
-const measureTable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, table: string, orgId: string) {
+const measureTable = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  table: string,
+  column: string,
+  orgId: string,
+) {
   let [total, after, more] = [0, "", true]
   while (more) {
     const [batch] = yield* bounded(sql<{ rows: number; bytes: number; last: string | null }>`
       SELECT count(*)::int AS rows, coalesce(sum(bytes), 0)::float8 AS bytes, max(id) AS last FROM (
-        SELECT id, pg_column_size(t.*) AS bytes FROM ${sql(table)} t WHERE org_id = ${orgId} AND id > ${after}
-        ORDER BY id LIMIT ${batchSize}
+        SELECT ${sql(column)} AS id, pg_column_size(t.*) AS bytes FROM ${sql(table)} t
+        WHERE org_id = ${orgId} AND ${sql(column)} > ${after} ORDER BY ${sql(column)} LIMIT ${batchSize}
       ) AS measured`)
     const { bytes, last, rows } = batch!
     total += bytes + rows * indexBytes
@@ -85,7 +93,9 @@ const measureOrg = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"], orgId:
       const [written] = yield* bounded(sql<{ bytes: number }>`
         SELECT measured_bytes::float8 AS bytes FROM org_usage WHERE org_id = ${orgId}`)
       let bytes = 0
-      for (const table of measuredTables) bytes += yield* measureTable(sql, table, orgId)
+      for (const [table, column] of Object.entries(measuredTables)) {
+        bytes += yield* measureTable(sql, table, column, orgId)
+      }
       yield* bounded(correct(sql, "measured_bytes", orgId, written?.bytes ?? 0, bytes))
     })
     return Effect.onExit(measure, (exit) =>

@@ -52,7 +52,7 @@ interface Room {
 
 export type Rooms = ReadonlyMap<string, Room>
 
-/** What a creation needs: some rows, a row by default, and their bytes if they are not measured later. */
+/** What a creation needs: some rows, a row by default, and their bytes. */
 export interface Needs {
   readonly rows?: number
   readonly bytes?: number
@@ -122,7 +122,7 @@ export const countRows = Effect.fnUntraced(function* (sql: Sql, name: CountedRow
   return total
 })
 
-/** The texts of a row that count. */
+/** The texts of a row that count. Those of a measured table decide whether a change makes the row larger. */
 const sizedTexts = {
   job: [
     "input",
@@ -140,7 +140,48 @@ const sizedTexts = {
   event: ["body", "idempotency_key", "array_to_string(channels, '')"],
   delivery: ["attempt_error", "attempt_body"],
   attempt: ["error", "body"],
+  project: [
+    "name",
+    "subdomain",
+    "default_branch",
+    "key_prefix",
+    "host_owner",
+    "host_repo",
+    "pin_workflow",
+    "pin_environment",
+  ],
+  key: ["name", "permissions::text", "roles::text", "external_id", "metadata::text", "allowed_ips::text"],
+  role: ["permissions::text"],
+  docs: ["docs_zip_url", "docs_url"],
+  workflow: ["retry::text"],
+  endpoint: [
+    "url",
+    "description",
+    "array_to_string(event_types, '')",
+    "headers",
+    "auth",
+    "external_id",
+    "metadata::text",
+    "array_to_string(channels, '')",
+    "filter::text",
+    "secret",
+  ],
+  eventType: ["description", "group_name", "schemas", "example"],
+  alert: ["alert::json->>'name'", "secret"],
 } as const
+
+/** The tables with rows that a request changes. All but schedules are measured. */
+const changedTables = {
+  project: "projects",
+  key: "api_keys",
+  role: "roles",
+  docs: "project_docs",
+  workflow: "workflows",
+  schedule: "job_schedules",
+  endpoint: "webhook_endpoints",
+  eventType: "event_types",
+  alert: "alerts",
+} as const satisfies Partial<Record<keyof typeof sizedTexts, string>>
 
 /**
  * SQL: the bytes of a row, which count while it exists.
@@ -148,8 +189,10 @@ const sizedTexts = {
  * @param kind of a row; the statement has its columns
  * @param more its other columns that count
  */
-export const bytesOf = (kind: keyof typeof sizedTexts, ...more: ReadonlyArray<string>) =>
-  `(${[rowCost[kind], ...[...sizedTexts[kind], ...more].map((name) => `coalesce(octet_length(${name}), 0)`)].join(" + ")})`
+export const bytesOf = (kind: keyof typeof sizedTexts, ...more: ReadonlyArray<string>) => {
+  const texts = [...sizedTexts[kind], ...more].map((name) => `coalesce(octet_length(${name}), 0)`)
+  return `(${[kind in rowCost ? rowCost[kind as keyof typeof rowCost] : rowCost.other, ...texts].join(" + ")})`
+}
 
 /**
  * Adds to what `org_usage` says of orgs. A count of rows that is not known stays so. Writes in the order of ids, to
@@ -245,7 +288,8 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const countedAt = new LRUCache<string, number>({ max: 10_000 })
   const { column } = countedRows[name]
   const [limit, byteLimit] = [limitOf(name, defaults[name]), limitOf("storedBytes", defaults.storedBytes)]
-  const amounts = ({ bytes = 0, rows = 1 }: Needs): Amounts => ({ [column]: rows, stored_bytes: bytes })
+  const bytesColumn = name === "schedules" || name === "unfinishedJobs" ? "stored_bytes" : "measured_bytes"
+  const amounts = ({ bytes = 0, rows = 1 }: Needs): Amounts => ({ [column]: rows, [bytesColumn]: bytes })
   const isInTransaction = Effect.map(Effect.serviceOption(sql.transactionService), Option.isSome)
   const numbers = sql.literal(`
     org.id AS "orgId", ${limit}::float8 AS "limit", ${byteLimit}::float8 AS "byteLimit",
@@ -305,7 +349,7 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   /** Admits what is held, or fails; `undefined` when there is no such owner. */
   const decide = Effect.fnUntraced(function* (
     owner: Owner,
-    { bytes = 1, rows = 1 }: Needs,
+    { bytes = 0, rows = 1 }: Needs,
     hold: (orgId: string) => Hold,
   ) {
     const isApart = !(yield* isInTransaction)
@@ -346,11 +390,7 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
       const first = Effect.suspend(() => {
         if (orgId === undefined) return Effect.undefined
         hold(orgId)
-        // Bytes must be left, also for what is measured later.
-        return insert({
-          rows: usage.beside(orgId, column),
-          bytes: usage.bytes(orgId) + (needs.bytes === undefined ? 1 : 0),
-        })
+        return insert({ rows: usage.beside(orgId, column), bytes: usage.bytes(orgId) })
       })
       const made = Effect.flatMap(first, (row) =>
         row === undefined
@@ -457,13 +497,52 @@ export const makeBytes = Effect.gen(function* () {
      *
      * @param keptOf how many of them its result has stored
      */
-    storing: <A, E, R>(orgId: string, bytes: number, keptOf: (made: A) => number, store: Effect.Effect<A, E, R>) =>
+    storing: <A, E, R>(
+      orgId: string,
+      bytes: number,
+      keptOf: (made: A) => number,
+      store: Effect.Effect<A, E, R>,
+      column: "stored_bytes" | "measured_bytes" = "stored_bytes",
+    ) =>
       Effect.suspend(() => {
-        const hold = usage.hold(orgId, { stored_bytes: bytes })
+        const hold = usage.hold(orgId, { [column]: bytes })
         return Effect.onExit(store, (exit) =>
-          Effect.sync(() => usage.settle(hold, { stored_bytes: Exit.isSuccess(exit) ? keptOf(exit.value) : 0 })),
+          Effect.sync(() => usage.settle(hold, { [column]: Exit.isSuccess(exit) ? keptOf(exit.value) : 0 })),
         )
       }),
+
+    /**
+     * Creates or changes a row in a transaction, and counts the bytes that it has more or less. Fails when it has more
+     * and its org has no room for them. A row without an org has no limit.
+     *
+     * @param where the condition of the row
+     */
+    changing: <A, E, R>(
+      kind: keyof typeof changedTables,
+      where: Statement.Fragment,
+      change: Effect.Effect<A, E, R>,
+    ) => {
+      const table = changedTables[kind]
+      const ofOrg = (number: string) => `(SELECT (${number})::float8 FROM orgs org WHERE org.id = ${table}.org_id)`
+      const read = sql<{ orgId: string; bytes: number; left: number | null; limit: number }>`
+        SELECT org_id AS "orgId", ${sql.literal(`${bytesOf(kind)} AS bytes, ${ofOrg(left)} AS left, ${ofOrg(limit)}`)} AS "limit"
+        FROM ${sql.literal(table)} WHERE ${where}`
+      return Effect.gen(function* () {
+        const [before] = yield* read
+        const made = yield* change
+        const [after] = yield* read
+        if (after === undefined || after.left === null) return made
+        const more = after.bytes - (before?.bytes ?? 0)
+        const column = kind === "schedule" ? "stored_bytes" : "measured_bytes"
+        const hold = usage.hold(after.orgId, { [column]: Math.max(0, more) })
+        if (more > 0 && usage.bytesBefore(hold) + more > after.left) {
+          usage.settle(hold, {})
+          return yield* limitReached("storedBytes", after.limit)
+        }
+        yield* sql.afterCommit(Effect.sync(() => usage.settle(hold, { [column]: more })))
+        return made
+      }).pipe(sql.withTransaction)
+    },
 
     /** Fails for a statement that has stored nothing: `LimitReached`, the org was deleted, or has moved to a node. */
     refuse: (orgId: string): Effect.Effect<never, LimitReached | Unavailable> =>

@@ -3,6 +3,7 @@ import { SqlClient, SqlError } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
 import { orgNotFound, type OrgScope } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { Project } from "../../domain/projects/Project.ts"
 import { type NewProject, projectNotFound, ProjectRepository } from "../../domain/projects/Projects.ts"
 import { audited, auditedTogether } from "../audit/audited.ts"
@@ -60,7 +61,7 @@ const makeInsert = Effect.gen(function* () {
         key: org ?? "the default org",
         from: () => sql`orgs org WHERE id = coalesce(${org}, (SELECT id FROM orgs WHERE is_default))`,
       }
-      return limit.admit(owner, {}, (beside) =>
+      return limit.admit(owner, { bytes: newRowBytes(name) }, (beside) =>
         insertInBatch({ id: projectId, name, orgId: org, now, ...beside }, entry),
       )
     }
@@ -98,6 +99,7 @@ const assignments = (
 /** Changes a project; fails with `Conflict` when another project has its subdomain or its repository. */
 const updateProject = (
   sql: SqlClient.SqlClient,
+  bytes: Limits.StoredBytes,
   scope: OrgScope,
   projectId: string,
   changes: ProjectChanges,
@@ -115,7 +117,8 @@ const updateProject = (
       WHERE ${projectCondition(sql, scope, projectId)}
       RETURNING ${projectColumns(sql)}`,
   ).pipe(decodeProjects)
-  return (link === undefined ? update : linkOrConflict(sql, projectId, link, update)).pipe(
+  const linked = link === undefined ? update : linkOrConflict(sql, projectId, link, update)
+  return bytes.changing("project", projectCondition(sql, scope, projectId), linked).pipe(
     Effect.catchIf(
       (error) =>
         SqlError.isSqlError(error) &&
@@ -133,6 +136,7 @@ export const layer = Layer.effect(
   ProjectRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const bytes = yield* Limits.makeBytes
 
     return ProjectRepository.of({
       insert: yield* makeInsert,
@@ -155,7 +159,7 @@ export const layer = Layer.effect(
           ["name", "subdomain", "defaultBranch", "hostOwner", "hostRepo"],
         ).pipe(decodeProjectPage, orUnavailable),
 
-      update: (scope, projectId, changes, now, entry) => updateProject(sql, scope, projectId, changes, now, entry),
+      update: (...asked) => updateProject(sql, bytes, ...asked),
 
       remove: (scope, projectId, now, entry) =>
         Effect.gen(function* () {
@@ -176,7 +180,13 @@ export const layer = Layer.effect(
 
       findLink: (scope, projectId) => findLink(sql, scope, projectId).pipe(orUnavailable),
       putLink: (scope, projectId, link, now, entry) =>
-        putLink(sql, scope, projectId, link, now, entry).pipe(orUnavailable),
+        bytes
+          .changing(
+            "project",
+            projectCondition(sql, scope, projectId),
+            putLink(sql, scope, projectId, link, now, entry),
+          )
+          .pipe(orUnavailable),
       removeLink: (scope, projectId, now, entry) => removeLink(sql, scope, projectId, now, entry).pipe(orUnavailable),
     })
   }),

@@ -45,6 +45,7 @@ export const layer = Layer.effect(
     const columns = sql.literal(
       'id AS name, description, group_name AS "group", schemas, example, deprecated, created_at, updated_at',
     )
+    const isType = (orgId: string, name: string) => sql`org_id = ${orgId} AND id = ${name}`
     const find = (orgId: string, name: string) =>
       sql`SELECT ${columns} FROM event_types WHERE org_id = ${orgId} AND id = ${name}`.pipe(
         decode,
@@ -55,18 +56,12 @@ export const layer = Layer.effect(
      * Makes a change that nothing else can be beside, and that no erasure begins before. What replicas have checked
      * events with is not current any more.
      */
-    const changing = <E>(
-      orgId: string,
-      entry: AuditEntry,
-      change: (org: { readonly left: number; readonly types: number }) => Effect.Effect<unknown, E>,
-    ) =>
+    const changing = <E>(orgId: string, entry: AuditEntry, change: (types: number) => Effect.Effect<unknown, E>) =>
       Effect.gen(function* () {
-        const [org] = yield* sql<{ left: number; types: number }>`
-          SELECT (${bytes.left})::float8 AS left,
-            (SELECT count(*) FROM event_types WHERE org_id = org.id)::int AS types
-          FROM orgs org WHERE id = ${orgId} FOR NO KEY UPDATE`
+        const [org] = yield* sql<{ types: number }>`
+          SELECT (SELECT count(*) FROM event_types WHERE org_id = org.id)::int AS types FROM orgs org WHERE id = ${orgId} FOR NO KEY UPDATE`
         if (org === undefined) return yield* orgDeleted
-        yield* change(org)
+        yield* change(org.types)
         yield* sql`UPDATE orgs SET strict_events = ${entry.id} WHERE id = ${orgId} AND strict_events IS NOT NULL`
       }).pipe(sql.withTransaction, orUnavailable)
 
@@ -75,9 +70,8 @@ export const layer = Layer.effect(
         changing(
           orgId,
           entry,
-          Effect.fnUntraced(function* ({ left, types }) {
-            if (left <= 0) return yield* bytes.refuse(orgId)
-            const made = yield* audited(
+          Effect.fnUntraced(function* (types) {
+            const insert = audited(
               sql,
               entry,
               sql`
@@ -88,6 +82,7 @@ export const layer = Layer.effect(
                   ${date(type.updated_at)}::timestamptz
                 WHERE ${types < maxEventTypes} ON CONFLICT DO NOTHING RETURNING org_id AS "orgId"`,
             )
+            const made = yield* bytes.changing("eventType", isType(orgId, type.name), insert)
             if (made.length === 0) return yield* types < maxEventTypes ? eventTypeExists() : tooManyEventTypes()
           }),
         ),
@@ -97,7 +92,7 @@ export const layer = Layer.effect(
           orgId,
           entry,
           Effect.fnUntraced(function* () {
-            const changed = yield* audited(
+            const update = audited(
               sql,
               entry,
               sql`
@@ -107,6 +102,7 @@ export const layer = Layer.effect(
                 WHERE org_id = ${orgId} AND id = ${type.name} AND created_at = ${date(before.created_at)}
                   AND updated_at = ${date(before.updated_at)} RETURNING org_id AS "orgId"`,
             )
+            const changed = yield* bytes.changing("eventType", isType(orgId, type.name), update)
             if (changed.length === 0) return yield* new OtherType()
           }),
         ),

@@ -33,6 +33,7 @@ import {
   toJsonText,
   Time,
 } from "../database/fragments.ts"
+import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
@@ -108,7 +109,7 @@ const insertEndpoint = (
   const withThrottle = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
     settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setThrottle(sql, orgId, id)))
   return limit
-    .admit(Limits.orgOwner(sql, orgId), {}, (beside) =>
+    .admit(Limits.orgOwner(sql, orgId), { bytes: newRowBytes([url, secret, description, settings]) }, (beside) =>
       audited(
         sql,
         entry,
@@ -168,6 +169,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
     const limit = yield* Limits.make("endpoints")
+    const bytes = yield* Limits.makeBytes
 
     return WebhookEndpointRepository.of({
       insert: (endpoint, entry) => insertEndpoint(sql, limit, endpoint, entry),
@@ -185,12 +187,13 @@ export const layer = Layer.effect(
         ).pipe(decode, orUnavailable),
 
       update: (orgId, id, changes, entry) =>
-        updateEndpoint(sql, random, orgId, id, changes, entry).pipe(
-          sql.withTransaction,
-          orTaken,
-          orUnavailable,
-          orNotFound,
-        ),
+        bytes
+          .changing(
+            "endpoint",
+            sql`id = ${id} AND org_id = ${orgId}`,
+            updateEndpoint(sql, random, orgId, id, changes, entry),
+          )
+          .pipe(orTaken, orUnavailable, orNotFound),
       deactivate: (orgId, id, now, entry) =>
         deactivateEndpoint(sql, random, orgId, id, now, entry).pipe(sql.withTransaction, orUnavailable),
       remove: (orgId, id, now, entry) =>

@@ -158,7 +158,7 @@ export const webhookOperations = {
   listCatalogue: post("event-types/list", Schema.Struct(paging), page("event_types", CatalogueType).fields),
   getEventType: post("event-types/get", Schema.Struct({ name: Schema.String }), CatalogueType.fields, [404]),
   createEventType: post("event-types/create", CreateEventType, done, [409, 422]),
-  updateEventType: post("event-types/update", UpdateEventType, done, [404]),
+  updateEventType: post("event-types/update", UpdateEventType, done, [404, 409]),
   deleteEventType: post("event-types/delete", Schema.Struct({ name: Schema.String }), done, [404]),
   listEventTypes: wholeList("events/types", "types", SeenEventType),
   createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String, created: Schema.Boolean }, [409, 422]),
