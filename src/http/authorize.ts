@@ -21,10 +21,21 @@ export const policyIn = (url: string): string | undefined => {
   return segment?.includes("=") === true ? segment : undefined
 }
 
-/** Makes an authorization with any method, and with a policy in its path, the one request that the router knows. */
-export const asRouted = (request: { url?: string | undefined; method?: string | undefined }): void => {
+/** The header of a browser's preflight, which asks with OPTIONS, and without a key. Source: Fetch, section 3.3.2. */
+const preflight = "access-control-request-method"
+
+/**
+ * Makes an authorization with any method, and with a policy in its path, the one request that the router knows. Of the
+ * method, only that it is a preflight matters, by its header: other requests lose it.
+ */
+export const asRouted = (request: {
+  url?: string | undefined
+  method?: string | undefined
+  readonly headers: Record<string, string | ReadonlyArray<string> | undefined>
+}): void => {
   const policy = request.url === undefined ? undefined : policyIn(request.url)
   if (policy === undefined) return
+  if (request.method !== "OPTIONS") delete request.headers[preflight]
   request.method = "GET"
   request.url = policy === "" ? authorizePath : `${authorizePath}?${policy}`
 }
@@ -33,21 +44,22 @@ const keyNeeded = new Unauthorized({ error: "The request needs an API key: Autho
 
 /**
  * The key of the request that a proxy asks about: in the header that the policy names, else the bearer token of
- * `Authorization`, or `x-api-key`.
+ * `Authorization`, or `x-api-key`. `undefined`: a preflight without one, which the application answers.
  */
 export const keyIn = (
   headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>,
   header: string | undefined,
-): Result.Result<string, Unauthorized> => {
+): Result.Result<string | undefined, Unauthorized> => {
+  const missing = (error: Unauthorized) => (headers[preflight] ? Result.succeed(undefined) : Result.fail(error))
   if (header === undefined || header.toLowerCase() === "authorization") {
     return Result.flatMap(Credentials.parse(headers), (credential) =>
-      credential === undefined ? Result.fail(keyNeeded) : Result.succeed(credential.token),
+      credential === undefined ? missing(keyNeeded) : Result.succeed(credential.token),
     )
   }
   const value = Credentials.headerValue(headers, header.toLowerCase())
   return value
     ? Result.succeed(value)
-    : Result.fail(new Unauthorized({ error: `The request needs an API key in the header ${header}.` }))
+    : missing(new Unauthorized({ error: `The request needs an API key in the header ${header}.` }))
 }
 
 /** A text as a header: what is not visible ASCII, and `%`, as in URLs. `decodeURIComponent` restores it. */
@@ -55,6 +67,16 @@ const headerText = (text: string) => text.toWellFormed().replace(/[^\x21-\x24\x2
 
 /** The permissions of a longer list are left out: proxies refuse a response with headers of 4 to 8 KiB. */
 const maxPermissionsLength = 2048
+
+/** The headers for the upstream of a request without a key. */
+export const ofNobody = {
+  "x-gatehouse-org": "",
+  "x-gatehouse-project": "",
+  "x-gatehouse-key": "",
+  "x-gatehouse-external-id": "",
+  "x-gatehouse-permissions": "",
+  "x-gatehouse-credits": "",
+}
 
 /**
  * The headers for the upstream. Each is there, empty when it does not apply: a proxy that copies it replaces what the

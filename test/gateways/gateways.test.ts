@@ -42,7 +42,7 @@ const freePort = async () => {
 const makeApplication = Effect.acquireRelease(
   Effect.promise(async () => {
     const arrived: Array<Arrived> = []
-    const server = createServer((request, response) => {
+    const server = createServer({ maxHeaderSize: 64 * 1024 }, (request, response) => {
       let body = ""
       request.on("data", (piece) => (body += String(piece)))
       request.on("end", () => {
@@ -63,6 +63,8 @@ const makeApplication = Effect.acquireRelease(
 interface Proxy {
   readonly name: string
   readonly command: string
+  /** What a client gets for a credential with which a request has more headers than Gatehouse reads. */
+  readonly tooLong: number
   readonly start: (folder: string, ports: { own: number; gatehouse: number; application: number }) => ChildProcess
 }
 
@@ -76,6 +78,7 @@ const proxies: ReadonlyArray<Proxy> = [
   {
     name: "nginx",
     command: "nginx",
+    tooLong: 401,
     start: (folder, ports) => {
       const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map((name) => `${name}_temp_path ${folder}/${name};`)
@@ -91,6 +94,7 @@ const proxies: ReadonlyArray<Proxy> = [
   {
     name: "Caddy",
     command: "caddy",
+    tooLong: 431,
     start: (folder, ports) => {
       writeFileSync(join(folder, "Caddyfile"), `{\n\tadmin off\n}\n${withPorts(example("Caddyfile"), ports)}`)
       const environment = { ...process.env, HOME: folder, XDG_CONFIG_HOME: folder, XDG_DATA_HOME: folder }
@@ -176,6 +180,7 @@ const upstreamNames = ["org", "project", "key", "external-id", "permissions", "c
 const casesFor = ({ good, plain, ...keys }: Keys): ReadonlyArray<Case> => {
   const bearer = (key: string) => ({ authorization: `Bearer ${key}` })
   const [own, other] = [bearer(good["key"]!), bearer(plain["key"]!)]
+  const preflight = { origin: "https://app.example.com", "access-control-request-method": "PUT" }
   const forged = (value: string) => Object.fromEntries(upstreamNames.map((name) => [name, value]))
   return [
     ...["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"].map((method): Case => [
@@ -196,6 +201,29 @@ const casesFor = ({ good, plain, ...keys }: Keys): ReadonlyArray<Case> => {
     ["a path that looks like a policy", 200, "GET", "/permission=none/x", own],
     ["a path of Gatehouse", 200, "GET", "/api/v0/keys/authorize?permission=none", own],
     ["a cookie", 200, "GET", "/", { ...own, cookie: "session=1" }],
+    ["cookies of 21 KB", 200, "GET", "/", { ...own, cookie: `session=${"1".repeat(21_000)}` }],
+    ["an empty authorization beside a key", 200, "GET", "/", { authorization: "", "x-api-key": good["key"]! }],
+    ["one key twice", 200, "GET", "/", { ...own, "x-api-key": good["key"]! }],
+    ["one key in a header twice", 200, "GET", "/", { "x-api-key": [good["key"]!, good["key"]!] }],
+    ["a preflight", 200, "OPTIONS", "/v1/things", preflight],
+    ["a preflight with forged headers", 200, "OPTIONS", "/", { ...preflight, ...forged("forged") }],
+    [
+      "a preflight with forged headers in capitals, with underscores, and twice",
+      200,
+      "OPTIONS",
+      "/",
+      { ...preflight, "X-GATEHOUSE-ORG": ["forged", "forged"], x_gatehouse_key: "forged", "x-gatehouse_org": "forged" },
+    ],
+    ["OPTIONS without what a preflight asks for", 401, "OPTIONS", "/", { origin: preflight.origin }],
+    ["OPTIONS that asks for nothing", 401, "OPTIONS", "/", { ...preflight, "access-control-request-method": "" }],
+    ["another method with the headers of a preflight", 401, "POST", "/", preflight],
+    [
+      "a forged method of a preflight",
+      401,
+      "GET",
+      "/",
+      { ...preflight, "x-forwarded-method": "OPTIONS", "x-original-method": "OPTIONS" },
+    ],
     ["the other key", 200, "GET", "/", other],
     ["a key of this address", 200, "GET", "/", bearer(keys.here)],
     ["forged headers", 200, "GET", "/", { ...own, ...forged("forged") }],
@@ -230,6 +258,8 @@ const casesFor = ({ good, plain, ...keys }: Keys): ReadonlyArray<Case> => {
     ["a disabled key", 401, "GET", "/", bearer(keys.disabled)],
     ["another scheme", 401, "GET", "/", { authorization: `Basic ${good["key"]}` }],
     ["two different keys", 401, "GET", "/", { ...own, "x-api-key": plain["key"]! }],
+    ["a credential that is too long", 401, "GET", "/", bearer("x".repeat(7_000))],
+    ["letters beyond ASCII", 401, "GET", "/", { "x-api-key": Buffer.from("schlüssel_é").toString("latin1") }],
     ["an empty key", 401, "GET", "/", { "x-api-key": "" }],
     ["the administrator's token", 401, "GET", "/", bearer(adminToken)],
     ["the key in the query alone", 401, "GET", `/?key=${good["key"]}`, {}],
@@ -254,6 +284,8 @@ interface Described {
   }
   /** The headers of the client that it sends to Gatehouse. */
   readonly sends: ReadonlyArray<string>
+  /** The requests that it passes on without asking. */
+  readonly passes?: (method: string, headers: Readonly<Record<string, unknown>>) => boolean
   /** The headers for which it refuses a request by itself. */
   readonly refuses?: (header: string) => boolean
   /** The headers of the client that it removes before it asks. */
@@ -306,7 +338,7 @@ const traefik = (): Described => {
   const names = new RegExp((at(auth, "authResponseHeadersRegex") as string).replace("(?i)", ""), "i")
   return {
     asks: (method, path) => ({
-      method: "GET",
+      method: at(auth, "preserveRequestMethod") === true ? method : "GET",
       path: target(at(auth, "address") as string),
       headers: { "x-forwarded-method": method, "x-forwarded-uri": path },
     }),
@@ -324,12 +356,21 @@ const apisix = (): Described => {
   const plugins = at(Yaml.parse(example("apisix.yaml")), "routes", 0, "plugins")
   const auth = at(plugins, "forward-auth")
   const copied = lower(at(auth, "upstream_headers"))
+  const [either, ...rules] = at(auth, "_meta", "filter") as readonly [string, ...ReadonlyArray<ReadonlyArray<string>>]
+  expect(either).toBe("OR")
   return {
     asks: (method, path) => ({
       method: "GET",
       path: target(at(auth, "uri") as string),
       headers: { "x-forwarded-method": method, "x-forwarded-uri": path },
     }),
+    passes: (method, headers) =>
+      !rules.some(([name, ...rule]) => {
+        const value = name === "request_method" ? method : headers[name!.replace(/^http_/, "").replaceAll("_", "-")]
+        if (rule.length === 2) return rule[0] === "~=" && value !== rule[1]
+        expect(rule.slice(0, 2)).toEqual(["!", "~~"])
+        return typeof value !== "string" || !new RegExp(rule[2]!).test(value)
+      }),
     sends: lower(at(auth, "request_headers")),
     removes: removed(at(plugins, "serverless-pre-function", "functions", 0) as string),
     copies: (header) => copied.includes(header),
@@ -342,8 +383,13 @@ const kong = (): Described => {
   const copied = matches(/ipairs\(\{(.*)\}\)/.exec(script)![1]!, /"([\w-]+)"/g).map(
     (name) => `x-gatehouse-${name.toLowerCase()}`,
   )
+  const { groups: preflight } =
+    /asks_for = kong.request.get_header\("(?<header>[\w-]+)"\) or ""\s+if kong.request.get_method\(\) == "(?<method>\w+)" and asks_for ~= "" then return end/.exec(
+      script,
+    )!
   return {
     asks: () => ({ method: "GET", path: target(matches(script, /request_uri\("([^"]+)"/g)[0]!) }),
+    passes: (method, headers) => method === preflight!.method && Boolean(headers[preflight!.header!.toLowerCase()]),
     sends: lower(matches(script, /kong\.request\.get_header\("([\w-]+)"\)/g)),
     removes: removed(script),
     copies: (header) => copied.includes(header),
@@ -371,6 +417,8 @@ layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { exclude
           const application = yield* makeApplication
           const ask = yield* running(proxy, Number(new URL(url).port), application.port)
           const cases = casesFor(keys)
+          const tooLong = yield* ask("GET", "/", { as: "x".repeat(20_000) })
+          expect([tooLong.status, application.arrived]).toEqual([proxy.tooLong, []])
           expect(cases.length).toBeGreaterThanOrEqual(40)
           for (const [name, status, method, path, headers, body] of cases) {
             application.arrived.length = 0
@@ -383,6 +431,10 @@ layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { exclude
             const [arrived] = application.arrived
             expect([arrived!.method, arrived!.body.length], name).toEqual([method, body?.length ?? 0])
             expect(JSON.stringify(arrived!.headers), name).not.toMatch(/forged|svc_/)
+            if (name.startsWith("a preflight")) {
+              for (const header of upstreamNames) expect([name, arrived!.headers[header] ?? ""]).toEqual([name, ""])
+              continue
+            }
             expect(arrived!.headers["x-gatehouse-org"], name).toBe(keys.orgId)
             expect(arrived!.headers["x-gatehouse-project"], name).toBe(keys.projectId)
             expect(arrived!.headers["x-gatehouse-permissions"], name).toBe("files.*")
@@ -407,12 +459,15 @@ layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { exclude
             }
             const { headers, method: asks, path: asked } = proxy.asks(method, path)
             const sent = client.filter(([header]) => proxy.sends.includes(header))
-            const answer = yield* send(asks, asked, {
-              headers: { ...Object.fromEntries(sent), ...headers, "x-forwarded-for": "127.0.0.1" } as Record<
-                string,
-                string
-              >,
-            })
+            const passes = proxy.passes?.(method, Object.fromEntries(client)) === true
+            const answer = passes
+              ? { status: 200, headers: {} }
+              : yield* send(asks, asked, {
+                  headers: { ...Object.fromEntries(sent), ...headers, "x-forwarded-for": "127.0.0.1" } as Record<
+                    string,
+                    string
+                  >,
+                })
             expect([name, answer.status]).toEqual([name, status])
             if (status !== 200) continue
             const upstream = new Map<string, unknown>(client.filter(([header]) => !proxy.removes.test(header)))
@@ -420,10 +475,14 @@ layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { exclude
               if (proxy.copies(header)) upstream.set(header, value)
             for (const header of proxy.hides) upstream.delete(header)
             expect(JSON.stringify([...upstream]), name).not.toMatch(/forged|svc_/)
+            if (name.startsWith("a preflight")) {
+              for (const header of upstreamNames) expect([name, upstream.get(header) ?? ""]).toEqual([name, ""])
+              continue
+            }
             for (const header of upstreamNames) expect([...upstream.keys()], name).toContain(header)
             expect(upstream.get("x-gatehouse-org"), name).toBe(keys.orgId)
           }
-          expect(refused).toBe(proxy.refuses === undefined ? 0 : 1)
+          expect(refused).toBe(proxy.refuses === undefined ? 0 : 2)
         }),
       )
     }

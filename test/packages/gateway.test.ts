@@ -306,6 +306,64 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
       })
     }),
   )
+
+  // Seen failing: a preflight was a 401, and a page of another origin could call nothing.
+  it.effect("a browser's preflight passes to the handler with cors: pass, and nothing else without a key", () =>
+    Effect.gen(function* () {
+      const preflight = { origin: "https://app.example.com", "access-control-request-method": "POST" }
+      const expected: ReadonlyArray<readonly [passes: boolean, method: string, headers: Record<string, string>]> = [
+        [true, "OPTIONS", preflight],
+        [false, "OPTIONS", { origin: preflight.origin }],
+        [false, "OPTIONS", { ...preflight, "access-control-request-method": "" }],
+        [false, "POST", preflight],
+        [false, "POST", { ...preflight, "x-http-method-override": "OPTIONS", "x-forwarded-method": "OPTIONS" }],
+      ]
+      for (const cors of ["pass", undefined] as const) {
+        const { gateway } = yield* world({ cors })
+        const expectAll = async (get: (method: string, headers: Record<string, string>) => Promise<Response>) => {
+          for (const [passes, method, headers] of expected) {
+            const answer = await get(method, headers)
+            const status = passes && cors === "pass" ? 204 : 401
+            expect([cors, method, headers, answer.status]).toEqual([cors, method, headers, status])
+          }
+        }
+        yield* Effect.promise(async () => {
+          const onExpress = express()
+          onExpress.use(withExpress(gateway), (request, response) => {
+            response.writeHead(request.gatehouse === undefined ? 204 : 500).end()
+          })
+          const server = onExpress.listen(0, "127.0.0.1")
+          await once(server, "listening")
+          const { port } = server.address() as AddressInfo
+          await expectAll((method, headers) => globalThis.fetch(`http://127.0.0.1:${port}`, { method, headers }))
+          server.close()
+
+          const onFastify = Fastify()
+          onFastify.addHook("onRequest", withFastify(gateway))
+          onFastify.route({
+            method: ["OPTIONS", "POST"],
+            url: "/",
+            handler: (request, reply) => reply.code(request.gatehouse === undefined ? 204 : 500).send(),
+          })
+          await expectAll(async (method, headers) => {
+            const { statusCode } = await onFastify.inject({ method: method as "POST", url: "/", headers })
+            return new Response(null, { status: statusCode })
+          })
+          await onFastify.close()
+
+          const onHono = new Hono()
+          onHono.use(withHono(gateway))
+          onHono.all("/", (context) => context.body(null, context.get("gatehouse") === undefined ? 204 : 500))
+          await expectAll(async (method, headers) => onHono.request("/", { method, headers }))
+
+          await expectAll(async (method, headers) => {
+            const owner = await withFetch(gateway)(new Request("http://a", { method, headers }))
+            return owner instanceof Response ? owner : new Response(null, { status: owner === undefined ? 204 : 500 })
+          })
+        })
+      }
+    }),
+  )
 })
 
 it("requires the address of the service", () => {

@@ -58,6 +58,12 @@ export interface GatewayOptions {
    * without a call, so that no use counts, and a deleted key is accepted until its token ends.
    */
   readonly tokens?: { readonly issuer: string } | undefined
+  /**
+   * `"pass"`: a browser's preflight (`OPTIONS` with `Access-Control-Request-Method`), which has no key, passes without
+   * an owner, and the handler answers it. Default: it is refused like any request without a key, so that only a
+   * middleware in front of the gateway answers it.
+   */
+  readonly cors?: "pass" | undefined
   /** Another `fetch`, for tests. */
   readonly fetch?: typeof fetch | undefined
 }
@@ -94,10 +100,23 @@ export interface Use {
   readonly cost?: number | undefined
 }
 
-export interface Gateway {
+export interface Gateway<Cors extends "pass" | undefined = "pass" | undefined> {
   /** Decides about a request by its headers, and what it uses. Never throws. */
   readonly check: (headers: RequestHeaders, use?: Use) => Promise<Decision>
+  /** Whether preflights pass: that of the options. */
+  readonly cors: Cors
 }
+
+interface HttpRequest {
+  readonly method?: string | undefined
+  readonly headers: RequestHeaders
+}
+
+/** The decision about a request; neither an owner nor a refusal for a preflight that passes. */
+const decide = async ({ check, cors }: Gateway, { headers, method }: HttpRequest, use: Use | undefined) =>
+  cors === "pass" && method === "OPTIONS" && headerOf(headers, "access-control-request-method")
+    ? { owner: undefined, refusal: undefined }
+    : check(headers, use)
 
 /** How many valid keys the memory holds. */
 const maxCached = 10_000
@@ -279,7 +298,9 @@ const makeTokenCheck = (issuer: string, readKeys: () => Promise<ReadonlyArray<Pu
 }
 
 /** Makes a gateway's check of API keys. */
-export const makeGateway = (options: GatewayOptions): Gateway => {
+export const makeGateway = <Cors extends "pass" | undefined = undefined>(
+  options: GatewayOptions & { readonly cors?: Cors },
+): Gateway<Cors> => {
   const { cacheSeconds = 0, credential, keyHeader, onFault = () => {}, timeoutMillis = 2_000, url } = options
   if (!(cacheSeconds >= 0 && cacheSeconds <= 60)) throw new RangeError("cacheSeconds must be 0 to 60.")
   const { read, said } = keyIn(keyHeader)
@@ -322,6 +343,7 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
   }
 
   return {
+    cors: options.cors as Cors,
     check: async (headers, { clientIp, cost, permissions } = {}) => {
       const sent = read(headers)
       if (!sent) return refusal(401, "unauthorized", `Send an API key: ${said}.`, bearer)
@@ -348,7 +370,8 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
 }
 
 /**
- * For servers of the Fetch standard (Workers, Deno, Bun): the owner of the key, or the response to return instead.
+ * For servers of the Fetch standard (Workers, Deno, Bun): the owner of the key, or the response to return instead. With
+ * `cors: "pass"`, `undefined` for a preflight.
  *
  * ```ts
  * const owner = await withFetch(gateway)(request)
@@ -356,13 +379,14 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
  * ```
  */
 export const withFetch =
-  ({ check }: Gateway, use?: Use) =>
-  async (request: { readonly headers: RequestHeaders }): Promise<KeyOwner | Response> => {
-    const { owner, refusal } = await check(request.headers, use)
-    return owner ?? Response.json(refusal.body, refusal)
+  <Cors extends "pass" | undefined>(gateway: Gateway<Cors>, use?: Use) =>
+  async (request: HttpRequest): Promise<KeyOwner | Response | (Cors extends "pass" ? undefined : never)> => {
+    const { owner, refusal } = await decide(gateway, request, use)
+    return refusal === undefined ? owner! : Response.json(refusal.body, refusal)
   }
 
 interface NodeRequest {
+  readonly method?: string | undefined
   readonly headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 }
 interface NodeResponse {
@@ -371,15 +395,15 @@ interface NodeResponse {
 
 /** For Express and Connect: puts the owner of the key on `request.gatehouse`. */
 export const withExpress =
-  ({ check }: Gateway, use?: Use) =>
+  (gateway: Gateway, use?: Use) =>
   (request: NodeRequest & { gatehouse?: KeyOwner }, response: NodeResponse, next: (error?: unknown) => void): void => {
-    void check(request.headers, use).then(({ owner, refusal }) => {
+    void decide(gateway, request, use).then(({ owner, refusal }) => {
       if (refusal !== undefined) {
         const { body, headers, status } = refusal
         response.writeHead(status, { ...headers, "content-type": "application/json" }).end(JSON.stringify(body))
         return
       }
-      request.gatehouse = owner
+      if (owner !== undefined) request.gatehouse = owner
       next()
     }, next)
   }
@@ -392,30 +416,30 @@ interface FastifyReply {
 
 /** For Fastify, as an `onRequest` hook: puts the owner of the key on `request.gatehouse`. */
 export const withFastify =
-  ({ check }: Gateway, use?: Use) =>
+  (gateway: Gateway, use?: Use) =>
   async (request: NodeRequest & { gatehouse?: KeyOwner }, reply: FastifyReply): Promise<unknown> => {
-    const { owner, refusal } = await check(request.headers, use)
+    const { owner, refusal } = await decide(gateway, request, use)
     if (refusal !== undefined)
       return reply
         .code(refusal.status)
         .headers({ ...refusal.headers })
         .send(refusal.body)
-    request.gatehouse = owner
+    if (owner !== undefined) request.gatehouse = owner
     return undefined
   }
 
 interface HonoContext {
-  readonly req: { readonly raw: { readonly headers: RequestHeaders } }
+  readonly req: { readonly raw: HttpRequest }
   readonly set: (name: "gatehouse", owner: KeyOwner) => void
 }
 
 /** For Hono: sets the variable `gatehouse` to the owner of the key. */
 export const withHono =
-  ({ check }: Gateway, use?: Use) =>
+  (gateway: Gateway, use?: Use) =>
   async (context: HonoContext, next: () => Promise<void>): Promise<Response | undefined> => {
-    const { owner, refusal } = await check(context.req.raw.headers, use)
+    const { owner, refusal } = await decide(gateway, context.req.raw, use)
     if (refusal !== undefined) return Response.json(refusal.body, refusal)
-    context.set("gatehouse", owner)
+    if (owner !== undefined) context.set("gatehouse", owner)
     await next()
     return undefined
   }

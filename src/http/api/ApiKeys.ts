@@ -235,7 +235,8 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         "For proxies that ask before they pass a request on (nginx, Envoy, Traefik, Caddy and others), with any method. The " +
           "API key is that of the request. A valid use is a 200 with an empty body, and headers for the upstream; everything " +
           "else is what `POST /api/v0/keys/validate` answers. Envoy appends the path of the request to its own: send the query " +
-          "as one segment, `/api/v0/keys/authorize/permission=files.read`, or `-` for none.",
+          "as one segment, `/api/v0/keys/authorize/permission=files.read`, or `-` for none. A browser's preflight (`OPTIONS` with " +
+          "`Access-Control-Request-Method`) without a key is a 200, with empty headers: the upstream answers it.",
       ),
     ),
   )

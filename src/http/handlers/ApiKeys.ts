@@ -7,7 +7,7 @@ import { LeakedKeys } from "../../domain/keys/LeakedKeys.ts"
 import { KeyTokens } from "../../domain/keys/KeyTokens.ts"
 import { Roles } from "../../domain/keys/Roles.ts"
 import { Api } from "../api/Api.ts"
-import { annotateOriginal, keyIn, upstreamHeaders } from "../authorize.ts"
+import { annotateOriginal, keyIn, ofNobody, upstreamHeaders } from "../authorize.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 export const layer = group(Api, "keys", (handlers) =>
@@ -31,11 +31,13 @@ export const layer = group(Api, "keys", (handlers) =>
             annotateOriginal(request.headers),
           ]),
           ([key, address]) =>
-            Effect.map(
-              keys.authorize(Redacted.make(key), address, { ...use, permissions: permission, clientIp: address }),
-              (authorized) => HttpApiSchema.withHeaders({ body: undefined, headers: upstreamHeaders(authorized) }),
-            ),
-        ),
+            key === undefined
+              ? Effect.succeed(ofNobody)
+              : Effect.map(
+                  keys.authorize(Redacted.make(key), address, { ...use, permissions: permission, clientIp: address }),
+                  upstreamHeaders,
+                ),
+        ).pipe(Effect.map((headers) => HttpApiSchema.withHeaders({ body: undefined, headers }))),
       token: ({ payload: { key, ...asked } }) =>
         Effect.flatMap(clientAddress, (address) => tokens.exchange(Redacted.make(key), address, asked)),
       validate: ({ payload: { key, ...use } }) =>

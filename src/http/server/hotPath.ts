@@ -142,7 +142,7 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
       const startedAt = performance.now()
       const { cost, header, permission: permissions } = policy
       const key = keyIn(request.headers, header)
-      if (Result.isFailure(key)) return pass()
+      if (Result.isFailure(key) || key.success === undefined) return pass()
       keys.tryAuthorize(key.success, { cost, permissions }, (authorized) => {
         if (authorized === undefined) return pass()
         if (response.destroyed) return
