@@ -177,15 +177,12 @@ export const layer = Layer.effect(
 
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
-        // A recovery waits for the cancel sweeps of its endpoint, and a resend for those of its org: they may still
-        // have to cancel deliveries that it covers.
+        // A resend waits for the cancel sweeps of its org: they may still have to cancel deliveries that it covers.
         const first = (orgs: Statement.Fragment) => sql`
           (SELECT id, org_id, kind FROM sweeps s
             WHERE ${orgs} AND id <> ALL(${texts(setAside)})
               AND (kind IN ('move', 'erase') OR NOT EXISTS (
                 SELECT FROM org_moves m WHERE m.org_id = s.org_id AND m.state NOT IN ('copying', 'left')))
-              AND NOT (kind = 'recover' AND EXISTS (
-              SELECT FROM sweeps c WHERE c.endpoint_id = s.endpoint_id AND c.kind = 'cancel'))
               AND NOT (kind = 'resend' AND EXISTS (
                 SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel'))
             ORDER BY org_id, id LIMIT 1)`

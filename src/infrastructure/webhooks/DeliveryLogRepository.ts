@@ -85,7 +85,7 @@ export const layer = Layer.effect(
       countResend: (orgId, filter) =>
         sql<{ count: number; isAll: boolean }>`
           SELECT (count(*) FILTER (WHERE wanted))::int AS count, count(*) < ${maxCountedRecoveries} AS "isAll"
-          FROM (${resendable(sql, { orgId, filter }, "", maxCountedRecoveries)}) AS looked`.pipe(
+          FROM (${resendable(sql, { orgId, filter }, "", maxCountedRecoveries)}) AS d`.pipe(
           Effect.map(([row]) => row!),
           orUnavailable,
         ),
@@ -398,8 +398,9 @@ const maxSweepsPerEndpoint = 10
 const inlineRecoveries = 500
 
 /**
- * A SELECT of the first unsuccessful deliveries of a recovery after `doneTo`, in the order of their ids: the first of
- * each state, by an index. The bounds of the id keep the entries of other times unread.
+ * A SELECT of the next deliveries that may be of a recovery, after `doneTo`, in the order of their ids, and whether the
+ * recovery covers them: unsuccessful ones, the first of each state by an index, and those in ended lanes, which a sweep
+ * still has to cancel. It looks at `limit` of them whatever their times.
  */
 const firstCovered = (
   sql: SqlClient.SqlClient,
@@ -407,15 +408,32 @@ const firstCovered = (
   doneTo: string,
   limit: number,
 ) => {
-  const end = until === null ? sql.literal("true") : sql`id < ${idAfter(until)}`
+  const before = idBefore(since)
+  const after = doneTo > before ? doneTo : before
+  const end = (id: "id" | "delivery_id") =>
+    until === null ? sql.literal("true") : sql`${sql.literal(id)} < ${idAfter(until)}`
   return sql`
-    SELECT d.id, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
-      SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
-      WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), endpointId)} AND org_id = ${orgId}
-        AND id > ${idBefore(since)} AND ${end} AND ${isCovered(sql, "", { since, until, doneTo })}
-      ORDER BY id LIMIT ${limit}::int
+    SELECT d.*, coalesce(${isCovered(sql, "d.", { since, until, doneTo })}, false) AS wanted FROM (
+      SELECT d.id, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
+        SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
+        WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), endpointId)} AND org_id = ${orgId}
+          AND id > ${after} AND ${end("id")}
+        ORDER BY id LIMIT ${limit}::int
+      ) AS d
+      UNION ALL
+      SELECT p.id, (SELECT created_at FROM deliveries WHERE id = p.id) FROM (${endedLanes(sql, endpointId)}) AS s
+      CROSS JOIN LATERAL (
+        -- After what the sweep has done, whose dead entries a plan would read again; in the order of the primary key.
+        SELECT delivery_id AS id FROM pending_deliveries
+        WHERE lane = s.lane AND delivery_id > greatest(s.done_to, ${after}) AND ${end("delivery_id")}
+        ORDER BY delivery_id LIMIT ${limit}::int
+      ) AS p
     ) AS d ORDER BY d.id LIMIT ${limit}::int`
 }
+
+/** A SELECT of the lanes of an endpoint whose deliveries a sweep cancels. */
+const endedLanes = (sql: SqlClient.SqlClient, endpointId: string) =>
+  sql`SELECT lane, done_to FROM sweeps WHERE endpoint_id = ${endpointId} AND kind = 'cancel'`
 
 /** Makes the next deliveries of a recovery after `doneTo` due now. */
 export const recoverBatch = (
@@ -424,43 +442,55 @@ export const recoverBatch = (
   doneTo: string,
   limit: number,
   now: DateTime.Utc,
-) => requeue(sql, recovery, firstCovered(sql, recovery, doneTo, limit), now)
+  locked: "wait" | "skip" = "wait",
+) => requeue(sql, recovery, firstCovered(sql, recovery, doneTo, limit), now, locked)
 
 /**
- * Makes unsuccessful deliveries of an endpoint due now, if it is active. They are backlogged at once, so that a large
- * backlog does not delay other lanes. An attempt in flight continues, and its result is recorded.
+ * Makes unsuccessful deliveries of an endpoint due now, if it is active, and those in its ended lanes. They are
+ * backlogged at once, so that a large backlog does not delay other lanes. An attempt in flight continues, and its
+ * result is recorded.
  *
- * @param first a SELECT of their ids
- * @returns how many deliveries it read, the last of them, and how many are due now
+ * @param first a SELECT of their ids, and which of them are wanted
+ * @returns how many deliveries it read, the last of them, how many of them are wanted, and how many are due now
  */
 const requeue = (
   sql: SqlClient.SqlClient,
   recovery: Pick<Recovery, "endpointId" | "orgId">,
   first: Statement.Fragment,
   now: DateTime.Utc,
+  locked: "wait" | "skip" = "wait",
 ) => {
   const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
-  return sql<{ rows: number; last: string | null; recovered: number }>`
+  return sql<{ rows: number; last: string | null; wanted: number; recovered: number }>`
     WITH endpoint AS (
       SELECT id, ordered, lane,
         ${lastOfLane(sql, { orgId: "w.org_id", lane: "w.lane", at: sql`${date(now)}::timestamptz` })} AS last
       FROM webhook_endpoints w
       WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
     ), head AS (
-      SELECT first.id FROM (${first}) AS first WHERE EXISTS (SELECT FROM endpoint)
+      SELECT first.id, first.wanted FROM (${first}) AS first WHERE EXISTS (SELECT FROM endpoint)
     ), held AS (
       SELECT d.*, endpoint.lane, endpoint.ordered,
         octet_length((SELECT body FROM events WHERE id = d.event_id)) AS bytes
-      FROM (SELECT * FROM head ORDER BY id) AS head
+      FROM (SELECT id FROM head WHERE wanted ORDER BY id) AS head
+      CROSS JOIN endpoint
       CROSS JOIN LATERAL (
         SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
-        WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE
+        WHERE id = head.id AND (unsuccessful IS NOT NULL OR state = 'pending' AND lane <> endpoint.lane)
+        FOR NO KEY UPDATE ${sql.literal(locked === "skip" ? "SKIP LOCKED" : "")}
       ) AS d
-      CROSS JOIN endpoint
+    ), gone AS (
+      DELETE FROM pending_deliveries
+      WHERE lane = ANY(ARRAY(SELECT lane FROM (${endedLanes(sql, recovery.endpointId)}) AS s))
+        AND delivery_id = ANY(ARRAY(SELECT id FROM held))
+      RETURNING delivery_id AS id, claim_id, lease_until
+    ), claimed AS MATERIALIZED (
+      SELECT id, claim_id, lease_until FROM gone WHERE claim_id IS NOT NULL
+      UNION ALL SELECT id, claim_id, lease_until FROM held WHERE claim_id IS NOT NULL
     ), places AS MATERIALIZED (
-      SELECT lane, id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at, claim_id,
-        lease_until, bytes
-      FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h
+      SELECT h.lane, h.id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at,
+        c.claim_id, c.lease_until, bytes
+      FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h LEFT JOIN claimed c ON c.id = h.id
     ), queued AS (
       INSERT INTO pending_deliveries (${sql.literal(queueColumns)}, claim_id, lease_until)
       SELECT lane, id, event_id, attempts, 0, due_at, true, ${recovery.orgId}, bytes, claim_id, lease_until FROM places
@@ -469,39 +499,24 @@ const requeue = (
         updated_at = ${date(now)}
       WHERE id = ANY(ARRAY(SELECT id FROM held))
     )
-    SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`.pipe(
+    SELECT count(*)::int AS rows, max(id) AS last, (count(*) FILTER (WHERE wanted))::int AS wanted,
+      (SELECT count(*)::int FROM held) AS recovered FROM head`.pipe(
     Effect.map(([row]) => row!),
     Effect.tap(changedLanes(sql)),
   )
 }
 
-/** Deliveries of each kind that `countRecovery` counts at most. */
+/** Deliveries that `countRecovery` looks at. */
 const maxCountedRecoveries = 10_000
 
-/**
- * Counts the deliveries of a recovery: the unsuccessful ones, and the canceled ones that a sweep has not reached; at
- * most `maxCountedRecoveries` of each.
- */
+/** Counts the deliveries of a recovery that no other one covers, among the first `maxCountedRecoveries`. */
 export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
   sql<{ count: number; isAll: boolean }>`
-    WITH unsuccessful AS (
-      ${firstCovered(sql, recovery, "", maxCountedRecoveries)}
-    ), canceled AS (
-      SELECT p.delivery_id AS id, (SELECT created_at FROM deliveries WHERE id = p.delivery_id)
-      -- After what the sweep has done, whose dead entries a plan would read again; in the order of the primary key.
-      FROM sweeps s CROSS JOIN LATERAL (
-        SELECT delivery_id FROM pending_deliveries
-        WHERE lane = s.lane AND delivery_id > greatest(s.done_to, ${idBefore(recovery.since)})
-        ORDER BY delivery_id LIMIT ${maxCountedRecoveries}
-      ) AS p
-      WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' LIMIT ${maxCountedRecoveries}
-    )
-    SELECT (SELECT count(*) FROM unsuccessful d WHERE NOT EXISTS (
+    SELECT (count(*) FILTER (WHERE wanted AND NOT EXISTS (
         SELECT FROM sweeps s
         WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'recover' AND ${isCovered(sql, "d.", "s")}
-      ))::int + (SELECT count(*) FROM canceled d WHERE ${isCovered(sql, "d.", { ...recovery, doneTo: "" })})::int AS count,
-      (SELECT count(*) FROM unsuccessful) < ${maxCountedRecoveries}
-        AND (SELECT count(*) FROM canceled) < ${maxCountedRecoveries} AS "isAll"`.pipe(Effect.map(([row]) => row!))
+      )))::int AS count, count(*) < ${maxCountedRecoveries} AS "isAll"
+    FROM (${firstCovered(sql, recovery, "", maxCountedRecoveries)}) AS d`.pipe(Effect.map(([row]) => row!))
 
 /**
  * Starts a recovery, in a transaction: makes the first deliveries due now, and leaves the others to a sweep.
@@ -521,25 +536,30 @@ const recoverDeliveries = Effect.fnUntraced(function* (
   if (endpoint === undefined) return yield* endpointNotFound()
   if (!endpoint.active) return yield* endpointInactive()
   // A statement after the lock, so that it sees the sweep of a deactivation that it waited for.
-  const [open] = yield* sql<{ sweeps: number }>`
-    SELECT count(*)::int AS sweeps FROM sweeps WHERE endpoint_id = ${endpointId}`
-  const { sweeps } = open!
+  const [open] = yield* sql<{ sweeps: number; recoveries: number }>`
+    SELECT count(*)::int AS sweeps, (count(*) FILTER (WHERE kind = 'recover'))::int AS recoveries
+    FROM sweeps WHERE endpoint_id = ${endpointId}`
+  const { recoveries, sweeps } = open!
   if (sweeps >= maxSweepsPerEndpoint) {
     return yield* new Conflict({
       error: "Other recoveries of this endpoint are still running; try again when they have ended.",
     })
   }
-  // Earlier sweeps of the endpoint run first, so this recovery leaves all its deliveries to its own sweep.
+  // What an earlier recovery covers is pending already, so this one leaves all its deliveries to its own sweep. It waits
+  // for no lock of a sweep that runs: its own sweep does what is locked now.
   const first =
-    sweeps === 0
-      ? yield* recoverBatch(sql, recovery, "", inlineRecoveries, now)
-      : { rows: inlineRecoveries, last: "", recovered: 0 }
-  if (first.rows < inlineRecoveries) return { recovered: first.recovered, isAll: true, hasMore: false }
+    recoveries === 0
+      ? yield* recoverBatch(sql, recovery, "", inlineRecoveries, now, "skip")
+      : { rows: inlineRecoveries, last: "", wanted: 0, recovered: 0 }
+  const isAllOfThem = first.recovered === first.wanted
+  if (isAllOfThem && first.rows < inlineRecoveries) {
+    return { recovered: first.recovered, isAll: true, hasMore: false }
+  }
   const others = yield* countRecovery(sql, recovery)
   yield* sql`
     INSERT INTO sweeps (id, org_id, kind, endpoint_id, since, until, done_to, created_at)
-    VALUES (${yield* random.ulid}, ${orgId}, 'recover', ${endpointId}, ${date(since)}, ${dateOrNull(until)}, ${first.last},
-      ${date(now)})`
+    VALUES (${yield* random.ulid}, ${orgId}, 'recover', ${endpointId}, ${date(since)}, ${dateOrNull(until)},
+      ${isAllOfThem ? first.last : ""}, ${date(now)})`
   return { recovered: first.recovered + others.count, isAll: others.isAll, hasMore: true }
 })
 
@@ -625,7 +645,12 @@ export const resendBatch = Effect.fnUntraced(function* (
     ORDER BY id FOR NO KEY UPDATE`
   let done = 0
   for (const [endpointId, ids] of byEndpoint) {
-    const { recovered } = yield* requeue(sql, { orgId, endpointId }, sql`SELECT unnest(${texts(ids)}) AS id`, now)
+    const { recovered } = yield* requeue(
+      sql,
+      { orgId, endpointId },
+      sql`SELECT unnest(${texts(ids)}) AS id, true AS wanted`,
+      now,
+    )
     done += recovered
   }
   const isEnd = rows === looked.length && looked.length < limit

@@ -359,8 +359,13 @@ for (const [name, database] of Object.entries(databases)) {
         yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: true })
         assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 2)), many)
         assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: many }))
+        // Seen failing: the first of them waited for the sweep that cancels all of them.
+        const claimed = yield* claim(plus(now, 2), { limit: 512, laneCap: 5 })
+        assert.strictEqual(claimed.filter(({ endpointId }) => endpointId === endpoint).length, 5)
         yield* sweep
         assert.deepStrictEqual(yield* stored(endpoint), { pending: many, queued: many })
+        yield* removeEndpoint(orgId, endpoint, plus(now, 3))
+        yield* sweep
       }),
     )
 
