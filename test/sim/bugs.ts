@@ -52,7 +52,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "a slow look-up survives a revocation",
     corner: "keys",
     about: "A key that was read before its deletion is put into memory after it.",
-    edits: [[keyCache, "if (isConnected && epoch === startEpoch)", "if (isConnected)"]],
+    edits: [[keyCache, "if (isConnected && epoch === startEpoch) found.forEach", "if (isConnected) found.forEach"]],
   },
   {
     name: "memory survives a lost connection",
@@ -213,14 +213,14 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "the first receiver gets nothing",
     corner: "jobs",
     about: "The deliveries of a finished job begin with the second endpoint.",
-    edits: [[finishJobs, "to.slice(0, inlineReceivers)", "to.slice(1, inlineReceivers)"]],
+    edits: [[finishJobs, "to.slice(0, inline)", "to.slice(1, inline)"]],
   },
   {
     name: "an expired lease is forgotten",
     corner: "jobs",
     about: "A job with one attempt left is neither queued nor failed.",
     edits: [
-      [jobRepository, "FROM picked WHERE attempt < max_attempts))", "FROM picked WHERE attempt < max_attempts - 1))"],
+      [jobRepository, "FROM picked WHERE attempt < max_attempts\n", "FROM picked WHERE attempt < max_attempts - 1\n"],
     ],
   },
   {
@@ -450,8 +450,13 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/retention/RetentionRepository.ts",
-        'const isGone = table.name === "finished_jobs" ? isJobGone : rowsOf(sql, table, from, events)',
-        'const isGone = table.name === "finished_jobs" ? sql`false AND ${isJobGone}` : rowsOf(sql, table, from, events)',
+        '"", events, rowsOf(sql, tables.webhooks[3]!, "finished_jobs", events))',
+        '"", events, sql`false`)',
+      ],
+      [
+        "infrastructure/retention/RetentionRepository.ts",
+        'AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"',
+        'AND f.end_id = f.id AS "isGone"',
       ],
     ],
   },
