@@ -55,7 +55,7 @@ export default defineConfig({
       },
       // Clients that generators of others make from the OpenAPI document, in five languages: `npm run test:clients`. The first
       // run downloads the generators from their package registries.
-      { extends: true, test: { name: "clients", include: ["test/generated/**/*.test.ts"], testTimeout: 300_000 } },
+      { extends: true, test: { name: "clients", include: ["test/generated/**/*.test.ts"], testTimeout: 900_000 } },
     ],
   },
 })

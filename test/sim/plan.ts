@@ -77,6 +77,8 @@ export interface Plan {
   readonly habits: Habits
   /** How many days the service keeps records. */
   readonly retentionDays: 1 | 2
+  /** How much later it is with each look of the database at its clock, in milliseconds; without it, the dice say. */
+  readonly lookMillis?: number
 }
 
 /** A part of the service at which a seed looks closely: few operations and faults, which then meet each other. */

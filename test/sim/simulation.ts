@@ -21,7 +21,7 @@ const settleMillis = 30 * 60_000
 const tidyMillis = 60 * 60_000
 
 /** How often the world is looked at to see whether it can sleep, or has settled. */
-const lookMillis = 2_000
+const intervalMillis = 2_000
 /** How long the replicas are awake for a pass of retention, which is many statements. */
 const passMillis = 20_000
 /** How long before something is due the replicas are awake again. */
@@ -119,7 +119,8 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase) => {
   })
   database.skewMillis = world.dice.int(-1_000, 1_000)
   // Some servers are slow: it gets later while a statement runs.
-  world.lookMillis = world.dice.pick([0, 0, 0.05, 1])
+  const lookMillis = world.dice.pick([0, 0, 0.05, 1])
+  world.lookMillis = plan.lookMillis ?? lookMillis
   for (const replica of replicas) replica.start()
   await world.run(() => replicas.every(({ isUp }) => isUp))
 
@@ -163,11 +164,11 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase) => {
   let nextLook = world.now
   const isTimeToLook = () => {
     if (world.now < nextLook || !database.isIdle) return false
-    nextLook = world.now + lookMillis
+    nextLook = world.now + intervalMillis
     return true
   }
   /** If nothing happens, lets all replicas stand still until something is due, as a machine that is suspended. */
-  const sleepTo = (end: number, awake = lookMillis) => {
+  const sleepTo = (end: number, awake = intervalMillis) => {
     const isQuiet =
       running === 0 &&
       receivers.isQuiet &&
@@ -175,7 +176,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase) => {
       faults.every(({ end }) => end < world.now)
     if (!isQuiet) return
     const next = Math.min(end, planned.find((at) => at > world.now) ?? Infinity, nextDue(database))
-    if (next < world.now + 2 * lookMillis) return
+    if (next < world.now + 2 * intervalMillis) return
     // A machine that is suspended for a day has prepared the range of the next events before.
     if (next - world.now > seenMillis && !hasNextRange(database)) return
     if (next - world.now > seenMillis) seen.look()

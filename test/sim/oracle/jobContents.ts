@@ -173,7 +173,7 @@ const within = ({ done, rows }: History, own: ReadonlyArray<Done>): ReadonlyArra
   const { seconds, workflow } = own[0]!.args as { readonly seconds: number; readonly workflow: string }
   const made = own.filter(({ body }) => body.created === true)
   const isOver = (id: string, before: number) =>
-    done.some(({ args, end, kind }) => kind === "complete" && args["jobId"] === id && end < before) ||
+    done.some((one) => one.kind === "complete" && succeeded(one) && one.args["jobId"] === id && one.end < before) ||
     rows["jobs"]!.some((row) => row["id"] === id && row["error"] === "lease expired")
   return own.flatMap(({ body, end, start }): ReadonlyArray<string> => {
     if (body.created === true) {
