@@ -3,6 +3,7 @@ import { Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { redirectOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
+import { cut } from "../domain/Schemas.ts"
 import { Channels, EventPatterns } from "../domain/webhooks/EventPatterns.ts"
 import { EventFilter } from "../domain/webhooks/EventFilter.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
@@ -483,7 +484,7 @@ const getFrom =
       }
       const json = yield* Effect.mapError(response.json, () => failed("did not answer with JSON. Check --from"))
       return yield* Effect.mapError(Schema.decodeUnknownEffect(schema)(json), (error) =>
-        failed(`has another form than expected: ${plain(String(error)).slice(0, 500)}`),
+        failed(`has another form than expected: ${cut(plain(String(error)), 500)}`),
       )
     })
 
@@ -521,7 +522,7 @@ const makeOrgs = Effect.fnUntraced(function* (source: string, found: ReadonlyArr
   const made = new Map<string, { readonly orgId: string; readonly isNew: boolean }>()
   for (const [key, endpoints] of ofOwners) {
     const [{ owner }] = endpoints as [Found]
-    const wanted = owner.name.slice(0, 255) || owner.id
+    const wanted = cut(owner.name, 255) || owner.id
     let orgId: string | undefined
     for (const org of orgs.filter(({ name }) => name === wanted)) {
       for (const one of endpoints) {

@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { cut } from "./Schemas.ts"
 
 /**
  * The errors of the service. Each class is its own wire body: `{ "error": "<sentence>", "code": "<snake_case>" }` under
@@ -124,5 +125,5 @@ export class Unavailable extends Schema.Error<Unavailable>("Unavailable")(body("
 export const faultPlace = (fault: unknown): string => {
   const { name = "Error", stack = "" } = (fault ?? {}) as { readonly name?: string; readonly stack?: string }
   const frames = stack.split("\n").filter((line) => /^ {4}at /.test(line))
-  return [name, ...frames.slice(0, 10)].join("\n").slice(0, 2_000)
+  return cut([name, ...frames.slice(0, 10)].join("\n"), 2_000)
 }

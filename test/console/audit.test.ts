@@ -34,6 +34,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
             const endpoint = "Billing"
             const lines = await page.getByRole("row").getByRole("cell").filter({ hasText: "Details" }).allInnerTexts()
             expect(lines.map((line) => line.split("\n")[0])).toEqual([
+              "The key gateway signed in.",
               "The administrator deleted the project docs.",
               `The administrator changed the URL of the endpoint ${endpoint}, from https://hooks.example.com/in to https://hooks.example.com/v2/in?….`,
               `The administrator changed the state, max per second and signing secret of the endpoint ${endpoint}.`,

@@ -31,3 +31,11 @@ it("what a page of the console shows is waited for, not read once", () => {
     )
   assert.deepStrictEqual(reads, [])
 })
+
+// Seen failing with ten lines.
+it("a text is cut by `cut`, which leaves no half of a pair and no sign in its place", () => {
+  const halved = sources
+    .filter((path) => path.startsWith("src/"))
+    .filter((path) => /\.slice\(0, [^()]*\)\.toWellFormed\(/.test(readFileSync(root + path, "utf8")))
+  assert.deepStrictEqual(halved, [])
+})

@@ -1,6 +1,7 @@
 import { Context, DateTime, Effect, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { Cipher } from "../Cipher.ts"
+import { cut } from "../Schemas.ts"
 import { envelopeBody, makeNonce } from "../webhooks/Event.ts"
 import { isDelivered } from "../webhooks/RetryDecision.ts"
 import { Signer, userAgent } from "../webhooks/Signatures.ts"
@@ -37,7 +38,7 @@ type Told = "firing" | "resolved" | "test" | "off"
 const maxNameLength = 80
 const short = (text: string) => {
   const line = text.replace(/[\s\p{Cc}\u202a-\u202e\u2066-\u2069]+/gu, " ").trim()
-  return line.length > maxNameLength ? `${line.slice(0, maxNameLength).toWellFormed()}…` : line
+  return line.length > maxNameLength ? `${cut(line, maxNameLength)}…` : line
 }
 /** How an item names something of a tenant, with its id. */
 export const named = (name: string, id: string) => `${short(name)} (${id})`

@@ -3,6 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { descriptionOf, type Page, titleOf } from "./DocsPassages.ts"
 import { Documents } from "./Documents.ts"
 import { faultPlace, type Unavailable } from "../Errors.ts"
+import { cut } from "../Schemas.ts"
 import { type DocsRecord, isDue, isToFetch, targetOf, zipUrlOf } from "./ProjectDocs.ts"
 import { type DocsOf, type LeasedDocs, type NewPage, ProjectDocsRepository } from "./ProjectDocsRepository.ts"
 
@@ -24,12 +25,12 @@ const cleanBatchSize = 500
 const maxAddedLength = 1024 * 1024
 const maxAddedPages = 200
 
-const cut = (text: string, length: number) => text.replaceAll(/\s+/g, " ").trim().slice(0, length).toWellFormed()
+const oneLine = (text: string, length: number) => cut(text.replaceAll(/\s+/g, " ").trim().toWellFormed(), length)
 
 /** A page as the database can store it: without NUL characters. */
 const toNewPage = ({ markdown, slug }: Page): NewPage => {
   const page = { slug: slug.replaceAll("\0", "").toWellFormed(), markdown: markdown.replaceAll("\0", "\uFFFD") }
-  return { ...page, title: cut(titleOf(page), 200), description: cut(descriptionOf(page), 300) }
+  return { ...page, title: oneLine(titleOf(page), 200), description: oneLine(descriptionOf(page), 300) }
 }
 
 /** Groups pages into batches of some size. */
@@ -139,7 +140,7 @@ export class DocsFetcher extends Context.Service<
         const at = yield* DateTime.now
         const target = targetOf(record)
         const before = record.failure?.target === target ? record.failure.attempts : 0
-        const failure = { target, error: error.slice(0, 1_000), attempts: before + 1, at }
+        const failure = { target, error: cut(error, 1_000), attempts: before + 1, at }
         yield* Effect.logInfo(`Documentation is not fetched: ${withoutSecrets(failure.error)}`).pipe(
           Effect.annotateLogs({ attempts: failure.attempts }),
         )

@@ -1,5 +1,6 @@
 import type MiniSearch from "minisearch"
 import { withoutNumbers } from "./docsSlugs.ts"
+import { cut } from "../Schemas.ts"
 import type { Language } from "./docsWords.ts"
 import { splitFrontMatter, textsOf } from "./frontMatter.ts"
 import { blocksOf, headingStart, type LineKind, makeLineReader, spansIn } from "./markdownCode.ts"
@@ -59,8 +60,8 @@ const cutAt = (text: string, length: number, separators: ReadonlyArray<string>):
   while (text.length - start > length) {
     const next = text.slice(start, start + length + 1)
     const end = Math.max(...separators.map((separator) => next.lastIndexOf(separator)))
-    const at = end > length / 2 ? end : length
-    pieces.push(next.slice(0, at).toWellFormed())
+    const at = end > length / 2 ? end : cut(next, length).length
+    pieces.push(next.slice(0, at))
     skipped.lastIndex = start + at
     skipped.test(text)
     start = skipped.lastIndex
@@ -77,7 +78,7 @@ const withWholeCode = (pieces: ReadonlyArray<string>) => {
     return `${before === undefined ? "" : `${before.opening}\n`}${piece}${after === undefined ? "" : `\n${after.closing}`}`
   })
 }
-const cut = ({ text, isBlock }: Paragraph): ReadonlyArray<Paragraph> => {
+const piecesOf = ({ text, isBlock }: Paragraph): ReadonlyArray<Paragraph> => {
   if (!isBlock) return cutAt(text, maxPassageLength, [" ", "\n"]).map((piece) => ({ text: piece, isBlock }))
   if (text.length <= maxBlockLength) return [{ text, isBlock }]
   const pieces = cutAt(text, maxBlockLength, ["\n"]).flatMap((piece) =>
@@ -92,7 +93,7 @@ const cut = ({ text, isBlock }: Paragraph): ReadonlyArray<Paragraph> => {
  */
 const gather = (paragraphs: ReadonlyArray<Paragraph>): ReadonlyArray<string> => {
   const texts: Array<string> = []
-  for (const { text: piece, isBlock } of paragraphs.flatMap(cut)) {
+  for (const { text: piece, isBlock } of paragraphs.flatMap(piecesOf)) {
     const last = texts.at(-1)
     const fits = last !== undefined && last.length + piece.length + 2 <= maxPassageLength
     const introduced = last !== undefined && isBlock && last.endsWith(":") && last.length <= maxPassageLength

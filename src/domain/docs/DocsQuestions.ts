@@ -9,6 +9,7 @@ import type { AskedQuestion, DocsQuestion, Feedback, NewQuestion, QuestionFilter
 import { DocsQuestionRepository, maxQuestionsOfProject } from "./DocsQuestionRepository.ts"
 import { ProjectDocsRepository } from "./ProjectDocsRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
+import { cut } from "../Schemas.ts"
 
 /** The questions that wait to be written. Further ones are dropped. */
 const maxUnwritten = 5_000
@@ -134,6 +135,6 @@ const maxTopicLength = 200
 export const keptText = (text: string): { readonly question: string; readonly topic: string } | undefined => {
   const { asksForPage, names, words } = parseQuestion(text)
   if (words.length === 0 && names.length === 0 && !asksForPage) return undefined
-  const question = text.replaceAll("\0", "").trim().slice(0, maxKeptLength).toWellFormed()
-  return { question, topic: wordsOf(question).join(" ").slice(0, maxTopicLength).toWellFormed() }
+  const question = cut(text.replaceAll("\0", "").trim().toWellFormed(), maxKeptLength)
+  return { question, topic: cut(wordsOf(question).join(" "), maxTopicLength) }
 }

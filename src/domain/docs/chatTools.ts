@@ -1,4 +1,5 @@
 import { Effect } from "effect"
+import { cut } from "../Schemas.ts"
 import type { SearchableDocs } from "./DocsIndexes.ts"
 import { pageUrl, type Passage } from "./DocsPassages.ts"
 import type { Skill } from "./Documents.ts"
@@ -11,8 +12,8 @@ const maxResultCharacters = 24_000
 /** The passages of one search. */
 const maxFoundPassages = 6
 
-const cut = (text: string, length: number) =>
-  text.length <= length ? text : `${text.slice(0, length).toWellFormed()}\n\n[The rest is left out.]`
+const shortened = (text: string, length: number) =>
+  text.length <= length ? text : `${cut(text, length)}\n\n[The rest is left out.]`
 
 const show =
   (docsUrl: string | undefined) =>
@@ -53,7 +54,7 @@ const lost = () => Effect.succeed("The documentation cannot be looked at any mor
 export const docsTools = ({
   docs,
   docsUrl,
-  limited = (text) => cut(text, maxResultCharacters),
+  limited = (text) => shortened(text, maxResultCharacters),
   pageSlug,
 }: DocsToolOptions): ReadonlyArray<ModelTool> => [
   {
@@ -86,7 +87,7 @@ export const chatTools = (options: {
   let left = maxResultsCharacters
   const limited = (text: string) => {
     if (left <= 0) return "There is no room for more. Answer from what you have."
-    const result = cut(text, Math.min(left, maxResultCharacters))
+    const result = shortened(text, Math.min(left, maxResultCharacters))
     left -= result.length
     return result
   }

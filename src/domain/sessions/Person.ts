@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { cut } from "../Schemas.ts"
 
 /** What people may be, the strongest first. Of all orgs: administrator, operator, viewer; of one: the last three. */
 export const roles = ["administrator", "operator", "owner", "developer", "viewer"] as const
@@ -79,7 +80,7 @@ const textOf = (value: unknown) => {
           .replace(/\p{Cc}/gu, "")
           .trim()
       : ""
-  return text === "" ? null : text.slice(0, maxTextLength).toWellFormed()
+  return text === "" ? null : cut(text.toWellFormed(), maxTextLength)
 }
 
 /** The person of an id token. */

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { isRawNumber, type RawNumber } from "../exactJson.ts"
-import { Metadata } from "../Schemas.ts"
+import { cut, Metadata } from "../Schemas.ts"
 
 const maxConditions = 20
 const maxDepth = 4
@@ -95,7 +95,7 @@ const translate = (filter: unknown): { readonly path: string } | { readonly faul
     }
     if (!pathForm.test(field)) {
       return refuse(
-        `must have paths in place of ${JSON.stringify(field.slice(0, 80))}: names of fields joined by full stops, as in data.plan`,
+        `must have paths in place of ${JSON.stringify(cut(field, 80))}: names of fields joined by full stops, as in data.plan`,
       )
     }
     const path = `$.${field
@@ -113,7 +113,7 @@ const translate = (filter: unknown): { readonly path: string } | { readonly faul
     return asked
       .map(([name, value]) => {
         if (!Object.hasOwn(operators, name)) {
-          const shown = JSON.stringify(name.slice(0, 80))
+          const shown = JSON.stringify(cut(name, 80))
           return refuse(`must give ${field} one of the operators ${Object.keys(operators).join(", ")}, not ${shown}`)
         }
         const { predicate, takes } = operators[name]!

@@ -5,7 +5,7 @@ import * as BoundedCache from "../BoundedCache.ts"
 import { Conflict, InvalidRequest, LimitReached, NotFound, Unavailable } from "../Errors.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import { currentTenant } from "../Principal.ts"
-import { AnyJson, atMost, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
+import { AnyJson, atMost, cut, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
 import { EventType } from "./EventPatterns.ts"
 import { faultOfSchema, type JsonSchema, type makeBudget, makeCheck, makePatternBudget } from "./jsonSchema.ts"
 
@@ -147,7 +147,7 @@ const checkType = Effect.fnUntraced(function* (type: CatalogueType, given: Catal
     error === undefined ? Effect.yieldNow : Effect.fail(new InvalidRequest({ error: `${error}.` }))
   if (Object.keys(type.schemas).length > maxVersions) yield* refuse(`schemas must have at most ${maxVersions} versions`)
   for (const [version, schema] of Object.entries(given)) {
-    const name = `schemas.${version.slice(0, 40).toWellFormed()}`
+    const name = `schemas.${cut(version, 40).toWellFormed()}`
     if (!versionForm.test(version))
       yield* refuse(`${name} must be a version: 1 to 32 letters, digits, full stops, _ and -`)
     yield* refuse(isSmall(schema) ? faultOfSchema(schema, name, patterns) : `${name} must have at most 64 KiB of JSON`)

@@ -1,5 +1,6 @@
 import type { RE2JS } from "re2js"
 import { compareNumbers, isRawNumber, isWholeNumber, numberText, type RawNumber } from "../exactJson.ts"
+import { cut } from "../Schemas.ts"
 
 // JSON Schema 2020-12, as far as schemas of tenants may use it, interpreted in bounded time (ADR 52).
 
@@ -32,7 +33,7 @@ const isText = (value: unknown): value is string => typeof value === "string"
 const isNumber = (value: unknown): value is number | RawNumber => typeof value === "number" || isRawNumber(value)
 const has = (object: unknown, name: string) => isObject(object) && Object.hasOwn(object, name)
 const namesOf = (value: unknown) => (isObject(value) ? Object.keys(value) : [])
-const short = (text: string) => text.slice(0, 80).toWellFormed()
+const short = (text: string) => cut(text, 80).toWellFormed()
 const shown = (value: unknown) => short(JSON.stringify(value) ?? "nothing")
 
 /** The value at a JSON pointer such as `#/$defs/address`; `undefined`: there is none. */

@@ -3,6 +3,7 @@ import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiBuilder, type HttpApiEndpoint, HttpApiError, type HttpApiGroup } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
 import { countNames, isRawNumber, parseJson, repeatedName, scanJson } from "../../domain/exactJson.ts"
+import { cut } from "../../domain/Schemas.ts"
 import { knownFieldsOnly } from "../api/responses.ts"
 
 /** What a schema takes: any JSON, an object, a list; `undefined`: one value. */
@@ -86,7 +87,7 @@ const tooManyValues = (limit: number) =>
 const maxShownName = 60
 const repeated = (name: string) =>
   new InvalidRequest({
-    error: `The request body has the member ${JSON.stringify(name.slice(0, maxShownName))} twice. Send it once.`,
+    error: `The request body has the member ${JSON.stringify(cut(name, maxShownName))} twice. Send it once.`,
   })
 const notJson = new Schema.SchemaError(new SchemaIssue.InvalidValue({ message: "Expected a valid JSON body" }))
 

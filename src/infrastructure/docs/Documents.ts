@@ -5,6 +5,7 @@ import { Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
 import { type Archive, Documents, type Skill, type Source } from "../../domain/docs/Documents.ts"
 import { fieldsOf, splitFrontMatter } from "../../domain/docs/frontMatter.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
+import { cut } from "../../domain/Schemas.ts"
 import { type ZipFault, ZipReader } from "./ZipReader.ts"
 import { type SafeResponse, SafeHttp, type SafeRequest } from "../net/SafeHttp.ts"
 
@@ -132,7 +133,7 @@ interface Document<A> {
 }
 
 /** Shortens a text to one line, because names and descriptions are lines of the model's instructions. */
-const oneLine = (text: string, length: number) => text.replace(/\s+/g, " ").trim().slice(0, length)
+const oneLine = (text: string, length: number) => cut(text.replace(/\s+/g, " ").trim(), length)
 
 const skillFrom = (bytes: Uint8Array): Effect.Effect<Skill, FetchFault> => {
   const markdown = new TextDecoder().decode(bytes)
@@ -211,7 +212,7 @@ const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, siz
   const cache = yield* BoundedCache.make<Document<A>, UnprocessableContent | Unavailable>(cacheBytes)
   const sized = (document: Document<A>) => ({ value: document, bytes: size(document.value) })
   const unprocessable = (url: string, message: string) =>
-    new UnprocessableContent({ error: `${field}: ${url.slice(0, 300)} ${message}.` })
+    new UnprocessableContent({ error: `${field}: ${cut(url, 300)} ${message}.` })
 
   /**
    * Fetches and reads a document, unless its server says that `previous` is the newest. Calls `onFetched` in between.

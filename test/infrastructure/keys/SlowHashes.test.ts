@@ -1,3 +1,4 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
 import { noRoom } from "#src/domain/keys/KeyLookup.ts"
