@@ -90,7 +90,7 @@ const bodies: Readonly<Record<"slack" | "teams" | "discord", Format>> = {
     const text = lines.map((line) => line.replace(/[\\`*_~|[\]()<>#@:]/g, "\\$&")).join("\n")
     const end = `\n<${link}>`
     return {
-      content: `${text.slice(0, maxDiscordLength - end.length).toWellFormed()}${end}`,
+      content: `${cut(text, maxDiscordLength - end.length)}${end}`,
       allowed_mentions: { parse: [] },
     }
   },

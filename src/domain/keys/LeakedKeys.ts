@@ -4,6 +4,7 @@ import { AuditLog } from "../audit/AuditLog.ts"
 import { isWellFormed } from "./ApiKey.ts"
 import { ApiKeyRepository } from "./ApiKeyRepository.ts"
 import { KeyHash, KeyLookup } from "./KeyLookup.ts"
+import { cut } from "../Schemas.ts"
 
 const maxReports = 1_000
 
@@ -45,7 +46,7 @@ export type TokenLabel = typeof TokenLabel.Type
 
 /** The longest text of a report that the audit log keeps. */
 const maxAuditedText = 1_000
-const cut = (text: string | null | undefined) => (text == null ? null : text.slice(0, maxAuditedText).toWellFormed())
+const audited = (text: string | null | undefined) => (text == null ? null : cut(text, maxAuditedText))
 
 /** Keys that secret scanners have found in public. */
 export class LeakedKeys extends Context.Service<
@@ -65,7 +66,7 @@ export class LeakedKeys extends Context.Service<
 
       const disable = Effect.fnUntraced(function* ({ source, token, type, url }: ReportedToken) {
         if (!isWellFormed(token)) return false
-        const details = { reporter: "github", type: cut(type), source: cut(source), url: cut(url) }
+        const details = { reporter: "github", type: audited(type), source: audited(source), url: audited(url) }
         const entryOf = (keyId: string) => {
           const event = { type: "key.leaked", data: { key_id: keyId, url: details.url } } as const
           return audit.entryOfService({ action: "key.leaked", target: keyId, details, event })
