@@ -1,7 +1,7 @@
 import { Deferred, Effect } from "effect"
 import { getPriority, setPriority } from "node:os"
 import { type ResourceLimits, Worker } from "node:worker_threads"
-import { Unavailable } from "../domain/Errors.ts"
+import { faultPlace, Unavailable } from "../domain/Errors.ts"
 
 /** A task, and the number of its call; -1 for a task without a reply. */
 export interface ThreadCall<Task> {
@@ -29,7 +29,7 @@ interface ThreadOptions {
 
 /**
  * A thread that does tasks. The first task starts it, and the scope ends it. If it runs out of memory it ends, its
- * calls fail with a 503, and the next task starts a new thread.
+ * calls fail with a 503 and a line in the log, and the next task starts a new thread.
  */
 export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
   const { module, workerData, resourceLimits, onEnd = () => {} } = options
@@ -51,11 +51,13 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
       if (answer === undefined) return
       Deferred.doneUnsafe(answer, outcomeOf(reply))
     })
-    // Without a listener the error would be an uncaught exception. `exit` follows.
-    worker.on("error", () => {})
+    let fault = "stopped"
+    // `exit` follows.
+    worker.on("error", (cause) => void (fault = faultPlace(cause)))
     worker.on("exit", () => {
       thread = undefined
-      for (const answer of waiting.values()) Deferred.doneUnsafe(answer, lost)
+      const ended = Effect.andThen(Effect.logWarning(`The thread of ${module} has ended`, fault), lost)
+      for (const answer of waiting.values()) Deferred.doneUnsafe(answer, ended)
       onEnd()
     })
     worker.unref()

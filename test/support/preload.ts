@@ -2,6 +2,8 @@
  * Loaded into a service under test before its own code (`node --import`), and obeys the parent process. Steps the wall
  * clock like an administrator or NTP: the monotonic clock and timers do not change.
  */
+import { isMainThread } from "node:worker_threads"
+
 export type PreloadRequest = { readonly stepClock: number } | "heap" | "cpu" | "stretch"
 
 let ahead = 0
@@ -44,6 +46,9 @@ const obey = (request: PreloadRequest) => {
   return process.memoryUsage().heapUsed
 }
 
-process.on("message", (request: PreloadRequest) => process.send!(obey(request)))
-// The channel must not keep the process running.
-process.channel!.unref()
+// The service's threads load this, too, and have no channel.
+if (isMainThread) {
+  process.on("message", (request: PreloadRequest) => process.send!(obey(request)))
+  // The channel must not keep the process running.
+  process.channel!.unref()
+}
