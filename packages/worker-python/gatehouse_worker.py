@@ -18,6 +18,7 @@ import inspect
 import json
 import math
 import random
+import re
 import signal
 import socket
 import sys
@@ -117,6 +118,9 @@ class _Service:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url} is not an http or https URL.")
+        # An error of http.client would repeat it.
+        if not re.fullmatch(r"[\t\x20-\x7e\x80-\xff]*", key):
+            raise ValueError("The key has characters that no header can have, such as a line break.")
         self._url, self._path = url, parts.path.rstrip("/")
         secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection

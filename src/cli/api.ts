@@ -2,7 +2,7 @@ import { Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
-import { redirectOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
+import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { requestDeadline } from "./call.ts"
 import { CommandFailed, plain, print, usage } from "./output.ts"
 import { connection } from "./connection.ts"
@@ -41,8 +41,8 @@ export const api = Command.make(
       Effect.timeout(requestDeadline),
       Effect.catchTags({
         HttpClientError: (error) => {
-          const redirect = redirectOf(error)
-          const fault = redirect === undefined ? ` does not answer (${transportFault(error)})` : `: ${plain(redirect)}`
+          const refusal = refusalOf(error)
+          const fault = refusal === undefined ? ` does not answer (${transportFault(error)})` : `: ${plain(refusal)}`
           return Effect.fail(new CommandFailed({ message: `${baseUrl}${fault}` }))
         },
         TimeoutError: () =>

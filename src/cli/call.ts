@@ -4,7 +4,7 @@ import { inWords } from "../domain/Schemas.ts"
 import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
-import { redirectOf } from "../sdk/withoutRedirects.ts"
+import { refusalOf } from "../sdk/withoutRedirects.ts"
 import { CommandFailed, more, plain, print, type Shown, type Table, usage } from "./output.ts"
 import { ActFor, flagOfField, given, Json, type PageFlags } from "./flags.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
@@ -144,8 +144,8 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
     if (error._tag === "InvalidRequest") return new CommandFailed({ message: inFlags(sentence) })
     return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(request) : ""}` })
   }
-  const redirect = redirectOf(error)
-  if (redirect !== undefined) return new CommandFailed({ message: `${baseUrl}: ${plain(redirect)}` })
+  const refusal = refusalOf(error)
+  if (refusal !== undefined) return new CommandFailed({ message: `${baseUrl}: ${plain(refusal)}` })
   if (status !== undefined) {
     return new CommandFailed({
       message: `${baseUrl} answered with status ${status}, but the response is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service`,

@@ -2,7 +2,7 @@ import { Console, Effect, Option, Redacted, Result, Schedule, Schema } from "eff
 import { Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
-import { redirectOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
+import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { cut } from "../domain/Schemas.ts"
 import { Channels, EventPatterns } from "../domain/webhooks/EventPatterns.ts"
 import { EventFilter } from "../domain/webhooks/EventFilter.ts"
@@ -472,7 +472,7 @@ const getFrom =
         .execute(request)
         .pipe(
           Effect.mapError(
-            (error) => new CommandFailed({ message: `${url}: ${redirectOf(error) ?? transportFault(error)}` }),
+            (error) => new CommandFailed({ message: `${url}: ${refusalOf(error) ?? transportFault(error)}` }),
           ),
         )
       const failed = (what: string) => new CommandFailed({ message: `${url} ${what}` })

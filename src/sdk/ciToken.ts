@@ -2,7 +2,7 @@ import { Data, Effect, Redacted, Schedule, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpClientResponse } from "effect/http"
 import { execFile } from "node:child_process"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
-import { withoutRedirects, redirectOf } from "./withoutRedirects.ts"
+import { withoutRedirects, refusalOf } from "./withoutRedirects.ts"
 
 /** The deployment is not registered. `message` is one line that says why and what to do. It contains no token. */
 export class RegistrationFailed extends Data.TaggedError("RegistrationFailed")<{ readonly message: string }> {}
@@ -44,7 +44,7 @@ const requestFromGitHub = Effect.fnUntraced(function* (environment: Environment,
       Effect.flatMap(HttpClientResponse.schemaBodyJson(TokenAnswer)),
       Effect.catchTags({
         HttpClientError: (error) =>
-          failed(`the runner's token endpoint does not answer (${redirectOf(error) ?? transportFault(error)})`),
+          failed(`the runner's token endpoint does not answer (${refusalOf(error) ?? transportFault(error)})`),
         SchemaError: () => failed("the runner's token endpoint answered without a token"),
       }),
     )

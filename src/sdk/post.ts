@@ -45,11 +45,15 @@ export const { process } = globalThis as unknown as {
 
 export const toError = (fault: unknown): Error => (fault instanceof Error ? fault : new Error(String(fault)))
 
+/** Whether a text can be the value of a header. An error of the runtime would repeat one that cannot. */
+export const fitsHeader = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text.trim())
+
 /** Posts JSON to an operation under `/v1`. Rejects with `RequestFailed`. */
 export type Post = (operation: string, body: string, signal?: AbortSignal) => Promise<Readonly<Record<string, unknown>>>
 
 export const poster = (baseUrl: string | URL, key: string, send: typeof fetch = fetch): Post => {
   const base = String(baseUrl).replace(/(?<!\/)\/+$/, "")
+  if (!fitsHeader(key)) throw new TypeError("The key has characters that no header can have, such as a line break.")
   const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" }
   return async (operation, body, signal) => {
     const timeout = AbortSignal.timeout(requestTimeout)

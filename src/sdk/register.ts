@@ -4,7 +4,7 @@ import * as Gatehouse from "./client.ts"
 import type { Registration } from "../domain/deployments/Deployment.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { ciToken, type Environment, failed, RegistrationFailed, withRetries } from "./ciToken.ts"
-import { redirectOf } from "./withoutRedirects.ts"
+import { refusalOf } from "./withoutRedirects.ts"
 
 export { type Environment, isCi } from "./ciToken.ts"
 export { RegistrationFailed }
@@ -38,8 +38,8 @@ export const register: (
       Effect.catchTags({
         HttpClientError: (error) =>
           failed(
-            redirectOf(error) !== undefined
-              ? `${url} is not the address of the service. ${redirectOf(error)}`
+            refusalOf(error) !== undefined
+              ? `${url}: ${refusalOf(error)}`
               : error.response === undefined
                 ? `${url} does not answer (${transportFault(error)})`
                 : `${url} answered with status ${error.response.status}, but the response is not Gatehouse's. Check the address`,

@@ -84,6 +84,30 @@ it.live("a redirect is not followed with a credential, by the commands, by api, 
   }),
 )
 
+// Seen failing: the error of the runtime has the credential in it.
+it.live("a credential that no header can have is not sent, and not printed", () =>
+  Effect.gen(function* () {
+    const server = yield* makeReceiver()
+    for (const token of ["svc_secret\nsecret", "a-secret\r\nsecret", "a-secret\u20ac"]) {
+      for (const command of [
+        ["projects", "list"],
+        ["api", "GET", "/api/v0/projects"],
+      ]) {
+        const ended = yield* runCli([...command, "--url", server.url], { env: { GATEHOUSE_TOKEN: token } })
+        expect([ended.code, ended.err]).toEqual([1, expect.stringMatching(/characters that no header can have/)])
+        expect(ended.out + ended.err).not.toContain("secret")
+      }
+    }
+    const environment = { GATEHOUSE_ID_TOKEN: "a.secret\nsecret.c" }
+    const failed = yield* Effect.flip(
+      register({ url: server.url, environment }).pipe(Effect.provide(FetchHttpClient.layer)),
+    )
+    expect(failed.message).toContain("characters that no header can have")
+    expect(String(failed)).not.toContain("secret")
+    expect(server.received).toEqual([])
+  }),
+)
+
 layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded server", (it) => {
   it.effect("without a credential, and with an invalid one", () =>
     Effect.gen(function* () {

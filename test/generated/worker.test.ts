@@ -122,6 +122,17 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", 
           )
           expect(code).toBe(1)
           expect(yield* said).toContain("RequestFailed: The key is not valid.")
+          // Seen failing: the error of http.client has the key in it.
+          const odd = yield* started(["python3", "story.py", ...args], {
+            ...variables,
+            GATEHOUSE_TOKEN: "svc_secret\nx",
+          })
+          yield* within(
+            "the worker to refuse its key",
+            Effect.promise(() => odd.exit),
+          )
+          expect(yield* odd.said).toContain("ValueError: The key has characters that no header can have")
+          expect(yield* odd.said).not.toContain("svc_secret")
         }
       }),
   )

@@ -27,6 +27,15 @@ it("has a method and types for every operation of the definition", () => {
   }
 })
 
+// Seen failing: the error of the runtime has the credential in it.
+it("refuses a credential that no header can have, and does not repeat it", () => {
+  for (const credential of ["svc_secret\nsecret", "svc_secret\u20ac"]) {
+    expect(() => clientOf("http://127.0.0.1:9", credential)).toThrow(
+      /^The credential has characters that no header can have, such as a line break\.$/,
+    )
+  }
+})
+
 layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-client", (it) => {
   // Seen failing: fetch followed the redirect.
   it.effect("follows no redirect", () =>

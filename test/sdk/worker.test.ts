@@ -270,6 +270,12 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     }),
   )
 
+  // Seen failing: onError got the error of the runtime, with the key in it.
+  it("a key that no header can have is refused, and not repeated", () => {
+    const start = () => startWorker({ baseUrl: "http://127.0.0.1:9", key: "svc_\nx", handlers: { w: async () => 1 } })
+    expect(start).toThrow(/^The key has characters that no header can have, such as a line break\.$/)
+  })
+
   /** Jobs of the stalling workers, and how many of them each worker has at a time. */
   const jobCount = Number(process.env["WORKER_JOBS"] ?? 100)
   const concurrency = Math.max(10, Math.min(100, jobCount / 100))

@@ -122,6 +122,10 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
   const { baseUrl, credential, timeoutMillis = 60_000 } = options
   const send = options.fetch ?? fetch
   const base = baseUrl.replace(/(?<!\/)\/+$/, "")
+  // An error of the runtime would repeat it.
+  if (credential !== undefined && !/^[\t\x20-\x7e\x80-\xff]*$/.test(credential.trim())) {
+    throw new TypeError("The credential has characters that no header can have, such as a line break.")
+  }
 
   const call = async (operation: Operation, args: Arguments = {}, { idempotencyKey, signal }: CallOptions = {}) => {
     const { body, path } = requestOf(operation, args)
