@@ -78,8 +78,6 @@ describe("regular expressions", () => {
       "src/domain/keys/Permission.ts",
       "src/domain/webhooks/EventPatterns.ts",
       "src/http/server/requests.ts",
-      // A field of the front matter: one line.
-      "src/infrastructure/docs/Documents.ts",
       // The first 200 characters of a private key, without a repetition that has no limit.
       "src/infrastructure/net/foreignTls.ts",
       // The path of an operation, and a number.

@@ -128,7 +128,6 @@ describe("search", () => {
     }),
   )
 
-  // Seen failing: one of them was lost, and a passage of it led to the other.
   it.effect("keeps a page beside the index of a folder of its name", () =>
     Effect.gen(function* () {
       const { page, search } = DocsSearch.make([
