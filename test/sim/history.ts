@@ -98,6 +98,8 @@ export interface Fault {
 export interface History {
   /** What replicas logged as errors. */
   readonly errors: ReadonlyArray<Entry>
+  /** What replicas logged of statements that the database did not answer in time. */
+  readonly unanswered: ReadonlyArray<Entry>
   readonly done: ReadonlyArray<Done>
   readonly received: ReadonlyArray<Received>
   readonly faults: ReadonlyArray<Fault>

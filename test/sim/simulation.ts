@@ -119,7 +119,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase) => {
   })
   database.skewMillis = world.dice.int(-1_000, 1_000)
   // Some servers are slow: it gets later while a statement runs.
-  const lookMillis = world.dice.pick([0, 0, 0.05, 1])
+  const lookMillis = world.dice.pick([0, 0, 0.05, 0.2])
   world.lookMillis = plan.lookMillis ?? lookMillis
   for (const replica of replicas) replica.start()
   await world.run(() => replicas.every(({ isUp }) => isUp))
@@ -215,6 +215,7 @@ const live = async (plan: Plan, world: World, database: SimulatedDatabase) => {
   })
   const history: History = {
     errors: world.log.filter(({ what }) => what.startsWith("logs ERROR")),
+    unanswered: world.log.filter(({ what }) => what.startsWith("logs WARN The database did not answer within")),
     done: clients.done,
     received: receivers.received,
     faults,

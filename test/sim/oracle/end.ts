@@ -40,14 +40,18 @@ export const tables = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
 /** What lost notifications explain: the log names it as an error, because a pooler has the same signs. */
 const ofLostNotifications = "logs ERROR Notifications do not arrive"
 
-/** An attempt that five commits could not record, because each was cut, is given up: its delivery is due again. */
-const isOfCuts = (history: History, { at, what, who }: Entry) =>
+/**
+ * An attempt that five commits could not record, because each was cut or the database had too much to do to answer it,
+ * is given up: its delivery is due again.
+ */
+const isOfCommits = (history: History, { at, what, who }: Entry) =>
   what.startsWith("logs ERROR An attempt could not be recorded") &&
   what.includes("Unavailable") &&
-  isTouched(history, new Set(["cut at commit"]), who, at - 10_000, at)
+  (isTouched(history, new Set(["cut at commit"]), who, at - 10_000, at) ||
+    history.unanswered.filter((one) => one.who === who && one.at <= at && one.at > at - 30_000).length >= 5)
 
 /** No replica meets a fault that it has not expected: it logs one as an error, and an expected one as a warning. */
 export const quiet = (history: History): ReadonlyArray<Violation> =>
   history.errors
-    .filter((entry) => !entry.what.startsWith(ofLostNotifications) && !isOfCuts(history, entry))
+    .filter((entry) => !entry.what.startsWith(ofLostNotifications) && !isOfCommits(history, entry))
     .map(({ at, what, who }) => ({ oracle: "quiet", at, what: `${who} ${what}` }))
