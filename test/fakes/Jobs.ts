@@ -143,7 +143,7 @@ export const layer = Layer.effect(
       const isTaken =
         unique.states.includes(newest.row.status) ||
         (unique.since !== null && newest.row.job_id.slice(0, 10) >= idAt(DateTime.toEpochMillis(unique.since)))
-      return isTaken && !(unique.debounces && newest.row.attempt > 0) ? newest : undefined
+      return isTaken ? newest : undefined
     }
     const settingsOf = (orgId: string) => {
       const known = world.workflows.get(orgId) ?? new Map<string, StoredWorkflow>()
@@ -254,10 +254,15 @@ export const layer = Layer.effect(
                 const input = toStoredJson(job.input)
                 const more = rowBytes("job", [], [input]) - rowBytes("job", [], [taken.row.input])
                 if (more > graceBytes) yield* needRoom(world, "storedBytes", job.orgId, more)
-                const { created_at, expires_at: expiry, run_at } = taken.row
+                const { attempt, created_at, expires_at: expiry, run_at } = taken.row
+                const max_attempts = attempt + taken.row.max_attempts - taken.attemptsBefore
                 const millis = DateTime.toEpochMillis(job.runAt!) - DateTime.toEpochMillis(run_at ?? created_at)
                 const expires_at = expiry && DateTime.add(expiry, { milliseconds: millis })
-                change(taken, { input, expires_at, run_at: job.runAt, updated_at: job.now }, { delayed: true })
+                change(
+                  taken,
+                  { input, expires_at, max_attempts, run_at: job.runAt, updated_at: job.now },
+                  { attemptsBefore: attempt, delayed: true, steps: [] },
+                )
               }
               return { jobId: taken.row.job_id, created: false }
             }

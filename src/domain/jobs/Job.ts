@@ -119,7 +119,7 @@ export const CreateJob = Schema.Struct({
   debounce_seconds: Schema.optionalKey(whole(1, 86_400)).annotate({
     description:
       "The job runs after this time, 1 to 86400 seconds. A later creation with the same unique.key replaces its input, and the " +
-      "time starts again, until a worker claims it. Needs unique with only a key, and no run_at.",
+      "time starts again, while it is queued, also for a retry. Needs unique with only a key, and no run_at.",
     examples: [30],
   }),
 }).annotate({ identifier: "CreateJob" })

@@ -146,7 +146,7 @@ interface FoundJob {
   readonly version: string
   /** `null`: it is finished. */
   readonly status: JobStatus | null
-  readonly attempt: number
+  /** The bytes of its input and of its steps. */
   readonly size: number
   readonly left: number
 }
@@ -160,8 +160,8 @@ const findUnique = Effect.fnUntraced(function* (
   unique: UniqueJob,
 ) {
   const [found] = yield* sql<FoundJob>`
-    SELECT k.job_id AS id, k.xmin::text AS version, job.status, job.attempt,
-      coalesce(octet_length(job.input), 0) AS size,
+    SELECT k.job_id AS id, k.xmin::text AS version, job.status,
+      coalesce(octet_length(job.input), 0) + coalesce(octet_length(job.steps), 0) AS size,
       (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left
     FROM job_keys k LEFT JOIN LATERAL (
       SELECT * FROM jobs WHERE id = k.job_id AND ${isOfOrg(sql, orgId)} LIMIT 1
@@ -173,15 +173,16 @@ const findUnique = Effect.fnUntraced(function* (
     (status !== null && unique.states.includes(status)) ||
     (unique.since !== null && id >= idAt(DateTime.toEpochMillis(unique.since)))
   if (!isTaken || !unique.debounces) return { id, version, isTaken }
-  // A job that was claimed before and is queued again keeps its input; it is no reason against a new one.
-  if (found.attempt > 0) return { id, version, isTaken: false }
   if (!bytes.mayGrow(orgId, byteLength(input) - size, found.left)) return yield* bytes.refuse(orgId)
   const replaced = yield* sql<{ size: number }>`
     WITH before AS (
-      SELECT id, coalesce(octet_length(input), 0) AS size FROM jobs
-      WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} AND attempt = 0 FOR UPDATE
+      SELECT id, coalesce(octet_length(input), 0) + coalesce(octet_length(steps), 0) AS size FROM jobs
+      WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} FOR UPDATE
     )
-    UPDATE jobs SET input = ${input}, run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
+    -- Steps and attempts belong to the input before.
+    UPDATE jobs SET input = ${input}, steps = NULL, attempts_before = attempt,
+      max_attempts = least(32767, attempt + max_attempts - attempts_before),
+      run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
       expires_at = expires_at - coalesce(run_at, created_at) + coalesce(${dateOrNull(runAt)}::timestamptz, created_at)
     FROM before WHERE jobs.id = before.id RETURNING before.size`
   for (const { size } of replaced) usage.addBytes(orgId, byteLength(input) - size)

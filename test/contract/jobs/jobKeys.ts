@@ -213,4 +213,35 @@ export const jobKeys = (it: It) => {
       assert.isTrue((yield* create("next", 60)).created)
     }),
   )
+
+  it.effect("jobs: a debounced job that waits for its retry begins again with the last input and its time", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const create = (input: unknown, seconds: number) =>
+        createJob(orgId, { unique: debounced, input, runAt: plus(now, seconds), maxAttempts: 5 })
+      const { claim, find, finishStep, queueDelayed } = yield* JobRepository
+      const open = (seconds: number) => queueDelayed({ after: null, limit: 1_000, now: plus(now, seconds) })
+      const { jobId } = yield* create("old", 1)
+      yield* open(2)
+      assert.lengthOf(yield* claimOne(orgId, plus(now, 2)), 1)
+      yield* finishStep(orgId, jobId, { attempt: 1, name: "a", result: 1, now: plus(now, 3) })
+      yield* finish(orgId, jobId, failed("busy"), plus(now, 3), { attempt: 1, retry: true })
+      assert.deepStrictEqual(yield* create("new", 9_000), { jobId, created: false })
+      assert.deepInclude(yield* find(orgId, jobId), {
+        status: "queued",
+        run_at: plus(now, 9_000),
+        max_attempts: 6,
+        steps: [],
+      })
+      assert.strictEqual((yield* jobsOf(orgId)).length, 1)
+      yield* open(9_001)
+      const lease = { limit: 2, now: plus(now, 9_001), leaseUntil: plus(now, 9_100) }
+      const claimed = yield* claim(orgId, { workflows: undefined, ...lease })
+      assert.deepStrictEqual(
+        claimed.map(({ attempt, input, job_id }) => [job_id, attempt, JSON.stringify(input)]),
+        [[jobId, 2, '"new"']],
+      )
+    }),
+  )
 }
