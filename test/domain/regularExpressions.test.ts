@@ -7,7 +7,7 @@ import { readable } from "#src/domain/docs/DocsPassages.ts"
 import { makeAnswerReader } from "#src/domain/docs/verifyAnswer.ts"
 import { Permission } from "#src/domain/keys/Permission.ts"
 import { EventPatterns, EventType } from "#src/domain/webhooks/EventPatterns.ts"
-import { definedIn, namesIn, wordsOf } from "#src/domain/docs/docsWords.ts"
+import { definedIn, indexedWordsOf, namesIn, wordsOf } from "#src/domain/docs/docsWords.ts"
 
 const repository = new URL("../../", import.meta.url).pathname
 
@@ -114,6 +114,7 @@ describe("regular expressions", () => {
   const uses: Record<string, (text: string) => unknown> = {
     readable: (text) => readable({ slug: "a", title: "a", heading: "a", text }),
     wordsOf,
+    indexedWordsOf,
     namesIn,
     definedIn,
     isPermission: Schema.is(Permission),

@@ -33,9 +33,12 @@ const isModuleLine = (line: string) =>
   /^export (?:const|let|function|default|async|\{|\*)/.test(line)
 
 const headingText = (line: string) => {
-  let text = line.replace(headingStart, "").trimEnd()
-  while (text.endsWith("#")) text = text.slice(0, -1)
-  return text.replaceAll("`", "").trim()
+  const text = line.replace(headingStart, "").trimEnd()
+  let end = text.length
+  while (text[end - 1] === "#") end--
+  // "## C#" has no closing marks.
+  const isMarks = end === 0 || /\s/.test(text[end - 1]!)
+  return (isMarks ? text.slice(0, end) : text).replaceAll("`", "").trim()
 }
 
 /** A paragraph, or a list with all of its paragraphs. */

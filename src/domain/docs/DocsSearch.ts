@@ -13,10 +13,12 @@ import { withoutNumbers } from "./docsSlugs.ts"
 import {
   definedIn,
   formsOf,
+  indexedWordsOf,
   isCertainName,
   isGeneral,
   isStopWord,
   isWithin,
+  joinedAt,
   type Language,
   languageOf,
   nameKey,
@@ -164,7 +166,7 @@ const makeIndexed = () => {
   }
   const search = new MiniSearch<Stored & { readonly more: string }>({
     fields: ["heading", "title", "slug", "text", "more"],
-    tokenize: wordsOf,
+    tokenize: indexedWordsOf,
     processTerm: termOf,
     autoVacuum: false,
   })
@@ -262,7 +264,7 @@ const pageShare = 0.25
 /** The weight of a passage in the language of the question. */
 const sameLanguage = 1.5
 /** How much a title that the question has raises a passage, and what each further passage of a page counts. */
-const titleWeight = 0.5
+const titleWeight = 1
 const repeatedPage = 0.6
 /** The passages in which groups of words of the question are looked for. */
 const maxComparedPassages = 30
@@ -271,22 +273,43 @@ interface Scored {
   readonly score: number
 }
 
-/** How much of a title the question has, from 0 to 1. */
-const titleShare = ({ title, language }: Stored, forms: ReadonlyMap<string, number>) => {
-  const words = wordsOf(title).filter((word) => !isStopWord(word, language))
-  const found = words.reduce((sum, word) => sum + (forms.get(stem(word, language)) ?? 0), 0)
-  return words.length === 0 ? 0 : found / words.length
+/**
+ * A word that the index does not have is rarer than one that a single passage has. It counts as one of so many
+ * passages.
+ */
+const unknownCount = 0.4
+/** How rare a word is that is in so many passages. */
+const rarityOf = ({ passages }: Indexed, count = unknownCount) =>
+  Math.log(1 + (passages.length - count + 0.5) / (count + 0.5))
+
+/** How much of a title the question has, by the rarity of its words, from 0 to 1. */
+const titleShare = (index: Indexed, { title, language }: Stored, forms: ReadonlyMap<string, number>) => {
+  const words = wordsOf(title)
+  let [whole, found] = [0, 0]
+  for (const [at, word] of words.entries()) {
+    if (isStopWord(word, language)) continue
+    const meant = [word, ...joinedAt(words, at, language)].map((one) => stem(one, language))
+    const rarity = rarityOf(index, index.vocabulary.get(meant[0]!))
+    whole += rarity
+    found += rarity * Math.max(...meant.map((form) => forms.get(form) ?? 0))
+  }
+  return whole === 0 ? 0 : found / whole
 }
 
 /** Raises the best passages whose title the question has, or that have three words of the question in its order. */
-const compare = (scored: ReadonlyArray<Scored>, words: ReadonlyArray<string>, forms: ReadonlyMap<string, number>) => {
+const compare = (
+  index: Indexed,
+  scored: ReadonlyArray<Scored>,
+  words: ReadonlyArray<string>,
+  forms: ReadonlyMap<string, number>,
+) => {
   const phrases = words.slice(2, maxComparedPassages).map((word, at) => `${words[at]} ${words[at + 1]} ${word}`)
   const sorted = scored.toSorted((a, b) => b.score - a.score)
   return sorted.map(({ passage, score }, at): Scored => {
     if (at >= maxComparedPassages) return { passage, score }
     const text = ` ${wordsOf(`${passage.heading} ${passage.text}`).join(" ")} `
     const found = phrases.filter((phrase) => text.includes(` ${phrase} `)).length
-    const raised = 1 + found / Math.max(phrases.length, 1) + titleWeight * titleShare(passage, forms)
+    const raised = 1 + found / Math.max(phrases.length, 1) + titleWeight * titleShare(index, passage, forms)
     return { passage, score: score * raised }
   })
 }
@@ -307,9 +330,9 @@ const isHeading = (fields: ReadonlyArray<string> = []) => fields.includes("headi
 
 /** The passages with the words of a question. None when no page has enough of them. */
 const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefined): ReadonlyArray<Scored> => {
-  const { words, context, language } = question
-  const own = words.map((word) => termOf(index, word, true))
-  const terms = [...own, ...context.map((word) => termOf(index, word, false))]
+  const { all, words, context, language } = question
+  const own = words.flatMap((word) => termsOf(index, word, joinedAt(all, all.indexOf(word), language)))
+  const terms = [...own, ...context.flatMap((word) => termsOf(index, word)).map(asContext)]
   const weights = heaviest(terms.flatMap(({ forms }) => [...forms]))
   if (weights.size === 0) return []
   const results: ReadonlyArray<SearchResult> = index.search.search([...weights.keys()].join(" "), {
@@ -347,7 +370,7 @@ const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefi
     const preferred = (passage.slug === page ? pageBoost : 1) * (passage.language === language ? sameLanguage : 1)
     return [{ passage, score: score * fit * preferred }]
   })
-  return spread(compare(scored, question.all, weights))
+  return spread(compare(index, scored, all, weights))
 }
 
 /**
@@ -379,11 +402,6 @@ const rank = (
 /** The weight of a word that is only a part of a word of the index, and of one of an earlier question. */
 const part = 0.3
 const earlier = 0.5
-/**
- * A word that the index does not have is rarer than one that a single passage has. It counts as one of so many
- * passages.
- */
-const unknownCount = 0.4
 /** How much a word of most questions counts, as a share of another one. */
 const generalShare = 0.5
 /** The most words of the index that one misspelled word can mean. */
@@ -396,6 +414,10 @@ interface Term {
   readonly rarity: number
 }
 
+/** The ways to split an unknown word that are tried, and the passages that are read for each. */
+const maxSplits = 3
+const maxReadForParts = 10
+
 /** How many changes make another word of a misspelled one. */
 const changesIn = (word: string) => (word.length < 3 ? 0 : word.length < 8 ? 1 : 2)
 
@@ -406,7 +428,7 @@ const sorted = (word: string) => [...word].sort().join("")
 const certainty = (form: string, word: string) =>
   single(form) === single(word) || sorted(form) === sorted(word)
     ? 0.8
-    : form.length > 5
+    : form.length > 6
       ? 0.7
       : form.length > 3
         ? 0.4
@@ -435,7 +457,10 @@ const corrections = ({ vocabulary }: Indexed, forms: ReadonlySet<string>) => {
       else if (isPart) found.push([word, part, count])
     }
   }
-  return found.sort((a, b) => b[1] - a[1] || b[2] - a[2]).slice(0, maxCorrections)
+  return found
+    .sort((a, b) => b[1] - a[1] || b[2] - a[2])
+    .slice(0, maxCorrections)
+    .map(([word, weight]) => [word, weight] as const)
 }
 
 /** Words with the largest of their weights: two forms of a misspelled word can mean the same word. */
@@ -445,18 +470,57 @@ const heaviest = (weights: Iterable<readonly [word: string, weight: number]>): R
   return all
 }
 
-const termOf = (index: Indexed, word: string, isOwn: boolean): Term => {
-  const { vocabulary, passages, languages } = index
-  const forms = formsOf(word, languages)
-  const known = [...forms].filter((form) => vocabulary.has(form))
-  const meant =
-    known.length > 0 ? known.map((form) => [form, 1] as const) : corrections(index, withEndings([...forms, word]))
-  const count = known.reduce((most, form) => Math.max(most, vocabulary.get(form)!), 0) || unknownCount
-  const rareness = Math.log(1 + (passages.length - count + 0.5) / (count + 0.5))
-  const rarity = isGeneral(word) ? rareness * generalShare : rareness
-  const weights = meant.map(([form, weight]) => [form, isOwn ? weight : weight * earlier] as const)
-  return { forms: heaviest(weights), rarity }
+/** The forms of words that the index has. */
+const knownForms = ({ languages, vocabulary }: Indexed, words: Iterable<string>) =>
+  [...words].flatMap((word) => [...formsOf(word, languages)]).filter((form) => vocabulary.has(form))
+
+/** Whether a passage has two words side by side. Each is given by its forms. */
+const isSaid = ({ passages, search }: Indexed, pair: ReadonlyArray<ReadonlyArray<string>>) => {
+  const queries = pair.map((forms) => ({ queries: [...forms], processTerm: (term: string) => term }))
+  return search
+    .search({ combineWith: "AND", queries })
+    .slice(0, maxReadForParts)
+    .some(({ id }) => {
+      const { heading, language, text } = passages[id as number]!
+      const words = wordsOf(`${heading} ${text}`).map((word) => stem(word, language))
+      return words.some((word, at) => pair[0]!.includes(word) && pair[1]!.includes(words[at + 1] ?? ""))
+    })
 }
+
+/** The two words that an unknown word is made of, if a passage has them side by side: "ratelimit" is "rate limit". */
+const partsIn = (index: Indexed, word: string) =>
+  Array.from({ length: word.length }, (_, at) => [word.slice(0, at), word.slice(at)])
+    .filter((parts) => parts.every((part) => part.length > 2 || /\d/.test(part)))
+    .map((parts) => ({ parts, pair: parts.map((part) => knownForms(index, [part])) }))
+    .filter(({ pair }) => pair.every((forms) => forms.length > 0))
+    .slice(0, maxSplits)
+    .find(({ pair }) => isSaid(index, pair))?.parts
+
+/** The terms of a word of the question: one, or two for a name that the index has only in its parts. */
+const termsOf = (index: Indexed, word: string, joined: ReadonlyArray<string> = []): ReadonlyArray<Term> => {
+  const { vocabulary, languages } = index
+  const own = knownForms(index, [word])
+  const wholes = knownForms(index, joined)
+  // The e of "e-mail" asks for nothing more.
+  if (word.length === 1 && wholes.length > 0) return []
+  const known = [...own, ...wholes]
+  const parts = known.length > 0 ? undefined : partsIn(index, word)
+  if (parts !== undefined) return parts.flatMap((part) => termsOf(index, part))
+  const meant =
+    known.length > 0
+      ? known.map((form) => [form, 1] as const)
+      : corrections(index, withEndings([...formsOf(word, languages), word]))
+  const counts = (own.length > 0 ? own : known).map((form) => vocabulary.get(form)!)
+  const count = counts.length > 0 ? Math.max(...counts) : unknownCount
+  const rarity = rarityOf(index, count) * (isGeneral(word) ? generalShare : 1)
+  return [{ forms: heaviest(meant), rarity }]
+}
+
+/** A term of an earlier question. */
+const asContext = ({ forms, rarity }: Term): Term => ({
+  forms: new Map([...forms].map(([form, weight]) => [form, weight * earlier])),
+  rarity,
+})
 
 /**
  * How much of the terms a text has, from 0 to 1. Each term counts by its rarity. `has` says whether the text contains a

@@ -28,9 +28,16 @@ const unspaced = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script
 /** Words are cut to this many characters. */
 const maxWordLength = 48
 
-/** The words of a text. Scripts without spaces are split into overlapping pairs of characters. */
-export const wordsOf = (text: string): Array<string> =>
+/** Names that are words by their marks: "C++", "C#" and "C" are three languages. */
+const withNamedMarks = (text: string) =>
   text
+    .replace(/(?<![\p{L}\p{N}])(\p{L})\+\+(?![\p{L}\p{N}+])/gu, "$1plusplus")
+    .replace(/(?<![\p{L}\p{N}])(\p{L})#(?![\p{L}\p{N}#])/gu, "$1sharp")
+    .replace(/(?<![\p{L}\p{N}])\.net(?![\p{L}\p{N}])/giu, "dotnet")
+
+/** The words of a text, names in their parts. Scripts without spaces are split into overlapping pairs of characters. */
+export const wordsOf = (text: string): Array<string> =>
+  withNamedMarks(text)
     // "apiKey" and "api_key" are found by "key".
     .replace(/([\p{Ll}\p{N}])(\p{Lu})/gu, "$1 $2")
     .replace(/(\p{Lu}{2})(\p{Lu}\p{Ll}{2})/gu, "$1 $2")
@@ -40,6 +47,26 @@ export const wordsOf = (text: string): Array<string> =>
       const characters = [...word]
       return characters.length === 1 ? characters : characters.slice(1).map((next, at) => characters[at]! + next)
     })
+
+const nameMarks = /[-./_]/
+/** A piece of text that can be a name of several parts: it has a mark or a capital inside. */
+const isCompound = (piece: string) => nameMarks.test(piece) || /[\p{Ll}\p{N}]\p{Lu}/u.test(piece)
+
+/** The words of a text, and its names of two parts as one word each: "GitHub" is `git`, `hub` and `github`. */
+export const indexedWordsOf = (text: string): Array<string> => {
+  const pieces = text.split(/[^\p{L}\p{N}\-./_]+/u).flatMap((piece) => [...new Set([piece, ...piece.split(nameMarks)])])
+  const names = pieces.filter(isCompound).map(wordsOf)
+  const wholes = names.filter((parts) => parts.length === 2 && parts.some((part) => /\p{L}/u.test(part)))
+  return [...wordsOf(text), ...wholes.map((parts) => parts.join(""))]
+}
+
+/** What a word makes with its neighbours: "socket" in "web socket proxy" makes `websocket` and `socketproxy`. */
+export const joinedAt = (words: ReadonlyArray<string>, at: number, language: Language): ReadonlyArray<string> =>
+  [at - 1, at].flatMap((first) => {
+    const [word, next] = [words[first], words[first + 1]]
+    if (word === undefined || next === undefined || isStopWord(word, language)) return []
+    return /..|\d/.test(next) ? [word + next] : []
+  })
 
 /** Whether a word becomes another by at most `most` insertions, deletions, replacements or swaps of neighbours. */
 export const isWithin = (one: string, other: string, most: number): boolean => {
@@ -149,10 +176,14 @@ const more: Partial<Record<Language, string>> = {
 
 const plain = (word: string) => word.normalize("NFD").replace(/\p{M}/gu, "")
 
+/** "C" is a language, also where "c'est" is French. */
 const stopWords = new Map(
   names.map((name) => {
     const listed = [...languages[name].stopWords, ...(more[name] ?? "").split(" ")]
-    return [name, new Set(listed.flatMap((word) => [word, ...word.split("'")]).filter((word) => word !== ""))] as const
+    return [
+      name,
+      new Set(listed.flatMap((word) => [word, ...word.split("'")]).filter((word) => word !== "" && word !== "c")),
+    ] as const
   }),
 )
 
