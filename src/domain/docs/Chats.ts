@@ -22,7 +22,7 @@ import { LanguageModel } from "./LanguageModel.ts"
 import type { DocsRecord } from "./ProjectDocs.ts"
 import { StoredDocs } from "./StoredDocs.ts"
 import { chatTools } from "./chatTools.ts"
-import { parseQuestion } from "./docsWords.ts"
+import { asWritten, parseQuestion } from "./docsWords.ts"
 import { sourcePart, UnverifiedSentences, verifyAnswer } from "./verifyAnswer.ts"
 
 /** The responses of the model in one chat, including tool calls. */
@@ -370,7 +370,7 @@ const maxExplained = 5
 /** What was searched for, and which of it no page has, in sentences. */
 const whyNothing = Effect.fnUntraced(function* (docs: SearchableDocs, question: string) {
   const { names, words } = parseQuestion(question)
-  const searched = [...new Set([...names, ...words])].slice(0, maxExplained)
+  const searched = [...new Set([...names, ...words.map(asWritten)])].slice(0, maxExplained)
   if (searched.length === 0) return ""
   const isThere = yield* Effect.forEach(searched, (word) =>
     Effect.map(docs.search(word, { limit: 1 }), (found) => found.length > 0),

@@ -35,6 +35,13 @@ const withNamedMarks = (text: string) =>
     .replace(/(?<![\p{L}\p{N}])(\p{L})#(?![\p{L}\p{N}#])/gu, "$1sharp")
     .replace(/(?<![\p{L}\p{N}])\.net(?![\p{L}\p{N}])/giu, "dotnet")
 
+/** A word as people write it: `cplusplus` is `c++`. */
+export const asWritten = (word: string) =>
+  word
+    .replace(/^(\p{L})plusplus$/u, "$1++")
+    .replace(/^(\p{L})sharp$/u, "$1#")
+    .replace(/^dotnet$/, ".net")
+
 /** The words of a text, names in their parts. Scripts without spaces are split into overlapping pairs of characters. */
 export const wordsOf = (text: string): Array<string> =>
   withNamedMarks(text)

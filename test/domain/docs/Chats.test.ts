@@ -152,6 +152,8 @@ describe("the answer without a model", () => {
       const nothing = yield* text({ ...ask("xyzzyplugh?"), docsPages })
       expect(nothing).toMatch(noMatch)
       expect(nothing).toMatch(/Searched for `xyzzyplugh`\. No page has `xyzzyplugh`\.$/)
+      // Seen failing: it searched for `cplusplus`.
+      expect(yield* text({ ...ask("C++ or C#?"), docsPages })).toMatch(/Searched for `c\+\+`, `c#`\./)
       expect(yield* text({ ...ask("key"), docsPages: { empty: "" } })).toMatch(noMatch)
     }).pipe(Effect.provide(chats())),
   )
