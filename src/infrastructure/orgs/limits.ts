@@ -284,6 +284,7 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const usage = yield* OrgUsage
   const defaults = yield* DefaultLimits
   const clock = yield* Clock.Clock
+  const scope = yield* Effect.scope
   const turns = yield* PartitionedSemaphore.make<string>({ permits: 1 })
   const countedAt = new LRUCache<string, number>({ max: 10_000 })
   const { column } = countedRows[name]
@@ -300,11 +301,11 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   /** The condition of an INSERT … SELECT … FROM orgs org; of several orgs, with their numbers as columns. */
   const fits = (beside: Beside | { readonly rows: Statement.Fragment; readonly bytes: Statement.Fragment }) => {
     const [rows, bytes] = [beside.rows, beside.bytes].map((n) => (typeof n === "number" ? sql`${`${n}`}` : n))
-    // Not an EXISTS: PostgreSQL makes a join of it, and may read all orgs.
+    // Not an EXISTS: PostgreSQL makes a join of it, and may read all orgs. What is not known fits if that is decided.
     return sql`coalesce((
       SELECT u.${sql.literal(column)} + ${rows!}::bigint <= ${sql.literal(limit)}
         AND u.stored_bytes + u.measured_bytes + ${bytes!}::bigint <= ${sql.literal(byteLimit)}
-      FROM org_usage u WHERE u.org_id = org.id), false)`
+      FROM org_usage u WHERE u.org_id = org.id), ${rows!}::bigint < 0)`
   }
 
   /** Counts the rows of an org with many, at most every five seconds; else returns what is known. */
@@ -334,8 +335,14 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
         const unwritten = claimed?.amounts[column] ?? 0
         ;({ counted, isExact } = yield* countMany(orgId, before, unwritten))
       }
-      if (isExact && counted !== before) yield* correct(sql, column, orgId, before ?? 0, counted)
-      usage.setCounted(column, key, orgId)
+      const known = Effect.sync(() => usage.setCounted(column, key, orgId))
+      const corrected =
+        isExact && counted !== before ? Effect.andThen(correct(sql, column, orgId, before ?? 0, counted), known) : known
+      // A transaction would keep the row of `org_usage` locked for others, whose creations it may wait for; and who
+      // waits for it has the connection that a correction needs.
+      yield* isApart
+        ? corrected
+        : sql.afterCommit(Effect.asVoid(Effect.forkIn(Effect.ignore(bounded(corrected)), scope)))
       return { ...found, counted }
     })
     return yield* Effect.onExit(orUnavailable(counting), (exit) =>

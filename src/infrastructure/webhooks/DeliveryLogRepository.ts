@@ -545,8 +545,8 @@ const recoverDeliveries = Effect.fnUntraced(function* (
       error: "Other recoveries of this endpoint are still running; try again when they have ended.",
     })
   }
-  // What an earlier recovery covers is pending already, so this one leaves all its deliveries to its own sweep. It waits
-  // for no lock of a sweep that runs: its own sweep does what is locked now.
+  // What an earlier recovery covers is pending already, so this one leaves all its deliveries to its own sweep. It
+  // waits for no lock of a sweep that runs: its own sweep does what is locked now.
   const first =
     recoveries === 0
       ? yield* recoverBatch(sql, recovery, "", inlineRecoveries, now, "skip")
