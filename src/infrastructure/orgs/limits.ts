@@ -335,14 +335,14 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
         const unwritten = claimed?.amounts[column] ?? 0
         ;({ counted, isExact } = yield* countMany(orgId, before, unwritten))
       }
-      const known = Effect.sync(() => usage.setCounted(column, key, orgId))
-      const corrected =
-        isExact && counted !== before ? Effect.andThen(correct(sql, column, orgId, before ?? 0, counted), known) : known
-      // A transaction would keep the row of `org_usage` locked for others, whose creations it may wait for; and who
-      // waits for it has the connection that a correction needs.
-      yield* isApart
-        ? corrected
-        : sql.afterCommit(Effect.asVoid(Effect.forkIn(Effect.ignore(bounded(corrected)), scope)))
+      if (isExact && counted !== before) {
+        const corrected = correct(sql, column, orgId, before ?? 0, counted)
+        // A transaction would keep the row of `org_usage` locked for others, whose creations it may wait for; and who
+        // waits for it has the connection that a correction needs.
+        const later = Effect.asVoid(Effect.forkIn(Effect.ignore(bounded(corrected)), scope))
+        yield* isApart ? corrected : sql.afterCommit(later)
+      }
+      usage.setCounted(column, key, orgId)
       return { ...found, counted }
     })
     return yield* Effect.onExit(orUnavailable(counting), (exit) =>
