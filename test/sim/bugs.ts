@@ -484,7 +484,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "a debounced job keeps its input",
     corner: "bulk",
     about: "A later request of the same key delays the job, and does not replace its input.",
-    edits: [[createJobs, "UPDATE jobs SET input = ${input}, run_at", "UPDATE jobs SET run_at"]],
+    edits: [[createJobs, "UPDATE jobs SET input = ${input}, steps", "UPDATE jobs SET steps"]],
   },
   {
     name: "a unique job is decided by what was seen",
@@ -794,8 +794,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/jobs/JobScheduleRepository.ts",
-        "    FROM job_schedules\n    WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`\n  if (row === undefined)",
-        "    FROM job_schedules\n    WHERE id = ${scheduleId} AND org_id = ${orgId}`\n  if (row === undefined)",
+        "next_at FROM job_schedules WHERE ${is} FOR UPDATE`",
+        "next_at FROM job_schedules WHERE ${is}`",
       ],
     ],
   },
