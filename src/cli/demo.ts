@@ -133,10 +133,12 @@ const makeStandInRunner = Effect.gen(function* () {
   const server = createServer(async (request, response) => {
     const issuer = `http://${request.headers.host}`
     const url = new URL(request.url ?? "/", issuer)
-    const answer =
-      url.pathname === "/.well-known/jwks"
-        ? { keys: [key] }
-        : { value: await sign(issuer, url.searchParams.get("audience") ?? "") }
+    const documents: Readonly<Record<string, object>> = {
+      "/.well-known/openid-configuration": { issuer, jwks_uri: `${issuer}/.well-known/jwks` },
+      "/.well-known/jwks": { keys: [key] },
+    }
+    const audience = url.searchParams.get("audience") ?? ""
+    const answer = documents[url.pathname] ?? { value: await sign(issuer, audience) }
     response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer))
   })
   yield* Effect.acquireRelease(
