@@ -56,8 +56,12 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
     worker.on("error", (cause) => void (fault = faultPlace(cause)))
     worker.on("exit", () => {
       thread = undefined
-      const ended = Effect.andThen(Effect.logWarning(`The thread of ${module} has ended`, fault), lost)
-      for (const answer of waiting.values()) Deferred.doneUnsafe(answer, ended)
+      // One line for all that waited.
+      let outcome = Effect.andThen(Effect.logWarning(`The thread of ${module} has ended`, fault), lost)
+      for (const answer of waiting.values()) {
+        Deferred.doneUnsafe(answer, outcome)
+        outcome = lost
+      }
       onEnd()
     })
     worker.unref()

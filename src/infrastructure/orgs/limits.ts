@@ -531,9 +531,9 @@ export const makeBytes = Effect.gen(function* () {
     ) => {
       const table = changedTables[kind]
       const ofOrg = (number: string) => `(SELECT (${number})::float8 FROM orgs org WHERE org.id = ${table}.org_id)`
+      const numbers = sql.literal(`${bytesOf(kind)} AS bytes, ${ofOrg(left)} AS left, ${ofOrg(limit)} AS "limit"`)
       const read = sql<{ orgId: string; bytes: number; left: number | null; limit: number }>`
-        SELECT org_id AS "orgId", ${sql.literal(`${bytesOf(kind)} AS bytes, ${ofOrg(left)} AS left, ${ofOrg(limit)}`)} AS "limit"
-        FROM ${sql.literal(table)} WHERE ${where}`
+        SELECT org_id AS "orgId", ${numbers} FROM ${sql.literal(table)} WHERE ${where}`
       return Effect.gen(function* () {
         const [before] = yield* read
         const made = yield* change
