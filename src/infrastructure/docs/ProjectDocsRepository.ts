@@ -14,6 +14,7 @@ import {
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { date, decodeRows, inScope, texts, Time, withinBytes } from "../database/fragments.ts"
+import { oneAtATime } from "../database/oneAtATime.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
@@ -58,6 +59,7 @@ const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"], stored: Li
         return yield* findDocs(sql, scope, projectId)
       }).pipe(
         (put) => stored.changing("docs", sql`project_id = ${projectId} AND ${inScope(sql, scope)}`, put),
+        (put) => oneAtATime(sql, `docs:${projectId}`, put),
         orUnavailable,
       ),
 

@@ -522,7 +522,8 @@ export const makeBytes = Effect.gen(function* () {
      * Creates or changes a row in a transaction, and counts the bytes that it has more or less. Fails when it has more
      * and its org has no room for them. A row without an org has no limit.
      *
-     * @param where the condition of the row
+     * @param where the condition of the row, which is locked first. What may create it has a lock of its own before.
+     * @param change what takes no other lock before that of the row
      */
     changing: <A, E, R>(
       kind: keyof typeof changedTables,
@@ -532,12 +533,12 @@ export const makeBytes = Effect.gen(function* () {
       const table = changedTables[kind]
       const ofOrg = (number: string) => `(SELECT (${number})::float8 FROM orgs org WHERE org.id = ${table}.org_id)`
       const numbers = sql.literal(`${bytesOf(kind)} AS bytes, ${ofOrg(left)} AS left, ${ofOrg(limit)} AS "limit"`)
-      const read = sql<{ orgId: string; bytes: number; left: number | null; limit: number }>`
-        SELECT org_id AS "orgId", ${numbers} FROM ${sql.literal(table)} WHERE ${where}`
+      const read = (lock = "") => sql<{ orgId: string; bytes: number; left: number | null; limit: number }>`
+        SELECT org_id AS "orgId", ${numbers} FROM ${sql.literal(table)} WHERE ${where} ${sql.literal(lock)}`
       return Effect.gen(function* () {
-        const [before] = yield* read
+        const [before] = yield* read("FOR NO KEY UPDATE")
         const made = yield* change
-        const [after] = yield* read
+        const [after] = yield* read()
         if (after === undefined || after.left === null) return made
         const more = after.bytes - (before?.bytes ?? 0)
         const column = kind === "schedule" ? "stored_bytes" : "measured_bytes"

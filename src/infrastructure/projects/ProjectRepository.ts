@@ -117,8 +117,8 @@ const updateProject = (
       WHERE ${projectCondition(sql, scope, projectId)}
       RETURNING ${projectColumns(sql)}`,
   ).pipe(decodeProjects)
-  const linked = link === undefined ? update : linkOrConflict(sql, projectId, link, update)
-  return bytes.changing("project", projectCondition(sql, scope, projectId), linked).pipe(
+  const changed = bytes.changing("project", projectCondition(sql, scope, projectId), update)
+  return (link === undefined ? changed : linkOrConflict(sql, projectId, link, changed)).pipe(
     Effect.catchIf(
       (error) =>
         SqlError.isSqlError(error) &&
@@ -179,14 +179,7 @@ export const layer = Layer.effect(
         }).pipe(sql.withTransaction, orUnavailable),
 
       findLink: (scope, projectId) => findLink(sql, scope, projectId).pipe(orUnavailable),
-      putLink: (scope, projectId, link, now, entry) =>
-        bytes
-          .changing(
-            "project",
-            projectCondition(sql, scope, projectId),
-            putLink(sql, scope, projectId, link, now, entry),
-          )
-          .pipe(orUnavailable),
+      putLink: (...asked) => putLink(sql, bytes, ...asked).pipe(orUnavailable),
       removeLink: (scope, projectId, now, entry) => removeLink(sql, scope, projectId, now, entry).pipe(orUnavailable),
     })
   }),

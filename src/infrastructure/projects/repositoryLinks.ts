@@ -7,6 +7,7 @@ import type { RepositoryLink } from "../../domain/deployments/RepositoryLink.ts"
 import { linkNotFound, projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { date, inScope } from "../database/fragments.ts"
+import type * as Limits from "../orgs/limits.ts"
 
 /**
  * Returns the id of the default org, and creates the org when there is none, whatever other orgs there are. Runs in a
@@ -121,6 +122,7 @@ export const findLink = Effect.fnUntraced(function* (sql: Sql, scope: OrgScope, 
 /** Links a project and sets its pins. */
 export const putLink = Effect.fnUntraced(function* (
   sql: Sql,
+  bytes: Limits.StoredBytes,
   scope: OrgScope,
   projectId: string,
   { provider, hostOwner, hostRepo, workflow, environment }: RepositoryLink,
@@ -137,7 +139,8 @@ export const putLink = Effect.fnUntraced(function* (
       WHERE ${projectCondition(sql, scope, projectId)}
       RETURNING org_id AS "orgId"`,
   )
-  const changed = yield* linkOrConflict(sql, projectId, repository, update)
+  const sized = bytes.changing("project", projectCondition(sql, scope, projectId), update)
+  const changed = yield* linkOrConflict(sql, projectId, repository, sized)
   if (changed.length === 0) return yield* projectNotFound()
   return { provider, hostOwner, hostRepo, workflow, environment }
 })
