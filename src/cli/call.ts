@@ -1,5 +1,6 @@
 import { Effect, Option, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
+import { isRawNumber, parseJson, scanJson } from "../domain/exactJson.ts"
 import { inWords } from "../domain/Schemas.ts"
 import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
@@ -27,10 +28,10 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
   let response: HttpClientResponse.HttpClientResponse | undefined
   const http = HttpClient.tap(yield* HttpClient.HttpClient, (received) => Effect.sync(() => void (response = received)))
   const document = Effect.suspend(() =>
-    // The lines of a stream are for its reader.
-    response === undefined || response.headers["content-type"]?.startsWith("application/x-ndjson") === true
-      ? Effect.succeed("")
-      : Effect.orElseSucceed(response.text, () => ""),
+    // A stream is for its reader.
+    response?.headers["content-type"]?.startsWith("application/json") === true
+      ? Effect.orElseSucceed(response.text, () => "")
+      : Effect.succeed(""),
   )
 
   const orgId = Option.getOrUndefined(yield* ActFor)
@@ -58,8 +59,21 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
       }),
     ),
   )
-  return { body, document: yield* document }
+  const text = yield* document
+  return { body: (scanJson(text).hasRawNumbers ? withNumbers(body, parseJson(text)) : body) as A, document: text }
 })
+
+/** A decoded body with the numbers of its text, which JavaScript would print differently. */
+const withNumbers = (body: unknown, exact: unknown): unknown => {
+  if (isRawNumber(exact)) return typeof body === "number" ? exact : body
+  if (typeof body === "object" && body !== null && typeof exact === "object" && exact !== null) {
+    const fields = body as Record<string, unknown>
+    for (const [name, one] of Object.entries(exact)) {
+      if (Object.hasOwn(fields, name)) fields[name] = withNumbers(fields[name], one)
+    }
+  }
+  return body
+}
 
 /** Runs an operation like `ask` and prints the body: its exact text with `--json`, else what `show` returns. */
 export const call = Effect.fnUntraced(function* <A, E, R>(

@@ -3,6 +3,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import { parse as parseYaml } from "effect/encoding/Yaml"
 import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
+import { isRawNumber, parseJson } from "../domain/exactJson.ts"
 import { type CatalogueType, CreateEventType, UpdateEventType } from "../domain/webhooks/EventTypes.ts"
 import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
 import { ask, call, callPages } from "./call.ts"
@@ -82,12 +83,13 @@ const ofOpenApi = (document: Json): ReadonlyArray<Json> =>
     const media = (atPointer(post, "#/requestBody/content/application~1json") ?? {}) as Json
     const [first] = Object.values((media["examples"] ?? {}) as Record<string, Json>)
     const example = media["example"] ?? first?.["value"]
+    const version = atPointer(document, "#/info/version") ?? 1
     const description = post["description"] ?? post["summary"]
     const group = atPointer(post, "#/tags/0")
     const schema = "schema" in media && standalone(media["schema"], document)
     return {
       name,
-      ...(schema !== false && { schemas: { [String(atPointer(document, "#/info/version") ?? 1)]: schema } }),
+      ...(schema !== false && { schemas: { [isRawNumber(version) ? version.rawJSON : String(version)]: schema } }),
       ...(example !== undefined && { example }),
       ...(description !== undefined && { description }),
       ...(group !== undefined && { group }),
@@ -107,7 +109,7 @@ const readFile = (file: string) =>
     const document = yield* Effect.try({
       try: (): unknown => {
         const text = readFileSync(file, "utf8")
-        return file.endsWith(".json") ? JSON.parse(text) : parseYaml(text)
+        return file.endsWith(".json") ? parseJson(text) : parseYaml(text)
       },
       catch: (cause) =>
         usage(`${file} cannot be read: ${plain(cause instanceof Error ? cause.message : String(cause))}`),

@@ -3,6 +3,7 @@ import { Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import { Timestamp } from "../domain/Schemas.ts"
 import { keepNumbers } from "../domain/exactJson.ts"
+import { fit, shapeOf } from "../domain/jsonShape.ts"
 
 /** The root command, with the flags that every command takes. */
 export const root = Command.make("gatehouse").pipe(
@@ -35,7 +36,7 @@ export const ProfileName = Effect.map(root, ({ profile }) => Option.filter(profi
 /** Whether standard output is one JSON document instead of text. */
 export const Json = Effect.map(root, ({ json }) => json)
 
-/** A flag's text as any JSON value, whose numbers keep their text. */
+/** A text as any JSON value, whose numbers keep their text. */
 export const JsonText = Schema.fromJsonString(Schema.Unknown, { reviver: keepNumbers })
 
 /** The flags of payloads by the field that they set, for error messages. */
@@ -102,6 +103,7 @@ const flagOf = (name: string, { ast }: Schema.Constraint): Flag.Flag<Option.Opti
   return described(Flag.String(name), "; as JSON, or @file").pipe(
     Flag.mapTryCatch(textOrFile, () => `--${name}: the file cannot be read`),
     Flag.withSchema(JsonText),
+    Flag.map((json) => fit(json, shapeOf(type))),
     Flag.optional,
   )
 }

@@ -3,14 +3,16 @@ import { Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
+import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { cut } from "../domain/Schemas.ts"
 import { Channels, EventPatterns } from "../domain/webhooks/EventPatterns.ts"
 import { EventFilter } from "../domain/webhooks/EventFilter.ts"
+import { isObject } from "../domain/webhooks/jsonSchema.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { CreateWebhookEndpoint, EndpointHeaders } from "../domain/webhooks/WebhookEndpoint.ts"
 import { ask } from "./call.ts"
 import { checkAddress } from "./connection.ts"
-import { ActFor } from "./flags.ts"
+import { ActFor, JsonText } from "./flags.ts"
 import { CommandFailed, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
@@ -249,9 +251,6 @@ const convoyOperators: Readonly<Record<string, (value: unknown) => unknown>> = {
   $lte: (lte) => ({ lte }),
   $exist: (exists) => ({ exists }),
 }
-const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
-
 /** The filter of a body at Convoy as a filter here; `undefined` when something of it cannot be said here. */
 const filterOf = (
   body: Readonly<Record<string, unknown>>,
@@ -482,8 +481,10 @@ const getFrom =
           `answered with status ${response.status}${isRefused ? ". Check GATEHOUSE_IMPORT_TOKEN" : ". Check --from"}`,
         )
       }
-      const json = yield* Effect.mapError(response.json, () => failed("did not answer with JSON. Check --from"))
-      return yield* Effect.mapError(Schema.decodeUnknownEffect(schema)(json), (error) =>
+      const json = yield* Effect.flatMap(response.text, Schema.decodeEffect(JsonText)).pipe(
+        Effect.mapError(() => failed("did not answer with JSON. Check --from")),
+      )
+      return yield* Effect.mapError(Schema.decodeUnknownEffect(schema)(fit(json, shapeOf(schema.ast))), (error) =>
         failed(`has another form than expected: ${cut(plain(String(error)), 500)}`),
       )
     })

@@ -12,9 +12,10 @@ import {
 } from "../domain/keys/ApiKey.ts"
 import { PutRole, type Role } from "../domain/keys/Roles.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
+import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { plain, print, table, usage } from "./output.ts"
 import { ask, call, callPages } from "./call.ts"
-import { clearFlag, given, Json, page, payloadFlags, textOrFile } from "./flags.ts"
+import { clearFlag, given, Json, JsonText, page, payloadFlags, textOrFile } from "./flags.ts"
 import { orgFlag, resolveOrg } from "./orgs.ts"
 import { readSecret } from "./secretInput.ts"
 
@@ -181,9 +182,10 @@ const create = Command.make(
   ]),
 )
 
-const decodeImport = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Array(KeyToImport)), {
-  onExcessProperty: "error",
-})
+const KeysToImport = Schema.Array(KeyToImport)
+const decodeKeys = Schema.decodeUnknownEffect(KeysToImport, { onExcessProperty: "error" })
+const decodeImport = (text: string) =>
+  Effect.flatMap(Schema.decodeEffect(JsonText)(text), (json) => decodeKeys(fit(json, shapeOf(KeysToImport.ast))))
 /** What one request imports: at most 1,000 keys, and fewer with long settings. A body has at most 1 MiB. */
 const maxImportChars = 500_000
 

@@ -51,6 +51,9 @@ export const withIdempotencyKey =
  * the `error` sentence and the `code` of the response), with `HttpClientError` if there is no response or it is a
  * redirect, and with `SchemaError` if the request or the response does not match the definition.
  *
+ * Numbers in responses are JavaScript's. The text of the response, with `responseMode: "response-only"`, has all their
+ * digits, and `JSON.rawJSON` sends them.
+ *
  * @example
  * ```ts
  * import { Effect } from "effect"

@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import { createHash } from "node:crypto"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
+import { parseJson } from "#src/domain/exactJson.ts"
 import { blocks } from "../docs/pages.ts"
 import { must } from "../http/operations.ts"
 import { run, runCli } from "../support/cli.ts"
@@ -83,7 +84,7 @@ const recorded = {
                 body: {
                   data: { amount: { $gte: 100, $lt: 500 } },
                   "data.kind": { $in: ["a", "b"] },
-                  $or: [{ x: 1 }, { y: { $exist: true } }],
+                  $or: [{ x: parseJson("9007199254740993") }, { y: { $exist: true } }],
                 },
               },
             },
@@ -370,10 +371,17 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
         filter: {
           "data.amount": { gte: 100, lt: 500 },
           "data.kind": ["a", "b"],
-          any: [{ x: 1 }, { y: { exists: true } }],
+          any: [{ x: expect.anything() }, { y: { exists: true } }],
         },
         auth: { type: "oauth2", token_url: "https://login.example.com/token", client_id: "gatehouse", scope: "write" },
       })
+      const { endpoint: id, org } = rows[1]!
+      const { text } = yield* send("POST", "/v1/webhooks/get", {
+        as: adminToken,
+        headers: { "x-org-id": org },
+        json: { id },
+      })
+      expect(text).toContain('"any":[{"x":9007199254740993},')
       expect(yield* endpointOf(rows[2]!)).toMatchObject({ external_id: "c2", active: false, channels: ["p1"] })
       expect(rows[2]!.secret).toMatch(/^whsec_/)
     }),
