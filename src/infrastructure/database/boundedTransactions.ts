@@ -73,3 +73,13 @@ export const withBoundedTransactions = <A extends SqlClient.SqlClient>(sql: A): 
     }),
   })
 }
+
+/** Runs an effect outside of the transaction in which it is called. */
+export const outsideTransaction =
+  (sql: SqlClient.SqlClient) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    Effect.updateContext(
+      effect,
+      (context: Context.Context<R>) =>
+        Context.omit(sql.transactionService)(context as Context.Context<never>) as Context.Context<R>,
+    )

@@ -6,6 +6,7 @@ import { orgDeleted } from "../../domain/orgs/Org.ts"
 import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 import { DefaultLimits, limitReached, type OrgLimitName } from "../../domain/orgs/OrgLimits.ts"
 import { graceBytes, rowCost } from "../../domain/orgs/StoredBytes.ts"
+import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { texts } from "../database/fragments.ts"
 import { orgMoves, orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { type Amounts, type Column, columns, type Hold, OrgUsage } from "./OrgUsage.ts"
@@ -335,14 +336,12 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
         const unwritten = claimed?.amounts[column] ?? 0
         ;({ counted, isExact } = yield* countMany(orgId, before, unwritten))
       }
-      if (isExact && counted !== before) {
-        const corrected = correct(sql, column, orgId, before ?? 0, counted)
-        // A transaction would keep the row of `org_usage` locked for others, whose creations it may wait for; and who
-        // waits for it has the connection that a correction needs.
-        const later = Effect.asVoid(Effect.forkIn(Effect.ignore(bounded(corrected)), scope))
-        yield* isApart ? corrected : sql.afterCommit(later)
-      }
-      usage.setCounted(column, key, orgId)
+      const known = Effect.sync(() => usage.setCounted(column, key, orgId))
+      const corrected =
+        isExact && counted !== before ? Effect.andThen(correct(sql, column, orgId, before ?? 0, counted), known) : known
+      // A transaction may be undone; and it would keep the row of `org_usage` locked for others, whose creations it may
+      // wait for. Who waits for it has the connection that a correction needs, so nothing waits for that.
+      yield* isApart ? corrected : Effect.forkIn(outsideTransaction(sql)(Effect.ignore(bounded(corrected))), scope)
       return { ...found, counted }
     })
     return yield* Effect.onExit(orUnavailable(counting), (exit) =>

@@ -1,7 +1,8 @@
-import { Clock, Context, DateTime, Effect } from "effect"
+import { Clock, DateTime, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
+import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { date, idAt, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
 import { eraseBatch } from "./eraseOrg.ts"
@@ -222,13 +223,7 @@ export const moveBatch = Effect.fnUntraced(function* (
   const databaseOf = (name: string) =>
     name === "" ? Effect.succeed(sql) : Effect.map(nodes.named(name), (node): Sql => node.sql)
   const [source, target] = [yield* databaseOf(move.source), yield* databaseOf(move.node)]
-  /** Runs an effect outside of the transaction that holds the sweep. */
-  const apart = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-    Effect.updateContext(
-      effect,
-      (context: Context.Context<R>) =>
-        Context.omit(sql.transactionService)(context as Context.Context<never>) as Context.Context<R>,
-    )
+  const apart = outsideTransaction(sql)
   const tables = movedTables.filter(({ platformStays }) => move.source !== "" || platformStays !== true)
 
   const columns = yield* columnsOf(sql)
