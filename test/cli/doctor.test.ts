@@ -127,7 +127,7 @@ it.live("a healthy PostgreSQL, one without tables, and one of a newer version", 
     yield* Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       yield* storeSecret("v1.12345678.AAAA")
-      yield* sql`INSERT INTO gatehouse_migrations (migration_id, name) VALUES (9999, 'newer')`
+      yield* sql`INSERT INTO gatehouse_migrations (migration_id, name, checksum) VALUES (9999, 'newer', '')`
     }).pipe(Effect.provide(database), Effect.scoped)
     const newer = yield* doctor(env)
     expect(newer.of("migrations")[0]).toMatchObject({ state: "fail", remedy: "start the newer version" })

@@ -170,19 +170,13 @@ export const checkPostgres = (
   )
 
 /** Compares the migrations of the database with those of this version. */
-export const checkMigrations = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
-  const [table] = yield* sql<{ exists: boolean }>`SELECT to_regclass('gatehouse_migrations') IS NOT NULL AS exists`
-  const applied = table!.exists ? yield* Migrations.applied : 0
-  const known = yield* Migrations.newest
-  if (yield* Migrations.isUnreleased) {
-    const check = fail("migrations", "a version before release 1.0 made the database", "start with an empty database")
-    return { check, complete: false }
-  }
-  return { check: compare(applied, known), complete: applied >= known }
-})
+export const checkMigrations = Effect.map(Migrations.compare, (state) => ({
+  check: describeMigrations(state),
+  complete: state.fault === undefined && state.applied >= state.known,
+}))
 
-const compare = (applied: number, known: number): Check => {
+const describeMigrations = ({ applied, fault, known }: Migrations.State): Check => {
+  if (fault !== undefined) return fail("migrations", fault, "see docs/upgrading.md")
   if (applied === known) return ok("migrations", `all are applied, the newest has number ${known}`)
   if (applied > known) {
     const found = `the database is at migration ${applied}, but this version knows only ${known}`

@@ -180,7 +180,7 @@ const provide = Effect.fnUntraced(function* (
   faults: Effect.Effect<Faults> = Effect.succeed({}),
 ) {
   yield* Metric.update(connectionsMax, kind === "postgres" ? PostgresDatabase.poolSize : 1)
-  const known = yield* Migrations.newest
+  const compare = yield* Migrations.makeCompare
   const notReady = new Unavailable({
     error: "The database does not answer, or its migrations are not applied.",
   })
@@ -189,10 +189,14 @@ const provide = Effect.fnUntraced(function* (
     sql<{ writable: boolean }>`SELECT current_setting('transaction_read_only') = 'off' AS writable`,
     ([row]) => ({ writable: row!.writable }),
   )
-  const query = Migrations.applied.pipe(
+  const query = compare.pipe(
     Effect.provideService(SqlClient.SqlClient, sql),
+    Effect.filterOrFail(
+      ({ fault }) => fault === undefined,
+      ({ fault }) => new Unavailable({ error: `${fault}.` }),
+    ),
     // A newer database is ready: a replica of the next version may have migrated it.
-    Effect.filterOrFail((applied) => applied >= known),
+    Effect.filterOrFail(({ applied, known }) => applied >= known),
     Effect.andThen(writable),
     Effect.timeout("2 seconds"),
   )

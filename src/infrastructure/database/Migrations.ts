@@ -1,5 +1,8 @@
-import { Context, Effect, Schedule } from "effect"
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Schedule, Stream } from "effect"
+import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
+import { createHash } from "node:crypto"
 import { readdir } from "node:fs/promises"
 import { StartupError } from "../StartupError.ts"
 
@@ -46,7 +49,7 @@ export const Known = Context.Reference<Effect.Effect<ReadonlyArray<Migration>>>(
 const known = Effect.flatten(Known)
 
 /** The id of the newest migration that this program knows. */
-export const newest = Effect.map(known, (migrations) => Math.max(0, ...migrations.map(({ id }) => id)))
+const newest = Effect.map(known, (migrations) => Math.max(0, ...migrations.map(({ id }) => id)))
 
 /** The id of the newest migration that the database has; 0 if it has none. */
 export const applied = Effect.flatMap(SqlClient.SqlClient, (sql) =>
@@ -63,16 +66,75 @@ const tableExists = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   ),
 )
 
-/**
- * Whether a version before release 1.0 made the database: its migration 1 has another name. Those versions had
- * migrations of their own, which no released version knows.
- */
-export const isUnreleased = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
-  if (!(yield* tableExists)) return false
-  const [first] = yield* sql<{ name: string }>`SELECT name FROM ${sql(migrationsTable)} WHERE migration_id = 1`
-  return first !== undefined && (yield* known).some(({ id, name }) => id === 1 && name !== first.name)
+/** The statements of a migration, as it sends them to a database that answers each with no rows. */
+const statementsOf = Effect.fnUntraced(function* (effect: Effect.Effect<unknown, unknown, SqlClient.SqlClient>) {
+  const statements: Array<readonly [statement: string, values: ReadonlyArray<unknown>]> = []
+  const note = (statement: string, values: ReadonlyArray<unknown>) =>
+    Effect.sync(() => {
+      statements.push([statement, values])
+      return []
+    })
+  const client = SqlClient.make({
+    acquirer: Effect.succeed({
+      execute: note,
+      executeRaw: note,
+      executeStream: () => Stream.empty,
+      executeUnprepared: note,
+      executeValues: note,
+      executeValuesUnprepared: note,
+    }),
+    compiler: PgClient.makeCompiler(),
+    driver: "none",
+    spanAttributes: [],
+  }).pipe(Effect.provide(Reactivity.layer))
+  yield* Effect.provideServiceEffect(effect, SqlClient.SqlClient, client)
+  return statements
 })
+
+/** What a migration does, as a SHA-256 in hexadecimal digits. Stored with it when it is applied. */
+const checksumOf = Effect.fnUntraced(function* ({ load }: Migration) {
+  const { default: effect = Effect.void, indexes } = yield* load
+  const statements = yield* Effect.orDie(statementsOf(effect))
+  return createHash("sha256").update(JSON.stringify({ statements, indexes })).digest("hex")
+})
+
+/** The migrations of a database beside those of this program, each as the id of the newest. */
+export interface State {
+  readonly applied: number
+  readonly known: number
+  /** Why this program cannot work with the database, in a sentence. */
+  readonly fault: string | undefined
+}
+
+/**
+ * What compares the migrations of a database with those that this program knows. A version before release 1.0 had
+ * others: its database has not the tables that this program expects.
+ */
+export const makeCompare = Effect.gen(function* () {
+  const [migrations, newestKnown] = [yield* known, yield* newest]
+  const checksums = new Map(
+    yield* Effect.forEach(migrations, (one) => Effect.map(checksumOf(one), (checksum) => [one.id, checksum] as const)),
+  )
+  return Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const state = { applied: 0, known: newestKnown, fault: undefined }
+    if (!(yield* tableExists)) return state
+    // The first versions had no column for it.
+    const rows = yield* sql<{ id: number; checksum: string | null }>`
+      SELECT migration_id AS id, to_jsonb(m) ->> 'checksum' AS checksum FROM ${sql(migrationsTable)} AS m ORDER BY 1`
+    const other = rows.find(({ checksum, id }) => checksums.has(id) && checksums.get(id) !== checksum)
+    return {
+      ...state,
+      applied: rows.at(-1)?.id ?? 0,
+      fault:
+        other &&
+        `The database was made by another, unreleased version: its migration ${other.id} did something else. Start that version, or use an empty database`,
+    }
+  })
+})
+
+/** Compares the migrations of the database with those that this program knows. */
+export const compare: Effect.Effect<State, SqlError.SqlError, SqlClient.SqlClient> = Effect.flatten(makeCompare)
 
 /**
  * How long a statement of a migration waits for a lock, in milliseconds. Requests queue behind a waiting `ALTER TABLE`.
@@ -136,12 +198,13 @@ const persistent =
     )
   }
 
-const record = ({ id, name }: Migration) =>
-  Effect.flatMap(
-    SqlClient.SqlClient,
-    (sql) => sql`
-      INSERT INTO ${sql(migrationsTable)} (migration_id, name) VALUES (${id}, ${name}) ON CONFLICT DO NOTHING`,
-  )
+const record = Effect.fnUntraced(function* (migration: Migration) {
+  const sql = yield* SqlClient.SqlClient
+  const { id, name } = migration
+  yield* sql`
+    INSERT INTO ${sql(migrationsTable)} (migration_id, name, checksum) VALUES (${id}, ${name}, ${yield* checksumOf(migration)})
+    ON CONFLICT DO NOTHING`
+})
 
 /** Whether a migration is applied. */
 const isApplied = ({ id }: Migration) =>
@@ -235,7 +298,8 @@ const createTable = Effect.gen(function* () {
     CREATE TABLE ${sql(migrationsTable)} (
       migration_id integer PRIMARY KEY,
       created_at timestamptz NOT NULL DEFAULT now(),
-      name text NOT NULL
+      name text NOT NULL,
+      checksum text NOT NULL
     )`.pipe(
     // Another replica has just created it.
     Effect.catch((error) => Effect.flatMap(tableExists, (exists) => (exists ? Effect.void : Effect.fail(error)))),
@@ -258,16 +322,13 @@ const run = Effect.gen(function* () {
 
 /**
  * Applies the missing migrations. Of several replicas that start together, one applies each, and the others wait. Fails
- * with a `StartupError` if a newer version has migrated the database, a version before release 1.0 made it, or a
- * migration fails.
+ * with a `StartupError` if a newer or an unreleased version has migrated the database, or a migration fails.
  */
 export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
   function* () {
-    if (yield* isUnreleased) {
-      return yield* new StartupError({
-        message:
-          "The database was made by a version before release 1.0, which cannot be upgraded. Start with an empty database. See docs/upgrading.md",
-      })
+    const before = yield* compare
+    if (before.fault !== undefined) {
+      return yield* new StartupError({ message: `${before.fault}. See docs/upgrading.md` })
     }
     for (const { id, name } of yield* run) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
     const [newestKnown, newestApplied] = [yield* newest, yield* applied]

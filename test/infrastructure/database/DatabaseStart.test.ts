@@ -51,24 +51,34 @@ describe("PostgreSQL", () => {
       const url = yield* freshPostgres()
       yield* Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
-        yield* sql`INSERT INTO gatehouse_migrations (migration_id, name) VALUES (9999, 'future')`
+        yield* sql`INSERT INTO gatehouse_migrations (migration_id, name, checksum) VALUES (9999, 'future', '')`
         assert.match(yield* refusal(postgres(url)), /newer version \(migration 9999; this version knows \d+\)/)
         yield* (yield* Database).ready
       }).pipe(Effect.provide(postgres(url)))
     }),
   )
 
-  it.live("a database of a version before release 1.0 is refused at the start and by doctor's check", () =>
+  // Seen failing: only the name of migration 1 was compared, so that every write was a 500 and all checks passed.
+  it.live("a database whose migrations did something else is refused at the start, by doctor, and is not ready", () =>
     Effect.gen(function* () {
-      const url = yield* freshPostgres("empty")
+      const message = /made by another, unreleased version: its migration 1 did .* Start that version, or use an empty/
+      const refuses = Effect.fnUntraced(function* (url: string, sql: SqlClient.SqlClient) {
+        assert.match(yield* refusal(postgres(url)), message)
+        const { check, complete } = yield* Effect.provideService(checkMigrations, SqlClient.SqlClient, sql)
+        assert.deepStrictEqual([check.state, complete], ["fail", false])
+        assert.match(check.message, message)
+      })
+      const url = yield* freshPostgres()
       const sql = yield* adminClient(url)
-      yield* sql`CREATE TABLE gatehouse_migrations (migration_id integer PRIMARY KEY, name text NOT NULL)`
-      yield* sql`INSERT INTO gatehouse_migrations VALUES (1, 'platform'), (20, 'overview')`
-      const message = yield* refusal(postgres(url))
-      assert.match(message, /made by a version before release 1\.0.* Start with an empty database/)
-      const { check } = yield* Effect.provideService(checkMigrations, SqlClient.SqlClient, sql)
-      assert.strictEqual(check.state, "fail")
-      assert.strictEqual(check.message, "a version before release 1.0 made the database")
+      yield* Effect.gen(function* () {
+        yield* (yield* Database).ready
+        yield* sql`UPDATE gatehouse_migrations SET checksum = repeat('0', 64)`
+        assert.match((yield* Effect.flip((yield* Database).ready)).error, message)
+      }).pipe(Effect.provide(postgres(url)))
+      yield* refuses(url, sql)
+      // The first versions had no checksums.
+      yield* sql`ALTER TABLE gatehouse_migrations DROP COLUMN checksum`
+      yield* refuses(url, sql)
     }),
   )
 
