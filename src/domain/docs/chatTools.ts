@@ -9,8 +9,12 @@ import type { ModelTool } from "./LanguageModel.ts"
 const maxResultsCharacters = 120_000
 /** The characters of one result. A longer one is cut. */
 const maxResultCharacters = 24_000
+/** The calls of tools of one chat: each searches all pages or copies one, and a model may make any number in a step. */
+const maxCalls = 50
 /** The passages of one search. */
 const maxFoundPassages = 6
+
+const noRoom = "There is no room for more. Answer from what you have."
 
 const shortened = (text: string, length: number) =>
   text.length <= length ? text : `${cut(text, length)}\n\n[The rest is left out.]`
@@ -85,8 +89,9 @@ export const chatTools = (options: {
 }): ReadonlyArray<ModelTool> => {
   const { docs, pageSlug, skills } = options
   let left = maxResultsCharacters
+  let calls = 0
   const limited = (text: string) => {
-    if (left <= 0) return "There is no room for more. Answer from what you have."
+    if (left <= 0) return noRoom
     const result = shortened(text, Math.min(left, maxResultCharacters))
     left -= result.length
     return result
@@ -103,5 +108,9 @@ export const chatTools = (options: {
         ),
     })
   }
-  return tools
+  const limitedCalls = ({ run, ...tool }: ModelTool): ModelTool => ({
+    ...tool,
+    run: (given) => Effect.suspend(() => (++calls > maxCalls ? Effect.succeed(noRoom) : run(given))),
+  })
+  return tools.map(limitedCalls)
 }

@@ -24,6 +24,10 @@ interface VerifyOptions {
 
 /** A shorter quotation proves nothing. */
 const minQuotation = 8
+/** Longer text is not looked up: whose page and words it is can make that a thousand times dearer. */
+const maxLookedUp = 250
+/** The characters of pages in which one answer is looked up. What comes after is not proved. */
+const maxSearched = 100_000_000
 /** A model asks for this text with it. */
 const nothing = "[[nothing]]"
 
@@ -39,10 +43,23 @@ const detailsOf = (text: string) => {
   return [...prose.matchAll(/`([^`\n]+)`|(?<![\p{L}\p{N}])\d+(?:[.,]\d+)*/gu)].map(([whole, code]) => code ?? whole)
 }
 
-/** Whether the page has every line of an example. */
-const hasExample = (page: string, text: string) => {
+/** The lines of an example. They must be in the page, too. */
+const linesOf = (text: string) => {
   const lines = text.trim().split("\n").slice(1, -1)
-  return lines.every((line) => line.trim() === "" || page.includes(line.trim()))
+  return lines.map((line) => line.trim()).filter((line) => line !== "")
+}
+
+/** Makes the function that says whether a page has all of some texts. Other requests continue between two of them. */
+const makeLookUp = () => {
+  let left = maxSearched
+  return Effect.fnUntraced(function* (page: string, texts: Iterable<string>) {
+    for (const text of texts) {
+      left -= page.length
+      if (left < 0 || text.length > maxLookedUp || !page.includes(text)) return false
+      yield* Effect.yieldNow
+    }
+    return true
+  })
 }
 
 interface Proof extends Citation {
@@ -56,14 +73,15 @@ interface Proof extends Citation {
 const proofsOf = Effect.fnUntraced(function* (
   { citations, isExample, text }: AnswerUnit,
   textOf: VerifyOptions["textOf"],
+  hasAll: ReturnType<typeof makeLookUp>,
 ) {
   const proofs: Array<Proof> = []
-  const details = isExample || citations.length === 0 ? [] : detailsOf(text)
+  if (citations.length === 0) return proofs
+  const details = isExample ? linesOf(text) : detailsOf(text)
   for (const { slug, quotation } of citations) {
     const page = yield* textOf(slug)
-    if (page === undefined || quotation.trim().length < minQuotation || !page.text.includes(quotation)) continue
-    const isProved = isExample ? hasExample(page.text, text) : details.every((detail) => page.text.includes(detail))
-    if (isProved) proofs.push({ slug, quotation, title: page.title })
+    if (page === undefined || quotation.trim().length < minQuotation) continue
+    if (yield* hasAll(page.text, new Set([quotation, ...details]))) proofs.push({ slug, quotation, title: page.title })
   }
   return proofs
 })
@@ -78,6 +96,7 @@ export const verifyAnswer =
   (answer: Stream.Stream<AnswerPart>): Stream.Stream<AnswerPart> => {
     const { unverified, docsUrl, textOf, fallback } = options
     const numbers = new Map<string, number>()
+    const hasAll = makeLookUp()
     const reader = makeAnswerReader()
     /** The words of the unfinished sentence that wait for its end. */
     let waiting = ""
@@ -98,7 +117,7 @@ export const verifyAnswer =
     /** What follows a sentence: the numbers and the parts of its sources, or the mark. */
     const endOf = Effect.fnUntraced(function* (unit: AnswerUnit) {
       if (unit.text.trim() === notInDocs) return { marks: "", parts: [] }
-      const proofs = yield* proofsOf(unit, textOf)
+      const proofs = yield* proofsOf(unit, textOf, hasAll)
       if (proofs.length === 0) return isClaim(unit.text) ? undefined : { marks: "", parts: [] }
       const sources = proofs.map((proof) => ({ ...sourceOf(proof), url: pageUrl(proof.slug, docsUrl) }))
       const marks = sources.map(({ number, url }) => ` [${number}](${url})`).join("")

@@ -225,6 +225,17 @@ describe("the request to a model", () => {
     }),
   )
 
+  it.effect("gives a model a limit of calls of its tools", () =>
+    Effect.gen(function* () {
+      const { asked, model } = recordingModel()
+      yield* answer({ ...ask("hello"), docsPages }).pipe(as(projectKey), Effect.provide(chats(model)))
+      const search = asked[0]!.tools.find(({ name }) => name === "search_docs")!
+      const found = yield* Effect.replicateEffect(search.run("xyzzyplugh"), 51, { concurrency: 51 })
+      expect(found.slice(0, 50)).not.toContain("There is no room for more. Answer from what you have.")
+      expect(found.slice(50)).toEqual(["There is no room for more. Answer from what you have."])
+    }),
+  )
+
   it.effect("a defect during the answer becomes an error part, and the stream ends normally", () =>
     Effect.gen(function* () {
       const broken = () =>

@@ -7,7 +7,17 @@ import { messageOf } from "../../support/uiMessages.ts"
 
 const page =
   "# Keys\n\nCreate a second key, put it into use, and delete the first one.\n\nA key lasts 90 days.\n\n```sh\nkeys rotate\n```"
-const textOf = (slug: string) => Effect.succeed(slug === "guides/keys" ? { title: "Keys", text: page } : undefined)
+const longLine = "a long line ".repeat(21)
+/** Pages by slug. The words at the end of a large one are found after all others. */
+const texts: Readonly<Record<string, string>> = {
+  "guides/keys": page,
+  long: longLine,
+  large: `${" ".repeat(1_000_000)}The very last words.`,
+}
+const textOf = (slug: string) => {
+  const text = texts[slug]
+  return Effect.succeed(text === undefined ? undefined : { title: "Keys", text })
+}
 const fallback = Effect.succeed<ReadonlyArray<AnswerPart>>([
   { type: "text-start", id: "f" },
   { type: "text-delta", id: "f", delta: "The best passages." },
@@ -68,6 +78,7 @@ describe("an answer of a model", () => {
     "a quotation in another case": 'Make a second key. [[guides/keys "create a second key"]]',
     "a page that does not exist": 'Make a second key. [[guides/other "Create a second key"]]',
     "a quotation that is too short": 'Make a second key. [[guides/keys "key"]]',
+    "a quotation that is too long": `A line is long. [[long "${longLine}"]]`,
     "a number that the page does not have": 'A key lasts 30 days. [[guides/keys "A key lasts"]]',
     "code that the page does not have": 'Run `keys burn` for it. [[guides/keys "Create a second key"]]',
     "an example that the page does not have": '```sh\nkeys burn now please\n```\n[[guides/keys "Create a second key"]]',
@@ -87,6 +98,14 @@ describe("an answer of a model", () => {
       }),
     )
   }
+
+  it.effect("is looked up in a limited number of characters of pages", () =>
+    Effect.gen(function* () {
+      const { text } = yield* verified([`It has words. [[large "The very last words."]]\n`.repeat(150)])
+      expect(text.slice(0, 26)).toBe("It has words. [1](/large)\n")
+      expect(text.trimEnd().slice(-30)).toBe("It has words. *(not verified)*")
+    }),
+  )
 
   // Seen failing: with `mark`, too, a sentence was said at its end.
   it.effect("goes on word by word where sentences are marked, and sentence by sentence where they are left out", () =>
