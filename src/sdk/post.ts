@@ -1,3 +1,5 @@
+import { parseJson } from "./exactJson.ts"
+
 /** A request that the service refused or did not answer. The message has the sentence of the service. */
 export class RequestFailed extends Error {
   /** Status of the response; 0: there was none. */
@@ -28,7 +30,7 @@ const maxRetryAfter = 60_000
 
 const parse = (text: string): Readonly<Record<string, unknown>> | undefined => {
   try {
-    return JSON.parse(text) as Readonly<Record<string, unknown>>
+    return parseJson(text) as Readonly<Record<string, unknown>>
   } catch {
     return undefined
   }

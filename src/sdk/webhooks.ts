@@ -1,3 +1,5 @@
+import { parseJson } from "./exactJson.ts"
+
 /** The body of a webhook. `event` says what happened; the events of jobs have the fields below. */
 export interface WebhookEvent {
   /** `job.completed`, `job.failed`, or a name that this version does not know: answer 2xx to it. */
@@ -195,7 +197,7 @@ const readBody = async (request: WebhookRequest): Promise<Bytes> => {
 
 const parse = (body: Bytes): WebhookEvent => {
   try {
-    const event: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body))
+    const event = parseJson(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body))
     if (typeof event === "object" && event !== null && !Array.isArray(event)) return event as WebhookEvent
   } catch {}
   return refuse("invalid_body", "The body is not a JSON object.")

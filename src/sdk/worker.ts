@@ -14,6 +14,7 @@ export type LogLevel = "debug" | "info" | "warn" | "error"
 export interface WorkerJob {
   readonly jobId: string
   readonly workflow: string
+  /** Any JSON. Numbers are JavaScript's; an object that is passed on, as in a result, has all their digits. */
   readonly input: unknown
   readonly deploymentId: string | null
   /** How often the job was claimed, with this claim. */

@@ -91,9 +91,9 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect(yield* Queue.take(lines)).toMatch(/^verified \w{26}: \{"event":"job.completed"/)
 
         const job = (yield* cli(["jobs", "create", "nightly-report", "--input", "[1]"])).out.trim()
-        expect(yield* cli(["jobs", "finish", job, "--result", '{"rows":3}'])).toMatchObject({ code: 0 })
+        expect(yield* cli(["jobs", "finish", job, "--result", '{"rows":3.0}'])).toMatchObject({ code: 0 })
         expect(yield* Queue.take(lines)).toMatch(
-          new RegExp(`^verified \\w{26}: .*"job_id":"${job}".*"result":\\{"rows":3\\}`),
+          new RegExp(`^verified \\w{26}: .*"job_id":"${job}".*"result":\\{"rows":3\\.0\\}`),
         )
         const failed = (yield* cli(["jobs", "create", "nightly-report"])).out.trim()
         yield* cli(["jobs", "finish", failed, "--error", "out of memory"])

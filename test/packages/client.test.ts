@@ -2,6 +2,8 @@
 import { expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { OpenApi } from "effect/http-api"
+import { readFileSync } from "node:fs"
+import { parseJson as parseExactly } from "#src/domain/exactJson.ts"
 import { Api } from "#src/http/api/Api.ts"
 import { type Document, generate } from "../../packages/client/generator.ts"
 import { bind, type CallOptions, GatehouseError, type Operations } from "../../packages/client/src/runtime.ts"
@@ -16,6 +18,11 @@ type Call = (args?: object, options?: CallOptions) => Promise<Record<string, str
 type Client = Readonly<Record<string, Readonly<Record<string, Call>>>>
 const clientOf = (baseUrl: string, credential?: string, more: object = {}) =>
   bind(operations, { baseUrl, credential, ...more }) as Client
+
+it("parses JSON as the other packages do", () => {
+  const of = (file: string) => readFileSync(new URL(`../../${file}`, import.meta.url), "utf8")
+  expect(of("packages/client/src/exactJson.ts")).toBe(of("src/sdk/exactJson.ts"))
+})
 
 it("has a method and types for every operation of the definition", () => {
   for (const methods of Object.values(document.paths)) {
@@ -67,6 +74,26 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-clien
         const { job_id } = await tenant["jobs"]!["create"]!({ workflow: "w" })
         expect(await tenant["jobs"]!["get"]!({ job_id })).toMatchObject({ status: "queued" })
         expect(await tenant["webhooks"]!["list"]!()).toEqual({ webhook_endpoints: [] })
+      })
+    }),
+  )
+
+  it.effect("what is passed on keeps the text of its numbers", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      yield* Effect.promise(async () => {
+        const admin = clientOf(url, adminToken)
+        const { orgId } = await admin["orgs"]!["create"]!({ name: "numbers" })
+        const { key } = await admin["keys"]!["createForOrg"]!({ orgId, name: "k" })
+        const text = '{"id":9007199254740993,"in":[1.0,-0,{"tiny":1e-400}]}'
+        const [tenant, exact] = [clientOf(url, key), clientOf(url, key, { parse: parseExactly })]
+        const first = await exact["jobs"]!["create"]!({ workflow: "w", input: parseExactly(text) })
+        const { input } = await tenant["jobs"]!["get"]!({ job_id: first["job_id"] })
+        expect(input).toEqual({ id: Number("9007199254740993"), in: [1, -0, { tiny: 0 }] })
+        expect(JSON.stringify(input)).toBe(text)
+        const { job_id } = await tenant["jobs"]!["create"]!({ workflow: "w", input })
+        const job = await exact["jobs"]!["get"]!({ job_id })
+        expect(JSON.stringify({ ...(job["input"] as unknown as object) })).toBe(text)
       })
     }),
   )

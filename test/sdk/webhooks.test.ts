@@ -92,6 +92,13 @@ describe("gatehouse-webhooks", () => {
     }
   })
 
+  it("writes the numbers of an event again as they came", async () => {
+    const text = '{"id":9007199254740993,"in":[1.0,-0,1e-400]}'
+    const { event } = await verifyWebhook({ headers: signed([secret], text), body: text }, secret)
+    expect(event).toEqual({ id: Number("9007199254740993"), in: [1, -0, 0] })
+    expect(JSON.stringify({ event })).toBe(`{"event":${text}}`)
+  })
+
   it("accepts both secrets while one replaces the other", async () => {
     expect(await refusal(verifyWebhook({ headers: signed(["new", secret]), body }, secret))).toBe("accepted")
     expect(await refusal(verifyWebhook({ headers: signed(), body }, ["new", secret]))).toBe("accepted")

@@ -1,6 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
+import { parseJson } from "#src/domain/exactJson.ts"
 import { JobFailed, startWorker, type WorkerJob, type WorkerOptions } from "#src/sdk/worker.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { until, within } from "../support/wait.ts"
@@ -209,6 +210,30 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
         { level: "debug", text: "attempt 2 " },
         { level: "info", text: "printed" },
       ])
+    }),
+  )
+
+  it.effect("what a handler passes on keeps the text of its numbers, in results and steps", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const text = '{"id":9007199254740993,"long":123456789.123456789012345,"zero":-0,"in":[1.0,{"tiny":1e-400}]}'
+      const seen: Array<unknown> = []
+      yield* worker(tenant.key, {
+        w: async ({ attempt, input, step }) => {
+          const order = input as { id: number; in: ReadonlyArray<unknown> }
+          const kept = await step("read", async () => ({ order }))
+          if (attempt === 1) throw new Error("again")
+          seen.push(order.id + 1, Object.keys(order), JSON.stringify(input))
+          order.id = 7
+          return { kept, order, in: order.in }
+        },
+      })
+      const id = yield* make(tenant, { input: parseJson(text), retry_delay_seconds: 1 })
+      yield* until("the second attempt", status(tenant, id), (found) => found === "completed")
+      expect(seen).toEqual([9007199254740992 + 1, ["id", "long", "zero", "in"], text])
+      const job = (yield* tenant.ask("jobs/get", { job_id: id })).text
+      const changed = text.replace("9007199254740993", "7")
+      expect(job).toContain(`"result":{"kept":{"order":${text}},"order":${changed},"in":[1.0,{"tiny":1e-400}]}`)
     }),
   )
 

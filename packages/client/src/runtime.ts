@@ -1,3 +1,5 @@
+import { parseJson } from "./exactJson.ts"
+
 export interface ClientOptions {
   /** The address of the service: `https://gatehouse.example.com`. */
   readonly baseUrl: string
@@ -7,7 +9,10 @@ export interface ClientOptions {
   readonly timeoutMillis?: number | undefined
   /** Another `fetch`, for tests and proxies. */
   readonly fetch?: typeof fetch | undefined
+  /** Another parser of JSON, for numbers of more digits than JavaScript has. */
+  readonly parse?: ((text: string) => unknown) | undefined
 }
+type Parse = NonNullable<ClientOptions["parse"]>
 
 export interface CallOptions {
   /** Makes a call that creates something safe to repeat: a new key for each thing to create. */
@@ -80,7 +85,7 @@ const json = async (response: Response): Promise<object> => {
 /**
  * Reads one server-sent event. An event with a name is `{ id, event, data }`; one without is its data, which is JSON.
  */
-const partOf = (frame: string): unknown => {
+const partOf = (frame: string, parse: Parse): unknown => {
   const fields = new Map(
     frame.split("\n").map((line) => {
       const [name = "", ...rest] = line.split(":")
@@ -89,15 +94,15 @@ const partOf = (frame: string): unknown => {
   )
   const text = fields.get("data") ?? ""
   if (text === "" || text === "[DONE]") return text
-  const data = JSON.parse(text) as unknown
+  const data = parse(text)
   const event = fields.get("event")
   return event === undefined ? data : { id: fields.get("id") ?? "", event, data }
 }
 
-const lineOf = (line: string): unknown => (line === "" ? line : JSON.parse(line))
+const lineOf = (line: string, parse: Parse): unknown => (line === "" ? line : parse(line))
 
 /** The parts of a stream of server-sent events, up to `[DONE]`; or the lines of one, each of which is JSON. */
-async function* parts(response: Response, isLines: boolean): AsyncGenerator<unknown, void> {
+async function* parts(response: Response, isLines: boolean, parse: Parse): AsyncGenerator<unknown, void> {
   let text = ""
   const decoder = new TextDecoder()
   const reader = response.body!.getReader()
@@ -107,7 +112,7 @@ async function* parts(response: Response, isLines: boolean): AsyncGenerator<unkn
       const frames = text.split(isLines ? "\n" : "\n\n")
       text = frames.pop()!
       for (const frame of frames) {
-        const part = isLines ? lineOf(frame) : partOf(frame)
+        const part = isLines ? lineOf(frame, parse) : partOf(frame, parse)
         if (part === "[DONE]") return
         if (part !== "") yield part
       }
@@ -119,7 +124,7 @@ async function* parts(response: Response, isLines: boolean): AsyncGenerator<unkn
 
 /** Makes one function for each operation, by group. */
 export const bind = (operations: Operations, options: ClientOptions): unknown => {
-  const { baseUrl, credential, timeoutMillis = 60_000 } = options
+  const { baseUrl, credential, parse = parseJson, timeoutMillis = 60_000 } = options
   const send = options.fetch ?? fetch
   const base = baseUrl.replace(/(?<!\/)\/+$/, "")
   // An error of the runtime would repeat it.
@@ -156,7 +161,7 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
     if (isStream) clearTimeout(timer)
     try {
       if (!response.ok) throw new GatehouseError(response, await json(response))
-      return isStream ? parts(response, isLines) : await response.json()
+      return isStream ? parts(response, isLines, parse) : parse(await response.text())
     } finally {
       clearTimeout(timer)
     }
