@@ -36,7 +36,9 @@ export const layer = HttpApiBuilder.group(Api, "docs", (handlers) =>
  */
 const versions = ["2025-11-25", "2025-06-18", "2024-11-05"] as const
 const [newest] = versions
-const isSpoken = (version: unknown) => versions.some((one) => one === version)
+const isSpoken = (version: string) => versions.some((one) => one === version)
+/** The newest version that a client of another version also knows; the newest of all for what is older or no version. */
+const versionFor = (asked: unknown) => versions.find((one) => typeof asked === "string" && one <= asked) ?? newest
 
 /** The codes of JSON-RPC. */
 const codes = { invalidMessage: -32_600, unknownMethod: -32_601, invalidParams: -32_602 } as const
@@ -61,7 +63,7 @@ const failed = (code: number, message: string): Outcome => ({ error: { code, mes
 
 const initialize = ({ projectName }: ReadableDocs, { protocolVersion }: Params): Outcome => ({
   result: {
-    protocolVersion: isSpoken(protocolVersion) ? protocolVersion : newest,
+    protocolVersion: versionFor(protocolVersion),
     capabilities: { tools: {} },
     serverInfo: { name: "gatehouse", title: `${projectName}: documentation`, version: "0.1.0" },
     instructions: `The documentation of ${projectName}. Search it, read the pages that fit, and name their slugs or URLs.`,
@@ -118,7 +120,8 @@ const isObject = (value: unknown): value is Params => typeof value === "object" 
  */
 const docsMcp = Effect.fnUntraced(function* (projectId: string, version: string | undefined, message: McpMessage) {
   const { id, method, params } = message
-  if (version !== undefined && !isSpoken(version)) {
+  // The header has what was agreed, and `initialize` agrees: many clients send their own version with it.
+  if (method !== "initialize" && version !== undefined && !isSpoken(version)) {
     return yield* new InvalidRequest({ error: `mcp-protocol-version must be one of ${versions.join(", ")}.` })
   }
   const { find } = yield* DocsReaders

@@ -75,7 +75,13 @@ layer(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }), { exclud
           text: "Nothing fits. Try other words.",
           isError: false,
         })
-        expect((yield* call(client, "read_page", { slug: "/guides/keys.md" })).text).toBe(guide)
+        // Seen failing with the URL that the search and llms.txt give: no page.
+        for (const slug of [
+          "/guides/keys.md",
+          "https://docs.example.com/guides/keys",
+          "https://docs.example.com/guides/keys/#a",
+        ])
+          expect((yield* call(client, "read_page", { slug })).text).toBe(guide)
         for (const wrong of [call(client, "read_page", {}), call(client, "delete_page", { slug: "a" })])
           expect(yield* Effect.flip(wrong)).toBeDefined()
       }).pipe(Effect.scoped),
@@ -133,6 +139,35 @@ layer(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }), { exclud
       }).pipe(Effect.scoped),
     )
 
+    // Seen failing: a client of 2025-03-26 was offered 2025-11-25, which it does not know, and a header with a version
+    // of the future was a 400 before there was anything to agree about.
+    it.effect("agree about the version in the body of initialize, whatever its header says", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const { key, path } = yield* makeDocs()
+        for (const [asked, agreed] of [
+          ["2024-11-05", "2024-11-05"],
+          // Its servers must take batches, which this one does not: the client knows the version before it.
+          ["2025-03-26", "2024-11-05"],
+          ["2025-06-18", "2025-06-18"],
+          ["2025-11-25", "2025-11-25"],
+          ["2027-01-01", "2025-11-25"],
+          ["1999-01-01", "2025-11-25"],
+          ["draft", "2025-11-25"],
+        ] as const) {
+          for (const headers of [undefined, { "mcp-protocol-version": asked }]) {
+            const json = rpc("initialize", { params: { protocolVersion: asked } })
+            const answer = yield* send("POST", `${path}/mcp`, { json, as: key, headers })
+            expect([asked, answer.status, answer.json]).toMatchObject([
+              asked,
+              200,
+              { result: { protocolVersion: agreed } },
+            ])
+          }
+        }
+      }),
+    )
+
     it.effect("get an answer whatever they send", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
@@ -147,16 +182,6 @@ layer(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }), { exclud
           [{ id: 1, jsonrpc: "2.0" }, { error: { code: -32_600, message: "method is required." } }],
           [rpc("tools/call", { params: { name: "read_page", arguments: [5] } }), error(-32_602)],
           [rpc("tools/call", { params: { name: "constructor", arguments: {} } }), error(-32_602)],
-          [
-            rpc("initialize", { params: { protocolVersion: "2024-11-05" } }),
-            { result: { protocolVersion: "2024-11-05" } },
-          ],
-          // Its servers must take batches, which this one does not.
-          [
-            rpc("initialize", { params: { protocolVersion: "2025-03-26" } }),
-            { result: { protocolVersion: "2025-11-25" } },
-          ],
-          [rpc("initialize", { params: { protocolVersion: "1999" } }), { result: { protocolVersion: "2025-11-25" } }],
         ]
         for (const [json, expected] of cases) {
           const answer = yield* send("POST", mcp, { json, as: key })
