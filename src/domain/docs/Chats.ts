@@ -14,7 +14,7 @@ import { CurrentPrincipal, type Principal, tenantOf } from "../Principal.ts"
 import { type AnswerPart, limits as chatLimits, type ChatRequest, recentTurns, textOf } from "./Chat.ts"
 import { ChatRateLimits, limitKeyOf } from "./ChatRateLimits.ts"
 import { DocsIndexes, inMemory, type SearchableDocs } from "./DocsIndexes.ts"
-import { type Page, type Passage, readable, titleOf } from "./DocsPassages.ts"
+import { type Page, type Passage, readable, slugAt, titleOf } from "./DocsPassages.ts"
 import { DocsQuestions, keptText } from "./DocsQuestions.ts"
 import type { SearchOptions } from "./DocsSearch.ts"
 import { type Archive, Documents, type Skill } from "./Documents.ts"
@@ -149,7 +149,7 @@ export class Chats extends Context.Service<
         const orgId = tenantOf(principal)
         const owner = orgId ?? limitKeyOf(principal, address)
         const { docs, docsUrl, skills } = yield* openDocs(request, { orgId, owner, stored })
-        const { pageSlug } = request
+        const pageSlug = request.pageSlug === undefined ? undefined : slugAt(request.pageSlug, docsUrl)
         // What a manager tries is no question of a reader.
         const kept = principal._tag === "ProjectKey" ? stored : undefined
         const asked = { docs, question, docsUrl, pageSlug, before: questionsBefore(request) }

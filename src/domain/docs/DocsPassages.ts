@@ -259,11 +259,21 @@ const urlOf = (slug: string, docsUrl: string | undefined) => {
 /** The address of a page: on the site of the documentation if that is known, otherwise a path from its root. */
 export const pageUrl = (slug: string, docsUrl: string | undefined): string => asLink(urlOf(slug, docsUrl))
 
+/** The slug in the address of a page, without the origin and the path of the site; other text as it is. */
+export const slugAt = (address: string, docsUrl: string | undefined): string => {
+  if (docsUrl === undefined) return address
+  const { origin, pathname } = new URL(rootOf(docsUrl))
+  const path = address.startsWith(`${origin}/`) ? new URL(address).pathname : address
+  return `${path}/`.startsWith(pathname) ? path.slice(pathname.length) : address
+}
+
 /** A link of a page as an absolute address: a link to a markdown file leads to the page. */
 const absolute = (target: string, slug: string, docsUrl: string | undefined) => {
   const isFromRoot = target.startsWith("/") && !target.startsWith("//")
   const file = /\.(?:mdx?|markdown)(?=[?#]|$)/i.test(target) ? withoutNumbers(target) : target
-  const [path, base] = isFromRoot ? [file.slice(1), rootOf(docsUrl)] : [file, urlOf(slug, docsUrl).href]
+  const [path, base] = isFromRoot
+    ? [slugAt(file, docsUrl).replace(/^\//, ""), rootOf(docsUrl)]
+    : [file, urlOf(slug, docsUrl).href]
   if (/^[a-z][a-z\d+.-]*:/i.test(target) || !URL.canParse(path, base)) return target
   const url = new URL(path, base)
   url.pathname = url.pathname.replace(/(?:\/index)?\.(?:mdx?|markdown)$/i, "")

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { cut } from "../Schemas.ts"
 import type { SearchableDocs } from "./DocsIndexes.ts"
-import { pageUrl, type Passage } from "./DocsPassages.ts"
+import { pageUrl, type Passage, slugAt } from "./DocsPassages.ts"
 import type { Skill } from "./Documents.ts"
 import type { ModelTool } from "./LanguageModel.ts"
 
@@ -74,7 +74,7 @@ export const docsTools = ({
   {
     ...docsToolDefinitions.read,
     run: (slug) =>
-      docs.page(slug).pipe(
+      docs.page(slugAt(slug, docsUrl)).pipe(
         Effect.map((page) => limited(page?.markdown ?? "There is no page of this slug. Search for it.")),
         Effect.catchTag("Unavailable", lost),
       ),

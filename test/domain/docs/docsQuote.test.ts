@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { pageUrl, passagesOf, readable, titleOf } from "#src/domain/docs/DocsPassages.ts"
+import { pageUrl, passagesOf, readable, slugAt, titleOf } from "#src/domain/docs/DocsPassages.ts"
 
 const passage = (text: string, slug = "guides/keys") => ({ slug, title: "Keys", heading: "Keys", text })
 
@@ -94,9 +94,26 @@ describe("a quoted passage", () => {
     expect(readable(passage("[a](../access.md) [b](/x)"), "https://docs.example.com/v1")).toBe(
       "[a](https://docs.example.com/v1/access) [b](https://docs.example.com/v1/x)",
     )
+    // Seen failing: the path of the site was added to a link that has it.
+    expect(readable(passage("[a](/docs/access.md) [b](/docsearch) [c](/docs)"), "https://e.com/docs")).toBe(
+      "[a](https://e.com/docs/access) [b](https://e.com/docs/docsearch) [c](https://e.com/docs/)",
+    )
     expect(pageUrl("index", "https://e.com/docs")).toBe("https://e.com/docs/")
     expect(pageUrl("a/index", "https://e.com/docs")).toBe("https://e.com/docs/a/index")
     expect(pageUrl("a b/ü", "https://e.com/")).toBe("https://e.com/a%20b/%C3%BC")
+  })
+})
+
+describe("the address of a page", () => {
+  it("is its slug after the origin and the path of the site", () => {
+    const site = "https://e.com/docs"
+    for (const address of ["/docs/a/b", "https://e.com/docs/a/b", "https://e.com/docs/a/b?c=d#e"])
+      expect(slugAt(address, site), address).toBe("a/b")
+    expect(slugAt("/docs", site)).toBe("")
+    expect(slugAt("/a/b", "https://e.com")).toBe("a/b")
+    for (const other of ["a/b", "/docsearch/a", "/a/b", "https://e.com/a", "https://other.com/docs/a", "C#", "a?b"])
+      expect(slugAt(other, site), other).toBe(other)
+    expect(slugAt("https://e.com/docs/a", undefined)).toBe("https://e.com/docs/a")
   })
 })
 
