@@ -90,14 +90,16 @@ export const layer = Layer.effect(
       const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
       change(stored, { ...ended, status: "canceled", expires_at: null, finished_at: now }, { delayed: false })
     }
+    /** Queues a job again: it is the newest one of its unique key again. */
+    const requeue: typeof change = (stored, changes, others) => {
+      jobs.delete(stored.row.job_id)
+      return change(stored, { ...changes, status: "queued" }, others)
+    }
     const queueAgain = (stored: StoredJob, input: unknown, now: DateTime.Utc) => {
-      const { attempt, job_id, max_attempts } = stored.row
-      // It is the newest one of its unique key again.
-      jobs.delete(job_id)
-      change(
+      const { attempt, max_attempts } = stored.row
+      requeue(
         stored,
         {
-          status: "queued",
           input,
           max_attempts: attempt + max_attempts - stored.attemptsBefore,
           run_at: null,
@@ -127,15 +129,12 @@ export const layer = Layer.effect(
       [...jobs.values()].findLast(
         (other) => other.orgId === orgId && other.row.workflow === workflow && other.row.unique_key === key,
       )
-    /** The unfinished job that prevents the retry of another. */
+    /** The unfinished job of a unique key, which prevents the retry of another. */
     const holderOf = ({ orgId, row }: StoredJob) => {
       const newest = row.unique_key === null ? undefined : newestOf(orgId, row.workflow, row.unique_key)
       return newest?.row.status === "queued" || newest?.row.status === "running" ? newest.row.job_id : undefined
     }
-    const isReplaced = (stored: StoredJob) => {
-      const { unique_key, workflow } = stored.row
-      return unique_key !== null && newestOf(stored.orgId, workflow, unique_key) !== stored
-    }
+    const isReplaced = (stored: StoredJob) => (holderOf(stored) ?? stored.row.job_id) !== stored.row.job_id
     /** The job that prevents a new one. */
     const takenBy = ({ orgId, workflow }: NewJob, unique: UniqueJob) => {
       const newest = newestOf(orgId, workflow, unique.key)
@@ -222,9 +221,9 @@ export const layer = Layer.effect(
       const outcome = { result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
       if (decision._tag === "Retry") {
         const retriedAttempts = withRetried({ ...stored, attempt: row.attempt })
-        const queued = { ...ended, ...outcome, status: "queued" as const, run_at: decision.runAt }
+        const queued = { ...ended, ...outcome, run_at: decision.runAt }
         const log = logged(stored, error, now)
-        change(stored, queued, { delayed: true, retriedAttempts, log })
+        requeue(stored, queued, { delayed: true, retriedAttempts, log })
         return changed
       }
       change(
@@ -318,7 +317,7 @@ export const layer = Layer.effect(
           for (const { attempt, job_id } of claimed) {
             const stored = ownedBy(jobs, orgId, job_id)
             if (stored?.row.status !== "running" || stored.row.attempt !== attempt || isReplaced(stored)) continue
-            change(stored, { status: "queued", attempt: attempt - 1, lease_expires_at: null, updated_at: now })
+            requeue(stored, { attempt: attempt - 1, lease_expires_at: null, updated_at: now })
           }
         }),
 
@@ -461,7 +460,7 @@ export const layer = Layer.effect(
           ]
           for (const stored of again) {
             const log = logged(stored, leaseExpired.error, now)
-            change(stored, { status: "queued", lease_expires_at: null, updated_at: now }, { log })
+            requeue(stored, { lease_expires_at: null, updated_at: now }, { log })
           }
           return {
             queued: again.length,

@@ -76,7 +76,7 @@ export interface JobState {
   readonly finishedAttempt: number | null
   /** The last attempts that failed with a retry. */
   readonly retriedAttempts: ReadonlyArray<number>
-  /** Whether a newer job has its unique key. */
+  /** Whether a newer unfinished job has its unique key. */
   readonly isReplaced: boolean
 }
 
@@ -116,6 +116,7 @@ const otherOutcomeConflict = () =>
   new Conflict({ error: "The job has already finished with another outcome; the first outcome stays." })
 const notRunningConflict = () =>
   new Conflict({ error: "The job is not running: no worker has a lease on it. Claim it first." })
+const returningConflict = () => new Conflict({ error: "The job has attempts left: it returns to the queue." })
 const canceledConflict = () => new Conflict({ error: "The job is canceled: stop the work." })
 const finishedConflict = () => new Conflict({ error: "The job has already finished and cannot be canceled." })
 const claimedConflict = () => new Conflict({ error: "The job has not expired: a worker has claimed it." })
@@ -169,7 +170,7 @@ const finish = ({ attempt, status }: JobState, outcome: JobOutcome): JobDecision
   by: status === "running" ? attempt : null,
 })
 
-/** The outcome of a job that would be queued again while a newer job has its unique key. */
+/** The outcome of a job that would be queued again while a newer unfinished job has its unique key. */
 const replaced = ({ error, mapped_stack }: JobOutcome) =>
   failed(cut(`replaced: a newer job has its unique key. ${error}`, maxErrorLength), mapped_stack)
 
@@ -218,13 +219,12 @@ const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecis
   if (job.status === "failed") return Result.succeed(unchanged)
   if (job.status === "completed") return Result.fail(otherOutcomeConflict())
   const hasExpired = job.lease_expires_at !== null && DateTime.isLessThanOrEqualTo(job.lease_expires_at, now)
-  return job.status === "running" && hasExpired
-    ? Result.succeed({
-        _tag: "Finish",
-        outcome: job.isReplaced && hasAttemptsLeft(job) ? replaced(leaseExpired) : leaseExpired,
-        by: null,
-      })
-    : Result.fail(notRunningConflict())
+  if (job.status !== "running" || !hasExpired) return Result.fail(notRunningConflict())
+  if (!hasAttemptsLeft(job)) return Result.succeed({ _tag: "Finish", outcome: leaseExpired, by: null })
+  // What had replaced it has finished meanwhile: the next batch of expired leases queues it again.
+  return job.isReplaced
+    ? Result.succeed({ _tag: "Finish", outcome: replaced(leaseExpired), by: null })
+    : Result.fail(returningConflict())
 }
 
 /** Decides what a report changes. Fails with a `Conflict` when the state of the job does not allow it. */

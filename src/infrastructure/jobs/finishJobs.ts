@@ -145,9 +145,10 @@ const readJobs = Effect.fnUntraced(function* (
         retry_delay_seconds, expires_at,
         (SELECT retry FROM workflows w WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow) AS "retryPolicy",
         NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts", unique_key AS "uniqueKey",
-        coalesce(unique_key IS NOT NULL AND id <> (
-          SELECT job_id FROM job_keys k WHERE k.org_id = jobs.org_id AND k.workflow = jobs.workflow AND k.key = jobs.unique_key
-        ), false) AS "isReplaced",
+        EXISTS (
+          SELECT FROM job_keys k WHERE k.org_id = jobs.org_id AND k.workflow = jobs.workflow AND k.key = jobs.unique_key
+            AND k.job_id <> jobs.id AND ${sql.literal(isHeld)}
+        ) AS "isReplaced",
         coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes,
         coalesce(octet_length(attempt_log::text), 0) AS "logBytes"
       FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} LIMIT 1
@@ -201,9 +202,13 @@ export const loggedAttempt = (sql: Sql, table: string, error: Statement.Fragment
     )`
 }
 
+/** SQL: whether the job of a unique key `k` is unfinished. */
+const isHeld = `(SELECT true FROM jobs held WHERE held.id = k.job_id AND held.org_id || '' = k.org_id LIMIT 1) IS NOT NULL`
+
 /**
- * The CTE `keys`: which jobs of a CTE (id, org_id, workflow, unique_key) still have their unique keys. It locks the
- * keys and gives them another version, so that a creation that has read a key before reads it again.
+ * The CTE `keys`: which jobs of a CTE (id, org_id, workflow, unique_key) have their unique keys, or take them from
+ * finished ones. It locks the keys and gives them another version, so that a creation that has read a key before reads
+ * it again. Whether the job of a key is finished is known as long as the key has the version of the snapshot.
  */
 export const keptKeys = (sql: Sql, jobs: string) =>
   sql.literal(`
@@ -211,10 +216,13 @@ export const keptKeys = (sql: Sql, jobs: string) =>
       INSERT INTO job_keys (org_id, workflow, key, job_id)
       SELECT DISTINCT ON (org_id, workflow, unique_key) org_id, workflow, unique_key, id FROM ${jobs}
       WHERE unique_key IS NOT NULL ORDER BY org_id, workflow, unique_key, id DESC
-      ON CONFLICT (org_id, workflow, key) DO UPDATE SET job_id = job_keys.job_id RETURNING job_id
+      ON CONFLICT (org_id, workflow, key) DO UPDATE SET job_id = CASE WHEN EXISTS (
+        SELECT FROM job_keys k WHERE k.org_id = excluded.org_id AND k.workflow = excluded.workflow AND k.key = excluded.key
+          AND k.xmin = job_keys.xmin AND NOT ${isHeld}
+      ) THEN excluded.job_id ELSE job_keys.job_id END RETURNING job_id
     )`)
 
-/** SQL: whether a job may be queued again: no newer job has its unique key. Reads the CTE `keys`. */
+/** SQL: whether a job may be queued again: no newer unfinished job has its unique key. Reads the CTE `keys`. */
 export const keepsKey = (sql: Sql, job: string) =>
   sql.literal(`(${job}.unique_key IS NULL OR ${job}.id IN (SELECT job_id FROM keys))`)
 

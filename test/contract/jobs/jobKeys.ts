@@ -148,11 +148,30 @@ export const jobKeys = (it: It) => {
       yield* expire
       assert.deepStrictEqual((yield* after(released))[0], "failed")
 
-      // Without a newer one, it returns.
+      // Without a newer one, it returns, and so it does when the newer one has finished. It has the key again.
+      const returns = Effect.fnUntraced(function* (jobId: string) {
+        assert.strictEqual((yield* findJob(orgId, jobId)).status, "queued")
+        assert.deepStrictEqual(yield* create, { jobId, created: false })
+        yield* finish(orgId, jobId, completed(), now)
+      })
       const { jobId: alone } = yield* create
       yield* claimOne(orgId, now)
       yield* retry(alone)
-      assert.strictEqual((yield* findJob(orgId, alone)).status, "queued")
+      yield* returns(alone)
+      const finished = Effect.gen(function* () {
+        const { newer, older } = yield* both
+        yield* finish(orgId, newer, completed(), now)
+        return older
+      })
+      const failedAfter = yield* finished
+      yield* retry(failedAfter)
+      yield* returns(failedAfter)
+      const lostAfter = yield* finished
+      yield* expire
+      yield* returns(lostAfter)
+      const releasedAfter = yield* finished
+      yield* JobRepository.use((jobs) => jobs.release(orgId, [{ job_id: releasedAfter, attempt: 1 }], now))
+      yield* returns(releasedAfter)
     }),
   )
 

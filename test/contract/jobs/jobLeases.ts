@@ -189,7 +189,7 @@ export const jobLeases = (it: It) => {
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
-      const jobId = yield* insertJob(orgId)
+      const jobId = yield* insertJob(orgId, { maxAttempts: 1 })
       assert.strictEqual(yield* failureOf(failExpired(orgId, jobId, now)), notRunning)
       yield* claimIds(orgId, now)
       yield* extend(orgId, jobId, plus(now, 90), plus(now, 59))

@@ -173,7 +173,7 @@ export const jobReports = (it: It) => {
   // Seen failing: the report was answered as one that the job has, and its error was lost.
   it.effect("fence: a report of an attempt whose lease expired is refused when the job has failed by that", () =>
     Effect.gen(function* () {
-      const { jobId, now, orgId } = yield* insertClaimed()
+      const { jobId, now, orgId } = yield* insertClaimed({ maxAttempts: 1 })
       const late = plus(now, 61)
       yield* failExpired(orgId, jobId, late)
       for (const outcome of [completed("late"), failed()]) {

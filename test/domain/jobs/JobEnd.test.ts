@@ -171,7 +171,12 @@ describe("the end of a job", () => {
   })
 
   it("a running job fails when its lease has expired, and no other job does", () => {
-    assert.strictEqual(decisionOn(running, expired, at(60)), "Expired")
+    const last = { ...running, attempt: 3 }
+    assert.strictEqual(decisionOn(last, expired, at(60)), "Expired")
+    assert.strictEqual(decisionOn({ ...last, isReplaced: true }, expired, at(60)), "Expired")
+    // What had replaced it has finished meanwhile.
+    const returns = "The job has attempts left: it returns to the queue."
+    assert.strictEqual(decisionOn(running, expired, at(60)), returns)
     assert.strictEqual(decisionOn(running, expired, at(59.999)), notRunning)
     for (const job of [queued, canceled]) assert.strictEqual(decisionOn(job, expired, at(60)), notRunning)
     assert.strictEqual(decisionOn(ended("failed", 2), expired), "Unchanged")

@@ -124,7 +124,7 @@ describe("Jobs", () => {
     return Effect.gen(function* () {
       yield* makeOrg("o")
       const jobs = yield* Jobs
-      const [queued, running] = [yield* create({ workflow: "x" }), yield* create()]
+      const [queued, running] = [yield* create({ workflow: "x" }), yield* create({ max_attempts: 1 })]
       yield* claim({ workflow: "w" })
       yield* TestClock.adjust("59 seconds")
       yield* jobs.expireLeases

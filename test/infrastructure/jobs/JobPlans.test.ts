@@ -84,11 +84,12 @@ describe("beside 120,000 jobs of the org and 20,000 orgs, a statement that was p
       const leaseUntil = plus(now, 60)
       const claim = (workflows: ReadonlyArray<string> | undefined) =>
         jobs((all) => all.claim(orgId, { workflows, limit: 10, now, leaseUntil }))
-      const claimed = Effect.gen(function* () {
-        const id = yield* insertJob(orgId, { workflow: "mine" })
+      const claimedOf = Effect.fnUntraced(function* (maxAttempts: number) {
+        const id = yield* insertJob(orgId, { workflow: "mine", maxAttempts })
         yield* claim(["mine"])
         return id
       })
+      const claimed = claimedOf(3)
       const acts: Record<string, Effect.Effect<unknown, unknown, Layer.Success<typeof world>>> = {
         create: insertJob(orgId),
         "create with a key": insertJob(orgId, { idempotencyKey: "new" }),
@@ -108,7 +109,7 @@ describe("beside 120,000 jobs of the org and 20,000 orgs, a statement that was p
           finish(orgId, id, failed(), now, { attempt: 1, retry: true }),
         ),
         cancel: Effect.flatMap(claimed, (id) => cancelJob(orgId, id, now)),
-        "fail for a lease": Effect.flatMap(claimed, (id) => failExpired(orgId, id, plus(now, 61))),
+        "fail for a lease": Effect.flatMap(claimedOf(1), (id) => failExpired(orgId, id, plus(now, 61))),
         find: Effect.flatMap(insertJob(orgId), (id) => findJob(orgId, id)),
         "find a finished job, and complete it again": Effect.flatMap(insertJob(orgId), (id) =>
           Effect.andThen(Effect.replicateEffect(finish(orgId, id, completed(1), now), 2), findJob(orgId, id)),
