@@ -5,6 +5,7 @@ import {
   deliveryNotFound,
   type DeliveryDetail,
   endpointInactive,
+  maxShownAttempts,
   type ResendFilter,
   resendNotFound,
 } from "#src/domain/webhooks/DeliveryLog.ts"
@@ -107,7 +108,7 @@ export const layer = Layer.effect(
             endpoints.get(delivery.row.webhook_endpoint_id ?? "")?.settings.payload ?? "envelope",
             delivery.payload,
           ),
-          attempt_log: delivery.attempts,
+          attempt_log: delivery.attempts.slice(-maxShownAttempts),
         })),
 
       retry: Effect.fnUntraced(function* (orgId, deliveryId, now) {

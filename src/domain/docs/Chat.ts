@@ -80,7 +80,8 @@ export const ChatRequest = Schema.Struct({
     .annotate({ description: "The conversation so far. The last message must have the role user." }),
   docsZipUrl: Schema.optionalKey(
     DocumentUrl.annotate({
-      description: "The URL of a zip with .md and .mdx files: at most 20 MiB, 50 MiB unpacked and 2,000 files.",
+      description:
+        "The URL of a zip with .md and .mdx files: at most 20 MiB, 50 MiB unpacked, 4 MiB a page and 2,000 files.",
       examples: ["https://docs.example.com/docs.zip"],
     }),
   ),

@@ -328,6 +328,9 @@ export const DeliveryAttempt = Schema.Struct({
 }).annotate({ identifier: "DeliveryAttempt" })
 export interface DeliveryAttempt extends Schema.Schema.Type<typeof DeliveryAttempt> {}
 
+/** The attempts that a delivery shows: it may be retried any number of times. */
+export const maxShownAttempts = 100
+
 export const DeliveryDetail = Schema.Struct({
   ...Delivery.fields,
   payload: Schema.String.annotate({
@@ -336,7 +339,7 @@ export const DeliveryDetail = Schema.Struct({
       '{"event":"job.completed","job_id":"01KAHBMKZ3D2X7S5QN8W4V6R9T","nonce":"9f86d081884c7d659a2feaa0c55ad015","workflow":"nightly-report","deployment_id":null,"status":"completed","result":{"rows":3},"error":null,"mapped_stack":null}',
     ],
   }),
-  attempt_log: Schema.Array(DeliveryAttempt),
+  attempt_log: Schema.Array(DeliveryAttempt).annotate({ description: "The last 100 attempts, oldest first." }),
 }).annotate({ identifier: "DeliveryDetail" })
 export interface DeliveryDetail extends Schema.Schema.Type<typeof DeliveryDetail> {}
 

@@ -74,6 +74,8 @@ parentPort!.on("message", async ({ call, id, task }: ThreadCall<ZipTask>) => {
 
 /** Limit of the unpacked bytes of all pages of a zip (contract 6). */
 const maxUnpackedBytes = 50 * 1024 * 1024
+/** Limit of the bytes of a page: the main thread copies it whole, and the database sends it as one row. */
+const maxPageBytes = 4 * 1024 * 1024
 /** Limit of the entries of a zip for each page that it may have: other files and folders count, too. */
 const entriesPerPage = 50
 /** The bytes of a file in which front matter is looked for. */
@@ -90,6 +92,7 @@ const fault = (message: string) => new RefusedZip(message)
 const broken = fault("is not a zip, or is damaged")
 
 const tooLarge = fault("is larger than 50 MiB unpacked")
+const tooLargePage = (path: string) => fault(`has a page of more than 4 MiB: ${JSON.stringify(path.slice(0, 100))}`)
 
 /** Files of macOS and of version control. */
 const isHidden = (path: string) => path.split("/").some((part) => part.startsWith(".") || part === "__MACOSX")
@@ -136,11 +139,11 @@ const packedBytes = async (zip: ZipFile, entry: Entry) => {
   return Buffer.concat((await stream.toArray()) as Array<Buffer>)
 }
 
-const inflate = (packed: Buffer, maxBytes: number) => {
+const inflate = (packed: Buffer, maxBytes: number, tooMuch: RefusedZip) => {
   try {
     return inflateRawSync(packed, { maxOutputLength: Math.max(maxBytes, 1) })
   } catch (error) {
-    throw (error as NodeJS.ErrnoException).code === "ERR_BUFFER_TOO_LARGE" ? tooLarge : broken
+    throw (error as NodeJS.ErrnoException).code === "ERR_BUFFER_TOO_LARGE" ? tooMuch : broken
   }
 }
 
@@ -148,12 +151,12 @@ const inflate = (packed: Buffer, maxBytes: number) => {
  * Unpacks a file. Counts the bytes and checks them, because the sizes in a zip can be wrong. It is synchronous, because
  * the whole process shares Node's few threads for asynchronous work.
  */
-const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number) => {
+const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number, tooMuch: RefusedZip) => {
   if ((entry.generalPurposeBitFlag & 1) !== 0 || ![0, 8].includes(entry.compressionMethod))
     throw fault("is encrypted, or uses an unsupported compression")
   const packed = await packedBytes(zip, entry)
-  const content = entry.compressionMethod === 0 ? packed : inflate(packed, maxBytes)
-  if (content.length > maxBytes) throw tooLarge
+  const content = entry.compressionMethod === 0 ? packed : inflate(packed, maxBytes, tooMuch)
+  if (content.length > maxBytes) throw tooMuch
   if (crc32(content) !== entry.crc32 || content.length !== entry.uncompressedSize) throw broken
   // In memory of its own, which can be transferred to another thread.
   return new Uint8Array(content)
@@ -188,7 +191,10 @@ async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<Z
   const skipped = folders.size === 1 && isArchiveFolder(folder) ? folder.length + 1 : 0
   let left = maxUnpackedBytes
   for (const [path, entry] of pages) {
-    const content = await unpack(zip, entry, left)
+    const content =
+      left < maxPageBytes
+        ? await unpack(zip, entry, left, tooLarge)
+        : await unpack(zip, entry, maxPageBytes, tooLargePage(path))
     left -= content.length
     const { matter } = splitFrontMatter(textOf(content.subarray(0, maxMatterBytes)))
     yield { path: path.slice(skipped), slug: textsOf(matter)("slug"), content }

@@ -12,6 +12,7 @@ import {
   deliveryNotFound,
   endpointDeleted,
   endpointInactive,
+  maxShownAttempts,
   type Recovery,
   Resend,
   ResendFilter,
@@ -62,6 +63,7 @@ export const layer = Layer.effect(
               SELECT d.attempts, d.attempt_started_at, d.attempt_duration_ms, d.attempt_status, d.attempt_failure,
                 d.attempt_error, d.attempt_body
               WHERE d.attempt_started_at IS NOT NULL
+              ORDER BY number DESC LIMIT ${maxShownAttempts}
             ) AS made
           ) AS attempt_log
           FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(
