@@ -18,12 +18,18 @@ export const Ref = claimText(
   "a git ref of at most 1,024 characters, without spaces or control characters",
 )
 
-export const Sha = claimText(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/, "a commit's hash, of 40 or 64 hexadecimal digits")
+const commitForm = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/
+export const Sha = claimText(commitForm, "a commit's hash, of 40 or 64 hexadecimal digits")
+/** The hash of a commit in a claim that may have none; "" without one. */
+export const commitOf = (text: string | null | undefined) => (text && commitForm.test(text) ? text : "")
 
 /** An id in the form of a provider: visible ASCII, such as a UUID. */
 export const OpaqueId = claimText(/^[\x21-\x7e]{1,255}$/, "1 to 255 visible ASCII characters")
 
 export const Label = Text.check(Schema.isMaxLength(1024, { expected: "a string of at most 1,024 characters" }))
+
+/** A claim that a token may not have: providers leave it out, or write null. */
+export const optional = <S extends Schema.Top>(claim: S) => Schema.optionalKey(Schema.NullOr(claim))
 
 /** The owner and the name of a repository. Owners with `/` are nested groups. */
 export const ownerPattern = /^[A-Za-z0-9_.-]{1,100}(?:\/[A-Za-z0-9_.-]{1,100}){0,20}$/u
@@ -59,8 +65,8 @@ export const splitRepository = (repository: string): { readonly owner: string; r
  * The file of a reference such as `owner/name/.github/workflows/deploy.yml@refs/heads/main`, without the part after
  * `@`. File names and refs may contain `@`, so the run's own ref and commit are tried first.
  */
-export const fileOfReference = (reference: string | undefined, ends: ReadonlyArray<string>): string | null => {
-  if (reference === undefined || reference === "") return null
+export const fileOfReference = (reference: string | null | undefined, ends: ReadonlyArray<string>): string | null => {
+  if (!reference) return null
   const end = ends.find((end) => end !== "" && reference.endsWith(`@${end}`))
   if (end !== undefined) return reference.slice(0, -end.length - 1)
   const at = reference.lastIndexOf("@")

@@ -15,8 +15,8 @@ const BitbucketClaims = Schema.Struct({
   workspaceUuid: Uuid,
   repositoryUuid: Uuid,
   pipelineUuid: Uuid,
-  branchName: Schema.optionalKey(Schema.NullOr(Claims.Ref)),
-  deploymentEnvironmentUuid: Schema.optionalKey(Schema.NullOr(Uuid)),
+  branchName: Claims.optional(Claims.Ref),
+  deploymentEnvironmentUuid: Claims.optional(Uuid),
 })
 
 const bare = (uuid: string) => uuid.replace(/[{}]/g, "").toLowerCase()
@@ -173,18 +173,18 @@ export const GitHubClaims = Schema.Struct({
   repository: Claims.claimText(/^[\w./-]{1,201}$/, "a string of the form owner/name"),
   repository_id: Claims.Digits,
   repository_owner: Claims.claimText(/^[\w.-]{1,100}$/, "the name of the repository's owner"),
-  repository_owner_id: Schema.optionalKey(Claims.Digits),
+  repository_owner_id: Claims.optional(Claims.Digits),
   ref: Claims.Ref,
   sha: Claims.Sha,
   event_name: Claims.claimText(/^[a-z][a-z0-9_]{0,63}$/, "the name of an event"),
   run_id: Claims.Digits,
   run_attempt: Claims.Attempt,
-  head_ref: Schema.optionalKey(Claims.Ref),
-  workflow: Schema.optionalKey(Claims.Label),
-  workflow_ref: Schema.optionalKey(Claims.Label),
-  job_workflow_ref: Schema.optionalKey(Claims.Label),
-  actor: Schema.optionalKey(Claims.Label),
-  environment: Schema.optionalKey(Claims.Label),
+  head_ref: Claims.optional(Claims.Ref),
+  workflow: Claims.optional(Claims.Label),
+  workflow_ref: Claims.optional(Claims.Label),
+  job_workflow_ref: Claims.optional(Claims.Label),
+  actor: Claims.optional(Claims.Label),
+  environment: Claims.optional(Claims.Label),
 })
 export type GitHubClaims = typeof GitHubClaims.Type
 
@@ -193,8 +193,8 @@ export type GitHubClaims = typeof GitHubClaims.Type
  * directly in its folder, so its name has no slash, and the ref begins at the first `@refs/`; a ref without it is a
  * commit.
  */
-const githubFile = (reference: string | undefined): string | null => {
-  if (reference === undefined || reference === "") return null
+const githubFile = (reference: string | null | undefined): string | null => {
+  if (!reference) return null
   const atRef = reference.indexOf("@refs/")
   const end = atRef === -1 ? reference.lastIndexOf("@") : atRef
   return end === -1 ? reference : reference.slice(0, end)
@@ -267,11 +267,11 @@ const GitLabClaims = Schema.Struct({
   pipeline_source: Claims.claimText(/^[a-z][a-z0-9_]{0,63}$/, "the source of a pipeline"),
   ref: Claims.Ref,
   ref_type: Claims.claimText(/^(?:branch|tag)$/, "branch or tag"),
-  ref_path: Schema.optionalKey(Claims.Ref),
+  ref_path: Claims.optional(Claims.Ref),
   sha: Claims.Sha,
-  user_login: Schema.optionalKey(Claims.Label),
-  ci_config_ref_uri: Schema.optionalKey(Schema.NullOr(Claims.Label)),
-  environment: Schema.optionalKey(Schema.NullOr(Claims.Label)),
+  user_login: Claims.optional(Claims.Label),
+  ci_config_ref_uri: Claims.optional(Claims.Label),
+  environment: Claims.optional(Claims.Label),
 })
 type GitLabClaims = typeof GitLabClaims.Type
 
@@ -281,7 +281,7 @@ const configForm = /^[^/]+\/([^/]+(?:\/[^/]+)*)\/\/(.+)$/
 
 /** The file of a pipeline's configuration as `group/project/path`; `null` when it is not in a repository. */
 const configFile = ({ ci_config_ref_uri: uri }: GitLabClaims, refPath: string, sha: string) => {
-  const file = Claims.fileOfReference(uri ?? undefined, [refPath, sha])
+  const file = Claims.fileOfReference(uri, [refPath, sha])
   const [, project, path] = file === null ? [] : (configForm.exec(file) ?? [])
   return project === undefined ? null : `${project}/${path}`
 }
@@ -327,7 +327,7 @@ const readGitLab = Claims.reader(GitLabClaims, runFromGitLab)
 const claim = <const Name extends string>(name: Name) => `oidc.circleci.com/${name}` as const
 
 /**
- * The claims of CircleCI's `$CIRCLE_OIDC_TOKEN_V2` that the service uses. They name no commit and no event.
+ * The claims of CircleCI's `$CIRCLE_OIDC_TOKEN_V2` that the service uses. They name no event, and the commit since 2025.
  * Source: CircleCI's "Using OpenID Connect tokens in jobs", the format of the token.
  */
 const CircleCIClaims = Schema.Struct({
@@ -335,10 +335,11 @@ const CircleCIClaims = Schema.Struct({
   [claim("project-id")]: Claims.OpaqueId,
   [claim("vcs-origin")]: Claims.claimText(/^[\w./:-]{1,400}$/, "the address of a repository"),
   [claim("vcs-ref")]: Claims.Ref,
-  [claim("ssh-rerun")]: Schema.optionalKey(Schema.Boolean),
-  [claim("workflow-id")]: Schema.optionalKey(Claims.OpaqueId),
-  [claim("pipeline-id")]: Schema.optionalKey(Claims.OpaqueId),
-  [claim("pipeline-definition-id")]: Schema.optionalKey(Claims.OpaqueId),
+  [claim("vcs-sha")]: Claims.optional(Claims.Label),
+  [claim("ssh-rerun")]: Claims.optional(Schema.Boolean),
+  [claim("workflow-id")]: Claims.optional(Claims.OpaqueId),
+  [claim("pipeline-id")]: Claims.optional(Claims.OpaqueId),
+  [claim("pipeline-definition-id")]: Claims.optional(Claims.OpaqueId),
 })
 type CircleCIClaims = typeof CircleCIClaims.Type
 
@@ -371,7 +372,7 @@ const runFromCircleCI = (claims: CircleCIClaims): Result.Result<ClaimedRun, Unau
     repositoryId: `${claims[claim("project-id")]} ${origin.toLowerCase()}`,
     branch,
     ref,
-    sha: "",
+    sha: Claims.commitOf(claims[claim("vcs-sha")]),
     previewReason: Claims.previewReason(Claims.isBranchRef(ref), "other", ref),
     pullRequest: pullRequest === null ? null : Number(pullRequest[1]),
     runId: claims[claim("workflow-id")] ?? claims[claim("pipeline-id")] ?? `issued-${claims.iat}`,
@@ -403,14 +404,12 @@ const BuildkiteClaims = Schema.Struct({
     Claims.Digits,
   ]),
   build_branch: Claims.Ref,
-  build_tag: Schema.optionalKey(Schema.NullOr(Claims.Ref)),
-  build_commit: Schema.optionalKey(Schema.NullOr(Claims.Label)),
+  build_tag: Claims.optional(Claims.Ref),
+  build_commit: Claims.optional(Claims.Label),
   build_source: Claims.claimText(/^[a-z][a-z0-9_]{0,63}$/, "the source of a build"),
-  step_key: Schema.optionalKey(Schema.NullOr(Claims.Label)),
+  step_key: Claims.optional(Claims.Label),
 })
 type BuildkiteClaims = typeof BuildkiteClaims.Type
-
-const commitForm = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/
 
 /**
  * The run of a Buildkite token: a build. The pipeline is the repository, because the token names no other. Only a build
@@ -422,7 +421,6 @@ const runFromBuildkite = (claims: BuildkiteClaims): Result.Result<ClaimedRun, Un
   if (branch === "" && tag === null) return Claims.refuse(`The token's claim "build_branch" names no branch.`)
   // A git branch has no colon: Buildkite writes one between the owner of a fork and its branch.
   const isPush = eventName === "webhook" && tag === null && !branch.includes(":")
-  const commit = claims.build_commit ?? ""
   const ref = tag === null ? `refs/heads/${branch}` : `refs/tags/${tag}`
   return Result.succeed({
     owner: claims.organization_slug,
@@ -432,7 +430,7 @@ const runFromBuildkite = (claims: BuildkiteClaims): Result.Result<ClaimedRun, Un
     branch: tag ?? branch,
     ref,
     // A build of HEAD has no hash yet.
-    sha: commitForm.test(commit) ? commit : "",
+    sha: Claims.commitOf(claims.build_commit),
     previewReason: Claims.previewReason(isPush, eventName, ref),
     pullRequest: null,
     runId: `${claims.build_number}`,
