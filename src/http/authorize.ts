@@ -21,6 +21,20 @@ export const policyIn = (url: string): string | undefined => {
   return segment?.includes("=") === true ? segment : undefined
 }
 
+/**
+ * Whether a request may name a body that it does not have: proxies copy the length of their client's request and leave
+ * out its body. What follows on the connection would be read as that body.
+ */
+export const mayLackBody = ({
+  headers,
+  url = "",
+}: {
+  readonly headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
+  readonly url?: string | undefined
+}): boolean =>
+  (Number(headers["content-length"] ?? 0) > 0 || headers["transfer-encoding"] !== undefined) &&
+  policyIn(url) !== undefined
+
 /** The header of a browser's preflight, which asks with OPTIONS, and without a key. Source: Fetch, section 3.3.2. */
 const preflight = "access-control-request-method"
 
@@ -43,20 +57,21 @@ export const asRouted = (request: {
 const keyNeeded = new Unauthorized({ error: "The request needs an API key: Authorization: Bearer <key>." })
 
 /**
- * The key of the request that a proxy asks about: in the header that the policy names, else the bearer token of
- * `Authorization`, or `x-api-key`. `undefined`: a preflight without one, which the application answers.
+ * The key of the request that a proxy asks about: in the header that the policy names, as it is or after `Bearer`, else
+ * the bearer token of `Authorization`, or `x-api-key`. `undefined`: a preflight without one, which the application
+ * answers.
  */
 export const keyIn = (
   headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>,
   header: string | undefined,
 ): Result.Result<string | undefined, Unauthorized> => {
   const missing = (error: Unauthorized) => (headers[preflight] ? Result.succeed(undefined) : Result.fail(error))
-  if (header === undefined || header.toLowerCase() === "authorization") {
+  if (header === undefined) {
     return Result.flatMap(Credentials.parse(headers), (credential) =>
       credential === undefined ? missing(keyNeeded) : Result.succeed(credential.token),
     )
   }
-  const value = Credentials.headerValue(headers, header.toLowerCase())
+  const value = Credentials.headerValue(headers, header.toLowerCase())?.replace(/^Bearer +/i, "")
   return value
     ? Result.succeed(value)
     : missing(new Unauthorized({ error: `The request needs an API key in the header ${header}.` }))

@@ -59,8 +59,11 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
         { authorization: `Bearer ${key}` },
         { authorization: `bearer ${key}` },
         { "x-api-key": key },
+        // Seen failing: events of Lambda have names as they were sent.
+        { Authorization: `Bearer ${key}` },
+        { "X-Api-Key": key },
       ]) {
-        expect(yield* check(headers)).toEqual({ owner })
+        expect(yield* check(headers as Record<string, string>)).toEqual({ owner })
       }
       for (const headers of [
         {},

@@ -75,7 +75,7 @@ export interface Refusal {
   readonly body: { readonly error: string; readonly code: string }
 }
 
-/** Headers of a request: a `Headers`, or those of Node. */
+/** Headers of a request: a `Headers`, or an object such as those of Node and of events of AWS Lambda. */
 export type RequestHeaders =
   | { readonly get: (name: string) => string | null | undefined }
   | Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
@@ -133,9 +133,14 @@ const unavailable = () =>
 const inHeader = /^[\t\x20-\x7e\x80-\xff]*$/
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
+/** The value of a header in an object. Node writes its name in lower case, and events of Lambda as it was sent. */
+const valueOf = (headers: Readonly<Record<string, unknown>>, name: string): unknown =>
+  headers[name] ?? Object.entries(headers).find(([one]) => one.toLowerCase() === name)?.[1]
+
 /** The value of a header. Of one that was sent more than once, the value if it is always the same. */
 const headerOf = (headers: RequestHeaders, name: string): string | undefined => {
-  const value = typeof headers.get === "function" ? headers.get(name) : (headers as Record<string, unknown>)[name]
+  const value =
+    typeof headers.get === "function" ? headers.get(name) : valueOf(headers as Record<string, unknown>, name)
   const joined = Array.isArray(value) ? value.join(", ") : value
   if (typeof joined !== "string" || !inHeader.test(joined)) return undefined
   const [first = "", ...others] = joined.split(", ").filter((one) => one !== "")
@@ -167,8 +172,7 @@ const keyIn = (keyHeader: string | undefined) => {
   }
   // In lower case, as Node has it; throws on what cannot be the name of a header.
   const name = new Headers([[keyHeader, ""]]).keys().next().value!
-  const read = (headers: RequestHeaders): string | undefined =>
-    /^(?:Bearer +)?(\S+)$/i.exec(headerOf(headers, name) ?? "")?.[1]
+  const read = (headers: RequestHeaders): string | undefined => headerOf(headers, name)?.replace(/^Bearer +/i, "")
   return { read, said: `${name}: <key>` }
 }
 

@@ -12,7 +12,7 @@ import {
 } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
-import { asRouted } from "../authorize.ts"
+import { asRouted, mayLackBody } from "../authorize.ts"
 import { underV1 } from "./Faults.ts"
 import type { HotPath } from "./hotPath.ts"
 import { holdContinue } from "./requestBody.ts"
@@ -66,12 +66,13 @@ export const layer = (hotPath: HotPath, { host, port, maxConnections }: NodeServ
         const handle = yield* NodeHttpServer.makeHandler(application, { middleware: applied, scope }).pipe(
           Effect.updateContext(forRequests),
         )
-        const stopResponding = respondBy(server, (request, response) =>
+        const stopResponding = respondBy(server, (request, response) => {
+          if (mayLackBody(request)) response.shouldKeepAlive = false
           hotPath(request, response, () => {
             asRouted(request)
             handle(request, response)
-          }),
-        )
+          })
+        })
         yield* Effect.addFinalizer(() => Effect.andThen(close(listener), Effect.sync(stopResponding)))
       },
     )

@@ -2,6 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { createHash } from "node:crypto"
+import { connect } from "node:net"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import type { Send } from "../../support/wire.ts"
 import { must } from "../operations.ts"
@@ -15,6 +16,17 @@ const makeKey = Effect.fnUntraced(function* (send: Send, settings: object = {}) 
   const { id, key } = yield* must(send, "POST", `/api/v0/orgs/${orgId}/keys`, asked)
   return { orgId, id, key: key! }
 })
+
+/** What comes back to a text until the service ends the connection. */
+const untilClosed = (url: string, text: string) =>
+  Effect.callback<string>((resume) => {
+    const { hostname, port } = new URL(url)
+    let got = ""
+    const socket = connect(Number(port), hostname, () => socket.write(text))
+    socket.on("data", (chunk) => (got += chunk.toString()))
+    socket.on("close", () => resume(Effect.succeed(got)))
+    return Effect.sync(() => socket.destroy())
+  })
 
 const upstream = (headers: object) =>
   Object.fromEntries(Object.entries(headers).filter(([name]) => /^(x-gatehouse-|ratelimit)/.test(name)))
@@ -80,6 +92,24 @@ for (const [name, environment] of [
       }),
     )
 
+    // Seen failing: the first bytes of the next request were read as the body, and it was a 400.
+    it.effect("a proxy that names the length of a body and sends none loses only its connection", () =>
+      Effect.gen(function* () {
+        const { send, url } = yield* TestServer
+        const { key } = yield* makeKey(send)
+        for (const credential of [key, "wrong"]) {
+          for (const body of ["content-length: 77", "transfer-encoding: chunked"]) {
+            const request = `POST ${path} HTTP/1.1\r\nhost: a\r\nx-api-key: ${credential}\r\n${body}\r\n\r\n`
+            const answer = yield* untilClosed(url, request)
+            expect(answer).toMatch(credential === key ? /^HTTP\/1.1 200 / : /^HTTP\/1.1 401 /)
+            expect(answer.toLowerCase()).toContain("\r\nconnection: close\r\n")
+          }
+        }
+        const kept = yield* send("POST", path, { as: key, headers: { "content-length": "0" } })
+        expect([kept.status, kept.headers["connection"]]).toEqual([200, "keep-alive"])
+      }),
+    )
+
     it.effect("the policy is the query of the proxy, or the first segment after the path", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
@@ -93,6 +123,12 @@ for (const [name, environment] of [
         expect(yield* ask("?permission=files.read&permission=files.write&cost=0")).toEqual([403, "forbidden"])
         expect(yield* ask("?cost=11")).toEqual([429, "credits_exhausted"])
         expect(yield* ask("?header=x-acme-key&cost=0", { "X-Acme-Key": key })).toEqual([200, undefined])
+        // As the package has it. Seen failing: with the scheme in another header, and without it in Authorization.
+        for (const header of ["x-acme-key", "Proxy-Authorization", "authorization"]) {
+          for (const text of [key, `Bearer ${key}`, `bearer  ${key}`])
+            expect(yield* ask(`?header=${header}&cost=0`, { [header]: text })).toEqual([200, undefined])
+        }
+        expect(yield* ask("?header=authorization")).toEqual([401, "unauthorized"])
         expect(yield* ask("?header=x-acme-key", { authorization: `Bearer ${key}` })).toEqual([401, "unauthorized"])
         // Envoy appends the client's path and query, which decide nothing.
         expect(yield* ask("/permission=files.write/permission=files.read?permission=files.read")).toEqual([
