@@ -27,10 +27,19 @@ const maxPassageLength = 1_600
 /** The maximum length of a list, a table or an example in one passage. A longer one is cut between its lines. */
 const maxBlockLength = 6_400
 
-/** Whether a line is an import or export of MDX, and not a sentence that begins with the same word. */
+/** Whether a line begins an import or export of MDX, and is no sentence that begins with the same word. */
 const isModuleLine = (line: string) =>
-  (line.startsWith("import ") && /["'];?$/.test(line.trimEnd())) ||
+  (line.startsWith("import ") && /(?:["'];?|\{[^}]*)$/.test(line.trimEnd())) ||
   /^export (?:const|let|function|default|async|\{|\*)/.test(line)
+
+/** How many more brackets a line of a program opens than it closes, outside of strings. */
+const openedIn = (line: string) => {
+  const brackets = line.replaceAll(/"[^"]*"|'[^']*'|`[^`]*`/g, "").match(/[()[\]{}]/g) ?? []
+  return brackets.reduce((opened, bracket) => opened + ("([{".includes(bracket) ? 1 : -1), 0)
+}
+
+/** The id that a heading sets: `{#id}`, `{: #id .class }`, `[#id]`. */
+const headingId = /(?:\{:? *[#.][^{}]*\}|\[#[\w.-]+\])$/
 
 const headingText = (line: string) => {
   const text = line.replace(headingStart, "").trimEnd()
@@ -38,8 +47,23 @@ const headingText = (line: string) => {
   while (text[end - 1] === "#") end--
   // "## C#" has no closing marks.
   const isMarks = end === 0 || /\s/.test(text[end - 1]!)
-  return (isMarks ? text.slice(0, end) : text).replaceAll("`", "").trim()
+  return plainHeading(isMarks ? text.slice(0, end) : text)
 }
+
+/** The text of a heading, without its id, tags, comments, images, and the targets of links. */
+const plainHeading = (text: string) =>
+  outsideSpans(text.trim(), (piece) => withoutComments(piece).replace(tag, ""))
+    .replaceAll(/!\[[^[\]]*\]\([^()\s]*(?:\s+"[^"]*")?\)/g, "")
+    .replaceAll(/\[([^[\]]*)\]\([^()\s]*(?:\s+"[^"]*")?\)/g, "$1")
+    .trim()
+    .replace(headingId, "")
+    .replaceAll("`", "")
+    .trim()
+
+/** The line under a heading. */
+const underline = /^ {0,3}(?:=+|--+)[ \t]*$/
+/** Whether a line with a line under it is a heading: nothing that begins something else. */
+const canBeUnderlined = (line: string) => !isListOrTable(line) && !/^\s*(?:[>|<:{]|---)/.test(line)
 
 /** A paragraph, or a list with all of its paragraphs. */
 interface Paragraph {
@@ -130,9 +154,20 @@ const sectionsOf = (body: string): ReadonlyArray<Section> => {
       paragraphs[paragraphs.length - 1] = { text: `${last.text}\n\n${text}`, isBlock: true }
     else paragraphs.push({ text, isBlock })
   }
+  const beginSection = (level: number, text: string) => {
+    headings = [...headings.slice(0, level - 1), ...Array.from({ length: level - 1 - headings.length }, () => ""), text]
+    sections.push({ headings: headings.filter((heading) => heading !== ""), paragraphs: [] })
+  }
   const reader = makeLineReader()
   let kind: LineKind = "prose"
+  /** The brackets of an import or export that are open. A heading ends one that never closes them. */
+  let opened = 0
   for (const line of body.split(/\r?\n/)) {
+    if (opened > 0 && !headingStart.test(line)) {
+      opened += openedIn(line)
+      continue
+    }
+    opened = 0
     const wasIndented = kind === "indented"
     kind = reader.read(line)
     if (wasIndented && kind !== "indented") endParagraph()
@@ -141,13 +176,16 @@ const sectionsOf = (body: string): ReadonlyArray<Section> => {
       hasCode = true
     } else if (headingStart.test(line)) {
       endParagraph()
-      const level = headingStart.exec(line)![1]!.length
-      headings = [...headings.slice(0, level - 1), ...Array.from({ length: level - 1 - headings.length }, () => "")]
-      headings = [...headings, headingText(line)]
-      sections.push({ headings: headings.filter((heading) => heading !== ""), paragraphs: [] })
+      beginSection(headingStart.exec(line)![1]!.length, headingText(line))
+    } else if (lines.length === 1 && !hasCode && underline.test(line) && canBeUnderlined(lines[0]!)) {
+      const text = plainHeading(lines.pop()!)
+      endParagraph()
+      beginSection(line.includes("=") ? 1 : 2, text)
     } else if (line.trim() === "") {
       endParagraph()
-    } else if (!isModuleLine(line)) {
+    } else if (isModuleLine(line)) {
+      opened = openedIn(line)
+    } else {
       lines.push(line)
     }
   }
@@ -276,7 +314,7 @@ const absolute = (target: string, slug: string, docsUrl: string | undefined) => 
     : [file, urlOf(slug, docsUrl).href]
   if (/^[a-z][a-z\d+.-]*:/i.test(target) || !URL.canParse(path, base)) return target
   const url = new URL(path, base)
-  url.pathname = url.pathname.replace(/(?:\/index)?\.(?:mdx?|markdown)$/i, "")
+  url.pathname = url.pathname.replace(/(?:\/(?:index|readme))?\.(?:mdx?|markdown)$/i, "")
   return asLink(url)
 }
 

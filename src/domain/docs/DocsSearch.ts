@@ -63,7 +63,7 @@ const decoded = (slug: string) => {
 const slugForms = (slug: string): ReadonlyArray<string> => {
   const trimmed = slug.replace(/^\/+/, "").replace(/(?<!\/)\/+$/, "")
   const file = trimmed.replace(/\.(?:mdx?|markdown|html?)$/i, "")
-  const folder = file.replace(/(^|\/)index$/i, "")
+  const folder = file.replace(/(^|\/)(?:index|readme)$/i, "")
   return [slug, trimmed, file, folder, withoutNumbers(folder)]
 }
 

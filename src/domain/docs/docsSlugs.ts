@@ -17,6 +17,12 @@ export const withoutNumbers = (path: string) =>
 /** The path of a page without `/index`: `guide/index` is the page of the folder `guide`. */
 const withoutIndex = (path: string) => path.replace(/\/index$/i, "")
 
+/** GitHub, GitBook, mdBook, MkDocs and Docusaurus show a `README` as the index of a folder that has no other one. */
+const asIndex = (path: string, paths: ReadonlySet<string>) => {
+  const index = path.replace(/(?<=^|\/)readme$/i, "index")
+  return paths.has(index) ? path : index
+}
+
 /** A file of an archive: its path, and the slug of its front matter. */
 export interface PageFile {
   readonly path: string
@@ -55,9 +61,11 @@ const uniquePaths = (files: ReadonlyArray<PageFile>) => {
  */
 export const slugsOf = (files: ReadonlyArray<PageFile>): ReadonlyArray<string> => {
   const paths = uniquePaths(files)
+  const known = new Set(paths)
   const wishes = paths.map((path, at) => {
     const own = ownSlug(files[at]!)
-    return new Set([...(own === undefined ? [] : [own]), withoutIndex(withoutNumbers(path)), withoutIndex(path), path])
+    const name = asIndex(path, known)
+    return new Set([...(own === undefined ? [] : [own]), withoutIndex(withoutNumbers(name)), withoutIndex(name), path])
   })
   const count = new Map<string, number>()
   for (const slug of wishes.flatMap((wish) => [...wish])) count.set(slug, (count.get(slug) ?? 0) + 1)

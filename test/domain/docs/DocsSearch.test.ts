@@ -118,7 +118,8 @@ describe("search", () => {
         expect(page(slug)?.markdown, slug).toBe("keys")
       }
       expect(page("docs/guides")?.markdown).toBe("guides")
-      expect(page("/docs/guides/index.html")?.markdown).toBe("guides")
+      for (const slug of ["/docs/guides/index.html", "docs/guides/README.md"])
+        expect(page(slug)?.markdown, slug).toBe("guides")
       // Seen failing: location.pathname has percent-encoding.
       for (const slug of ["/docs/%C3%BCber%20uns", "/%C3%BCber%20uns/"]) expect(page(slug)?.markdown, slug).toBe("us")
       expect(page("/100%25")?.markdown).toBe("percent")

@@ -98,6 +98,7 @@ describe("a quoted passage", () => {
     expect(readable(passage("[a](/docs/access.md) [b](/docsearch) [c](/docs)"), "https://e.com/docs")).toBe(
       "[a](https://e.com/docs/access) [b](https://e.com/docs/docsearch) [c](https://e.com/docs/)",
     )
+    expect(readable(passage("[a](README.md) [b](../a/README.md#c)"))).toBe("[a](/guides) [b](/a#c)")
     expect(pageUrl("index", "https://e.com/docs")).toBe("https://e.com/docs/")
     expect(pageUrl("a/index", "https://e.com/docs")).toBe("https://e.com/docs/a/index")
     expect(pageUrl("a b/ü", "https://e.com/")).toBe("https://e.com/a%20b/%C3%BC")
@@ -133,6 +134,48 @@ describe("passages", () => {
     }
     const loose = "- one\n\n  more of one\n\n- two"
     expect(texts(`# T\n\n${"word ".repeat(318)}\n\n${loose}`)[1]).toBe(loose)
+  })
+
+  // Seen failing: each was a part of the heading.
+  it("have headings without ids, tags, images and the targets of links", () => {
+    for (const [line, heading] of [
+      ["# Limits {#limits}", "Limits"],
+      ["# Limits {: #limits .wide }", "Limits"],
+      ["# Limits [#limits]", "Limits"],
+      ["# Limits {/* #limits */}", "Limits"],
+      ['# <a name="limits"></a>Limits', "Limits"],
+      ["# [![CI](https://e.com/b.svg)](https://e.com) Acme", "Acme"],
+      ["# [1.2.0](https://e.com/compare/1.1.0...1.2.0) (2026-01-01)", "1.2.0 (2026-01-01)"],
+      ["# The [`keys`](./keys.md) file", "The keys file"],
+      ["# `{#id}` of `<details>` and Map<string> {a}", "{#id} of <details> and Map<string> {a}"],
+      ["# C#", "C#"],
+    ] as const) {
+      expect(titleOf({ slug: "s", markdown: `${line}\n\nText.` }), line).toBe(heading)
+    }
+  })
+
+  // Seen failing: such a page had no title, and its headings were text.
+  it("know headings by the line under them", () => {
+    const markdown =
+      "Keys\n====\n\nText one.\n\nRotate `now` {#now}\n---\nText two.\n\n- item\n---\n\n| a |\n| - |\n---\n\nx\ny\n---\n\n    z\n---"
+    expect(passagesOf({ slug: "s", markdown }).map(({ heading, text }) => [heading, text])).toEqual([
+      ["Keys", "Text one."],
+      ["Keys › Rotate now", "Text two.\n\n- item\n---\n\n| a |\n| - |\n---\n\nx\ny\n---\n\n    z\n\n---"],
+    ])
+  })
+
+  // Seen failing: all lines but the first were text.
+  it("leave out imports and exports of MDX of several lines", () => {
+    const modules =
+      "import {\n  Tabs,\n  TabItem,\n} from '@theme/Tabs'\nimport X from \"./x\"\n\n" +
+      "export const meta = {\n  owner: 'platform (',\n\n  list: [1,\n    2],\n}\nexport const one = 1\n\n" +
+      "export default function Page({ children }) {\n  return <div>{children}</div>\n}\n"
+    expect(texts(`${modules}\n# T\n\nText.`)).toEqual(["Text."])
+    expect(texts("import {\n  a\n\n# T\n\nText.")).toEqual(["Text."])
+    const sentence = "import the file\n(first), then\n\nexport it"
+    expect(texts(`# T\n\n${sentence}`)).toEqual([sentence])
+    const code = "```js\nimport {\n  a\n} from 'a'\n```"
+    expect(texts(`# T\n\n${code}`)).toEqual([code])
   })
 
   it("have the title of the page, and not a comment of an example", () => {

@@ -9,6 +9,23 @@ describe("the slugs of the pages of an archive", () => {
     expect(slugs("index.md", "guide/index.mdx", "guide/keys.markdown")).toEqual(["index", "guide", "guide/keys"])
   })
 
+  // Seen failing: `guide/README`, which no site has.
+  it("take a README for the index of a folder without one", () => {
+    expect(slugs("README.md", "guide/readme.md", "2-setup/README.mdx", "setup/a.md")).toEqual([
+      "index",
+      "guide",
+      "setup",
+      "setup/a",
+    ])
+    expect(slugs("README.md", "index.md", "guide/README.md", "guide/index.md")).toEqual([
+      "README",
+      "index",
+      "guide/README",
+      "guide",
+    ])
+    expect(slugs("guide/README.md", "guide.md")).toEqual(["guide/README", "guide"])
+  })
+
   it("leave no page out: a slug that two pages would have is that of the file with this path", () => {
     expect(slugs("guide/index.md", "guide.md")).toEqual(["guide/index", "guide"])
     expect(slugs("guide.md", "guide.mdx", "guide-2.md")).toEqual(["guide", "guide-2", "guide-2-2"])

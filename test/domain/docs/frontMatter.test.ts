@@ -33,6 +33,10 @@ describe("front matter", () => {
     expect(title("tags: [a\ntitle:\n")).toBe("")
   })
 
+  it("may end with three dots", () => {
+    expect(splitFrontMatter("---\ntitle: Keys\n...\n# Text")).toEqual({ matter: "title: Keys", body: "# Text" })
+  })
+
   it("may be empty, and be in TOML, which is left out", () => {
     for (const text of ["---\n---\nA", "---\r\n\r\n---  \r\nA", "--- \ntitle: a\n---\nA", '+++\ntitle = "a"\n+++\nA'])
       expect(splitFrontMatter(text).body, text).toBe("A")
