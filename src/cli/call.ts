@@ -168,7 +168,7 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
   if (Schema.isSchemaError(error)) return usage(requestFaults(error))
   if (HttpClientError.isHttpClientError(error)) {
     return new CommandFailed({
-      message: `${baseUrl} does not answer (${transportFault(error)}). Start the service with gatehouse serve, or set --url or GATEHOUSE_URL to its address`,
+      message: `${baseUrl} does not answer (${transportFault(error)}). Start the service, or set --url or GATEHOUSE_URL to its address`,
     })
   }
   return new CommandFailed({ message: String(error) })

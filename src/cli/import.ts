@@ -3,6 +3,7 @@ import { Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
+import { counted } from "../domain/counted.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { cut } from "../domain/Schemas.ts"
 import { Channels, EventPatterns } from "../domain/webhooks/EventPatterns.ts"
@@ -668,8 +669,8 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
       })
       yield* Console.error(
         isDryRun
-          ? `${count("would be imported")} of ${results.length} endpoints would be imported.`
-          : `${count("created")} endpoints are created, ${count("updated")} updated, ${count("refused")} refused.`,
+          ? `${count("would be imported")} of ${counted(results.length, "endpoint")} would be imported.`
+          : `Endpoints: ${count("created")} created, ${count("updated")} updated, ${count("refused")} refused.`,
       )
       if (count("refused") > 0)
         return yield* new CommandFailed({ message: "Some endpoints are not imported, see above" })

@@ -1,5 +1,6 @@
 import { Struct } from "effect"
 import { Command, Flag } from "effect/cli"
+import { counted } from "../domain/counted.ts"
 import { measureNames, type Overview, overviewQuery } from "../domain/activity/Activity.ts"
 import { inBytes } from "../infrastructure/checks/Check.ts"
 import { call, callPages } from "./call.ts"
@@ -28,7 +29,7 @@ const summary = ({ deliveries, jobs, validations }: Overview) => {
     validations.map(({ forbidden, invalid, limited, valid }) => valid + invalid + forbidden + limited),
   )
   const ended = sum(jobs.map(({ canceled, completed, failed }) => completed + failed + canceled))
-  return `Together ${attempts} attempts${failed}, ${validated} validations, ${ended} finished jobs`
+  return `Together ${counted(attempts, "attempt")}${failed}, ${counted(validated, "validation")}, ${counted(ended, "finished job")}`
 }
 
 const output = (overview: Overview) => ({

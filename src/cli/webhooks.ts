@@ -1,5 +1,6 @@
 import { Effect, Option, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { counted } from "../domain/counted.ts"
 import { DeliveryState, ResendFilter } from "../domain/webhooks/DeliveryLog.ts"
 import {
   CreateWebhookEndpoint,
@@ -112,7 +113,7 @@ const delivery = Command.make(
             one.error ?? one.body,
           ]),
         ),
-        note: `${event} is ${state} after ${attempts} ${attempts === 1 ? "attempt" : "attempts"}. Body: ${plain(payload)}`,
+        note: `${event} is ${state} after ${counted(attempts, "attempt")}. Body: ${plain(payload)}`,
       }),
     ),
 ).pipe(Command.withDescription("Show a delivery: its body, and every attempt with the receiver's response"))
@@ -296,7 +297,7 @@ const show = Command.make("show", byId, ({ endpoint, external_id }) =>
         plain(url),
         ...health.map(
           ({ attempts, causes, delivered, p95_ms, since }) =>
-            `Since ${since.toJSON()}: ${delivered} of ${attempts} attempts delivered` +
+            `Since ${since.toJSON()}: ${delivered} of ${counted(attempts, "attempt")} delivered` +
             (p95_ms === null ? "" : `, 95 of 100 responses within ${p95_ms} ms`) +
             causes.map(({ attempts, cause }) => `, ${attempts} × ${cause}`).join(""),
         ),

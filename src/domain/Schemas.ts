@@ -122,9 +122,9 @@ const words: Record<string, string> = {
   "boolean | null": "true, false or null",
   "array | null": "an array or null",
   number: "a number",
+  "number | null": "a number or null",
   boolean: "true or false",
   "a string representing a finite number": "a number",
-  "a valid JSON body": "valid JSON",
 }
 
 /** What a schema's message says is expected, in words: `"a" | "b"` is "one of a, b". */

@@ -55,6 +55,7 @@ export type Post = (operation: string, body: string, signal?: AbortSignal) => Pr
 
 export const poster = (baseUrl: string | URL, key: string, send: typeof fetch = fetch): Post => {
   const base = String(baseUrl).replace(/(?<!\/)\/+$/, "")
+  if (!key?.trim()) throw new TypeError("The key is missing: pass an API key of the org (svc_…).")
   if (!fitsHeader(key)) throw new TypeError("The key has characters that no header can have, such as a line break.")
   const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" }
   return async (operation, body, signal) => {

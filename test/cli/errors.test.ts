@@ -16,7 +16,7 @@ it.effect("reports when no service runs at the address", () =>
     const url = `http://127.0.0.1:${yield* closedPort}`
     expect(yield* runCli(["projects", "list", "--json"], { env: { GATEHOUSE_URL: url } })).toEqual({
       out: "",
-      err: `gatehouse: ${url} does not answer (ECONNREFUSED). Start the service with gatehouse serve, or set --url or GATEHOUSE_URL to its address\n`,
+      err: `gatehouse: ${url} does not answer (ECONNREFUSED). Start the service, or set --url or GATEHOUSE_URL to its address\n`,
       code: 1,
     })
   }),

@@ -268,7 +268,7 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
           ["ep_3", "refused"],
         ],
       ])
-      expect(err).toContain("2 endpoints are created, 0 updated, 1 refused.")
+      expect(err).toContain("Endpoints: 2 created, 0 updated, 1 refused.")
       expect(rows[0]!.lost).toEqual([
         "event types: not a type",
         "headers: host",

@@ -206,7 +206,7 @@ export const faultOfError = ({ status, json, headers }: WireAnswer): string | un
   if (headers["content-type"] !== "application/json") return `content-type is ${headers["content-type"]}`
   if (String(sorted(json)) !== "code,error") return `the fields are ${String(sorted(json))}`
   const { error, code } = json as Record<string, unknown>
-  if (typeof error !== "string" || !/^\S.*\S\.$/s.test(error)) return `"${String(error)}" is no sentence`
+  if (typeof error !== "string" || !/^\S.*\S[.?]$/s.test(error)) return `"${String(error)}" is no sentence`
   if (typeof code !== "string" || !/^[a-z]+(_[a-z]+)*$/.test(code)) return `"${String(code)}" is no code`
   return codes[status] === code ||
     (status === 422 && code === "idempotency_key_reused") ||

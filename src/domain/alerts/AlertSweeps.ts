@@ -2,6 +2,7 @@ import { Context, DateTime, Duration, Effect, FiberSet, Layer, Queue } from "eff
 import { ActivityRepository, maxBacklog } from "../activity/ActivityRepository.ts"
 import { startOf } from "../activity/Activity.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
+import { counted } from "../counted.ts"
 import { faultPlace, type NotFound, Unavailable } from "../Errors.ts"
 import { ApiKeyRepository } from "../keys/ApiKeyRepository.ts"
 import { nextCursor } from "../Page.ts"
@@ -68,7 +69,7 @@ const makeLook = Effect.gen(function* () {
     switch (alert.condition) {
       case "endpoint_failing": {
         const before = DateTime.subtract(now, { minutes: threshold })
-        return yield* endpoints(alert, `have failed for ${threshold} ${threshold === 1 ? "minute" : "minutes"}`, before)
+        return yield* endpoints(alert, `have failed for ${counted(threshold, "minute")}`, before)
       }
       case "endpoint_deactivated":
         return yield* endpoints(alert, "the service has deactivated", null)

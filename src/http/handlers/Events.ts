@@ -1,5 +1,6 @@
 import { Effect, Layer } from "effect"
 import { group } from "./group.ts"
+import { counted } from "../../domain/counted.ts"
 import { wholeListPage } from "../../domain/Page.ts"
 import { Events } from "../../domain/webhooks/Events.ts"
 import { EventTypes } from "../../domain/webhooks/EventTypes.ts"
@@ -14,7 +15,7 @@ const published = (repeated: number) =>
 const allPublished = (repeated: number, count: number) =>
   repeated === 0
     ? "The events are published."
-    : `${count - repeated} of ${count} events are published; the others have the idempotency_key of an earlier event, which stays as it is.`
+    : `${count - repeated} of ${counted(count, "event")} ${count - repeated === 1 ? "is" : "are"} published; each other one has the idempotency_key of an earlier event, which stays as it is.`
 
 const events = group(Api, "events", (handlers) =>
   Effect.map(Events, (events) =>

@@ -4,6 +4,7 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { group } from "./group.ts"
 import type { ServerResponse } from "node:http"
 import type { Socket } from "node:net"
+import { counted } from "../../domain/counted.ts"
 import { Unavailable } from "../../domain/Errors.ts"
 import { stringify } from "../../domain/StoredJson.ts"
 import { type CompletedJob, type FailJob, JobDetail, type JobStatus } from "../../domain/jobs/Job.ts"
@@ -119,7 +120,8 @@ const completedJob = (job_id: string, outcome: ReportOutcome): CompletedJob =>
 const changed = (one: string, what: string) => (jobs: ChangedJobs | null) => {
   if (jobs === null) return done(one)
   const { count, isAll, sweepId } = jobs
-  const many = `${isAll ? "" : "At least "}${count} jobs ${sweepId === null ? "would be" : "are"} ${what}.`
+  const verb = sweepId === null ? "would be" : count === 1 ? "is" : "are"
+  const many = `${isAll ? "" : "At least "}${counted(count, "job")} ${verb} ${what}.`
   return { ...done(many), count, is_all: isAll, sweep_id: sweepId }
 }
 
@@ -154,7 +156,10 @@ const jobs = group(Api, "jobs", (handlers) =>
         Effect.map(jobs.completeBatch(payload), (outcomes) => {
           const all = outcomes.map((outcome, n) => completedJob(payload.jobs[n]!.job_id, outcome))
           const count = all.filter(({ success }) => success).length
-          return { ...done(`${count} of ${all.length} jobs are completed.`), jobs: all }
+          return {
+            ...done(`${count} of ${counted(all.length, "job")} ${count === 1 ? "is" : "are"} completed.`),
+            jobs: all,
+          }
         }),
       fail: ({ payload }) => Effect.map(jobs.fail(payload), (status) => done(failed(status, payload))),
       cancel: ({ payload }) =>

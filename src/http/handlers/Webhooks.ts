@@ -1,5 +1,6 @@
 import { Effect, Layer } from "effect"
 import { group } from "./group.ts"
+import { counted } from "../../domain/counted.ts"
 import { DeliveryLog } from "../../domain/webhooks/DeliveryLog.ts"
 import { SigningKeys } from "../../domain/webhooks/Signatures.ts"
 import { WebhookEndpoints } from "../../domain/webhooks/WebhookEndpoints.ts"
@@ -45,7 +46,7 @@ const deliveries = group(Api, "deliveries", (handlers) =>
       resend: ({ payload }) =>
         Effect.map(log.resend(payload), ({ count, isAll, resendId }) => ({
           ...done(
-            `${isAll ? "" : "At least "}${count} deliveries ${resendId === null ? "would be" : "are"} sent again.`,
+            `${isAll ? "" : "At least "}${counted(count, "delivery", "deliveries")} ${resendId === null ? "would be" : count === 1 ? "is" : "are"} sent again.`,
           ),
           count,
           is_all: isAll,

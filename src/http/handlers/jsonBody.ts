@@ -1,4 +1,4 @@
-import { Context, Effect, Schema, SchemaAST, SchemaIssue } from "effect"
+import { Context, Effect, Schema, SchemaAST } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiBuilder, type HttpApiEndpoint, HttpApiError, type HttpApiGroup } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
@@ -30,7 +30,12 @@ const repeated = (name: string) =>
   new InvalidRequest({
     error: `The request body has the member ${JSON.stringify(cut(name, maxShownName))} twice. Send it once.`,
   })
-const notJson = new Schema.SchemaError(new SchemaIssue.InvalidValue({ message: "Expected a valid JSON body" }))
+/** The parser's error has the place where the text is no JSON, but for an unexpected word. The rest repeats the text. */
+const notJson = (error: unknown) => {
+  const [, line, column] = /\(line (\d+) column (\d+)\)$/.exec(String(error)) ?? []
+  const place = line === undefined ? "" : `: see line ${line}, column ${column}`
+  return new InvalidRequest({ error: `The request body is not valid JSON${place}.` })
+}
 
 /** Makes the reader of the bodies of an operation: an effect with its payload. */
 const makeReader = ({ annotations, payload }: HttpApiEndpoint.Top) => {
@@ -57,8 +62,8 @@ const makeReader = ({ annotations, payload }: HttpApiEndpoint.Top) => {
     let body: unknown
     try {
       body = parseJson(text, scan)
-    } catch {
-      return orFault(Effect.fail(notJson))
+    } catch (error) {
+      return Effect.fail(notJson(error))
     }
     // Parsers differ in which of two equal members they take (RFC 8259, section 4), so that a proxy that checks or
     // completes a body could mean another request.

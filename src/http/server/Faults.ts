@@ -12,7 +12,7 @@ import {
 } from "../../domain/Errors.ts"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"
 import { tooLarge, unreadable, withBoundedBody } from "./requestBody.ts"
-import { logged, maxBodyAt, measured, methodsAt, operationAt, requestIdOf } from "./requests.ts"
+import { hintAt, logged, maxBodyAt, measured, methodsAt, operationAt, requestIdOf } from "./requests.ts"
 
 /** One response in the format of each interface. */
 interface Reply {
@@ -77,6 +77,8 @@ const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Reply 
   const methods = methodsAt(url)
   const there = ["/api/v0", "/v1"].flatMap((prefix) => operationAt(method, url.replace(otherPrefix, prefix)) ?? [])
   if (methods.length === 0 && there.length > 0) return elsewhere(`Did you mean ${there[0]!.name}?`)
+  const hint = methods.length === 0 ? hintAt(method, url) : undefined
+  if (hint !== undefined) return elsewhere(hint)
   if (methods.length === 0 || methods.includes(method)) return unknownPath
   const allow = methods.join(", ")
   const answer = reply(405, { error: `This path takes ${allow}, not ${method}.`, code: "method_not_allowed" })

@@ -4,6 +4,7 @@ import { type HttpApiError, HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
 import { expectedTime, inWords } from "../../domain/Schemas.ts"
 import { RequestErrors, WebhookRequestErrors } from "../api/security.ts"
+import { nearestName } from "./nearestName.ts"
 
 /** How many faults a sentence has, of the first ones that are read. */
 const maxFaults = 3
@@ -49,15 +50,15 @@ const otherNames: ReadonlyArray<readonly [field: string, names: RegExp, hint: st
 /** What is wrong with a field that does not exist, and the field that is probably meant. */
 const unknownFault = (path: string, name: string, fields: ReadonlyArray<string>): Fault => {
   const [meant, , use] = otherNames.find(([field, names]) => fields.includes(field) && names.test(name)) ?? []
-  const nearest = meant === undefined ? nearestField(name, fields) : { field: meant, edits: 0 }
-  const isMeant = nearest !== undefined && nearest.edits <= maxSlips
-  const other = isMeant ? `did you mean ${nearest.field}?` : `the nearest is ${nearest?.field}`
+  const nearest = meant === undefined ? nearestName(name, fields) : { name: meant, isMeant: true }
+  const isMeant = nearest?.isMeant === true
+  const other = isMeant ? `did you mean ${nearest.name}?` : `the nearest is ${nearest?.name}`
   const hint = nearest === undefined ? ", which has none" : ` (${use ?? other})`
   const shown = printable.test(path) ? path : "A field with an unusual name"
   return {
     kind: "unknown",
     at: path,
-    means: isMeant ? `${path.slice(0, path.length - name.length)}${nearest.field}` : undefined,
+    means: isMeant ? `${path.slice(0, path.length - name.length)}${nearest.name}` : undefined,
     says: `${shown} is not a field of this operation${hint}`,
   }
 }
@@ -140,42 +141,3 @@ export const layer = Layer.merge(
   HttpApiMiddleware.layerSchemaErrorTransform(RequestErrors, toInvalidRequest),
   HttpApiMiddleware.layerSchemaErrorTransform(WebhookRequestErrors, toInvalidRequest),
 )
-
-/** Longer names are compared by their first characters. */
-const maxComparedLength = 64
-
-/** Without case and separators: `expires_at` and `expiresAt` are the same. */
-const letters = (name: string) => name.slice(0, maxComparedLength).replace(/[_-]/g, "").toLowerCase()
-
-/** The number of characters to insert, delete or replace to turn one text into the other (Levenshtein). */
-const distance = (from: string, to: string): number => {
-  let row = Array.from({ length: to.length + 1 }, (_, column) => column)
-  for (let i = 1; i <= from.length; i++) {
-    const next = [i]
-    for (let j = 1; j <= to.length; j++) {
-      const replaced = row[j - 1]! + (from[i - 1] === to[j - 1] ? 0 : 1)
-      next.push(Math.min(replaced, row[j]! + 1, next[j - 1]! + 1))
-    }
-    row = next
-  }
-  return row.at(-1)!
-}
-
-/** A name with more slips is another name. */
-const maxSlips = 2
-
-interface Nearest {
-  readonly field: string
-  readonly edits: number
-}
-
-/** The field whose name is most like `name`; `undefined` if there are no fields. */
-const nearestField = (name: string, fields: ReadonlyArray<string>): Nearest | undefined => {
-  const wanted = letters(name)
-  let nearest: Nearest | undefined
-  for (const field of fields) {
-    const edits = distance(wanted, letters(field))
-    if (nearest === undefined || edits < nearest.edits) nearest = { field, edits }
-  }
-  return nearest
-}

@@ -3,6 +3,7 @@ import { HttpIncomingMessage, HttpMiddleware, HttpRouter } from "effect/http"
 import { HttpApi } from "effect/http-api"
 import { randomUUID } from "node:crypto"
 import { Api } from "../api/Api.ts"
+import { likelyNames, nearestName } from "./nearestName.ts"
 
 const boundaries = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 const methods = new Set(["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"])
@@ -183,6 +184,25 @@ export const shadowed = operations.flatMap(({ template }) =>
 export const methodsAt = (url: string): ReadonlyArray<string> => {
   const found = routesAt(pathOf(url)).map(({ method }) => method)
   return [...new Set(found.flatMap((method) => (method === "GET" ? ["GET", "HEAD"] : [method])))]
+}
+
+/** The operations below a path: those of `/v1/jobs` for `/v1/jobs` and `/v1/jobs/all`. */
+const operationsBelow = (path: string) => {
+  const group = /^\/v1\/[^/]+/.exec(path)?.[0]
+  return group === undefined ? [] : operations.filter(({ template }) => template.startsWith(`${group}/`))
+}
+
+/** What is meant by an unknown path: the operation of nearly this path, or those of its group. */
+export const hintAt = (method: string, url: string): string | undefined => {
+  const path = pathOf(url)
+  const templates = operations.map(({ template }) => template)
+  const nearest = nearestName(path, likelyNames(path, templates))
+  if (nearest?.isMeant === true) {
+    const there = operations.filter(({ template }) => template === nearest.name)
+    return `Did you mean ${(there.find((one) => one.method === method) ?? there[0]!).name}?`
+  }
+  const below = operationsBelow(path)
+  return below.length === 0 ? undefined : `There are ${below.map(({ template }) => template).join(", ")}.`
 }
 
 const defaultMaxBody = 1024 * 1024

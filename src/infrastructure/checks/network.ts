@@ -1,5 +1,6 @@
 import { Clock, Duration, Effect, Schema } from "effect"
 import { HttpClient } from "effect/http"
+import { counted } from "../../domain/counted.ts"
 import type { CiProvider } from "../../domain/deployments/CiRun.ts"
 import type { EgressProxy } from "../net/EgressProxy.ts"
 import { transportFault } from "../net/transportFault.ts"
@@ -41,7 +42,7 @@ export const checkIssuer: (
       return [problem(use, `${issuer} answers the request for its keys with status ${response.status}`), ...clock]
     }
     const { keys } = yield* Schema.decodeEffect(KeySet)(yield* response.text)
-    return [ok("issuer", `${issuer} publishes ${keys.length} keys`), ...clock]
+    return [ok("issuer", `${issuer} publishes ${counted(keys.length, "key")}`), ...clock]
   },
   Effect.timeout("10 seconds"),
   (checks, { issuer }, use) =>

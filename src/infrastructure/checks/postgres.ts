@@ -2,6 +2,7 @@ import { Clock, Effect, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 
+import { counted } from "../../domain/counted.ts"
 import * as Migrations from "../database/Migrations.ts"
 import * as PostgresDatabase from "../database/PostgresDatabase.ts"
 import { describeSqlError } from "../database/PostgresDatabase.ts"
@@ -100,7 +101,7 @@ const checkNode = (
         if (!complete) return [{ ...check, name: "node", message: `${name}: ${check.message}` }]
         const secrets = yield* checkSecrets(keys)
         const bytes = yield* databaseBytes(sql)
-        const found = `${name} has ${orgs} ${orgs === 1 ? "org" : "orgs"} and ${inBytes(bytes)}, and ${isOpen ? "gets" : "gets no"} new orgs`
+        const found = `${name} has ${counted(orgs, "org")} and ${inBytes(bytes)}, and ${isOpen ? "gets" : "gets no"} new orgs`
         const connections = yield* checkConnections(name, replicas, PostgresDatabase.poolSize + 2)
         return [ok("node", found), connections, { ...secrets, message: `on ${name}, ${secrets.message}` }]
       }).pipe(Effect.provideService(SqlClient.SqlClient, sql)),

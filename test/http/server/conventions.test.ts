@@ -379,6 +379,9 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         ],
         ["POST", "/v1/keys", {}, "There is no operation at this path. Did you mean POST /api/v0/keys?"],
         ["POST", "/api/v0/jobs/create", {}, "There is no operation at this path. Did you mean POST /v1/jobs/create?"],
+        ["GET", "/API/v0/orgs", undefined, "There is no operation at this path. Did you mean GET /api/v0/orgs?"],
+        ["POST", "/v1/jobs/cancle", {}, "There is no operation at this path. Did you mean POST /v1/jobs/cancel?"],
+        ["GET", "/v1/workflows", undefined, "There are /v1/workflows/set, /v1/workflows/get, /v1/workflows/list,"],
         ["POST", "/v1/webhooks/public-key", { x: 1 }, "x is not a field of this operation, which has none.", headers],
       ]
       for (const [method, path, json, says, headers = {}] of cases) {
@@ -391,6 +394,18 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
           true,
           expect.stringContaining(says),
         ])
+      }
+      for (const [body, place] of [
+        ['{"workflow":\n "w",}', ": see line 2, column 6"],
+        ["{workflow}", ": see line 1, column 2"],
+        ['{"workflow": "w"', ": see line 1, column 17"],
+        ["nope (line 1 column 9)", ""],
+      ] as const) {
+        const answer = yield* send("POST", "/v1/jobs/create", { body, headers: { ...headers, ...json } })
+        expect(answer.json).toMatchObject({
+          code: "invalid_request",
+          message: `The request body is not valid JSON${place}.`,
+        })
       }
       for (const cron of ["@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@Midnight"]) {
         expect(
@@ -560,24 +575,14 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
   it.effect("an unknown path is a 404 in the shape of the interface of its prefix", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
-      const paths = [
-        "/",
-        "/api",
-        "/api/v0",
-        "/api/v0/nope",
-        "/nope",
-        "/v10/webhooks",
-        "/v1x",
-        "/API/v0/orgs",
-        "/api//v0/orgs",
-      ]
-      for (const path of [...paths, "*", "/api/v0/keys/validate/x", `/${"a".repeat(9_000)}`, "/%", "/api/v0/%ff"]) {
+      const paths = ["/", "/api", "/api/v0", "/api/v0/nope", "/nope", "/v10/webhooks", "/v1x"]
+      for (const path of [...paths, "*", `/${"a".repeat(9_000)}`, "/%", "/api/v0/%ff"]) {
         for (const method of ["GET", "POST"]) {
           const answer = yield* send(method, path, method === "POST" ? { body: "{", headers: json } : {})
           expect(expectError(answer, 404, path)).toBe("There is no operation at this path. /docs lists all operations.")
         }
       }
-      for (const path of ["/v1", "/v1/", "/v1/nope", "/v1?a=/api", "/v1/webhooks/nope", "/v1/%", "/v1/%00"]) {
+      for (const path of ["/v1", "/v1/", "/v1/nope", "/v1?a=/api", "/v1/%", "/v1/%00"]) {
         const answer = yield* send("POST", path, { json: {} })
         expect(answer.status, path).toBe(404)
         expect(answer.json).toEqual({

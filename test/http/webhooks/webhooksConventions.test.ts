@@ -270,16 +270,16 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
           success: false,
           code: "not_found",
         }
-        for (const path of [
-          "/v1/webhooks",
-          "/v1/webhooks/list/",
-          "/v1/webhooks/List",
-          "/v1//webhooks/list",
-          "/v1/jobs/x",
-        ]) {
+        const unknown = [
+          ["/v1/webhooks", "There are /v1/webhooks/create, "],
+          ["/v1/webhooks/list/", "Leave out the slash at its end."],
+          ["/v1/webhooks/List", "Did you mean POST /v1/webhooks/list?"],
+          ["/v1//webhooks/list", "Did you mean POST /v1/webhooks/list?"],
+          ["/v1/jobs/x", "There are /v1/jobs/create, "],
+        ] as const
+        for (const [path, hint] of unknown) {
           expectError(yield* send("POST", path, { json: {} }), 404, path)
-          const hint = path.endsWith("/") ? "Leave out the slash at its end." : "/docs lists all operations."
-          const message = `There is no operation at this path. ${hint}`
+          const message = expect.stringContaining(`There is no operation at this path. ${hint}`)
           expect((yield* send("POST", path, { json: {}, headers })).json).toEqual({ ...answer, message })
         }
         for (const [, { path }] of webhookEntries) {

@@ -10,7 +10,7 @@ import { vi } from "vitest"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { Database, embeddedClient, embeddedSubscriptions } from "#src/infrastructure/database/Database.ts"
 import * as EmbeddedDatabase from "#src/infrastructure/database/embedded/EmbeddedDatabase.ts"
-import { DurableNodeFS, startParams } from "#src/infrastructure/database/embedded/EmbeddedStorage.ts"
+import { describeFault, DurableNodeFS, startParams } from "#src/infrastructure/database/embedded/EmbeddedStorage.ts"
 import { maintain } from "#src/infrastructure/database/embedded/EmbeddedDatabase.ts"
 import * as Notifications from "#src/infrastructure/database/Notifications.ts"
 import { orUnavailable } from "#src/infrastructure/database/orUnavailable.ts"
@@ -151,4 +151,14 @@ describe("the embedded database", () => {
       assert.notStrictEqual(shortened!.checkpoint, before!.checkpoint)
     }).pipe(Effect.provide(databases.embedded)),
   )
+})
+
+// Seen failing: the start said "stopped: [object Object]".
+it("a fault of the engine's files is told in words", () => {
+  assert.deepStrictEqual([{ errno: 51 }, { errno: 29 }, new Error("No memory"), "aborted"].map(describeFault), [
+    "no space is left on the disk",
+    "error 29 of the file system",
+    "Error: No memory",
+    "aborted",
+  ])
 })

@@ -8,7 +8,7 @@ import { Field, Input, linesOf } from "../../components/Form.tsx"
 import { Card } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { durationText } from "../../components/Time.tsx"
-import { numberText } from "../../components/numbers.ts"
+import { counted, numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { orgPath } from "../../navigation/router.tsx"
 
@@ -26,7 +26,7 @@ const retryText = ({ attempts, base_seconds, delays, max_seconds }: NonNullable<
       ? base_seconds !== undefined &&
         `from ${secondsText(base_seconds)} to ${secondsText(max_seconds ?? 3_600)}, doubling`
       : `after ${delays.map(secondsText).join(", ")}`
-  return [`${attempts} attempts`, waits].filter(Boolean).join(", ")
+  return [counted(attempts, "attempt"), waits].filter(Boolean).join(", ")
 }
 
 /** How many jobs of a workflow run now, of as many as may. */

@@ -27,6 +27,15 @@ export class DurableNodeFS extends NodeFS {
   }
 }
 
+/** The error of a full disk in the file system of the engine, by its own numbers. */
+const noSpaceLeft = 51
+
+/** What ended the engine, in words. Errors of its file system are objects with a number alone. */
+export const describeFault = (error: unknown): string => {
+  if (typeof error !== "object" || error === null || !("errno" in error)) return String(error)
+  return error.errno === noSpaceLeft ? "no space is left on the disk" : `error ${error.errno} of the file system`
+}
+
 interface Stream {
   readonly nfd: number
   readonly node: { readonly mode: number }

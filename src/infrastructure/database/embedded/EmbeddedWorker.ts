@@ -3,7 +3,7 @@ import { renameSync } from "node:fs"
 import { dirname } from "node:path"
 import { setFlagsFromString } from "node:v8"
 import { parentPort, workerData } from "node:worker_threads"
-import { DurableNodeFS, startParams, sync, syncTree } from "./EmbeddedStorage.ts"
+import { describeFault, DurableNodeFS, startParams, sync, syncTree } from "./EmbeddedStorage.ts"
 
 /**
  * The task of the thread that runs PostgreSQL and answers frontend messages with backend messages. It is a thread of
@@ -47,7 +47,7 @@ const serve = async (folder: string | undefined) => {
       once()
     } catch (error) {
       if ((error as { status?: number }).status !== ERROR_JUMP) {
-        reply({ fault: String(error) })
+        reply({ fault: describeFault(error) })
         process.exit(1)
       }
       throw error
@@ -82,6 +82,6 @@ const { folder, unfinished } = workerData as EmbeddedTask
 try {
   await (folder !== undefined && unfinished !== undefined ? create(folder, unfinished) : serve(folder))
 } catch (error) {
-  reply({ fault: String(error) })
+  reply({ fault: describeFault(error) })
   process.exit(1) // the rest of the engine may keep the thread alive
 }
