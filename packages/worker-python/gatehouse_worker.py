@@ -26,6 +26,7 @@ import threading
 import time
 import traceback
 import urllib.parse
+import uuid
 from collections import deque
 from typing import Any, Awaitable, Callable, Mapping
 
@@ -100,9 +101,65 @@ def _text_of(value: object) -> str:
         return ""
 
 
+class _Number:
+    """A number of JSON that Python would write otherwise. It is sent as its text, which `str` returns."""
+
+    text: str
+    #: Whether there has been one.
+    is_met = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _Int(_Number, int):
+    pass
+
+
+class _Float(_Number, float):
+    pass
+
+
+def _number(kind: type[int] | type[float], exact: type[_Int] | type[_Float]) -> Callable[[str], Any]:
+    """Reads a number of JSON as an int or a float."""
+
+    def read(text: str) -> Any:
+        value = kind(text)
+        if repr(value) == text:
+            return value
+        _Number.is_met = True
+        number = exact(value)
+        number.text = text
+        return number
+
+    return read
+
+
+_read_int, _read_float = _number(int, _Int), _number(float, _Float)
+#: Stands for a number in JSON until its text takes its place: nobody else knows it.
+_MARK = uuid.uuid4().hex
+
+
+def _marked(value: Any, texts: list[str]) -> Any:
+    """A copy of a value, in which strings stand for numbers that have a text."""
+    if isinstance(value, _Number):
+        texts.append(value.text)
+        return f"{_MARK}{len(texts) - 1}"
+    if isinstance(value, dict):
+        return {name: _marked(one, texts) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_marked(one, texts) for one in value]
+    return value
+
+
 def _dumps(value: Any) -> str:
     try:
-        return json.dumps(value, allow_nan=False)
+        text = json.dumps(value, allow_nan=False)
+        if not _Number.is_met:
+            return text
+        texts: list[str] = []
+        marked = json.dumps(_marked(value, texts))
+        return re.sub(f'"{_MARK}([0-9]+)"', lambda found: texts[int(found[1])], marked) if texts else text
     except (TypeError, ValueError, RecursionError) as error:
         raise JobFailed(f"The result is not JSON: {error}") from error
 
@@ -150,7 +207,7 @@ class _Service:
     @staticmethod
     def _read(response: http.client.HTTPResponse, text: bytes) -> Any:
         try:
-            answer = json.loads(text)
+            answer = json.loads(text, parse_int=_read_int if b"-0" in text else None, parse_float=_read_float)
         except ValueError:
             answer = None
         if response.status < 300 and isinstance(answer, dict):

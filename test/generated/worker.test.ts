@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { fileURLToPath } from "node:url"
+import { parseJson } from "#src/domain/exactJson.ts"
 import { get, make } from "../http/jobs/jobCalls.ts"
 import { makeTenant } from "../http/tenants.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
@@ -107,6 +108,29 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", 
         }),
     )
   }
+
+  it.effect.skipIf(isMissing("the numbers in Python", cwd, ["python3", ...python]))(
+    "numbers that a handler in Python passes on keep their text",
+    () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const text = '{"id":9007199254740993,"in":[1.0,1e-400,{"zero":-0,"long":123456789.123456789012345}]}'
+        const id = yield* make(tenant, { workflow: "exact", input: parseJson(text) })
+        const variables = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: tenant.key, PYTHONPATH, PYTHONDONTWRITEBYTECODE: "1" }
+        const { said } = yield* started(["python3", "story.py"], variables)
+        const found = yield* until(
+          "the job",
+          get(tenant, id),
+          ({ status }) => status === "completed" || status === "failed",
+        )
+        expect(found.error, yield* said).toBeNull()
+        const job = (yield* tenant.ask("jobs/get", { job_id: id })).text
+        const copy = text.replace("9007199254740993", "9007199254740994")
+        expect(job.replaceAll(" ", "")).toContain(`"result":{"read":${text},"copy":${copy},"one":1.0,"sum":1.5}`)
+        expect(job.replaceAll(" ", "")).toContain(`"result":${text}`)
+      }),
+  )
 
   it.effect.skipIf(isMissing("the wrong key in Python", cwd, ["python3", ...python]))(
     "a refused key ends the worker with the service's sentence",

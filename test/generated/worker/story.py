@@ -36,6 +36,12 @@ def decorated(job):
     raise ValueError("x" + "😀" * 6_000)
 
 
+def exact(job):
+    read = job.step("read", lambda: job.input)
+    assert job.input["id"] == 9007199254740993 and job.input["in"][0] + 1 == 2 and str(job.input["in"][1]) == "1e-400"
+    return {"read": read, "copy": {**job.input, "id": job.input["id"] + 1}, "one": job.input["in"][0], "sum": job.input["in"][0] + 0.5}
+
+
 def hopeless(job):
     raise JobFailed("no such report")
 
@@ -99,7 +105,7 @@ def worker(handlers):
 
 
 # A handler that is no coroutine function runs in a thread, also beside those that are.
-common = {"hopeless": hopeless, "odd": lambda job: object()}
+common = {"exact": exact, "hopeless": hopeless, "odd": lambda job: object()}
 if sys.argv[1:] == ["asyncio"]:
     handlers = {"sum": async_total, "order": async_order, "decorated": async_decorated, "slow": async_slow, "endless": async_endless}
     asyncio.run(worker({**common, **handlers}).serve())
