@@ -15,7 +15,9 @@ const list = (names: Iterable<string>) => Array.from(names, (name) => `'${name}'
 /** The largest input of a job, in bytes of its text. A request with one job has at most 1 MiB. */
 const maxInputBytes = 1000 * 1024
 
-const functions = "gatehouse_outbox.publish(text, jsonb, jsonb), gatehouse_outbox.create_job(text, jsonb, jsonb)"
+const functions = ["publish", "create_job"]
+  .flatMap((name) => [`gatehouse_outbox.${name}(text, json, jsonb)`, `gatehouse_outbox.${name}(varchar, jsonb, jsonb)`])
+  .join(", ")
 
 /** What a role may do. A role that writes sees no rows: the functions insert them with the rights of their owner. */
 const grants = (role: string, rights: string) => `
@@ -42,7 +44,11 @@ CREATE TABLE IF NOT EXISTS gatehouse_outbox.messages (
   PRIMARY KEY (state, kind, id)
 );
 
-CREATE OR REPLACE FUNCTION gatehouse_outbox.put(kind text, fields jsonb, options jsonb, known text[]) RETURNS bigint
+-- Of an earlier installation.
+DROP FUNCTION IF EXISTS gatehouse_outbox.put(text, jsonb, jsonb, text[]), gatehouse_outbox.publish(text, jsonb, jsonb),
+  gatehouse_outbox.create_job(text, jsonb, jsonb);
+
+CREATE OR REPLACE FUNCTION gatehouse_outbox.put(kind text, fields text, options jsonb, known text[]) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   unknown text;
@@ -57,13 +63,15 @@ BEGIN
       MESSAGE = format('%s is not an option.', unknown), HINT = 'Options: ' || array_to_string(known, ', ');
   END IF;
   INSERT INTO gatehouse_outbox.messages (kind, body)
-  VALUES (kind, jsonb_build_object('idempotency_key', 'outbox-' || gen_random_uuid()) || options || fields)
+  VALUES (kind, left((jsonb_build_object('idempotency_key', 'outbox-' || gen_random_uuid()) || options)::text, -1) || fields || '}')
   RETURNING id INTO made;
   PERFORM pg_notify('gatehouse_outbox', '');
   RETURN made;
 END $$;
 
-CREATE OR REPLACE FUNCTION gatehouse_outbox.publish(type text, data jsonb, options jsonb DEFAULT '{}') RETURNS bigint
+-- json keeps the text of numbers, which jsonb does not (-0, 1E5). What has no type, as a literal, is taken as json, because
+-- PostgreSQL prefers text to varchar.
+CREATE OR REPLACE FUNCTION gatehouse_outbox.publish(type text, data json, options jsonb DEFAULT '{}') RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF type IS NULL OR length(type) > ${maxTypeLength} OR type !~ '${typeForm.source}' THEN
@@ -77,13 +85,18 @@ BEGIN
     RAISE invalid_parameter_value USING
       MESSAGE = 'data must be JSON of at most ${maxDataBytes / 1024} KiB. It is null as ''null''::jsonb.';
   END IF;
-  RETURN gatehouse_outbox.put('event', jsonb_build_object('type', type, 'data', data), options, ARRAY[
+  RETURN gatehouse_outbox.put('event', format(', "type": %s, "data": %s', to_json(type), data), options, ARRAY[
     ${list(Object.keys(Struct.omit(PublishEvent.fields, ["type", "data"])))}
   ]);
 END $$;
 
+CREATE OR REPLACE FUNCTION gatehouse_outbox.publish(type varchar, data jsonb, options jsonb DEFAULT '{}') RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT gatehouse_outbox.publish(type::text, data::text::json, options)
+$$;
+
 CREATE OR REPLACE FUNCTION gatehouse_outbox.create_job(
-  workflow text, input jsonb DEFAULT NULL, options jsonb DEFAULT '{}'
+  workflow text, input json DEFAULT NULL, options jsonb DEFAULT '{}'
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -94,11 +107,18 @@ BEGIN
   IF octet_length(input::text) > ${maxInputBytes} THEN
     RAISE invalid_parameter_value USING MESSAGE = 'input must be JSON of at most ${maxInputBytes / 1024} KiB.';
   END IF;
-  RETURN gatehouse_outbox.put('job', jsonb_build_object('workflow', workflow)
-    || CASE WHEN input IS NULL THEN '{}' ELSE jsonb_build_object('input', input) END, options, ARRAY[
+  RETURN gatehouse_outbox.put('job', format(', "workflow": %s', to_json(workflow))
+    || coalesce(', "input": ' || input::text, ''), options, ARRAY[
     ${list(Object.keys(Struct.omit(CreateJob.fields, ["workflow", "input", "unique", "debounce_seconds"])))}
   ]);
 END $$;
+
+CREATE OR REPLACE FUNCTION gatehouse_outbox.create_job(
+  workflow varchar, input jsonb DEFAULT NULL, options jsonb DEFAULT '{}'
+) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT gatehouse_outbox.create_job(workflow::text, input::text::json, options)
+$$;
 
 REVOKE ALL ON SCHEMA gatehouse_outbox FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA gatehouse_outbox FROM PUBLIC;

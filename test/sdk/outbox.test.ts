@@ -94,6 +94,30 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the outbox
     }),
   )
 
+  it.effect("numbers keep their text: of a literal, a parameter and json; of jsonb all digits", () =>
+    Effect.gen(function* () {
+      const { listed, pool, relay, rows, tenant } = yield* begin
+      yield* relay()
+      const text =
+        '{"id":9007199254740993,"long":123456789.123456789012345,"zero":-0,"tiny":1e-400,"in":[1.0,{"n":1E5}]}'
+      const publish = "SELECT gatehouse_outbox.publish('order.paid'"
+      yield* query(pool, `${publish}, '${text}')`)
+      yield* query(pool, "SELECT gatehouse_outbox.publish($1, $2)", ["order.paid", text])
+      yield* query(pool, `${publish}::text, '${text}'::json, '{}')`)
+      yield* query(pool, `${publish}::varchar, '${text}'::jsonb)`)
+      yield* query(pool, `SELECT gatehouse_outbox.create_job('w', '${text}', '{"priority": 5}')`)
+      yield* until("the rows to be sent", rows, (waiting) => waiting.length === 0)
+      const payloads = yield* Effect.forEach((yield* listed("events")).toReversed(), ({ event_id }) =>
+        Effect.map(tenant.call("events/get", { event_id }), ({ payload }) => String(payload)),
+      )
+      for (const payload of payloads.slice(0, 3)) expect(payload).toContain(`"data":${text}`)
+      for (const number of ["9007199254740993", "123456789.123456789012345", "1.0", `0.${"0".repeat(399)}1`]) {
+        expect(payloads[3]).toContain(number)
+      }
+      expect((yield* tenant.ask("jobs/list", {})).text).toContain(`"input":${text}`)
+    }),
+  )
+
   // Seen failing without the division: no row of the batch was ever sent.
   it.effect("sets a row aside that is refused, with its error, and sends the others of its batch", () =>
     Effect.gen(function* () {
