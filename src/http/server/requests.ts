@@ -2,6 +2,7 @@ import { ByteSize, Context, Effect, Layer, Metric, References, Tracer } from "ef
 import { HttpIncomingMessage, HttpMiddleware, HttpRouter } from "effect/http"
 import { HttpApi } from "effect/http-api"
 import { randomUUID } from "node:crypto"
+import { dirname } from "node:path/posix"
 import { Api } from "../api/Api.ts"
 import { likelyNames, nearestName } from "./nearestName.ts"
 
@@ -186,10 +187,10 @@ export const methodsAt = (url: string): ReadonlyArray<string> => {
   return [...new Set(found.flatMap((method) => (method === "GET" ? ["GET", "HEAD"] : [method])))]
 }
 
-/** The operations below a path: those of `/v1/jobs` for `/v1/jobs` and `/v1/jobs/all`. */
+/** The operations of a path's group: those of `/v1/jobs` for `/v1/jobs` and `/v1/jobs/all`. */
 const operationsBelow = (path: string) => {
   const group = /^\/v1\/[^/]+/.exec(path)?.[0]
-  return group === undefined ? [] : operations.filter(({ template }) => template.startsWith(`${group}/`))
+  return group === undefined ? [] : operations.filter(({ template }) => dirname(template) === group)
 }
 
 /** What is meant by an unknown path: the operation of nearly this path, or those of its group. */
