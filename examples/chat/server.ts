@@ -56,7 +56,7 @@ const ask = async (request: IncomingMessage, response: ServerResponse, { gatehou
     // A redirect would take the key and the documentation elsewhere.
     redirect: "error",
   })
-  const passed = ["content-type", "x-vercel-ai-ui-message-stream", "retry-after"]
+  const passed = ["content-type", "cache-control", "x-accel-buffering", "x-vercel-ai-ui-message-stream", "retry-after"]
   const headers = passed.flatMap((name) =>
     answer.headers.has(name) ? [[name, answer.headers.get(name)!] as const] : [],
   )

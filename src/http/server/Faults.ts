@@ -157,13 +157,16 @@ const pagePolicy = [
 ].join("; ")
 
 /**
- * Adds the headers that every response has: the request id; `no-store` unless the response has its own rule; with a 503
- * the seconds to wait; with a 401 how to send a credential.
+ * Adds the headers that every response has: the request id; `no-store` unless the response has its own rule, for events
+ * also `no-transform`, because proxies that compress hold back what is short; with a 503 the seconds to wait; with a 401
+ * how to send a credential.
  */
 const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId: string) =>
   HttpServerResponse.setHeaders(response, {
     "x-request-id": requestId,
-    "cache-control": response.headers["cache-control"] ?? "no-store",
+    "cache-control":
+      response.headers["cache-control"] ??
+      (response.headers["content-type"]?.startsWith("text/event-stream") ? "no-store, no-transform" : "no-store"),
     "x-content-type-options": "nosniff",
     ...(response.status === 503 ? { "retry-after": "1" } : {}),
     ...(response.status === 401 ? { "www-authenticate": "Bearer" } : {}),

@@ -65,6 +65,7 @@ for (const [database, environment] of Object.entries({
         const all = yield* follow(url, admin)
         const own = yield* follow(url, { "x-api-key": tenant.key })
         expect(all.answer.headers["content-type"]).toContain("text/event-stream")
+        expect(all.answer.headers["cache-control"]).toBe("no-store, no-transform")
         for (const { events } of [all, own]) expect((yield* seen(events, 1))[0]!.event).toBe("reset")
         yield* other.finished()
         const jobId = yield* tenant.finished()
