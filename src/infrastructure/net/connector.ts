@@ -258,6 +258,12 @@ export const throughProxy =
 /** Resolves a host name to its addresses. Rejects with an error that has a `code` if there are none. */
 export type ResolveHost = (hostname: string) => Promise<ReadonlyArray<string>>
 
+/**
+ * How long the IPv6 addresses of a name are waited for when its IPv4 addresses are known, in milliseconds. Some name
+ * servers never answer for IPv6 (RFC 8305, section 3).
+ */
+const ipv6WaitMillis = 1_000
+
 /** Error codes for a name that does not exist, or for no name server. */
 const unknownNameCodes = new Set(["ENOTFOUND", "ENODATA", "ECONNREFUSED"])
 
@@ -281,7 +287,12 @@ export const makeResolveHost =
     // A new resolver reads the system's name servers again: they change when a laptop moves.
     const resolver = new Resolver({ timeout: 2000, tries: 2 })
     if (options.nameServers !== undefined) resolver.setServers(options.nameServers)
-    const answers = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)])
+    const ipv4 = resolver.resolve4(hostname)
+    let timer: NodeJS.Timeout | undefined
+    const waitLess = () => void (timer = setTimeout(() => resolver.cancel(), ipv6WaitMillis))
+    ipv4.then(waitLess, () => {})
+    const answers = await Promise.allSettled([ipv4, resolver.resolve6(hostname)])
+    clearTimeout(timer)
     const addresses = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []))
     if (addresses.length > 0) return addresses
     const faults = answers.flatMap((answer) =>

@@ -9,6 +9,8 @@ interface Zone {
   /** The data of the records. */
   readonly a?: ReadonlyArray<ReadonlyArray<number>>
   readonly aaaa?: ReadonlyArray<ReadonlyArray<number>>
+  /** Whether questions for AAAA are dropped. */
+  readonly dropsAaaa?: boolean
 }
 
 /** A name server (RFC 1035) that answers every question alike, until the scope closes. */
@@ -21,6 +23,7 @@ const nameServer = (zone: Zone) =>
           asked++
           const end = query.indexOf(0, 12) + 1
           const type = query.readUInt16BE(end)
+          if (type === 28 && zone.dropsAaaa === true) return
           const records = (type === 1 ? zone.a : zone.aaaa) ?? []
           const head = Buffer.from([query[0]!, query[1]!, 0x81, 0x80 | zone.code, 0, 1, 0, records.length, 0, 0, 0, 0])
           const answers = records.map((data) =>
@@ -65,6 +68,15 @@ describe("resolveHost", () => {
     Effect.gen(function* () {
       const { attempt } = yield* resolving({ code: 0, a: [[1, 2, 3, 4]] })
       assert.deepStrictEqual(yield* attempt("receiver.example"), ["1.2.3.4"])
+    }),
+  )
+
+  // Seen failing: each name server was asked twice, and three of them took longer than a delivery may take.
+  it.live("does not wait until a name server that drops questions for IPv6 is asked again", () =>
+    Effect.gen(function* () {
+      const { asked, attempt } = yield* resolving({ code: 0, a: [[1, 2, 3, 4]], dropsAaaa: true })
+      assert.deepStrictEqual(yield* attempt("receiver.example"), ["1.2.3.4"])
+      assert.strictEqual(asked(), 2)
     }),
   )
 
