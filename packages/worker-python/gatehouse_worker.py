@@ -173,6 +173,8 @@ class _Service:
 
     def __init__(self, url: str, key: str) -> None:
         parts = urllib.parse.urlsplit(url)
+        if "@" in parts.netloc:
+            raise ValueError("The URL must have no user name or password. The key is enough.")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url} is not an http or https URL.")
         # An error of http.client would repeat it.

@@ -2,6 +2,7 @@ import { Config, Effect, Option, Redacted, Schema } from "effect"
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { isMeantAsKey } from "../domain/keys/ApiKey.ts"
+import { hasCredentials } from "../sdk/post.ts"
 import { CommandFailed, plain, usage } from "./output.ts"
 import { ProfileName, Url } from "./flags.ts"
 
@@ -16,10 +17,12 @@ export interface Connection {
 }
 
 /** Whether a text is the address of a server. */
-export const checkAddress = (url: string) =>
-  URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)
+export const checkAddress = (url: string) => {
+  if (hasCredentials(url)) return usage("An address must have no user name or password. Give it without them")
+  return URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)
     ? Effect.void
     : usage(`"${plain(url)}" is not an http or https URL. Set --url or GATEHOUSE_URL to the address of the service`)
+}
 
 /**
  * GATEHOUSE_TOKEN: an administrator's token or an API key. No argument, because arguments appear in the process list.

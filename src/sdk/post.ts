@@ -50,12 +50,16 @@ export const toError = (fault: unknown): Error => (fault instanceof Error ? faul
 /** Whether a text can be the value of a header. An error of the runtime would repeat one that cannot. */
 export const fitsHeader = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text.trim())
 
+/** Whether a URL has a user name or a password. No request has one, and an error of the runtime would repeat it. */
+export const hasCredentials = (url: string): boolean => /^https?:\/\/[^/?#\\]*@/i.test(url.trim())
+
 /** Posts JSON to an operation under `/v1`. Rejects with `RequestFailed`. */
 export type Post = (operation: string, body: string, signal?: AbortSignal) => Promise<Readonly<Record<string, unknown>>>
 
 export const poster = (baseUrl: string | URL, key: string, send: typeof fetch = fetch): Post => {
   const base = String(baseUrl).replace(/(?<!\/)\/+$/, "")
   if (!key?.trim()) throw new TypeError("The key is missing: pass an API key of the org (svc_…).")
+  if (hasCredentials(base)) throw new TypeError("baseUrl must have no user name or password. The key is enough.")
   if (!fitsHeader(key)) throw new TypeError("The key has characters that no header can have, such as a line break.")
   const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" }
   return async (operation, body, signal) => {

@@ -4,6 +4,7 @@ import * as Gatehouse from "./client.ts"
 import type { Registration } from "../domain/deployments/Deployment.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { ciToken, type Environment, failed, RegistrationFailed, withRetries } from "./ciToken.ts"
+import { hasCredentials } from "./post.ts"
 import { refusalOf } from "./withoutRedirects.ts"
 
 export { type Environment, isCi } from "./ciToken.ts"
@@ -30,6 +31,7 @@ export const register: (
   options: RegisterOptions,
 ) => Effect.Effect<typeof Registration.Type, RegistrationFailed, HttpClient.HttpClient> = Effect.fnUntraced(
   function* ({ audience, environment, url }: RegisterOptions) {
+    if (hasCredentials(url)) return yield* failed("the address of the service must have no user name or password")
     const credential = yield* ciToken(environment, audience ?? url.replace(/(?<!\/)\/+$/, ""))
     const gatehouse = yield* Gatehouse.make({ baseUrl: url, credential }).pipe(
       Effect.provideServiceEffect(HttpClient.HttpClient, Effect.map(HttpClient.HttpClient, withRetries)),

@@ -108,6 +108,27 @@ it.live("a credential that no header can have is not sent, and not printed", () 
   }),
 )
 
+// Seen failing: each sentence of a request that failed had the address, and the error of the runtime beside it.
+it.live("an address with a password is refused, and not printed", () =>
+  Effect.gen(function* () {
+    const url = "https://user:s3cret@gatehouse.example"
+    for (const command of [
+      ["projects", "list", "--url", url],
+      ["api", "GET", "/api/v0/projects", "--url", url],
+      ["login", "--url", url],
+      ["listen", "--forward-to", url],
+      ["import", "svix", "--from", url],
+    ]) {
+      const ended = yield* runCli(command, { env: { GATEHOUSE_IMPORT_TOKEN: "token", GATEHOUSE_TOKEN: "token" } })
+      expect([ended.code, ended.err], command[0]).toEqual([2, expect.stringMatching(/no user name or password/)])
+      expect(ended.out + ended.err).not.toContain("s3cret")
+    }
+    const environment = { GATEHOUSE_ID_TOKEN: "a.b.c" }
+    const failed = yield* Effect.flip(register({ url, environment }).pipe(Effect.provide(FetchHttpClient.layer)))
+    expect(failed.message).toBe("the address of the service must have no user name or password")
+  }),
+)
+
 layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded server", (it) => {
   it.effect("without a credential, and with an invalid one", () =>
     Effect.gen(function* () {

@@ -157,6 +157,17 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", 
           )
           expect(yield* odd.said).toContain("ValueError: The key has characters that no header can have")
           expect(yield* odd.said).not.toContain("svc_secret")
+          // Seen failing: each line of on_error had the password.
+          const open = yield* started(["python3", "story.py", ...args], {
+            ...variables,
+            GATEHOUSE_URL: "http://user:s3cret@127.0.0.1:9",
+          })
+          yield* within(
+            "the worker to refuse its address",
+            Effect.promise(() => open.exit),
+          )
+          expect(yield* open.said).toContain("ValueError: The URL must have no user name or password.")
+          expect(yield* open.said).not.toContain("s3cret")
         }
       }),
   )

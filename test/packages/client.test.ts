@@ -43,6 +43,13 @@ it("refuses a credential that no header can have, and does not repeat it", () =>
   }
 })
 
+// Seen failing: the error of the runtime has the password in it.
+it("refuses an address with a password, and does not repeat it", () => {
+  expect(() => clientOf("https://user:s3cret@gatehouse.example", "svc_x")).toThrow(
+    /^baseUrl must have no user name or password\.$/,
+  )
+})
+
 layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-client", (it) => {
   // Seen failing: fetch followed the redirect.
   it.effect("follows no redirect", () =>

@@ -127,6 +127,8 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
   const { baseUrl, credential, parse = parseJson, timeoutMillis = 60_000 } = options
   const send = options.fetch ?? fetch
   const base = baseUrl.replace(/(?<!\/)\/+$/, "")
+  // No request has them, and an error of the runtime would repeat them.
+  if (/^https?:\/\/[^/?#\\]*@/i.test(base)) throw new TypeError("baseUrl must have no user name or password.")
   // An error of the runtime would repeat it.
   if (credential !== undefined && !/^[\t\x20-\x7e\x80-\xff]*$/.test(credential.trim())) {
     throw new TypeError("The credential has characters that no header can have, such as a line break.")

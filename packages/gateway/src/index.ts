@@ -311,6 +311,8 @@ export const makeGateway = <Cors extends "pass" | undefined = undefined>(
   const send = options.fetch ?? fetch
   const base = url.endsWith("/") ? url : `${url}/`
   const address = new URL("api/v0/keys/validate", base)
+  // No request has them, so each would fail.
+  if (address.username !== "" || address.password !== "") throw new TypeError("url must have no user name or password.")
   const checkToken =
     options.tokens &&
     makeTokenCheck(options.tokens.issuer, async () => {
