@@ -13,7 +13,7 @@ const connectionErrors: Record<string, string> = {
   ECONNRESET: "was reset",
   EPIPE: "was reset",
   UND_ERR_SOCKET: "was closed before the response ended",
-  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "was closed before the response ended",
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "carried a response of another length than its content-length",
   EHOSTUNREACH: "found no route to the host",
   ENETUNREACH: "found no route to the host",
   ETIMEDOUT: "was not accepted in time",

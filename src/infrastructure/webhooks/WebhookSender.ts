@@ -98,15 +98,16 @@ const fetchToken = (http: SafeHttp["Service"], timeout: Duration.Duration) =>
       })
       .pipe(Effect.catch(({ message }) => fail(`cannot be reached. ${message}`)))
     const text = new TextDecoder().decode(body)
-    if (status !== 200) {
+    const token = Schema.decodeOption(TokenResponse)(text)
+    // RFC 6749 has a 200 for a token alone; some servers issue with a 201, and some refuse with a 200.
+    const isSuccess = status >= 200 && status < 300
+    if (!isSuccess || Option.isNone(token)) {
       const code = Option.match(Schema.decodeOption(TokenError)(text), {
         onNone: () => "",
         onSome: ({ error }) => ` (${error})`,
       })
-      return yield* fail(`responds with status ${status}${code}.`)
+      return yield* fail(`responds with ${isSuccess ? "something that is no token" : `status ${status}`}${code}.`)
     }
-    const token = Schema.decodeOption(TokenResponse)(text)
-    if (Option.isNone(token)) return yield* fail("responds with something that is no token.")
     const { access_token, expires_in } = token.value
     return { authorization: `Bearer ${access_token}`, lifeSeconds: lifeOf(expires_in) } satisfies Token
   })
