@@ -76,7 +76,7 @@ export class Api extends HttpApi.make("gatehouse")
         "`WWW-Authenticate: Bearer`.",
         "",
         "A request body has at most 1 MiB (4 KiB for `/api/v0/keys/validate`, 1 KiB for `/api/v0/register-deployment`, 8 MiB",
-        "for `/api/svc/chat` and `/v1/events/publish-batch`) and at most 50,000 JSON values (fewer where",
+        "for `/api/svc/chat` and `/v1/events/publish-batch`) and at most 50,000 JSON values, 20,000 of them members of objects (fewer where",
         "an operation needs fewer). Numbers keep their text. The server first checks the length, then the credential, and",
         "then reads the body.",
       ].join("\n"),

@@ -11,6 +11,8 @@ import { knownFieldsOnly } from "../api/responses.ts"
 const fewValues = 1_000
 const maxAnyValues = 30_000
 export const maxValues = 50_000
+/** The members of all objects of a body. Each different name costs more than a value. */
+export const maxMembers = 20_000
 
 /** How many values a body of this shape has at most. */
 const valuesOf = (shape: Shape): number => {
@@ -21,10 +23,8 @@ const valuesOf = (shape: Shape): number => {
     : [...shape.fields.values()].reduce<number>((sum, field) => sum + valuesOf(field), 1)
 }
 
-const tooManyValues = (limit: number) =>
-  new InvalidRequest({
-    error: `The request body has more than ${limit.toLocaleString("en")} JSON values. Send fewer.`,
-  })
+const tooMany = (limit: number, what: string) =>
+  new InvalidRequest({ error: `The request body has more than ${limit.toLocaleString("en")} ${what}. Send fewer.` })
 const maxShownName = 60
 const repeated = (name: string) =>
   new InvalidRequest({
@@ -58,7 +58,8 @@ const makeReader = ({ annotations, payload }: HttpApiEndpoint.Top) => {
     if (text === "") return orFault(decode(empty))
     const scan = scanJson(text, limit)
     const isLong = scan.values > fewValues
-    if (scan.values > limit) return Effect.fail(tooManyValues(limit))
+    if (scan.values > limit) return Effect.fail(tooMany(limit, "JSON values"))
+    if (scan.names > maxMembers) return Effect.fail(tooMany(maxMembers, "members of objects"))
     let body: unknown
     try {
       body = parseJson(text, scan)
