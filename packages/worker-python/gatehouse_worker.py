@@ -49,8 +49,9 @@ MAX_SENT_LINES = 100
 MAX_WAITING_LINES = 1_000
 MAX_LINE_LENGTH = 2_000
 LOG_LEVELS = ("debug", "info", "warn", "error")
-#: The characters of a note.
+#: The characters of a note, and of the name of a step.
 MAX_NOTE_LENGTH = 1_000
+MAX_STEP_NAME = 255
 #: How long a line waits for others, the pause after a claim without a job, and the deadline of a request, in seconds.
 LINE_INTERVAL = 1.0
 EMPTY_PAUSE = 0.2
@@ -136,6 +137,12 @@ def _number(kind: type[int] | type[float], exact: type[_Int] | type[_Float]) -> 
 
 
 _read_int, _read_float = _number(int, _Int), _number(float, _Float)
+
+
+def _loads(text: bytes) -> Any:
+    return json.loads(text, parse_int=_read_int if b"-0" in text else None, parse_float=_read_float)
+
+
 #: Stands for a number in JSON until its text takes its place: nobody else knows it.
 _MARK = uuid.uuid4().hex
 
@@ -209,17 +216,18 @@ class _Service:
     @staticmethod
     def _read(response: http.client.HTTPResponse, text: bytes) -> Any:
         try:
-            answer = json.loads(text, parse_int=_read_int if b"-0" in text else None, parse_float=_read_float)
-        except ValueError:
+            answer = _loads(text)
+        except (ValueError, RecursionError):
             answer = None
         if response.status < 300 and isinstance(answer, dict):
             return answer
         fields = answer if isinstance(answer, dict) else {}
         said = fields.get("error") or fields.get("message") or f"The service answered with status {response.status}."
         after = response.headers.get("retry-after", "")
-        # A success without JSON comes from something in between: it may pass.
+        # A success without JSON comes from something in between: it may pass. One that is nested too deep for Python
+        # 3.11 is a claim, whose jobs come back when their leases end.
         status = 0 if response.status < 300 else response.status
-        raise RequestFailed(said, status, fields.get("code", ""), float(after) if after.isdigit() else 0)
+        raise RequestFailed(said, status, fields.get("code", ""), float(after) if after.isdecimal() else 0)
 
 
 class Job:
@@ -237,6 +245,8 @@ class Job:
         self.lost = threading.Event()
         self._future: concurrent.futures.Future[Any] | None = None
         self._steps: dict[str, Any] | None = {} if self.attempt == 1 else None
+        #: The names of the steps that this attempt has results of.
+        self._used: set[str] = set()
         self._lines: deque[dict[str, str]] = deque(maxlen=MAX_WAITING_LINES)
         self._sending = threading.Lock()
 
@@ -301,26 +311,43 @@ class Job:
         self._decorate("heartbeat", lease_seconds=self._worker._lease, **fields)
 
     def _step(self, name: str) -> tuple[bool, Any]:
+        if not name or _clean(name, MAX_STEP_NAME) != name:
+            raise JobFailed(f"The name of a step must be text of 1 to {MAX_STEP_NAME} characters.")
+        # Otherwise another attempt would take the result of the first one for both.
+        if name in self._used:
+            raise JobFailed(f'The job has done a step "{name}": each step needs a name of its own.')
         if self._steps is None:
             found = self._patiently(lambda: self._worker._service.post("get", _dumps({"job_id": self.job_id})))
             self._steps = {step["name"]: step["result"] for step in found["steps"]}
-        return name in self._steps, self._steps.get(name)
+        if name not in self._steps:
+            return False, None
+        self._used.add(name)
+        return True, self._steps[name]
 
-    def _keep_step(self, name: str, result: Any) -> None:
-        _dumps(result)
-        self._patiently(lambda: self._post("step", name=name, result=result))
+    def _keep_step(self, name: str, result: Any) -> Any:
+        kept = _dumps(result)
+        self._used.add(name)
+        try:
+            self._patiently(lambda: self._post("step", name=name, result=result))
+        except RequestFailed as error:
+            # Each attempt would do the step again, and its result would be refused again.
+            if error.status not in (400, 413):
+                raise
+            raise JobFailed(f"The result of the step is not kept: {error}") from error
+        return _loads(kept.encode())
 
     def progress(self, progress: float, note: str | None = None) -> None:
         """Reports how much of the work is done, 0 to 1, and what the worker does now. Raises only JobLost."""
         self._heartbeat(progress, note)
 
     def step(self, name: str, work: Callable[[], Any]) -> Any:
-        """Does a step once: its result, which must be JSON, is kept with the job, and another attempt gets that."""
+        """Does a step once: its result is kept with the job as JSON, and this attempt and each other one get that.
+
+        A step that fails is not kept, and done again by another attempt. One whose result cannot be kept, or whose name
+        the attempt has used, fails the job.
+        """
         is_done, result = self._step(name)
-        if not is_done:
-            result = work()
-            self._keep_step(name, result)
-        return result
+        return result if is_done else self._keep_step(name, work())
 
 
 class AsyncJob(Job):
@@ -331,10 +358,7 @@ class AsyncJob(Job):
 
     async def step(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:  # type: ignore[override]
         is_done, result = await asyncio.to_thread(self._step, name)
-        if not is_done:
-            result = await work()
-            await asyncio.to_thread(self._keep_step, name, result)
-        return result
+        return result if is_done else await asyncio.to_thread(self._keep_step, name, await work())
 
 
 class _Completions:
@@ -496,7 +520,7 @@ class Worker:
         finally:
             self._stopping.set()
             with self._changed:
-                self._changed.wait_for(lambda: not self._jobs, self._grace)
+                self._changed.wait_for(lambda: not self._jobs, min(self._grace, threading.TIMEOUT_MAX))
                 for job in list(self._jobs):
                     job._lose()
             keeping.set()
@@ -593,7 +617,8 @@ class Worker:
         try:
             result = self._handlers[job.workflow](job)
             if inspect.isawaitable(result):
-                assert self._loop is not None
+                if self._loop is None:
+                    raise TypeError("The handler returns an awaitable: await serve() in place of run().")
                 job._future = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop)
                 result = job._future.result()
             body = _dumps({"job_id": job.job_id, "attempt": job.attempt, "result": result})

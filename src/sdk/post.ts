@@ -90,6 +90,9 @@ export const backoff = (failures: number, error: unknown): number => {
   return Math.max(wait, error instanceof RequestFailed ? Math.min(maxRetryAfter, error.retryAfterMillis) : 0)
 }
 
+/** The longest wait of a timer, in milliseconds, 24 days: after a longer one it would fire at once. */
+const maxTimer = 2 ** 31 - 1
+
 /** Waits, or until the signal is aborted. */
 export const pause = (millis: number, signal?: AbortSignal): Promise<void> =>
   new Promise((resolve) => {
@@ -99,6 +102,6 @@ export const pause = (millis: number, signal?: AbortSignal): Promise<void> =>
       signal?.removeEventListener("abort", end)
       resolve()
     }
-    const timer = setTimeout(end, millis)
+    const timer = setTimeout(end, Math.min(millis, maxTimer))
     signal?.addEventListener("abort", end)
   })

@@ -1,3 +1,4 @@
+import { parseJson } from "./exactJson.ts"
 import { backoff, pause, type Post, poster, process, RequestFailed, toError } from "./post.ts"
 
 /** What a worker tells with a heartbeat. */
@@ -31,8 +32,9 @@ export interface WorkerJob {
   /** Keeps a line with the job. Lines are sent about every second, and before the outcome. */
   readonly log: (text: string, level?: LogLevel) => void
   /**
-   * Does a step once: its result, which must be JSON, is kept with the job, and another attempt gets that in place of
-   * doing the step again. A step that fails is not kept.
+   * Does a step once: its result is kept with the job as JSON, and this attempt and each other one get that, so that a
+   * `Date` is a text in all of them. A step that fails is not kept, and done again by another attempt. One whose result
+   * cannot be kept, or whose name the attempt has used, fails the job.
    */
   readonly step: <A>(name: string, work: () => Promise<A>) => Promise<A>
 }
@@ -105,8 +107,9 @@ const maxSentLines = 100
 const maxWaitingLines = 1_000
 const maxLineLength = 2_000
 const logLevels: ReadonlyArray<unknown> = ["debug", "info", "warn", "error"]
-/** The characters of a note. */
+/** The characters of a note, and of the name of a step. */
 const maxNoteLength = 1_000
+const maxStepName = 255
 /** How long a line waits for others, in milliseconds. */
 const lineInterval = 1_000
 
@@ -283,6 +286,8 @@ const makeLines = (decorate: ReturnType<typeof makeDecorate>, fence: object) => 
 /** Does a step of a job unless an attempt has done it. */
 const makeStep = (post: Post, { attempt, job_id }: ClaimedJob, signal: AbortSignal) => {
   let finished: Promise<ReadonlyMap<string, unknown>> | undefined
+  /** The names of the steps that this attempt has results of. */
+  const used = new Set<string>()
   const read = async () => {
     const { steps } = await patiently(() => post("jobs/get", JSON.stringify({ job_id })), signal)
     return new Map(
@@ -292,12 +297,23 @@ const makeStep = (post: Post, { attempt, job_id }: ClaimedJob, signal: AbortSign
   return async <A>(name: string, work: () => Promise<A>): Promise<A> => {
     // A first attempt finds none.
     finished ??= attempt === 1 ? Promise.resolve(new Map<string, unknown>()) : read()
+    if (name === "" || cleanText(name, maxStepName) !== name) {
+      throw new JobFailed(`The name of a step must be text of 1 to ${maxStepName} characters.`)
+    }
+    // Otherwise another attempt would take the result of the first one for both.
+    if (used.has(name)) throw new JobFailed(`The job has done a step "${name}": each step needs a name of its own.`)
     const known = await finished
-    if (known.has(name)) return known.get(name) as A
-    const result = await work()
-    jsonOf(result)
-    await patiently(() => post("jobs/step", JSON.stringify({ job_id, attempt, name, result })), signal)
-    return result
+    const result = known.has(name) ? known.get(name) : await work()
+    used.add(name)
+    if (known.has(name)) return result as A
+    const kept = jsonOf(result) ?? "null"
+    const keep = () => post("jobs/step", JSON.stringify({ job_id, attempt, name, result }))
+    await patiently(keep, signal).catch((error: RequestFailed) => {
+      // Each attempt would do the step again, and its result would be refused again.
+      if (error.status !== 400 && error.status !== 413) throw error
+      throw new JobFailed(`The result of the step is not kept: ${error.message}`, { cause: error })
+    })
+    return parseJson(kept) as A
   }
 }
 
@@ -326,6 +342,7 @@ export const startWorker = (options: WorkerOptions): Worker => {
   if (workflows.length === 0 || workflows.length > maxWorkflows) {
     throw new RangeError(`handlers must have 1 to ${maxWorkflows} workflows. Start another worker for the others.`)
   }
+  if (!(Number.isInteger(concurrency) && concurrency >= 1)) throw new RangeError("concurrency must be 1 or more.")
   const post = poster(baseUrl, key, options.fetch)
   const complete = makeComplete(post)
   const stopping = new AbortController()

@@ -237,6 +237,56 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     }),
   )
 
+  // Seen failing: a first attempt got the Date, another one its text.
+  it.effect("each attempt gets the result of a step as JSON has it", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const id = yield* make(tenant, { workflow: "w", retry_delay_seconds: 1 })
+      const seen: Array<unknown> = []
+      yield* worker(tenant.key, {
+        w: async ({ attempt, step }) => {
+          seen.push(await step("when", async () => new Date(0)), await step("nothing", async () => undefined))
+          if (attempt === 1) throw new Error("again")
+        },
+      })
+      yield* until("the second attempt", status(tenant, id), (found) => found === "completed")
+      const each = ["1970-01-01T00:00:00.000Z", null]
+      expect(seen).toEqual([...each, ...each])
+    }),
+  )
+
+  // Seen failing: each attempt did the step again.
+  it.effect("a step that cannot be kept fails the job, and one without a valid name is not done", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      let done = 0
+      yield* worker(tenant.key, {
+        w: async ({ input, step }) => {
+          const [name, size] = input as [string, number]
+          await step(name, async () => {
+            done++
+            return "x".repeat(size)
+          })
+          await step(name, async () => done++)
+        },
+      })
+      const refused = [
+        [["large", 300_000], "The result of the step is not kept: ", 1],
+        [["x".repeat(256), 1], "The name of a step must be text of 1 to 255 characters.", 0],
+        [["", 1], "The name of a step must be ", 0],
+        [["a\0", 1], "The name of a step must be ", 0],
+        [["twice", 1], 'The job has done a step "twice": each step needs a name of its own.', 1],
+      ] as const
+      for (const [input, error, times] of refused) {
+        done = 0
+        const id = yield* make(tenant, { input, retry_delay_seconds: 1 })
+        yield* until("the failure", status(tenant, id), (found) => found === "failed")
+        const job = yield* get(tenant, id)
+        expect([job.attempt, job.error, done], input[0].slice(0, 9)).toEqual([1, expect.stringContaining(error), times])
+      }
+    }),
+  )
+
   it.effect("extends the lease of a long job, and aborts one that is canceled", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
@@ -300,6 +350,39 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     const start = () => startWorker({ baseUrl: "http://127.0.0.1:9", key: "svc_\nx", handlers: { w: async () => 1 } })
     expect(start).toThrow(/^The key has characters that no header can have, such as a line break\.$/)
   })
+
+  // Seen failing: the password was in each line of onError.
+  it("an address with a password is refused, and not repeated", () => {
+    const handlers = { w: async () => 1 }
+    const start = () => startWorker({ baseUrl: "https://user:pass@gatehouse.example", key: "svc_x", handlers })
+    expect(start).toThrow(/^baseUrl must have no user name or password\. The key is enough\.$/)
+  })
+
+  // Seen failing: with 0, a worker claimed nothing and said nothing.
+  it.each([0, -1, Number.NaN, 2.5, Number.POSITIVE_INFINITY])("a concurrency of %s is refused", (concurrency) => {
+    const handlers = { w: async () => 1 }
+    const start = () => startWorker({ baseUrl: "http://127.0.0.1:9", key: "svc_x", handlers, concurrency })
+    expect(start).toThrow(/^concurrency must be 1 or more\.$/)
+  })
+
+  // Seen failing: the timer fired at once, and the job was aborted.
+  it.effect("a stop waits for the jobs in flight, also without a limit", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const id = yield* make(tenant)
+      let finish: (result: string) => void = () => {}
+      const handler = () => new Promise((resolve) => (finish = resolve))
+      const { stop } = yield* worker(tenant.key, { w: handler }, { graceSeconds: Number.POSITIVE_INFINITY })
+      yield* until("the job to run", status(tenant, id), (found) => found === "running")
+      const stopped = stop()
+      setTimeout(() => finish("done"), 50)
+      yield* within(
+        "the worker to stop",
+        Effect.promise(() => stopped),
+      )
+      expect(yield* get(tenant, id)).toMatchObject({ status: "completed", result: "done" })
+    }),
+  )
 
   /** Jobs of the stalling workers, and how many of them each worker has at a time. */
   const jobCount = Number(process.env["WORKER_JOBS"] ?? 100)

@@ -19,10 +19,24 @@ def total(job):
     return {"sum": sum(job.input), "attempt": job.attempt}
 
 
+def check_step(result):
+    if result["pair"] != [1, 2]:
+        raise JobFailed("A step returns something else than another attempt gets.")
+
+
+def large(job):
+    return job.step("large", lambda: say("large made") or "x" * 300_000)
+
+
+def twice(job):
+    return [job.step("same", lambda: 1) for _ in range(2)]
+
+
 def order(job):
     job.log(f"attempt {job.attempt} \0", "debug")
-    charge = job.step("charge", lambda: charges.append(1) or {"number": len(charges)})
+    charge = job.step("charge", lambda: charges.append(1) or {"number": len(charges), "pair": (1, 2)})
     job.step("nothing", lambda: None)
+    check_step(charge)
     if job.attempt == 1:
         raise ValueError("no paper")
     return charge
@@ -64,7 +78,7 @@ async def async_total(job):
 async def async_order(job):
     async def charge():
         charges.append(1)
-        return {"number": len(charges)}
+        return {"number": len(charges), "pair": (1, 2)}
 
     async def nothing():
         return None
@@ -72,6 +86,7 @@ async def async_order(job):
     job.log(f"attempt {job.attempt} \0", "debug")
     result = await job.step("charge", charge)
     await job.step("nothing", nothing)
+    check_step(result)
     if job.attempt == 1:
         raise ValueError("no paper")
     return result
@@ -101,11 +116,11 @@ async def async_endless(job):
 def worker(handlers):
     faults = lambda error, job_id: say(f"fault: {error}")
     url, key = os.environ["GATEHOUSE_URL"], os.environ["GATEHOUSE_TOKEN"]
-    return Worker(url, key, handlers, lease_seconds=1, grace_seconds=60, on_error=faults)
+    return Worker(url, key, handlers, lease_seconds=1, grace_seconds=float("inf"), on_error=faults)
 
 
 # A handler that is no coroutine function runs in a thread, also beside those that are.
-common = {"exact": exact, "hopeless": hopeless, "odd": lambda job: object()}
+common = {"exact": exact, "hopeless": hopeless, "odd": lambda job: object(), "large": large, "twice": twice}
 if sys.argv[1:] == ["asyncio"]:
     handlers = {"sum": async_total, "order": async_order, "decorated": async_decorated, "slow": async_slow, "endless": async_endless}
     asyncio.run(worker({**common, **handlers}).serve())

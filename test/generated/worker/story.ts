@@ -29,6 +29,12 @@ const worker = startWorker({
       await heartbeat({})
       throw new Error(`x${"😀".repeat(6_000)}`)
     },
+    large: async ({ step }) =>
+      await step("large", async () => {
+        say("large made")
+        return "x".repeat(300_000)
+      }),
+    twice: async ({ step }) => [await step("same", async () => 1), await step("same", async () => 1)],
     hopeless: async () => {
       throw new JobFailed("no such report")
     },
