@@ -76,10 +76,13 @@ export const scanJson = (text: string, maxValues = Infinity): JsonScan => {
 const isOfNumber = (code: number) =>
   (code >= zero && code <= nine) || code === 0x2b || code === minus || code === 0x2e || code === 0x45 || code === 0x65
 
-/** A reviver of `JSON.parse` that makes numbers that JavaScript would change raw numbers. */
+/** A reviver of `JSON.parse` that makes numbers that JavaScript would change raw numbers; an old browser cannot. */
 export const keepNumbers = (_name: string, value: unknown, context?: { readonly source?: string }): unknown =>
-  typeof value === "number" && Number.isFinite(value) && String(value) !== context!.source
-    ? rawJSON(context!.source!)
+  typeof value === "number" &&
+  Number.isFinite(value) &&
+  context?.source !== undefined &&
+  String(value) !== context.source
+    ? rawJSON(context.source)
     : value
 
 /** Parses JSON; numbers that JavaScript would change are raw numbers. Throws for what is not JSON. */

@@ -2,6 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { describe } from "vitest"
+import { parseJson } from "#src/domain/exactJson.ts"
 import { makeTenant } from "../http/tenants.ts"
 import { adminToken } from "../support/server.ts"
 import { until } from "../support/wait.ts"
@@ -169,6 +170,30 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
             await page.getByRole("row").filter({ hasText: told }).waitFor()
           })
         }).pipe(Effect.scoped),
+    )
+
+    it.effect("numbers are shown and sent as they were given", () =>
+      Effect.gen(function* () {
+        const { ask, call, orgId } = yield* makeTenant(adminToken)
+        const text = '{"id":9007199254740993,"in":[1.0,-0,1e-400]}'
+        const { job_id } = yield* call("jobs/create", { workflow: "w", input: parseJson(text) })
+        yield* call("jobs/fail", { job_id, error: "no", mapped_stack: [{ file: "a.ts", line: parseJson("7.0") }] })
+        const { page } = yield* signedInTab(`/orgs/${orgId}/jobs/${job_id}`)
+        yield* Effect.promise(async () => {
+          const input = page.getByRole("region", { name: "Input" })
+          await input.getByText('"id": 9007199254740993').waitFor()
+          await page.getByText("at ? (a.ts:7.0)").waitFor()
+          await page.getByRole("button", { name: "Retry with another input…" }).click()
+          const field = page.getByRole("dialog").getByLabel("Input")
+          const written = await field.inputValue()
+          expect(written.replace(/\s/g, "")).toBe(text)
+          await field.fill(written.replace("993", "995"))
+          await page.getByRole("dialog").getByRole("button", { name: "Retry" }).click()
+          await input.getByText('"id": 9007199254740995').waitFor()
+          await input.getByText("1e-400").waitFor()
+        })
+        expect((yield* ask("jobs/get", { job_id })).text).toContain(`"input":${text.replace("993", "995")}`)
+      }).pipe(Effect.scoped),
     )
 
     it.effect("running retries and cancellations show how far they are, and their rest can be canceled", () =>

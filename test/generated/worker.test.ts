@@ -94,19 +94,16 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", 
           yield* tenant.call("jobs/cancel", { job_id: endless })
           yield* until("the abort", said, (text) => text.includes("aborted"))
           yield* until("the fault", said, (text) => text.includes("fault: The job was lost: The job is canceled"))
-          // Seen failing: each attempt made it again.
           const large = yield* job("large", { retry_delay_seconds: 1 })
           expect(yield* ended("the step that is too large", large, "failed")).toMatchObject({
             attempt: 1,
             error: expect.stringContaining("The result of the step is not kept: ") as unknown,
           })
           expect((yield* said).match(/large made/g)).toHaveLength(1)
-          // Seen failing: it completed.
           expect(yield* ended("the name that is used twice", yield* job("twice"), "failed")).toMatchObject({
             attempt: 1,
             error: 'The job has done a step "same": each step needs a name of its own.',
           })
-          // Seen failing: a worker in Python 3.11, which cannot read it, ended.
           const deep = JSON.parse(`${"[".repeat(1_000)}${"]".repeat(1_000)}`) as unknown
           yield* ended("the deep job", yield* job("hopeless", { input: deep, max_attempts: 1 }), "failed")
           const last = yield* job("slow")

@@ -1,4 +1,5 @@
 import table from "virtual:operation-table"
+import { parseJson } from "../../domain/exactJson.ts"
 import { bind, GatehouseError } from "../../../packages/client/src/runtime.ts"
 import { isInFrame } from "./embedded.ts"
 import type { ResponseBody, Args, OperationId } from "./Operations.ts"
@@ -39,6 +40,7 @@ const clientFor = ({ credential, orgId }: CallOptions) =>
   bind(table, {
     baseUrl: "",
     credential: credential ?? bearer,
+    parse: parseJson,
     fetch: (url, init) => {
       const headers = new Headers(init?.headers)
       if (csrfToken !== null && credential === undefined) headers.set("x-csrf-token", csrfToken)

@@ -18,9 +18,30 @@ import type { ResponseBody, Args, OperationId } from "./Operations.ts"
 const isWorthARetry = (count: number, error: Error) =>
   count < 2 && (!(error instanceof GatehouseError) || error.status >= 500)
 
+/**
+ * The response `after`, whose parts are those of `before` where they are equal, so that only what changed is drawn. The
+ * client's own comparison copies a raw number, an object without a prototype, as an object.
+ */
+const structuralSharing = (before: unknown, after: unknown): unknown => {
+  if (!(before instanceof Object && after instanceof Object) || Array.isArray(before) !== Array.isArray(after)) {
+    return Object.is(before, after) || JSON.stringify(before) === JSON.stringify(after) ? before : after
+  }
+  const [old, names] = [before as Readonly<Record<string, unknown>>, Object.keys(after)]
+  let isEqual = names.length === Object.keys(before).length
+  const shared = names.map((name) => {
+    const part = structuralSharing(old[name], (after as Readonly<Record<string, unknown>>)[name])
+    isEqual &&= Object.hasOwn(before, name) && part === old[name]
+    return [name, part] as const
+  })
+  if (isEqual) return before
+  return Array.isArray(after) ? shared.map(([, part]) => part) : Object.fromEntries(shared)
+}
+
 /** The responses that pages show. What nobody shows is forgotten after five minutes. */
 export const queries = new QueryClient({
-  defaultOptions: { queries: { retry: isWorthARetry, staleTime: 5_000, gcTime: 300_000, networkMode: "always" } },
+  defaultOptions: {
+    queries: { structuralSharing, retry: isWorthARetry, staleTime: 5_000, gcTime: 300_000, networkMode: "always" },
+  },
 })
 
 /** Begins with the id of the operation, so that live events find the responses that they change. */

@@ -1,10 +1,11 @@
 import { useId } from "preact/hooks"
+import { parseJson as parse } from "../../domain/exactJson.ts"
 import { CopyButton } from "./Button.tsx"
 
 /** JSON with an indentation for people; another text stays as it is. */
 export const pretty = (text: string) => {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2)
+    return JSON.stringify(parse(text), null, 2)
   } catch {
     return text
   }
@@ -55,15 +56,14 @@ export const Json = ({
 /** The JSON object of a text; undefined for another text. */
 export const objectOf = (text: string) => {
   const { value } = parseJson(text)
-  return typeof value === "object" && value !== null && !Array.isArray(value)
-    ? (value as Record<string, unknown>)
-    : undefined
+  // A raw number is an object without a prototype.
+  return value instanceof Object && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined
 }
 
 /** Reads a JSON text that a person types; the error is for the field. */
 export const parseJson = (text: string): { readonly value?: unknown; readonly error?: string } => {
   try {
-    return { value: JSON.parse(text) as unknown }
+    return { value: parse(text) }
   } catch {
     return { error: "This is no JSON. Texts need double quotes; no comma follows the last item." }
   }

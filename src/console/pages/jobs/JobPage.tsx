@@ -220,8 +220,11 @@ const stackText = (stack: unknown): string => {
   const frame = (stack ?? {}) as Readonly<Record<string, unknown>>
   const place = [frame["file"] ?? frame["source"] ?? frame["filename"], frame["line"], frame["column"]]
   if (place[0] === undefined) return JSON.stringify(stack, null, 2)
-  return `at ${String(frame["function"] ?? frame["name"] ?? "?")} (${place.filter((part) => part != null).join(":")})`
+  const parts = place.filter((part) => part != null).map(partText)
+  return `at ${partText(frame["function"] ?? frame["name"] ?? "?")} (${parts.join(":")})`
 }
+
+const partText = (part: unknown) => (typeof part === "string" ? part : JSON.stringify(part))
 
 type Tone = "done" | "now" | "bad" | "open"
 
