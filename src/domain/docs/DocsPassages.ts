@@ -27,9 +27,11 @@ const maxPassageLength = 1_600
 /** The maximum length of a list, a table or an example in one passage. A longer one is cut between its lines. */
 const maxBlockLength = 6_400
 
+const endsWithOpenBrace = (line: string) => line.lastIndexOf("{") > line.lastIndexOf("}")
+
 /** Whether a line begins an import or export of MDX, and is no sentence that begins with the same word. */
 const isModuleLine = (line: string) =>
-  (line.startsWith("import ") && /(?:["'];?|\{[^}]*)$/.test(line.trimEnd())) ||
+  (line.startsWith("import ") && (/["'];?$/.test(line.trimEnd()) || endsWithOpenBrace(line))) ||
   /^export (?:const|let|function|default|async|\{|\*)/.test(line)
 
 /** How many more brackets a line of a program opens than it closes, outside of strings. */

@@ -37,7 +37,7 @@ export const layer = HttpApiBuilder.group(Api, "docs", (handlers) =>
 const versions = ["2025-11-25", "2025-06-18", "2024-11-05"] as const
 const [newest] = versions
 const isSpoken = (version: string) => versions.some((one) => one === version)
-/** The newest version that a client of another version also knows; the newest of all for what is older or no version. */
+/** The newest version that a client of another version also knows; the newest of all for what is older or none. */
 const versionFor = (asked: unknown) => versions.find((one) => typeof asked === "string" && one <= asked) ?? newest
 
 /** The codes of JSON-RPC. */

@@ -30,7 +30,7 @@ const repeated = (name: string) =>
   new InvalidRequest({
     error: `The request body has the member ${JSON.stringify(cut(name, maxShownName))} twice. Send it once.`,
   })
-/** The parser's error has the place where the text is no JSON, but for an unexpected word. The rest repeats the text. */
+/** The place where a text is no JSON; none for an unexpected word. The rest of the parser's error repeats the text. */
 const notJson = (error: unknown) => {
   const [, line, column] = /\(line (\d+) column (\d+)\)$/.exec(String(error)) ?? []
   const place = line === undefined ? "" : `: see line ${line}, column ${column}`

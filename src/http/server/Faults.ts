@@ -157,9 +157,9 @@ const pagePolicy = [
 ].join("; ")
 
 /**
- * Adds the headers that every response has: the request id; `no-store` unless the response has its own rule, for events
- * also `no-transform`, because proxies that compress hold back what is short; with a 503 the seconds to wait; with a 401
- * how to send a credential.
+ * Adds the headers that every response has: the request id; `no-store` unless the response has its own rule, and for
+ * events `no-transform`, because proxies that compress hold back what is short; with a 503 the seconds to wait; with a
+ * 401 how to send a credential.
  */
 const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId: string) =>
   HttpServerResponse.setHeaders(response, {

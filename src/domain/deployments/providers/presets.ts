@@ -327,7 +327,7 @@ const readGitLab = Claims.reader(GitLabClaims, runFromGitLab)
 const claim = <const Name extends string>(name: Name) => `oidc.circleci.com/${name}` as const
 
 /**
- * The claims of CircleCI's `$CIRCLE_OIDC_TOKEN_V2` that the service uses. They name no event, and the commit since 2025.
+ * The claims of CircleCI's `$CIRCLE_OIDC_TOKEN_V2` that the service uses. They name no event; the commit since 2025.
  * Source: CircleCI's "Using OpenID Connect tokens in jobs", the format of the token.
  */
 const CircleCIClaims = Schema.Struct({
