@@ -95,7 +95,7 @@ export const demo = Command.make(
     )
     if (json) return yield* Console.log(JSON.stringify(made))
     yield* Console.log(
-      `\nDone in ${(((yield* millis) - startedAt) / 1000).toFixed(1)} s; nothing is kept. Next: start the service (docs/cli.md)`,
+      `\nDone in ${(((yield* millis) - startedAt) / 1000).toFixed(1)} s; nothing is kept. Next: start the service`,
     )
   }, Effect.scoped),
 ).pipe(Command.withDescription("Show project, key, CI deployment and webhook in a few seconds; keeps nothing"))

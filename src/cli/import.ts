@@ -252,6 +252,7 @@ const convoyOperators: Readonly<Record<string, (value: unknown) => unknown>> = {
   $lte: (lte) => ({ lte }),
   $exist: (exists) => ({ exists }),
 }
+
 /** The filter of a body at Convoy as a filter here; `undefined` when something of it cannot be said here. */
 const filterOf = (
   body: Readonly<Record<string, unknown>>,

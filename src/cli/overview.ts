@@ -29,7 +29,8 @@ const summary = ({ deliveries, jobs, validations }: Overview) => {
     validations.map(({ forbidden, invalid, limited, valid }) => valid + invalid + forbidden + limited),
   )
   const ended = sum(jobs.map(({ canceled, completed, failed }) => completed + failed + canceled))
-  return `Together ${counted(attempts, "attempt")}${failed}, ${counted(validated, "validation")}, ${counted(ended, "finished job")}`
+  const others = [counted(validated, "validation"), counted(ended, "finished job")]
+  return `Together ${[counted(attempts, "attempt") + failed, ...others].join(", ")}`
 }
 
 const output = (overview: Overview) => ({

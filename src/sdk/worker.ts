@@ -303,9 +303,12 @@ const makeStep = (post: Post, { attempt, job_id }: ClaimedJob, signal: AbortSign
     // Otherwise another attempt would take the result of the first one for both.
     if (used.has(name)) throw new JobFailed(`The job has done a step "${name}": each step needs a name of its own.`)
     const known = await finished
-    const result = known.has(name) ? known.get(name) : await work()
+    if (known.has(name)) {
+      used.add(name)
+      return known.get(name) as A
+    }
+    const result = await work()
     used.add(name)
-    if (known.has(name)) return result as A
     const kept = jsonOf(result) ?? "null"
     const keep = () => post("jobs/step", JSON.stringify({ job_id, attempt, name, result }))
     await patiently(keep, signal).catch((error: RequestFailed) => {

@@ -349,6 +349,11 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
   it("a key that no header can have is refused, and not repeated", () => {
     const start = () => startWorker({ baseUrl: "http://127.0.0.1:9", key: "svc_\nx", handlers: { w: async () => 1 } })
     expect(start).toThrow(/^The key has characters that no header can have, such as a line break\.$/)
+    for (const key of [undefined as unknown as string, " "]) {
+      expect(() => startWorker({ baseUrl: "http://127.0.0.1:9", key, handlers: { w: async () => 1 } })).toThrow(
+        /^The key is missing: pass an API key of the org \(svc_…\)\.$/,
+      )
+    }
   })
 
   // Seen failing: the password was in each line of onError.

@@ -24,7 +24,8 @@ const isWorthARetry = (count: number, error: Error) =>
  */
 const structuralSharing = (before: unknown, after: unknown): unknown => {
   if (!(before instanceof Object && after instanceof Object) || Array.isArray(before) !== Array.isArray(after)) {
-    return Object.is(before, after) || JSON.stringify(before) === JSON.stringify(after) ? before : after
+    const areObjects = typeof before === "object" && typeof after === "object"
+    return areObjects && JSON.stringify(before) === JSON.stringify(after) ? before : after
   }
   const [old, names] = [before as Readonly<Record<string, unknown>>, Object.keys(after)]
   let isEqual = names.length === Object.keys(before).length

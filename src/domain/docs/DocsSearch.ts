@@ -496,7 +496,7 @@ const partsIn = (index: Indexed, word: string) =>
     .slice(0, maxSplits)
     .find(({ pair }) => isSaid(index, pair))?.parts
 
-/** The terms of a word of the question. A name of which the index has only the parts has two. */
+/** The terms of a word of the question: one, or one for each part of a name that pages write in parts. */
 const termsOf = (index: Indexed, word: string, joined: ReadonlyArray<string> = []): ReadonlyArray<Term> => {
   const { vocabulary, languages } = index
   const own = knownForms(index, [word])

@@ -26,7 +26,7 @@ interface VerifyOptions {
 const minQuotation = 8
 /** Longer text is not looked up: whose page and words it is can make that a thousand times dearer. */
 const maxLookedUp = 250
-/** The characters of pages in which one answer is looked up. What comes after is not proved. */
+/** The characters of pages that are searched for one answer. Claims after that count as not proved. */
 const maxSearched = 100_000_000
 /** A model asks for this text with it. */
 const nothing = "[[nothing]]"

@@ -15,7 +15,7 @@ const published = (repeated: number) =>
 const allPublished = (repeated: number, count: number) =>
   repeated === 0
     ? "The events are published."
-    : `${count - repeated} of ${counted(count, "event")} ${count - repeated === 1 ? "is" : "are"} published; each other one has the idempotency_key of an earlier event, which stays as it is.`
+    : `Published: ${count - repeated} of ${counted(count, "event")}. What has the idempotency_key of an earlier event is not.`
 
 const events = group(Api, "events", (handlers) =>
   Effect.map(Events, (events) =>

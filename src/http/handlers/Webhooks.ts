@@ -44,14 +44,11 @@ const deliveries = group(Api, "deliveries", (handlers) =>
           recovered,
         })),
       resend: ({ payload }) =>
-        Effect.map(log.resend(payload), ({ count, isAll, resendId }) => ({
-          ...done(
-            `${isAll ? "" : "At least "}${counted(count, "delivery", "deliveries")} ${resendId === null ? "would be" : count === 1 ? "is" : "are"} sent again.`,
-          ),
-          count,
-          is_all: isAll,
-          resend_id: resendId,
-        })),
+        Effect.map(log.resend(payload), ({ count, isAll, resendId }) => {
+          const verb = resendId === null ? "would be" : count === 1 ? "is" : "are"
+          const many = `${isAll ? "" : "At least "}${counted(count, "delivery", "deliveries")}`
+          return { ...done(`${many} ${verb} sent again.`), count, is_all: isAll, resend_id: resendId }
+        }),
       resends: () => log.resends,
       cancelResend: ({ payload }) => Effect.as(log.cancelResend(payload.resend_id), done("The rest is not sent.")),
       causes: ({ payload }) => log.causes(payload),

@@ -107,8 +107,8 @@ export interface State {
 }
 
 /**
- * What compares the migrations of a database with those that this program knows. A version before release 1.0 had
- * others: its database has not the tables that this program expects.
+ * What compares the migrations of a database with those that this program knows. Those of a version before release
+ * 1.0 may have made other tables than this program needs.
  */
 export const makeCompare = Effect.gen(function* () {
   const [migrations, newestKnown] = [yield* known, yield* newest]

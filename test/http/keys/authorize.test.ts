@@ -17,7 +17,7 @@ const makeKey = Effect.fnUntraced(function* (send: Send, settings: object = {}) 
   return { orgId, id, key: key! }
 })
 
-/** What comes back to a text until the service ends the connection. */
+/** All that the service answers to a text before it ends the connection. */
 const untilClosed = (url: string, text: string) =>
   Effect.callback<string>((resume) => {
     const { hostname, port } = new URL(url)

@@ -66,7 +66,7 @@ for (const [database, server] of Object.entries(servers)) {
         const answer = yield* tenant.ask("events/publish-batch", { events })
         expect(answer.status).toBe(200)
         const { event_ids, message } = answer.json as { readonly event_ids: ReadonlyArray<string>; message: string }
-        expect(message).toMatch(/^60 of 100 events are published; /)
+        expect(message).toMatch(/^Published: 60 of 100 events\. /)
         expect(event_ids).toHaveLength(100)
         expect(event_ids.slice(60)).toEqual(event_ids.slice(0, 40))
         yield* receiver.arrived(60)
