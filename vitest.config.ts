@@ -26,7 +26,8 @@ export default defineConfig({
           ],
         },
       },
-      // The console in Chromium, built from this source: `npm run test:console`.
+      // The console in Chromium, built from this source: `npm run test:console`. A browser on a machine that others use
+      // now and then stops answering: a test that fails is run again once, and told as such.
       {
         extends: true,
         test: {
@@ -34,6 +35,7 @@ export default defineConfig({
           include: ["test/console/**/*.test.ts"],
           // A story is many steps, and axe takes seconds for a page on a busy machine.
           testTimeout: 300_000,
+          retry: 1,
           expect: { poll: { timeout: 20_000 } },
           globalSetup: ["test/support/postgres.ts", "test/console/build.ts"],
         },

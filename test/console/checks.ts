@@ -2,6 +2,15 @@ import axe, { type AxeResults } from "axe-core"
 import type { Page } from "playwright-core"
 import { expect } from "vitest"
 
+/**
+ * Waits in the page until it was painted twice: only then are all rules those of a new size or scheme. A browser draws
+ * no frame where it sees nothing to draw; a second is enough then.
+ */
+export const painted = `new Promise((done) => {
+  setTimeout(done, 1_000)
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50)))
+})`
+
 const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 /** What axe finds on the page: rule, element, and what to do. */
@@ -37,5 +46,5 @@ export const expectFits = async (page: Page) => {
   }
   await page.setViewportSize({ width: 1280, height: 900 })
   // A click while the page still moves into place would miss its button.
-  await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+  await page.evaluate(painted)
 }

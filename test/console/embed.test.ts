@@ -10,7 +10,7 @@ import { Browser } from "../support/browser.ts"
 import { must } from "../http/operations.ts"
 import { makeTenant } from "../http/tenants.ts"
 import { adminToken, TestServer } from "../support/server.ts"
-import { consoleWith, expectAccessible, hasBrowser, isAnswer } from "./support.ts"
+import { consoleWith, expectAccessible, hasBrowser, isAnswer, painted } from "./support.ts"
 
 const options: { current: ProductOptions } = { current: { gatehouse: "", key: "" } }
 const servers: Array<Server> = []
@@ -253,9 +253,7 @@ describe.skipIf(!hasBrowser)("the portal in a frame of a product", () => {
             other.contentWindow.eval(${JSON.stringify(`globalThis.rename = ${rename.replace("document", "parent.document")}`)})
             other.contentWindow.eval("rename('Mallory')")
           })()`)
-          await portalOf(page).evaluate(
-            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))",
-          )
+          await portalOf(page).evaluate(painted)
           await expect.poll(() => brand.textContent()).toBe("Acme")
           await page.evaluate(`(${rename})("Renamed")`)
           await expect.poll(() => brand.textContent()).toBe("Renamed")

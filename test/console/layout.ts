@@ -1,4 +1,5 @@
 import type { Page } from "playwright-core"
+import { painted } from "./checks.ts"
 
 /** The boxes that make a page. Their places and widths come from the styles, not from the fonts of a machine. */
 const boxes = ".sidebar, .topbar, .page, .page-head, .card, .card-head, .card-body, .tabs, .table, .filters, .timeline"
@@ -13,9 +14,6 @@ export type Layout = Readonly<Record<string, ReadonlyArray<string>>>
 const places = `({ left, width }) => [Math.round(left), Math.round(width)].join(" ")`
 /** "card rgb(255, 255, 255) on rgb(22, 32, 43) 14px": text, ground and size of the text. */
 const colours = `(_, { backgroundColor, color, fontSize }) => color + " on " + backgroundColor + " " + fontSize`
-
-/** Waits until the page was painted twice: only then are all rules those of a new size or scheme. */
-const painted = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"
 
 const read = async (page: Page, of: string) => {
   await page.evaluate(painted)

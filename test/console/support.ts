@@ -6,7 +6,7 @@ import { ConsoleFolder } from "#src/http/server/console.ts"
 import { Browser, hasBrowser } from "../support/browser.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer, type Environment } from "../support/server.ts"
 
-export { expectAccessible, expectFits } from "./checks.ts"
+export { expectAccessible, expectFits, painted } from "./checks.ts"
 export { hasBrowser }
 
 const consoleFolder = Layer.effect(
