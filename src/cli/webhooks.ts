@@ -269,8 +269,17 @@ const list = Command.make("list", wholeList, (flags) =>
     (gatehouse) => gatehouse.webhooks.list({ payload: given(flags) }),
     ({ next_cursor = null, webhook_endpoints }) => ({
       out: table(
-        ["ENDPOINT", "URL", "ACTIVE", "DESCRIPTION"],
-        webhook_endpoints.map((one) => [one.webhook_endpoint_id, one.url, one.active ? "yes" : "no", one.description]),
+        ["ENDPOINT", "URL", "ACTIVE", "FAILING SINCE", "REASON", "DESCRIPTION"],
+        webhook_endpoints.map(
+          ({ active, deactivated_reason, description, failing_since, url, webhook_endpoint_id }) => [
+            webhook_endpoint_id,
+            url,
+            active ? "yes" : "no",
+            failing_since,
+            deactivated_reason,
+            description,
+          ],
+        ),
       ),
       note: more(next_cursor),
     }),

@@ -80,7 +80,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect(endpoint.code, endpoint.err).toBe(0)
         const id = endpoint.out.trim()
         expect((yield* cli(["webhooks", "list"])).out).toMatch(
-          new RegExp(`^${id}  http://127.0.0.1:${port}  yes     Mine$`, "m"),
+          new RegExp(`^${id}  http://127.0.0.1:${port}  yes     - +- +Mine$`, "m"),
         )
 
         expect(yield* cli(["webhooks", "test", id])).toEqual({
@@ -157,10 +157,14 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         const to = `${receiver.url}/moved`
         const changed = yield* cli(["webhooks", "update", id, "--to", to, "--description", "Mine", "--no-active"])
         expect(changed).toEqual({ out: "", err: `The endpoint ${id} is changed.\n`, code: 0 })
-        expect((yield* cli(["webhooks", "list"])).out).toMatch(new RegExp(`^${id}  ${to}  no      Mine$`, "m"))
+        expect((yield* cli(["webhooks", "list"])).out).toMatch(
+          new RegExp(`^${id}  ${to}  no      - +by_request  Mine$`, "m"),
+        )
         const json = yield* cli(["webhooks", "update", id, "--active", "--json"])
         expect(JSON.parse(json.out)).toMatchObject({ success: true })
-        expect((yield* cli(["webhooks", "list"])).out).toMatch(new RegExp(`^${id}  ${to}  yes     Mine$`, "m"))
+        expect((yield* cli(["webhooks", "list"])).out).toMatch(
+          new RegExp(`^${id}  ${to}  yes     - +-       Mine$`, "m"),
+        )
         const deleted = yield* cli(["webhooks", "delete", id])
         expect(deleted).toMatchObject({ out: "", err: expect.stringContaining(`${id} is deleted`), code: 0 })
         const again = yield* cli(["webhooks", "delete", id, "--json"])

@@ -1,11 +1,13 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import type { Page } from "playwright-core"
 import { describe } from "vitest"
 import { makeTenant } from "../http/tenants.ts"
+import { portalLink } from "../http/sessions/signedIn.ts"
 import { adminToken } from "../support/server.ts"
 import { until } from "../support/wait.ts"
-import { consoles, expectAccessible, expectFits, hasBrowser, inTab, signedInTab } from "./support.ts"
+import { consoles, expectAccessible, expectFits, hasBrowser, inTab, openTab, signedInTab } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 
 describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s", (_, console) => {
@@ -195,6 +197,35 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
           })
           yield* until("the deliveries", world.deliveries({ state: "delivered" }), (found) => found.length === 3)
         }).pipe(Effect.scoped),
+    )
+
+    it.effect("the list says which endpoints fail, however long ago their newest delivery was", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const failing = yield* world.endpoint({ event_types: ["invoice.*"], retry_delays: [] })
+        yield* world.endpoint({ event_types: ["order.*"], url: "https://localhost:9/others" })
+        world.receiver.behave({ status: 503 })
+        yield* world.publish("invoice.paid")
+        yield* until("the failure", world.deliveries({ state: "failed" }), (found) => found.length === 1)
+        world.receiver.behave({ status: 200 })
+        yield* Effect.forEach(Array.from({ length: 101 }), () => world.publish("order.paid"), { concurrency: 8 })
+        const token = yield* portalLink(world.headers)
+        const story = async (page: Page) => {
+          const badges = page.getByRole("table", { name: "Endpoints" }).locator("tbody .badge")
+          await expect.poll(() => badges.allTextContents()).toEqual(["Failing", "Active"])
+          await page.getByLabel("State").selectOption("Failing")
+          await expect.poll(() => badges.allTextContents()).toEqual(["Failing"])
+          await page.locator(`a[href$="${failing}"]`).waitFor()
+        }
+        yield* inTab(world.path("/endpoints"), story)
+        const { at, page } = yield* openTab
+        yield* Effect.promise(async () => {
+          await page.goto(at(`/portal#${token}`))
+          await page.getByRole("button", { name: "Open" }).click()
+          await page.getByRole("link", { name: "Endpoints" }).first().click()
+          await story(page)
+        })
+      }).pipe(Effect.scoped),
     )
 
     it.effect("a failing endpoint says what its receiver answered last, and leads to that answer", () =>

@@ -9,7 +9,7 @@ import {
   sendsHeadersElsewhere,
   WebhookEndpointRepository,
 } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { cancelPending, ownedBy, type StoredEndpoint, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
 
 /** The private keys that sign for an endpoint. */
@@ -22,6 +22,13 @@ export const signingKeysOf = (
   (signature === "hmac" ? [] : (signingKeys.get(orgId) ?? []))
     .filter(({ until }) => until === null || DateTime.isGreaterThan(until, now))
     .map(({ key }) => key.privateKey)
+
+/** An endpoint in a list. */
+const listed = ({ deactivated, failingSince, row }: StoredEndpoint) => ({
+  ...row,
+  failing_since: failingSince,
+  deactivated_reason: deactivated?.reason ?? null,
+})
 
 /** Webhook endpoints in memory. */
 export const layer = Layer.effect(
@@ -57,15 +64,19 @@ export const layer = Layer.effect(
         }),
 
       list: (orgId, page) =>
-        Effect.sync(() => pageOf(rowsOf(endpoints, orgId), (row) => row.webhook_endpoint_id, page)),
+        Effect.sync(() => {
+          const rows = [...endpoints.values()].filter((one) => one.orgId === orgId).map(listed)
+          return pageOf(rows, (row) => row.webhook_endpoint_id, page)
+        }),
 
       get: (orgId, by) =>
-        Effect.map(findBy(orgId, by), ({ deactivated, failingSince, row, settings }) => {
+        Effect.map(findBy(orgId, by), (found) => {
+          const { deactivated, row, settings } = found
           const id = row.webhook_endpoint_id
           const states = [...world.deliveries.values()].filter((one) => one.row.webhook_endpoint_id === id)
           const count = (state: DeliveryState) => states.filter((one) => one.row.state === state).length
           return {
-            ...row,
+            ...listed(found),
             external_id: settings.externalId,
             metadata: settings.metadata,
             event_types: settings.eventTypes,
@@ -80,9 +91,7 @@ export const layer = Layer.effect(
             ordered: settings.ordered,
             retry_delays: settings.retryDelays,
             signature: settings.signature,
-            failing_since: failingSince,
             deactivated_at: deactivated?.at ?? null,
-            deactivated_reason: deactivated?.reason ?? null,
             deliveries: {
               pending: count("pending"),
               delivered: count("delivered"),

@@ -15,7 +15,7 @@ import { orgDeleted } from "#src/domain/orgs/Org.ts"
 
 export interface StoredEndpoint {
   readonly orgId: string
-  readonly row: WebhookEndpoint
+  readonly row: Omit<WebhookEndpoint, "failing_since" | "deactivated_reason">
   readonly settings: EndpointSettings
   readonly secret: string
   readonly previous: { readonly secret: string; readonly until: DateTime.Utc } | null

@@ -252,19 +252,29 @@ export const TestWebhookEndpoint = Schema.Struct({
   examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", type: "invoice.paid", data: { invoice: "in_42" } }],
 })
 
+/** Why an endpoint is inactive. */
+export const DeactivatedReason = Schema.Literals(["gone", "failing", "by_request"])
+
 /** An endpoint in a list. It never shows its secret. */
 export const WebhookEndpoint = Schema.Struct({
   webhook_endpoint_id: Id,
   url: Schema.String.annotate({ examples: ["https://example.com/webhooks"] }),
   description: Schema.NullOr(Schema.String).annotate({ examples: ["Production"] }),
   active: Schema.Boolean,
+  failing_since: Schema.NullOr(Timestamp).annotate({
+    description: "When the endpoint began to fail. null: its last attempt succeeded.",
+    examples: [null],
+  }),
+  deactivated_reason: Schema.NullOr(DeactivatedReason).annotate({
+    description:
+      "Why the endpoint is inactive. gone: it answered with status 410. failing: it failed for five days, or its org " +
+      "reached the limit of pending deliveries. by_request: a request deactivated it. null: it is active.",
+    examples: [null],
+  }),
   created_at: Timestamp,
   updated_at: Timestamp,
 }).annotate({ identifier: "WebhookEndpoint" })
 export interface WebhookEndpoint extends Schema.Schema.Type<typeof WebhookEndpoint> {}
-
-/** Why an endpoint is inactive. */
-export const DeactivatedReason = Schema.Literals(["gone", "failing", "by_request"])
 
 const count = Schema.Int.annotate({ examples: [0] })
 
@@ -312,18 +322,8 @@ export const WebhookEndpointDetail = Schema.Struct({
     examples: [null],
   }),
   signature: SignatureKind.annotate({ description: "The signatures of the requests.", examples: ["hmac"] }),
-  failing_since: Schema.NullOr(Timestamp).annotate({
-    description: "When the endpoint began to fail. null: its last attempt succeeded.",
-    examples: [null],
-  }),
   deactivated_at: Schema.NullOr(Timestamp).annotate({
     description: "When the endpoint became inactive. null: it is active.",
-    examples: [null],
-  }),
-  deactivated_reason: Schema.NullOr(DeactivatedReason).annotate({
-    description:
-      "Why the endpoint is inactive. gone: it answered with status 410. failing: it failed for five days, or its org " +
-      "reached the limit of pending deliveries. by_request: a request deactivated it. null: it is active.",
     examples: [null],
   }),
   deliveries: Schema.Struct({

@@ -45,6 +45,7 @@ type NewEndpoint = Parameters<WebhookEndpointRepository["Service"]["insert"]>[0]
 
 const Row = Schema.Struct({
   ...WebhookEndpoint.fields,
+  failing_since: Schema.NullOr(Time),
   created_at: Time,
   updated_at: Time,
 })
@@ -55,7 +56,6 @@ const decodeDetail = decodeRows(
     ...Row.fields,
     metadata: Schema.NullOr(exactJson(Metadata)),
     filter: Schema.NullOr(exactJson(Metadata)),
-    failing_since: Schema.NullOr(Time),
     deactivated_at: Schema.NullOr(Time),
   }),
 )
@@ -180,7 +180,8 @@ export const layer = Layer.effect(
           sql,
           page,
           sql`
-            SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at
+            SELECT id AS webhook_endpoint_id, url, description, active, failing_since, deactivated_reason, created_at,
+              updated_at
             FROM webhook_endpoints WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
           "webhook_endpoint_id",
           ["url", "description"],

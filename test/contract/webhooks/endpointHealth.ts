@@ -22,8 +22,9 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
-const isActive = (orgId: string, id: string) =>
-  Effect.map(endpointsOf(orgId), (all) => all.find((one) => one.webhook_endpoint_id === id)!.active)
+const listed = (orgId: string, id: string) =>
+  Effect.map(endpointsOf(orgId), (all) => all.find((one) => one.webhook_endpoint_id === id)!)
+const isActive = (orgId: string, id: string) => Effect.map(listed(orgId, id), ({ active }) => active)
 const retryAt = (now: DateTime.Utc) => ({ retryAt: plus(now, 39 * day) })
 
 /** The contract of `record` in every DeliveryQueue, for endpoints. */
@@ -32,16 +33,18 @@ export const endpointHealth = (it: It) => {
     Effect.gen(function* () {
       for (const decision of ["Exhausted", "Retry"] as const) {
         const now = epoch()
-        const { orgId } = yield* insertReceiver(now, 3)
+        const { endpoint, orgId } = yield* insertReceiver(now, 3)
         const failedWith = decision === "Retry" ? retryAt(now) : decision
         const first = yield* claimOne(now)
         yield* record([attempt(first, failedWith, now)], now)
         const second = yield* claimOne(plus(now, 1))
         assert.deepStrictEqual(second.failingSince, now)
+        assert.deepStrictEqual((yield* listed(orgId, endpoint)).failing_since, now)
         yield* record([attempt(second, failedWith, plus(now, 1))], plus(now, 1))
         const third = yield* claimOne(plus(now, 2))
         assert.deepStrictEqual(third.failingSince, now)
         yield* record([attempt(third, "Delivered", plus(now, 2))], plus(now, 2))
+        assert.isNull((yield* listed(orgId, endpoint)).failing_since)
         yield* makeEvent(orgId, plus(now, 3))
         assert.isNull((yield* claimOne(plus(now, 3))).failingSince)
       }
@@ -121,7 +124,8 @@ export const endpointHealth = (it: It) => {
       const claimed = (yield* claim(plus(now, 9), { limit: 2 })) as [ClaimedDelivery, ClaimedDelivery]
       // One is in flight, one is retried by the same batch, and the others wait.
       yield* record([attempt(claimed[0], "Deactivate", now), attempt(claimed[1], retryAt(now), now)], plus(now, 10))
-      assert.isFalse(yield* isActive(orgId, endpoint))
+      const { active, deactivated_reason } = yield* listed(orgId, endpoint)
+      assert.deepStrictEqual([active, deactivated_reason], [false, "gone"])
       const states = yield* statesOf(orgId, { webhook_endpoint_id: endpoint })
       assert.deepStrictEqual(states.toSorted(), ["canceled", "canceled", "canceled", "canceled", "failed"])
       const [failed] = yield* deliveriesOf(orgId, { state: "failed" })

@@ -112,7 +112,7 @@ export const endpoints = (it: It) => {
     }),
   )
 
-  it.effect("endpoints: are listed oldest first with their six fields, without the secret", () =>
+  it.effect("endpoints: are listed oldest first with their state, without the secret", () =>
     Effect.gen(function* () {
       const repository = yield* WebhookEndpointRepository
       const { orgId } = yield* insertOrg()
@@ -145,6 +145,8 @@ export const endpoints = (it: It) => {
           url: `https://example.com/${n + 1}`,
           description: awkwardTexts[n]!,
           active: n > 0,
+          failing_since: null,
+          deactivated_reason: n > 0 ? null : "by_request",
           created_at: DateTime.formatIso(now),
           updated_at: DateTime.formatIso(now),
         })
@@ -193,6 +195,7 @@ export const endpoints = (it: It) => {
         yield* updateEndpoint(orgId, id, at, change)
         const { secret: _, ...fields } = { secret: "", ...change }
         expected = { ...expected, ...fields, updated_at: DateTime.formatIso(at) }
+        expected = { ...expected, deactivated_reason: expected.active ? null : "by_request" }
         assert.deepStrictEqual(shown((yield* endpointsOf(orgId))[1]!), expected)
       }
       const untouched = (yield* endpointsOf(orgId))[0]!

@@ -23,10 +23,7 @@ import { deliveryStates, DeliveryTable, hasSucceeded, outcomeText } from "../del
 import { Causes, causeText, RunningResends } from "../deliveries/Resends.tsx"
 import { EditEndpoint } from "./EndpointForm.tsx"
 import { SigningSecret } from "./SigningSecret.tsx"
-import { authText, bodies, type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
-
-const stateOf = ({ active, failing_since }: EndpointDetail) =>
-  !active ? "deactivated" : failing_since === null ? "active" : "failing"
+import { authText, bodies, type EndpointDetail, reasonText, shortUrl, stateOf } from "./endpoints.ts"
 
 /** What a reader should know first: that it is inactive, or fails, and what to do. */
 const Health = ({ endpoint, onRecover }: { readonly endpoint: EndpointDetail; readonly onRecover: () => void }) => {

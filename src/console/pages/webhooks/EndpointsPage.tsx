@@ -1,5 +1,5 @@
 import { contains, useMatches } from "../../client/matches.ts"
-import { useData, usePages } from "../../client/queries.ts"
+import { usePages } from "../../client/queries.ts"
 import { State } from "../../components/Badge.tsx"
 import { Filter } from "../../components/Form.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
@@ -10,10 +10,11 @@ import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath, useSearch } from "../../navigation/router.tsx"
 import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
 import { CreateEndpoint } from "./EndpointForm.tsx"
-import { type Endpoint, shortUrl } from "./endpoints.ts"
+import { type Endpoint, reasonText, shortUrl, stateOf } from "./endpoints.ts"
 
 const states = [
   { value: "active", label: "Active" },
+  { value: "failing", label: "Failing" },
   { value: "deactivated", label: "Deactivated" },
 ]
 
@@ -28,21 +29,6 @@ const useLatest = () => {
   return latest
 }
 
-interface StateProps {
-  readonly id: string
-  readonly isActive: boolean
-  readonly latest: Delivery | undefined
-}
-
-/** The state of an endpoint. Asks whether it fails only when its newest delivery has not arrived. */
-const EndpointState = ({ id, isActive, latest }: StateProps) => {
-  const isInDoubt = isActive && latest !== undefined && latest.state !== "delivered"
-  const { data } = useData("webhooks.get", { id }, { enabled: isInDoubt })
-  if (!isActive) return <State of="deactivated" />
-  if (isInDoubt && data === undefined) return <span class="skeleton w-70" />
-  return <State of={isInDoubt && data?.failing_since !== null ? "failing" : "active"} />
-}
-
 /** The endpoints of an org, with what happened at each of them lately. */
 export default () => {
   const orgId = useOrg()
@@ -50,8 +36,9 @@ export default () => {
   const [text] = useSearch("text")
   const [state] = useSearch("state")
   const all = usePages("webhooks.list", { limit: 50 }, ({ webhook_endpoints }) => webhook_endpoints)
-  const matches = ({ active, description, url, webhook_endpoint_id: id }: Endpoint) =>
-    contains(text ?? "", url, description, id) && (state === undefined || active === (state === "active"))
+  const matches = (one: Endpoint) =>
+    contains(text ?? "", one.url, one.description, one.webhook_endpoint_id) &&
+    (state === undefined || stateOf(one) === state)
   const isFiltered = text !== undefined || state !== undefined
   const pages = useMatches(all, isFiltered ? matches : undefined)
   const latest = useLatest()
@@ -88,8 +75,10 @@ export default () => {
             {
               title: "State",
               align: "fit",
-              cell: ({ active, webhook_endpoint_id: id }) => (
-                <EndpointState id={id} isActive={active} latest={latest.get(id)?.[0]} />
+              cell: (one) => (
+                <span title={reasonText[one.deactivated_reason ?? ""]}>
+                  <State of={stateOf(one)} />
+                </span>
               ),
             },
             {
@@ -119,7 +108,7 @@ const tones: Readonly<Record<string, string>> = {
 
 /** One small column for each of the newest deliveries, the newest at the right. */
 export const Strip = ({ deliveries }: { readonly deliveries: ReadonlyArray<Delivery> }) => {
-  if (deliveries.length === 0) return <span class="quiet">none lately</span>
+  if (deliveries.length === 0) return <span class="quiet">none of the newest 100</span>
   const shown = deliveries.slice(0, maxShown).toReversed()
   const count = (state: string) => shown.filter((delivery) => shownState(delivery) === state).length
   const parts = ["delivered", "retrying", "failed"].filter((state) => count(state) > 0)

@@ -15,6 +15,10 @@ export const useEndpoints = () => {
   return { ...rest, endpoints: data?.webhook_endpoints, byId, missing: data === undefined ? "…" : "a deleted endpoint" }
 }
 
+/** Of an endpoint: whether it receives events, and whether they arrive. */
+export const stateOf = ({ active, failing_since }: Pick<Endpoint, "active" | "failing_since">) =>
+  !active ? "deactivated" : failing_since === null ? "active" : "failing"
+
 /** A URL without its scheme, as people name it. */
 export const shortUrl = (url: string) => url.replace(/^https?:\/\//, "").replace(/\/$/, "")
 
