@@ -15,7 +15,9 @@ if (found[0] < needed[0] || (found[0] === needed[0] && found[1] < needed[1])) {
   )
   process.exit(1)
 }
-import("../dist/cli/main.js").catch(function (error) {
+// A checkout has the sources, and the package has what is built of them.
+var sources = require("fs").existsSync(__dirname + "/../src/cli/main.ts")
+import(sources ? "../src/cli/main.ts" : "../dist/cli/main.js").catch(function (error) {
   process.stderr.write(String((error && error.stack) || error) + "\n")
   process.exit(1)
 })

@@ -14,20 +14,23 @@ import { parseDatabaseUrl } from "../infrastructure/database/DatabaseUrl.ts"
 import { defaultKeysUrl } from "../infrastructure/keys/GithubKeys.ts"
 import { type EgressProxy, egressProxyOf } from "../infrastructure/net/EgressProxy.ts"
 import { parseProviders, readProviders } from "./ciProviders.ts"
+import { type VariableName, variables } from "./variables.ts"
+
+/** A variable with its example, for messages. */
+const exampleOf = (name: VariableName) => `for example ${name}=${variables[name]!.example}`
 
 /**
  * Reads one variable; `undefined` if it is unset or empty. Fails with a one-line `StartupError`: the variable, what is
  * wrong and an example. The line never contains the value, which may be a secret.
  */
-const read = <A>(name: string, parse: Parse<A>, { example }: { readonly example: string }) =>
+const read = <A>(name: VariableName, parse: Parse<A>) =>
   Config.option(Config.String(name)).pipe(
     Effect.orDie,
     Effect.flatMap((text) => {
       if (Option.isNone(text) || text.value === "") return Effect.succeed(undefined)
       return Result.match(parse(text.value), {
         onSuccess: (value) => Effect.succeed(value as A | undefined),
-        onFailure: (fault) =>
-          Effect.fail(new StartupError({ message: `${name} ${fault}; for example ${name}=${example}` })),
+        onFailure: (fault) => Effect.fail(new StartupError({ message: `${name} ${fault}; ${exampleOf(name)}` })),
       })
     }),
   )
@@ -37,10 +40,8 @@ export const defaultIssuer = presetOf("github").issuer!
 
 /** The CI providers: those of the file OIDC_PROVIDERS, else GitHub. */
 const loadProviders = Effect.fnUntraced(function* (audiences: ReadonlyArray<string>) {
-  const githubIssuer = yield* read("GITHUB_OIDC_ISSUER", issuerUrl, {
-    example: "https://github.example.com/_services/token",
-  })
-  const path = yield* read("OIDC_PROVIDERS", text, { example: "/etc/gatehouse/providers.json" })
+  const githubIssuer = yield* read("GITHUB_OIDC_ISSUER", issuerUrl)
+  const path = yield* read("OIDC_PROVIDERS", text)
   if (path === undefined) {
     const issuer = githubIssuer ?? defaultIssuer
     const ciProviders = Result.getOrThrow(parseProviders(JSON.stringify([{ preset: "github", issuer }]), audiences))
@@ -62,10 +63,7 @@ const loadProviders = Effect.fnUntraced(function* (audiences: ReadonlyArray<stri
 
 const loadLimits = Effect.forEach(limitNames, (name) => {
   const { variable, defaultValue } = limits[name]
-  const value =
-    name === "storedBytes"
-      ? read(variable, bytes, { example: "10GiB" })
-      : read(variable, integer(0, 999_999_999), { example: `${defaultValue}` })
+  const value = name === "storedBytes" ? read(variable, bytes) : read(variable, integer(0, 999_999_999))
   return Effect.map(value, (value) => [name, value ?? defaultValue] as const)
 }).pipe(Effect.map((entries) => Object.fromEntries(entries) as LimitValues))
 
@@ -73,15 +71,15 @@ const loadLimits = Effect.forEach(limitNames, (name) => {
 export const urlHost = (host: string) => (host.includes(":") ? `[${host}]` : host)
 
 const loadServer = Effect.gen(function* () {
-  const port = (yield* read("PORT", integer(0, 65_535), { example: "3000" })) ?? 3000
-  const host = (yield* read("HOST", text, { example: "127.0.0.1" })) ?? "127.0.0.1"
-  const adminTokens = yield* read("ADMIN_TOKEN", tokens, { example: "$(openssl rand -hex 32)" })
+  const port = (yield* read("PORT", integer(0, 65_535))) ?? 3000
+  const host = (yield* read("HOST", text)) ?? "127.0.0.1"
+  const adminTokens = yield* read("ADMIN_TOKEN", tokens)
   if (adminTokens === undefined && !isLoopback(host)) {
     return yield* new StartupError({
       message: `HOST is ${host}, but ADMIN_TOKEN is not set: anyone who reaches the server could manage it. Set ADMIN_TOKEN, or HOST=127.0.0.1`,
     })
   }
-  const baseUrl = yield* read("BASE_URL", httpUrl, { example: "https://gatehouse.example.com" })
+  const baseUrl = yield* read("BASE_URL", httpUrl)
   return {
     port,
     host,
@@ -93,25 +91,19 @@ const loadServer = Effect.gen(function* () {
 })
 
 const loadDatabase = Effect.gen(function* () {
-  const databaseUrl = yield* read("DATABASE_URL", postgresUrl, {
-    example: "postgres://user:password@localhost:5432/gatehouse",
-  })
-  const listenUrl = yield* read("LISTEN_URL", postgresUrl, {
-    example: "postgres://user:password@localhost:5432/gatehouse",
-  })
+  const databaseUrl = yield* read("DATABASE_URL", postgresUrl)
+  const listenUrl = yield* read("LISTEN_URL", postgresUrl)
   if (listenUrl !== undefined && databaseUrl === undefined) {
     return yield* new StartupError({ message: "LISTEN_URL needs DATABASE_URL: both are addresses of one database" })
   }
-  const nodes = yield* read("NODES", nodeUrls, {
-    example: '"east=postgres://user:password@db1:5432/gatehouse west=postgres://user:password@db2:5432/gatehouse"',
-  })
+  const nodes = yield* read("NODES", nodeUrls)
   if (nodes !== undefined && databaseUrl === undefined) {
     return yield* new StartupError({ message: "NODES needs DATABASE_URL: the database that has the orgs and keys" })
   }
-  const encryptionKeys = yield* read("ENCRYPTION_KEY", list(encryptionKey), { example: "$(openssl rand -base64 32)" })
+  const encryptionKeys = yield* read("ENCRYPTION_KEY", list(encryptionKey))
   if (databaseUrl !== undefined && encryptionKeys === undefined) {
     return yield* new StartupError({
-      message: "ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=$(openssl rand -base64 32)",
+      message: `ENCRYPTION_KEY is required with DATABASE_URL; ${exampleOf("ENCRYPTION_KEY")}`,
     })
   }
   return {
@@ -120,31 +112,30 @@ const loadDatabase = Effect.gen(function* () {
     /** Other PostgreSQL databases, by name: each has the rows of some orgs. */
     nodes: nodes ?? new Map<string, Redacted.Redacted<string>>(),
     encryptionKeys,
-    dataDir: (yield* read("DATA_DIR", text, { example: "./data" })) ?? "./data",
+    dataDir: (yield* read("DATA_DIR", text)) ?? "./data",
   }
 })
 
 /** The language model; `undefined`: none is configured. */
 const loadAi = Effect.gen(function* () {
-  const examples = { AI_BASE_URL: "https://api.openai.com/v1", AI_MODEL: "gpt-5-mini" }
-  const baseUrl = yield* read("AI_BASE_URL", httpUrl, { example: examples.AI_BASE_URL })
-  const model = yield* read("AI_MODEL", text, { example: examples.AI_MODEL })
-  const apiKey = yield* read("AI_API_KEY", secret, { example: "sk-…" })
+  const baseUrl = yield* read("AI_BASE_URL", httpUrl)
+  const model = yield* read("AI_MODEL", text)
+  const apiKey = yield* read("AI_API_KEY", secret)
   if (baseUrl !== undefined && model !== undefined) return { baseUrl, model, apiKey }
   if (baseUrl === undefined && model === undefined && apiKey === undefined) return undefined
   const missing = baseUrl === undefined ? "AI_BASE_URL" : "AI_MODEL"
   return yield* new StartupError({
-    message: `${missing} is missing: set AI_BASE_URL and AI_MODEL together, and AI_API_KEY if the server needs one; for example ${missing}=${examples[missing]}`,
+    message: `${missing} is missing: set AI_BASE_URL and AI_MODEL together, and AI_API_KEY if the server needs one; ${exampleOf(missing)}`,
   })
 })
 
 const loadWebhooks = Effect.gen(function* () {
-  const retentionDays = (yield* read("RETENTION_DAYS", days, { example: "90" })) ?? 90
-  const auditRetentionDays = (yield* read("AUDIT_RETENTION_DAYS", days, { example: "400" })) ?? 400
+  const retentionDays = (yield* read("RETENTION_DAYS", days)) ?? 90
+  const auditRetentionDays = (yield* read("AUDIT_RETENTION_DAYS", days)) ?? 400
   return {
-    webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", list(duration), { example: "5s,5m,30m,2h" }),
-    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", timeout, { example: "15s" })) ?? Duration.seconds(15),
-    endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", integer(1, 1_000), { example: "10" })) ?? 10,
+    webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", list(duration)),
+    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", timeout)) ?? Duration.seconds(15),
+    endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", integer(1, 1_000))) ?? 10,
     /** `undefined`: nothing is removed. */
     retentionDays: retentionDays === "off" ? undefined : retentionDays,
     /** `undefined`: nothing is removed. */
@@ -155,21 +146,18 @@ const loadWebhooks = Effect.gen(function* () {
 const loadLogs = Effect.gen(function* () {
   const logLevels = oneOf("trace", "debug", "info", "warn", "error", "fatal", "none")
   return {
-    logLevel: ((yield* read("LOG_LEVEL", logLevels, { example: "info" })) ?? "info") satisfies Lowercase<LogLevel>,
-    logFormat:
-      (yield* read("LOG_FORMAT", oneOf("pretty", "json"), { example: "json" })) ??
-      (process.stdout.isTTY ? "pretty" : "json"),
+    logLevel: ((yield* read("LOG_LEVEL", logLevels)) ?? "info") satisfies Lowercase<LogLevel>,
+    logFormat: (yield* read("LOG_FORMAT", oneOf("pretty", "json"))) ?? (process.stdout.isTTY ? "pretty" : "json"),
     /** `undefined`: nothing is exported. */
     otlp: yield* loadOtlp,
   }
 })
 
 const loadOtlp = Effect.gen(function* () {
-  const endpoint = yield* read("OTEL_EXPORTER_OTLP_ENDPOINT", httpUrl, { example: "http://localhost:4318" })
-  const headers = yield* read("OTEL_EXPORTER_OTLP_HEADERS", headerPairs, { example: "x-api-key=…" })
-  const name = yield* read("OTEL_SERVICE_NAME", text, { example: "gatehouse" })
-  const attributes =
-    (yield* read("OTEL_RESOURCE_ATTRIBUTES", pairs, { example: "deployment.environment.name=production" })) ?? {}
+  const endpoint = yield* read("OTEL_EXPORTER_OTLP_ENDPOINT", httpUrl)
+  const headers = yield* read("OTEL_EXPORTER_OTLP_HEADERS", headerPairs)
+  const name = yield* read("OTEL_SERVICE_NAME", text)
+  const attributes = (yield* read("OTEL_RESOURCE_ATTRIBUTES", pairs)) ?? {}
   const serviceName = name ?? attributes["service.name"] ?? "gatehouse"
   return endpoint === undefined ? undefined : { endpoint, headers, serviceName, attributes }
 })
@@ -177,31 +165,29 @@ const loadOtlp = Effect.gen(function* () {
 /** How the portal looks to tenants. */
 const loadPortal = Effect.gen(function* () {
   return {
-    name: yield* read("PORTAL_NAME", line(60), { example: "Acme" }),
-    logo: yield* read("PORTAL_LOGO", logo, { example: "/etc/gatehouse/logo.svg" }),
-    color: yield* read("PORTAL_COLOR", color, { example: "#0b57a4" }),
-    text: yield* read("PORTAL_TEXT", line(300), { example: '"Webhooks of Acme"' }),
-    helpUrl: yield* read("PORTAL_HELP_URL", httpUrl, { example: "https://example.com/docs/webhooks" }),
+    name: yield* read("PORTAL_NAME", line(60)),
+    logo: yield* read("PORTAL_LOGO", logo),
+    color: yield* read("PORTAL_COLOR", color),
+    text: yield* read("PORTAL_TEXT", line(300)),
+    helpUrl: yield* read("PORTAL_HELP_URL", httpUrl),
     /** The origins whose pages may show the portal in a frame; `undefined`: none. */
-    origins: yield* read("PORTAL_ORIGINS", list(frameOrigin), { example: "https://app.example.com" }),
+    origins: yield* read("PORTAL_ORIGINS", list(frameOrigin)),
   }
 })
 
 /** How people sign in to the console; `undefined`: with a token or key alone. */
 const loadPeople = Effect.fnUntraced(function* (isOpen: boolean) {
-  const examples = {
-    CONSOLE_OIDC_ISSUER: "https://login.example.com",
-    CONSOLE_OIDC_CLIENT_ID: "gatehouse",
-    CONSOLE_OIDC_CLIENT_SECRET: "…",
-    CONSOLE_OIDC_ROLES: `'{"groups":{"platform-team":"administrator","support":"operator"}}'`,
+  const issuer = yield* read("CONSOLE_OIDC_ISSUER", issuerUrl)
+  const clientId = yield* read("CONSOLE_OIDC_CLIENT_ID", line(255))
+  const clientSecret = yield* read("CONSOLE_OIDC_CLIENT_SECRET", secret)
+  const rules = yield* read("CONSOLE_OIDC_ROLES", roleRules)
+  const all = {
+    CONSOLE_OIDC_ISSUER: issuer,
+    CONSOLE_OIDC_CLIENT_ID: clientId,
+    CONSOLE_OIDC_CLIENT_SECRET: clientSecret,
+    CONSOLE_OIDC_ROLES: rules,
   }
-  const example = (name: keyof typeof examples) => ({ example: examples[name] })
-  const issuer = yield* read("CONSOLE_OIDC_ISSUER", issuerUrl, example("CONSOLE_OIDC_ISSUER"))
-  const clientId = yield* read("CONSOLE_OIDC_CLIENT_ID", line(255), example("CONSOLE_OIDC_CLIENT_ID"))
-  const clientSecret = yield* read("CONSOLE_OIDC_CLIENT_SECRET", secret, example("CONSOLE_OIDC_CLIENT_SECRET"))
-  const rules = yield* read("CONSOLE_OIDC_ROLES", roleRules, example("CONSOLE_OIDC_ROLES"))
-  const all = [issuer, clientId, clientSecret, rules]
-  if (all.every((value) => value === undefined)) return undefined
+  if (Object.values(all).every((value) => value === undefined)) return undefined
   if (isOpen) {
     return yield* new StartupError({
       message: "CONSOLE_OIDC_ISSUER needs ADMIN_TOKEN: in open mode nobody signs in, and anyone manages every org",
@@ -210,9 +196,9 @@ const loadPeople = Effect.fnUntraced(function* (isOpen: boolean) {
   if (issuer !== undefined && clientId !== undefined && clientSecret !== undefined && rules !== undefined) {
     return { issuer, clientId, clientSecret, rules }
   }
-  const missing = (Object.keys(examples) as Array<keyof typeof examples>)[all.indexOf(undefined)]!
+  const missing = (Object.keys(all) as Array<keyof typeof all>).find((name) => all[name] === undefined)!
   return yield* new StartupError({
-    message: `${missing} is missing: set all four of CONSOLE_OIDC_*; for example ${missing}=${examples[missing]}`,
+    message: `${missing} is missing: set all four of CONSOLE_OIDC_*; ${exampleOf(missing)}`,
   })
 })
 
@@ -232,11 +218,11 @@ export const load = Effect.gen(function* () {
   const isOpen = server.adminTokens === undefined
   const database = yield* loadDatabase
   const ai = yield* loadAi
-  const aiUnverified = (yield* read("AI_UNVERIFIED", oneOf("mark", "omit"), { example: "omit" })) ?? "mark"
+  const aiUnverified = (yield* read("AI_UNVERIFIED", oneOf("mark", "omit"))) ?? "mark"
   const webhooks = yield* loadWebhooks
-  const owners = yield* read("OIDC_ALLOWED_OWNERS", list(owner), { example: "acme,gitlab:acme" })
+  const owners = yield* read("OIDC_ALLOWED_OWNERS", list(owner))
   const allowedOwners = owners ?? (isOpen ? ["*" as const] : undefined)
-  const oidcAudiences = (yield* read("OIDC_AUDIENCE", list(text), { example: server.baseUrl })) ?? [server.baseUrl]
+  const oidcAudiences = (yield* read("OIDC_AUDIENCE", list(text))) ?? [server.baseUrl]
   return {
     ...server,
     ...database,
@@ -249,35 +235,31 @@ export const load = Effect.gen(function* () {
       ? ("any" as const)
       : (allowedOwners as ReadonlyArray<RepositoryOwner> | undefined),
     /** The branches that become a default branch when somebody pushes to them. */
-    defaultBranches: (yield* read("OIDC_DEFAULT_BRANCHES", list(branch), { example: "main,master" })) ?? [
-      "main",
-      "master",
-    ],
+    defaultBranches: (yield* read("OIDC_DEFAULT_BRANCHES", list(branch))) ?? ["main", "master"],
     ...(yield* loadProviders(oidcAudiences)),
     /** Where the keys of GitHub's secret scanning are read. */
-    githubKeysUrl:
-      (yield* read("GITHUB_SECRET_SCANNING_KEYS_URL", issuerUrl, { example: defaultKeysUrl })) ?? defaultKeysUrl,
-    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", boolean, { example: "true" })) ?? isOpen,
+    githubKeysUrl: (yield* read("GITHUB_SECRET_SCANNING_KEYS_URL", issuerUrl)) ?? defaultKeysUrl,
+    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", boolean)) ?? isOpen,
     /** `undefined`: requests to tenants' URLs go directly. */
-    egressProxy: yield* read("EGRESS_PROXY", egressProxy, { example: "http://proxy.internal:3128" }),
-    trustedProxies: (yield* read("TRUST_PROXY", integer(0, 10), { example: "1" })) ?? 0,
+    egressProxy: yield* read("EGRESS_PROXY", egressProxy),
+    trustedProxies: (yield* read("TRUST_PROXY", integer(0, 10))) ?? 0,
     /** Number of keys; `undefined`: derived from the memory limit. */
-    keyCacheSize: yield* read("KEY_CACHE_SIZE", integer(0, 10_000_000), { example: "100000" }),
+    keyCacheSize: yield* read("KEY_CACHE_SIZE", integer(0, 10_000_000)),
     /** Bytes; `undefined`: derived from the memory limit. */
-    chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", indexMemory, { example: "80MiB" }),
+    chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", indexMemory),
     portal: yield* loadPortal,
     people: yield* loadPeople(isOpen),
     /** The limits of an org that has none of its own. */
     limits: yield* loadLimits,
     /** `undefined`: in guarded mode only this machine and the administrator read the metrics. */
-    metricsToken: yield* read("METRICS_TOKEN", token, { example: "$(openssl rand -hex 32)" }),
+    metricsToken: yield* read("METRICS_TOKEN", token),
     /** The names of secrets whose value begins or ends with a quotation mark or white space. */
     quotedSecrets: yield* quotedSecrets,
     ...(yield* loadLogs),
   }
 })
 
-/** The service's configuration. The README's table describes the variables. */
+/** The service's configuration. */
 export type Settings = Effect.Success<typeof load>
 
 // Effect's Config parsers accept other spellings (Port refuses 0, Duration refuses 5s, ByteSize refuses a plain number;

@@ -1,8 +1,8 @@
 import { Cause, ConfigProvider, Console, Data, Effect, Exit, Layer, Option } from "effect"
 import { Command } from "effect/cli"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { variables as ofService } from "#src/boot/variables.ts"
 import { gatehouse } from "#src/cli/gatehouse.ts"
-import { limits } from "#src/domain/orgs/OrgLimits.ts"
 import { services } from "#src/cli/services.ts"
 import { measured } from "../../bench/measured.ts"
 import { repository } from "./pages.ts"
@@ -14,8 +14,7 @@ const { scripts } = JSON.parse(read("package.json")) as { readonly scripts: Read
 
 /** Every environment variable that the service or its command line reads. */
 export const variables: ReadonlyArray<string> = [
-  ...[...read("src/boot/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!),
-  ...Object.values(limits).map(({ variable }) => variable),
+  ...Object.keys(ofService),
   "GATEHOUSE_ID_TOKEN",
   "GATEHOUSE_URL",
   "GATEHOUSE_TOKEN",

@@ -90,11 +90,3 @@ it("something reads every named environment variable", () => {
     expect(readFileSync(repository + path, "utf8"), path).toContain(name)
   }
 })
-
-it("the README's table of the configuration has every variable of the service", () => {
-  const { text } = pages.find(({ path }) => path === "README.md")!
-  const rows = [...text.matchAll(/^\| (`[A-Z_]+`(?:, `[A-Z_]+`)*) \|/gm)].flatMap(([, names]) => names!.split(", "))
-  expect(rows.map((name) => name.replaceAll("`", "")).sort()).toEqual(
-    variables.filter((name) => !name.startsWith("GATEHOUSE_")).sort(),
-  )
-})

@@ -23,6 +23,7 @@ export interface Ran {
 /** The environment of a reader before a block. */
 const given = {
   KEY: "svc_example",
+  GATEHOUSE_TOKEN: "svc_example",
   DATABASE_URL: "postgres://example",
   // Variables of a runner, and of a workflow's `env`.
   ACTIONS_ID_TOKEN_REQUEST_URL: "https://runner.example/token",

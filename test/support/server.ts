@@ -25,7 +25,7 @@ import { type Send, sender } from "./wire.ts"
 /** The administrator's token of every guarded server of the tests. */
 export const adminToken = "administrator-of-the-tests-0123456789"
 
-/** The environment variables of a test server: those of the README's table. */
+/** The environment variables of a test server: those of docs/configuration.md. */
 export type Environment = Readonly<Record<string, string>>
 
 const defaults: Environment = { PORT: "0", BASE_URL: "https://gatehouse.example" }
