@@ -222,14 +222,16 @@ export const platform = (settings: Settings) => {
     OrgsSql.layer,
     ProjectsSql.layer,
   )
-  const policy = Layer.succeed(RegistrationPolicy, {
+  const policy = RegistrationPolicy.layer({
     allowedOwners: settings.allowedOwners ?? "linked",
     defaultBranches: settings.defaultBranches,
     // When several entries have one name, the first wins: a map keeps the last, so the list is reversed.
     issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
     pinFault: (name, pins) => settings.ciProviders.find(({ provider }) => provider === name)?.pinFault(pins),
   })
-  const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))
+  const keys = Layer.merge(KeyCache.layer, Layer.provide(AfterCommit.keys, KeyCache.layer)).pipe(
+    Layer.provide(KeyCache.keyRevocations),
+  )
   const validations = Observed.validations.pipe(Layer.provide(KeyCache.validationMetrics))
   const tokens = Oidc.layer(settings.ciProviders)
   const signatures = GithubKeys.layer(settings.githubKeysUrl)

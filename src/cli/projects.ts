@@ -1,6 +1,6 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import type { RepositoryLink } from "../domain/deployments/RepositoryLink.ts"
+import type { RepositoryLink } from "../domain/projects/RepositoryLink.ts"
 import type { ProjectDocs } from "../domain/docs/ProjectDocs.ts"
 import type { Project } from "../domain/projects/Project.ts"
 import { ask, call, callPages } from "./call.ts"

@@ -1,8 +1,9 @@
 import { Context, Data, Effect, type Redacted } from "effect"
 import { Forbidden, NotFound, Unauthorized, type Unavailable } from "./Errors.ts"
 import type { CiRun } from "./deployments/CiRun.ts"
-import type { SignedInPerson } from "./sessions/Person.ts"
-import type { HolderKeys, PortalRights } from "./sessions/Portal.ts"
+import type { SignedInPerson } from "./Person.ts"
+import type { PortalRights } from "./sessions/Portal.ts"
+import type { HolderKeys } from "./keys/KeySettings.ts"
 import type { StoredSession } from "./sessions/SessionRepository.ts"
 
 /** Who makes a request. The tenant is the org of its key. */

@@ -132,3 +132,12 @@ export const inWords = (expected: string) =>
   /^"\w+"( \| "\w+")+$/.test(expected)
     ? `one of ${expected.replaceAll('"', "").replaceAll(" | ", ", ")}`
     : (words[expected] ?? expected)
+
+// With the flag u, the pattern is also in the OpenAPI document.
+const keyPrefixShape = /^[a-z][a-z0-9_]{1,22}[a-z0-9]$/u
+/** The prefix of new keys, for an org or a project. */
+export const KeyPrefix = Text.check(
+  Schema.isPattern(keyPrefixShape, {
+    expected: "3 to 24 lower-case letters, digits or underscores; the first a letter, the last no underscore",
+  }),
+).annotate({ examples: ["acme_live"] })

@@ -2,7 +2,7 @@ import { expect, it } from "@effect/vitest"
 import { OpenApi } from "effect/http-api"
 import { readdirSync } from "node:fs"
 import { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
-import { serviceEventTypes } from "#src/domain/webhooks/EventPatterns.ts"
+import { serviceEventTypes } from "#src/domain/ServiceEvent.ts"
 import { Api } from "#src/http/api/Api.ts"
 import { pages, repository } from "./pages.ts"
 

@@ -37,7 +37,7 @@ export const services = (
     Layer.provide([
       options.crypto ?? crypto.layer,
       CiTokenVerifier.layer,
-      Layer.succeed(RegistrationPolicy, {
+      RegistrationPolicy.layer({
         allowedOwners: options.allowedOwners ?? "any",
         defaultBranches: ["main", "master"],
         issuers: new Map([[CiTokenVerifier.github.provider, CiTokenVerifier.github.issuer]]),

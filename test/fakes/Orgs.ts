@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { orgNotFound } from "#src/domain/Principal.ts"
-import { formatOwner } from "#src/domain/deployments/CiRun.ts"
+import { formatOwner } from "#src/domain/RepositoryOwner.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { amountsOf, findOr, inScope, keepEntry, ownerKey, pageOf, World } from "./World.ts"

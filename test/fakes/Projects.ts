@@ -2,7 +2,7 @@ import { Effect, Layer } from "effect"
 import { orgNotFound, type OrgScope } from "#src/domain/Principal.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
-import type { RepositoryOwner } from "#src/domain/deployments/CiRun.ts"
+import type { RepositoryOwner } from "#src/domain/RepositoryOwner.ts"
 import { linkNotFound, projectNotFound, ProjectRepository } from "#src/domain/projects/Projects.ts"
 import {
   defaultOrg,

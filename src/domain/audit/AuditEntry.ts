@@ -1,7 +1,7 @@
 import { type DateTime, Schema } from "effect"
 import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
-import { Person } from "../sessions/Person.ts"
-import type { ServiceEvent } from "../webhooks/Event.ts"
+import { Person } from "../Person.ts"
+import type { ServiceEvent } from "../ServiceEvent.ts"
 
 /** The audited operations: all that change the resources of an org, or who may use them. */
 const AuditAction = Schema.Literals([

@@ -5,8 +5,8 @@ import { actorOf, CurrentPrincipal, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
 import { minuteRates } from "../minuteRates.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
-import type { Person } from "../sessions/Person.ts"
-import { makeServiceEvent, type NewServiceEvent } from "../webhooks/Event.ts"
+import type { Person } from "../Person.ts"
+import { makeServiceEvent, type NewServiceEvent } from "../ServiceEvent.ts"
 
 /** The id of the current request; `null` outside a request. */
 export const RequestId = Context.Reference<string | null>("gatehouse/domain/AuditLog/RequestId", {

@@ -1,7 +1,7 @@
 import { Context, DateTime, type Effect, Option, type Redacted, Result } from "effect"
 import type { Unauthorized, Unavailable } from "../Errors.ts"
 import type { Deployment } from "./Deployment.ts"
-import type { Pins } from "./RepositoryLink.ts"
+import type { PinFault } from "../projects/RepositoryLink.ts"
 
 /** What the claims of a token say about a run: the fields of its deployment, and its repository. */
 export interface ClaimedRun extends Pick<
@@ -42,9 +42,6 @@ export interface CiRun extends ClaimedRun {
 /** Reads a run from the payload of a verified token. Fails with a sentence that does not repeat the token. */
 export type ReadRun = (payload: unknown) => Result.Result<ClaimedRun, Unauthorized>
 
-/** The fault of pins that no token of the provider can meet, as a sentence that names the field. */
-export type PinFault = (pins: Pins) => string | undefined
-
 /** A provider of CI tokens that the operator trusts. */
 export interface CiProvider {
   /** The name that deployments, links and owners have: `github`. Several issuers may share it. */
@@ -68,33 +65,6 @@ export const runOf = ({ issuer, provider, read }: CiProvider, payload: unknown):
     const issuedAt = typeof iat === "number" ? Option.getOrNull(DateTime.make(iat * 1000)) : null
     return { ...run, provider, issuer, issuedAt: issuedAt === null ? null : DateTime.toUtc(issuedAt) }
   })
-
-/** The owner of repositories at a provider. Names compare without case. */
-export interface RepositoryOwner {
-  readonly provider: string
-  readonly owner: string
-}
-
-const ownerForm = /^(?:([a-z0-9][a-z0-9-]{0,62}):)?([\w.-]{1,100}(?:\/[\w.-]{1,100}){0,20})$/
-
-/** What an owner looks like, for descriptions: GitHub has no nested groups. `parseOwner` has the rule. */
-export const ownerFormat =
-  "^([A-Za-z0-9_.-]{1,100}|[a-z0-9][a-z0-9-]{0,62}:[A-Za-z0-9_.-]{1,100}(/[A-Za-z0-9_.-]{1,100}){0,20})$"
-
-/** Parses `provider:owner`, or `owner` for GitHub; `undefined` when it is neither. */
-export const parseOwner = (text: string): RepositoryOwner | undefined => {
-  const [, provider = "github", owner] = ownerForm.exec(text) ?? []
-  // GitHub has no nested groups.
-  const isMalformed = owner === undefined || owner.length > 255 || (provider === "github" && owner.includes("/"))
-  return isMalformed ? undefined : { provider, owner }
-}
-
-/** `provider:owner`; without the provider for GitHub. */
-export const formatOwner = ({ owner, provider }: RepositoryOwner) =>
-  provider === "github" ? owner : `${provider}:${owner}`
-
-export const isSameOwner = (a: RepositoryOwner, b: RepositoryOwner) =>
-  a.provider === b.provider && a.owner.toLowerCase() === b.owner.toLowerCase()
 
 /** Verifies CI tokens with the published keys of their provider. */
 export class CiTokenVerifier extends Context.Service<

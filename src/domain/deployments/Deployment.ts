@@ -1,5 +1,5 @@
-import { Context, Schema } from "effect"
-import { InvalidRequest } from "../Errors.ts"
+import { Context, Layer, Schema } from "effect"
+import { LinkPolicy } from "../projects/RepositoryLink.ts"
 import { Id, Timestamp } from "../Schemas.ts"
 import type { RegistrationRules } from "./registration.ts"
 
@@ -71,8 +71,8 @@ export interface Registration extends Schema.Schema.Type<typeof Registration> {}
 /** What the operator has configured about registrations. */
 export class RegistrationPolicy extends Context.Service<RegistrationPolicy, RegistrationRules>()(
   "gatehouse/domain/Deployments/RegistrationPolicy",
-) {}
-
-/** The error for a provider that the operator has not configured. */
-export const unknownProvider = (field: string, { issuers }: RegistrationRules) =>
-  new InvalidRequest({ error: `${field} must name a configured CI provider: ${[...issuers.keys()].join(", ")}.` })
+) {
+  /** The rules, also for links of projects. */
+  static readonly layer = (rules: RegistrationRules) =>
+    Layer.merge(Layer.succeed(RegistrationPolicy, rules), Layer.succeed(LinkPolicy, rules))
+}

@@ -8,7 +8,7 @@ import type { Project } from "../projects/Project.ts"
 import type { Refusal, RegistrationRules } from "./registration.ts"
 import type { CiRun } from "./CiRun.ts"
 import type { Deployment } from "./Deployment.ts"
-import type { ServiceEvent } from "../webhooks/Event.ts"
+import type { ServiceEvent } from "../ServiceEvent.ts"
 
 /** A run to register, with the ids for its new records. */
 export interface NewDeployment {

@@ -11,7 +11,7 @@ import { refusal } from "./registration.ts"
 import { type CiRun, CiTokenVerifier } from "./CiRun.ts"
 import { type Deployment, type Registration, RegistrationPolicy } from "./Deployment.ts"
 import { type DeploymentFilter, DeploymentRepository } from "./DeploymentRepository.ts"
-import { makeServiceEvent, type NewServiceEvent } from "../webhooks/Event.ts"
+import { makeServiceEvent, type NewServiceEvent } from "../ServiceEvent.ts"
 
 type Refused = NotFound | Unauthorized | Forbidden | Unavailable
 

@@ -1,7 +1,9 @@
 import { DateTime } from "effect"
 import { Unauthorized } from "../Errors.ts"
-import { type CiRun, isSameOwner, type RepositoryOwner } from "./CiRun.ts"
-import { type Pins, unmetPin } from "./RepositoryLink.ts"
+import type { CiRun } from "./CiRun.ts"
+import { isSameOwner, type RepositoryOwner } from "../RepositoryOwner.ts"
+import type { LinkRules, Pins } from "../projects/RepositoryLink.ts"
+import { unmetPin } from "./pins.ts"
 
 /**
  * The repositories that may register: all, only those that are linked to a project, or only those of the listed owners.
@@ -9,17 +11,10 @@ import { type Pins, unmetPin } from "./RepositoryLink.ts"
 export type AllowedOwners = "any" | "linked" | ReadonlyArray<RepositoryOwner>
 
 /** What the operator has configured about registrations. */
-export interface RegistrationRules {
+export interface RegistrationRules extends LinkRules {
   readonly allowedOwners: AllowedOwners
   /** The branches that become the default branch of a project without one, when somebody pushes to them. */
   readonly defaultBranches: ReadonlyArray<string>
-  /**
-   * The issuer of each provider's name. Names of owners and repositories are trusted from this issuer only: two issuers
-   * with one name have different people behind the same owner.
-   */
-  readonly issuers: ReadonlyMap<string, string>
-  /** The fault of pins that no token of a provider can meet. */
-  readonly pinFault: (provider: string, pins: Pins) => string | undefined
 }
 
 /** The project that is linked to a run's repository. */

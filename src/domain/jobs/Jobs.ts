@@ -11,7 +11,7 @@ import {
 import { nextCursor, type Page } from "../Page.ts"
 import { currentTenant, type ForTenant, RequestOrg } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
-import { makeNonce } from "../webhooks/Event.ts"
+import { makeNonce } from "../ServiceEvent.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
 import { makeDelayed, makeExpiry } from "./Leases.ts"
 import type {

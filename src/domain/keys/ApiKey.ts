@@ -1,20 +1,11 @@
 import { Schema } from "effect"
-import { Id, Metadata, Name, Text, Timestamp, whole } from "../Schemas.ts"
+import { Id, Metadata, Name, Timestamp, whole } from "../Schemas.ts"
 import { changedSettings, Credits, ExternalId, newSettings, RateLimit } from "./KeySettings.ts"
 import { ClientIp } from "./AllowedIps.ts"
 import { NeededPermissions } from "./Permission.ts"
 
 /** The prefix of keys whose owner has none. People and secret scanners recognize a key by its prefix. */
 export const defaultKeyPrefix = "svc"
-
-// With the flag u, the pattern is also in the OpenAPI document.
-const prefixShape = /^[a-z][a-z0-9_]{1,22}[a-z0-9]$/u
-/** The prefix of new keys, for an org or a project. */
-export const KeyPrefix = Text.check(
-  Schema.isPattern(prefixShape, {
-    expected: "3 to 24 lower-case letters, digits or underscores; the first a letter, the last no underscore",
-  }),
-).annotate({ examples: ["acme_live"] })
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 const randomLength = 36

@@ -7,7 +7,7 @@ import type { Found, Page } from "../Page.ts"
 import type { AllowedNetworks } from "./AllowedIps.ts"
 import type { KeySettings, RateLimit, SettingsChange } from "./KeySettings.ts"
 import type { Metadata } from "../Schemas.ts"
-import type { HolderKeys } from "../sessions/Portal.ts"
+import type { HolderKeys } from "./KeySettings.ts"
 import type { PermissionSet } from "./Permission.ts"
 
 /** A new key. `hash` is its SHA-256 in hex; the key itself is not stored. */

@@ -26,7 +26,7 @@ import {
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
-import type { HolderKeys } from "../sessions/Portal.ts"
+import type { HolderKeys } from "./KeySettings.ts"
 import {
   type ApiKey,
   type CreatedApiKey,
@@ -50,7 +50,8 @@ import {
 } from "./ApiKeyRepository.ts"
 import * as KeyChecks from "./KeyChecks.ts"
 import { bytesOf, type ImportedKeys, type ImportKeys, type KeyToImport } from "./ImportKeys.ts"
-import { KeyHash, KeyLookup } from "./KeyLookup.ts"
+import { KeyHash } from "./KeyLookup.ts"
+import { KeyMemory } from "../KeyMemory.ts"
 import { makeRoleCheck } from "./Roles.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
 import { PermissionSet } from "./Permission.ts"
@@ -213,7 +214,7 @@ export class ApiKeys extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
       const checks = yield* KeyChecks.make
-      const { forget, imported: noteImport } = yield* KeyLookup
+      const { forget, imported: noteImport } = yield* KeyMemory
       const mint = mintKeys(random, yield* KeyHash)
 
       const create = makeCreate(mint, audit)

@@ -1,4 +1,5 @@
-import { Schema } from "effect"
+import { Result, Schema } from "effect"
+import { Base64, Base64Url, Hex } from "effect/encoding"
 import { Id, Name, Timestamp } from "../Schemas.ts"
 import { newSettings } from "./KeySettings.ts"
 
@@ -88,6 +89,8 @@ export type ImportedKeys = typeof ImportedKeys.Type
 /** The padding of base64, which is optional: what is stored has none. */
 const padding = /={1,2}(?=\$|$)/g
 
+const codecs = { hex: Hex, base64: Base64, base64url: Base64Url }
+
 /** The bytes of a hash in hex, as they are stored, or what it must be. The text of a slow hash is its bytes. */
 export const bytesOf = ({
   algorithm,
@@ -97,13 +100,14 @@ export const bytesOf = ({
   if (algorithm !== "sha256" && algorithm !== "sha512") {
     const { expected, shape } = slowHashes[algorithm]
     if (!shape.test(hash)) return { expected }
-    return { hex: Buffer.from(hash.replace(padding, "")).toString("hex"), isSlow: true }
+    return { hex: Hex.encode(hash.replace(padding, "")), isSlow: true }
   }
   const length = digestBytes[algorithm]
-  const bytes = Buffer.from(hash, encoding)
   const text = encoding === "hex" ? hash.toLowerCase() : hash.replace(padding, "")
-  // Node skips what is not of the encoding.
-  return bytes.length === length && bytes.toString(encoding).replace(padding, "") === text
-    ? { hex: bytes.toString("hex"), isSlow: false }
+  const whole = encoding === "base64" ? text.padEnd(4 * Math.ceil(text.length / 4), "=") : text
+  const bytes = Result.getOrElse(codecs[encoding].decode(whole), () => new Uint8Array())
+  // A decoder skips line ends, and the last bits of a character that stand for nothing.
+  return bytes.length === length && codecs[encoding].encode(bytes) === whole
+    ? { hex: Hex.encode(bytes), isSlow: false }
     : { expected: `the ${length} bytes of ${algorithm} in ${encoding}` }
 }

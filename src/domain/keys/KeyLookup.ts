@@ -1,4 +1,4 @@
-import { Context, type Effect, type Exit } from "effect"
+import { Context, type Exit } from "effect"
 import { Unavailable } from "../Errors.ts"
 import type { KeyGrant } from "./ApiKeyRepository.ts"
 
@@ -28,14 +28,6 @@ export class KeyLookup extends Context.Service<
       address: string,
       done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void,
     ) => void
-    /** After the transaction that imports keys has committed. */
-    readonly imported: Effect.Effect<void>
-    /** Removes a key from memory, after the transaction that changes it has committed. */
-    readonly forget: (keyId: string) => Effect.Effect<void>
-    /** Removes the keys of an org, or of one of its projects, from memory, after the transaction that deletes it. */
-    readonly forgetOwner: (orgId: string, projectId?: string) => Effect.Effect<void>
-    /** Removes the keys of an org from memory, after a role of it was changed. */
-    readonly forgetRoles: (orgId: string) => Effect.Effect<void>
   }
 >()("gatehouse/domain/KeyLookup") {}
 

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { atMost, Metadata, NonEmptyText, whole } from "../Schemas.ts"
+import { atMost, Id, Metadata, NonEmptyText, whole } from "../Schemas.ts"
 import { AllowedIps } from "./AllowedIps.ts"
 import { Permissions } from "./Permission.ts"
 
@@ -183,3 +183,15 @@ export const defaultSettings: KeySettings = {
   rateLimit: null,
   credits: null,
 }
+
+/** What a portal session may do with API keys: make keys for its holder, and change those with the same external id. */
+export const HolderKeys = Schema.Struct({
+  externalId: Schema.String.annotate({ description: "The external id of all its keys.", examples: ["customer_42"] }),
+  projectId: Schema.NullOr(Id).annotate({ description: "The project of its new keys. null: keys of the org." }),
+  permissions: Schema.Array(Schema.String).annotate({
+    description: "What its new keys may do at most.",
+    examples: [["files.*"]],
+  }),
+  maxKeys: Schema.Int.annotate({ description: "How many keys it may have, without those that were rotated." }),
+}).annotate({ identifier: "HolderKeys" })
+export type HolderKeys = typeof HolderKeys.Type

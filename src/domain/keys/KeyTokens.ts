@@ -1,10 +1,11 @@
 import { Context, DateTime, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { Base64Url } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
 import type { Unavailable } from "../Errors.ts"
 import { monotonicMillis } from "../monotonicMillis.ts"
 import { type ExchangeKey, type JsonWebKeys, type KeyToken, maxTokenSeconds } from "./ApiKey.ts"
-import { Ed25519, seedBytes } from "../webhooks/Signatures.ts"
+import { Ed25519, seedBytes } from "../Ed25519.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
 const defaultSeconds = 300
@@ -40,8 +41,8 @@ export class TokenKeyRepository extends Context.Service<
   }
 >()("gatehouse/domain/KeyTokens/TokenKeyRepository") {}
 
-const encode = (part: object) => Buffer.from(JSON.stringify(part)).toString("base64url")
-const toUrl = (base64: string) => Buffer.from(base64, "base64").toString("base64url")
+const encode = (part: object) => Base64Url.encode(JSON.stringify(part))
+const toUrl = (base64: string) => base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")
 
 /** The keys that sign, and their rotation. */
 const makeSigning = Effect.gen(function* () {

@@ -3,7 +3,8 @@ import type { Unavailable } from "../Errors.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { isWellFormed } from "./ApiKey.ts"
 import { ApiKeyRepository } from "./ApiKeyRepository.ts"
-import { KeyHash, KeyLookup } from "./KeyLookup.ts"
+import { KeyHash } from "./KeyLookup.ts"
+import { KeyMemory } from "../KeyMemory.ts"
 import { cut } from "../Schemas.ts"
 
 const maxReports = 1_000
@@ -62,7 +63,7 @@ export class LeakedKeys extends Context.Service<
       const repository = yield* ApiKeyRepository
       const hashOf = yield* KeyHash
       const audit = yield* AuditLog
-      const { forget } = yield* KeyLookup
+      const { forget } = yield* KeyMemory
 
       const disable = Effect.fnUntraced(function* ({ source, token, type, url }: ReportedToken) {
         if (!isWellFormed(token)) return false

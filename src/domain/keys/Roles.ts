@@ -12,7 +12,7 @@ import {
 } from "../Errors.ts"
 import { type CurrentPrincipal, type OrgScope, requireOrg } from "../Principal.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
-import { KeyLookup } from "./KeyLookup.ts"
+import { KeyMemory } from "../KeyMemory.ts"
 import { RoleName } from "./KeySettings.ts"
 import { Permissions } from "./Permission.ts"
 
@@ -99,7 +99,7 @@ export class Roles extends Context.Service<
       const repository = yield* RoleRepository
       const orgs = yield* OrgRepository
       const audit = yield* AuditLog
-      const { forgetRoles } = yield* KeyLookup
+      const { forgetRoles } = yield* KeyMemory
 
       const list = Effect.fn("Roles.list")(function* (orgId: string) {
         yield* requireOrg(orgId)

@@ -1,8 +1,8 @@
 import { Schema } from "effect"
 import { Unavailable } from "../Errors.ts"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
-import { ownerFormat, parseOwner } from "../deployments/CiRun.ts"
-import { KeyPrefix } from "../keys/ApiKey.ts"
+import { ownerFormat, parseOwner } from "../RepositoryOwner.ts"
+import { KeyPrefix } from "../Schemas.ts"
 import { atMost, Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */

@@ -3,9 +3,9 @@ import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { type CurrentPrincipal, managedScope, type OrgScope, requireAdministrator, requireOrg } from "../Principal.ts"
-import { formatOwner, parseOwner, type RepositoryOwner } from "../deployments/CiRun.ts"
+import { formatOwner, parseOwner, type RepositoryOwner } from "../RepositoryOwner.ts"
 import type { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
-import { KeyLookup } from "../keys/KeyLookup.ts"
+import { KeyMemory } from "../KeyMemory.ts"
 import type { CreateOrg, Org, OrgDetail, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
@@ -108,7 +108,7 @@ export class Orgs extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
       const defaults = yield* DefaultLimits
-      const { forgetOwner } = yield* KeyLookup
+      const { forgetOwner } = yield* KeyMemory
 
       const create = Effect.fn("Orgs.create")(function* (input: typeof CreateOrg.Type) {
         yield* requireAdministrator

@@ -12,7 +12,7 @@ export const rowCost = {
   other: 500,
 } as const
 
-/** Bytes of texts in UTF-8. */
+/** Bytes of texts in UTF-8. Node counts them without making them: every creation asks. */
 export const byteLength = (...texts: ReadonlyArray<string | null | undefined>) =>
   texts.reduce((sum, text) => sum + (text == null ? 0 : Buffer.byteLength(text)), 0)
 

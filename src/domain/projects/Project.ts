@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { KeyPrefix } from "../keys/ApiKey.ts"
+import { KeyPrefix } from "../Schemas.ts"
 import { atMost, Id, Name, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
 
 /** A project. */

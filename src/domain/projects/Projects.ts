@@ -3,9 +3,8 @@ import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { CurrentPrincipal, managedScope, orgNotFound, OrgScope } from "../Principal.ts"
-import { isSameOwner, type RepositoryOwner } from "../deployments/CiRun.ts"
-import { RegistrationPolicy, unknownProvider } from "../deployments/Deployment.ts"
-import type { PutRepositoryLink, RepositoryLink } from "../deployments/RepositoryLink.ts"
+import { isSameOwner, type RepositoryOwner } from "../RepositoryOwner.ts"
+import { LinkPolicy, type PutRepositoryLink, type RepositoryLink } from "./RepositoryLink.ts"
 import {
   type Conflict,
   Forbidden,
@@ -16,7 +15,7 @@ import {
   type Unauthorized,
   type Unavailable,
 } from "../Errors.ts"
-import { KeyLookup } from "../keys/KeyLookup.ts"
+import { KeyMemory } from "../KeyMemory.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import type { CreateProject, Project, UpdateProject } from "./Project.ts"
@@ -146,8 +145,8 @@ export class Projects extends Context.Service<
       const orgs = yield* OrgRepository
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
-      const rules = yield* RegistrationPolicy
-      const { forgetOwner } = yield* KeyLookup
+      const rules = yield* LinkPolicy
+      const { forgetOwner } = yield* KeyMemory
 
       /** Nobody can sit on the name of another's repository: an org key links only repositories of its org's owners. */
       const mayLink = Effect.fnUntraced(function* (scope: OrgScope, owner: RepositoryOwner) {
@@ -214,7 +213,10 @@ export class Projects extends Context.Service<
       const putLink = Effect.fn("Projects.putLink")(function* (projectId: string, asked: PutRepositoryLink) {
         const scope = yield* managedScope
         const { provider, hostOwner: owner, environment = null, workflow = null } = asked
-        if (!rules.issuers.has(provider)) return yield* unknownProvider("provider", rules)
+        if (!rules.issuers.has(provider)) {
+          const known = [...rules.issuers.keys()].join(", ")
+          return yield* new InvalidRequest({ error: `provider must name a configured CI provider: ${known}.` })
+        }
         yield* mayLink(scope, { provider, owner })
         const fault = rules.pinFault(provider, { environment, workflow })
         if (fault !== undefined) return yield* new InvalidRequest({ error: fault })

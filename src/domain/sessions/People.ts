@@ -6,7 +6,7 @@ import { KeyHash } from "../keys/KeyLookup.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { personActor } from "../Principal.ts"
-import { type Grant, grantsOf, type Person, personOf, type RoleRule } from "./Person.ts"
+import { type Grant, grantsOf, type Person, personOf, type RoleRule } from "../Person.ts"
 import { SessionRepository } from "./SessionRepository.ts"
 import { Sessions, type SignedIn } from "./Sessions.ts"
 

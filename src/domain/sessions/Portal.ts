@@ -1,24 +1,12 @@
 import { Schema } from "effect"
 import { Id, Timestamp, whole } from "../Schemas.ts"
-import { ExternalId } from "../keys/KeySettings.ts"
+import { ExternalId, HolderKeys } from "../keys/KeySettings.ts"
 import { Permission } from "../keys/Permission.ts"
-import { Person } from "./Person.ts"
+import { Person } from "../Person.ts"
 
 /** The permissions that a portal link can allow. Each open portal stores them. */
 const maxPermissions = 20
 const defaultMaxKeys = 5
-
-/** What a portal session may do with API keys: make keys for its holder, and change those with the same external id. */
-export const HolderKeys = Schema.Struct({
-  externalId: Schema.String.annotate({ description: "The external id of all its keys.", examples: ["customer_42"] }),
-  projectId: Schema.NullOr(Id).annotate({ description: "The project of its new keys. null: keys of the org." }),
-  permissions: Schema.Array(Schema.String).annotate({
-    description: "What its new keys may do at most.",
-    examples: [["files.*"]],
-  }),
-  maxKeys: Schema.Int.annotate({ description: "How many keys it may have, without those that were rotated." }),
-}).annotate({ identifier: "HolderKeys" })
-export type HolderKeys = typeof HolderKeys.Type
 
 /** What a portal session may use. */
 export const PortalRights = Schema.Struct({ webhooks: Schema.Boolean, keys: Schema.NullOr(HolderKeys) })

@@ -3,7 +3,7 @@ import { Context } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { NotFound, Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
-import type { SignedInPerson } from "./Person.ts"
+import type { SignedInPerson } from "../Person.ts"
 import type { PortalRights } from "./Portal.ts"
 
 /** `link` is a portal link that nobody has opened yet; it signs nobody in. */

@@ -17,8 +17,9 @@ import {
 import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
-import { SignedInPerson } from "./Person.ts"
-import { type CreatePortalLink, HolderKeys, type PortalLinkState, rightsOf } from "./Portal.ts"
+import { SignedInPerson } from "../Person.ts"
+import { type CreatePortalLink, type PortalLinkState, rightsOf } from "./Portal.ts"
+import { HolderKeys } from "../keys/KeySettings.ts"
 import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
 

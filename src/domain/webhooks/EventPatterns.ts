@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { atMost, Text } from "../Schemas.ts"
+import { type ServiceEventType, serviceEventTypes } from "../ServiceEvent.ts"
 
 const segment = "[A-Za-z0-9_-]+"
 // With the flag u, the patterns are also in the OpenAPI document.
@@ -10,19 +11,6 @@ const patternForm = new RegExp(`^(\\*|${segment}(\\.${segment})*(\\.\\*)?)$`, "u
 export const maxTypeLength = 128
 /** The patterns that an endpoint may have. */
 const maxPatterns = 50
-
-/** The types of the service's own events. */
-export const serviceEventTypes = [
-  "endpoint.deactivated",
-  "delivery.failed",
-  "deployment.registered",
-  "deployment.promoted",
-  "key.created",
-  "key.rotated",
-  "key.deleted",
-  "key.leaked",
-] as const
-export type ServiceEventType = (typeof serviceEventTypes)[number]
 
 const firstWord = (type: string) => type.split(".", 1)[0]!
 export const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))

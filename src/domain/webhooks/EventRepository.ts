@@ -2,7 +2,8 @@ import { Context, type Effect } from "effect"
 import { type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
 import type { OtherCatalogue } from "./EventTypes.ts"
-import type { Event, EventDetail, NewEvent, SeenEventType } from "./Event.ts"
+import type { Event, EventDetail, SeenEventType } from "./Event.ts"
+import type { NewEvent } from "../ServiceEvent.ts"
 
 /** The result of publishing events of one request. */
 export interface Published {

@@ -4,6 +4,7 @@ import { AuditLog } from "../audit/AuditLog.ts"
 import * as BoundedCache from "../BoundedCache.ts"
 import { Conflict, InvalidRequest, LimitReached, NotFound, Unavailable } from "../Errors.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
+import { byteLength } from "../orgs/StoredBytes.ts"
 import { currentTenant } from "../Principal.ts"
 import { AnyJson, atMost, cut, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
 import { EventType } from "./EventPatterns.ts"
@@ -134,7 +135,7 @@ export const newestOf = (schemas: CatalogueType["schemas"]) => {
   return version === undefined ? undefined : { version, schema: schemas[version] as JsonSchema }
 }
 
-const isSmall = (value: unknown) => Buffer.byteLength(JSON.stringify(value)) <= maxSchemaBytes
+const isSmall = (value: unknown) => byteLength(JSON.stringify(value)) <= maxSchemaBytes
 
 /**
  * Fails when a type cannot be in the catalogue. Others have their turn between its schemas.

@@ -2,9 +2,11 @@ import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { InvalidRequest, type LimitReached, type NotFound, Unavailable } from "../Errors.ts"
 import { cutRows, nextCursor, nextCursorIfMore, type Page } from "../Page.ts"
+import { byteLength } from "../orgs/StoredBytes.ts"
 import { currentTenant, type ForTenant } from "../Principal.ts"
 import { AnyJson, atMost, NonEmptyText } from "../Schemas.ts"
-import { type Event, type EventDetail, type NewEvent, envelopeBody, makeNonce, type SeenEventType } from "./Event.ts"
+import type { Event, EventDetail, SeenEventType } from "./Event.ts"
+import { type NewEvent, envelopeBody, makeNonce } from "../ServiceEvent.ts"
 import { EventRepository } from "./EventRepository.ts"
 import { EventType, PublishedChannels } from "./EventPatterns.ts"
 import { makeStrictCheck } from "./EventTypes.ts"
@@ -49,7 +51,7 @@ export const PublishEvents = Schema.Struct({
 /** The JSON text of an event's data. Fails when it is too large. */
 export const dataText = (data: unknown, field: string) => {
   const text = JSON.stringify(data)
-  return Buffer.byteLength(text) <= maxDataBytes
+  return byteLength(text) <= maxDataBytes
     ? Effect.succeed(text)
     : Effect.fail(new InvalidRequest({ error: `${field} must have at most 256 KiB of JSON.` }))
 }

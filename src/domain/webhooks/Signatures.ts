@@ -2,6 +2,7 @@ import { Context, DateTime, Effect, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { Base64 } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
+import { Ed25519, seedBytes } from "../Ed25519.ts"
 import type { TooManyRequests, Unavailable } from "../Errors.ts"
 import { currentTenant, type ForTenant } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
@@ -21,20 +22,6 @@ export class Hmac extends Context.Service<
     readonly sha256: (key: string | Uint8Array) => (message: string, encoding: "hex" | "base64") => string
   }
 >()("gatehouse/domain/Signature/Hmac") {}
-
-/** Ed25519 (RFC 8032). */
-export class Ed25519 extends Context.Service<
-  Ed25519,
-  {
-    /** The key pair of a seed: the 32 bytes of the public key in base64, and the private key as text for `sign`. */
-    readonly keyPair: (seed: Uint8Array) => { readonly publicKey: string; readonly privateKey: string }
-    /** Prepares a private key, and returns a function that signs messages, in base64. */
-    readonly sign: (privateKey: string) => (message: string) => string
-  }
->()("gatehouse/domain/Signature/Ed25519") {}
-
-/** The random bytes that make a key pair of Ed25519. */
-export const seedBytes = 32
 
 /** The parts of an attempt that are signed. */
 export interface Signable {

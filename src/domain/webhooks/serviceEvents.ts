@@ -1,4 +1,4 @@
-import type { ServiceEventType } from "./EventPatterns.ts"
+import type { ServiceEventType } from "../ServiceEvent.ts"
 
 type JsonSchema = Readonly<Record<string, unknown>>
 

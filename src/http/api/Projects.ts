@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Conflict, Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
-import { PutRepositoryLink, RepositoryLink } from "../../domain/deployments/RepositoryLink.ts"
+import { PutRepositoryLink, RepositoryLink } from "../../domain/projects/RepositoryLink.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreateProject, Project, UpdateProject } from "../../domain/projects/Project.ts"
 import { Id } from "../../domain/Schemas.ts"

@@ -12,7 +12,7 @@ import {
   UnsupportedMediaType,
 } from "../../domain/Errors.ts"
 import type { CurrentPrincipal } from "../../domain/Principal.ts"
-import { type Role, rolesOfAll, rolesOfOrg } from "../../domain/sessions/Person.ts"
+import { type Role, rolesOfAll, rolesOfOrg } from "../../domain/Person.ts"
 import type { PrincipalKind } from "../../domain/sessions/Sessions.ts"
 import * as WebhookErrors from "./responses.ts"
 

@@ -1,6 +1,7 @@
 import { Layer } from "effect"
 import { createHmac, createPrivateKey, createPublicKey, createSecretKey, sign } from "node:crypto"
-import { Ed25519, Hmac } from "../../domain/webhooks/Signatures.ts"
+import { Hmac } from "../../domain/webhooks/Signatures.ts"
+import { Ed25519 } from "../../domain/Ed25519.ts"
 
 /** The bytes of an Ed25519 public key, at the end of its SPKI form (RFC 8410). */
 const publicKeyBytes = 32

@@ -1,18 +1,17 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
+import { KeyMemory } from "../../domain/KeyMemory.ts"
 import { Wakeups } from "../../domain/Wakeups.ts"
 
-/** `forget` of a key runs after the current transaction commits, and not at all if it fails. */
+/** Keys are forgotten after the current transaction commits, and not at all if it fails. */
 export const keys = Layer.effect(
-  KeyLookup,
-  Effect.zipWith(KeyLookup, SqlClient.SqlClient, (lookup, { afterCommit }) =>
-    KeyLookup.of({
-      ...lookup,
-      imported: afterCommit(lookup.imported),
-      forget: (keyId) => afterCommit(lookup.forget(keyId)),
-      forgetOwner: (...owner) => afterCommit(lookup.forgetOwner(...owner)),
-      forgetRoles: (orgId) => afterCommit(lookup.forgetRoles(orgId)),
+  KeyMemory,
+  Effect.zipWith(KeyMemory, SqlClient.SqlClient, (memory, { afterCommit }) =>
+    KeyMemory.of({
+      imported: afterCommit(memory.imported),
+      forget: (keyId) => afterCommit(memory.forget(keyId)),
+      forgetOwner: (...owner) => afterCommit(memory.forgetOwner(...owner)),
+      forgetRoles: (orgId) => afterCommit(memory.forgetRoles(orgId)),
     }),
   ),
 )

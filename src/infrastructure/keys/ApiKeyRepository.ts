@@ -30,7 +30,7 @@ import { changeLimits, newCounter, refilled } from "../../domain/keys/KeyCounter
 import { RateLimit, Refill, type SettingsChange } from "../../domain/keys/KeySettings.ts"
 import { Metadata } from "../../domain/Schemas.ts"
 import { parseJson } from "../../domain/exactJson.ts"
-import type { HolderKeys } from "../../domain/sessions/Portal.ts"
+import type { HolderKeys } from "../../domain/keys/KeySettings.ts"
 import { noPermissions, PermissionSet } from "../../domain/keys/Permission.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited, auditedTogether } from "../audit/audited.ts"

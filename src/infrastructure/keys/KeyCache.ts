@@ -1,5 +1,6 @@
 import { hash } from "node:crypto"
 import { Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Schedule, Stream } from "effect"
+import { KeyMemory } from "../../domain/KeyMemory.ts"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"
 import { ApiKeyRepository, type ImportedHash, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
 import {
@@ -373,7 +374,7 @@ export const make = Effect.gen(function* () {
       run(Effect.onExit(findSlow(asked, networkOf(address)), (found) => Effect.sync(() => done(found))))
     })
 
-  return KeyLookup.of({
+  return {
     mayBeImported: () => areImported !== false || nowMillis() - provenAt >= maxProofAgeMillis,
     lookUpImported,
     imported: Effect.sync(setImported),
@@ -401,10 +402,12 @@ export const make = Effect.gen(function* () {
       if (grant === undefined) lookUp(hash, done)
       else done(Exit.succeed(grant))
     },
-  })
+  } satisfies KeyLookup["Service"] & KeyMemory["Service"]
 })
 
-export const layer = Layer.effect(KeyLookup, make)
+export const layer = Layer.effectContext(
+  Effect.map(make, (cache) => Context.make(KeyLookup, cache).pipe(Context.add(KeyMemory, cache))),
+)
 
 /**
  * The channel of revocations. The payload is the key's id; or `org:<id>` or `project:<id of the org>:<id>`, when all

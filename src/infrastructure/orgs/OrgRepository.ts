@@ -1,6 +1,6 @@
 import { Effect, Layer, Record, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import { formatOwner, type RepositoryOwner } from "../../domain/deployments/CiRun.ts"
+import { formatOwner, type RepositoryOwner } from "../../domain/RepositoryOwner.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import { Org } from "../../domain/orgs/Org.ts"

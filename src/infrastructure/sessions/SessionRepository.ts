@@ -1,6 +1,6 @@
 import { type DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { SignedInPerson } from "../../domain/sessions/Person.ts"
+import { SignedInPerson } from "../../domain/Person.ts"
 import { PortalRights } from "../../domain/sessions/Portal.ts"
 import { SessionRepository, type StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { linkNotFound, Sessions } from "../../domain/sessions/Sessions.ts"

@@ -1,6 +1,6 @@
 import { DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
-import type { ServiceEvent } from "../../domain/webhooks/Event.ts"
+import type { ServiceEvent } from "../../domain/ServiceEvent.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { date, texts, times } from "../database/fragments.ts"
 import { deliverEvents } from "./insertEvents.ts"

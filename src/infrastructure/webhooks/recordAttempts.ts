@@ -9,7 +9,8 @@ import {
   stateAfter,
   wasSent,
 } from "../../domain/webhooks/RetryDecision.ts"
-import { deactivated, makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Event.ts"
+import { deactivated } from "../../domain/webhooks/Event.ts"
+import { makeServiceEvent, type ServiceEvent } from "../../domain/ServiceEvent.ts"
 import { laneId, laneNumber } from "../../domain/webhooks/lane.ts"
 import { auditWritten } from "../audit/audited.ts"
 import { date, integers, isAmong, texts, times } from "../database/fragments.ts"

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { parseOwner } from "#src/domain/deployments/CiRun.ts"
+import { parseOwner } from "#src/domain/RepositoryOwner.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import type { It } from "../support.ts"

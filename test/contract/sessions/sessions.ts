@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import type { SignedInPerson } from "#src/domain/sessions/Person.ts"
+import type { SignedInPerson } from "#src/domain/Person.ts"
 import { SessionRepository, type StoredSession } from "#src/domain/sessions/SessionRepository.ts"
 import type { It } from "../support.ts"
 import { assertPages, at, failureOf, insertOrg, newEntry, newId, notFound } from "../support.ts"

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
-import type { NewEvent } from "#src/domain/webhooks/Event.ts"
+import type { NewEvent } from "#src/domain/ServiceEvent.ts"
 import type { EventFilter } from "#src/domain/webhooks/EventFilter.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { passes } from "../../fakes/eventFilter.ts"

@@ -1,13 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import {
-  EventPatterns,
-  EventType,
-  isServiceEvent,
-  receives,
-  serviceEventTypes,
-  topicsOf,
-} from "#src/domain/webhooks/EventPatterns.ts"
+import { EventPatterns, EventType, isServiceEvent, receives, topicsOf } from "#src/domain/webhooks/EventPatterns.ts"
+import { serviceEventTypes } from "#src/domain/ServiceEvent.ts"
 
 const isType = Schema.is(EventType)
 const isPattern = (pattern: string) => Schema.is(EventPatterns)([pattern])

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-conditional-expect -- what is expected of an operation depends on the operation */
 import { expect, it } from "@effect/vitest"
 import { OpenApi } from "effect/http-api"
-import { serviceEventTypes } from "#src/domain/webhooks/EventPatterns.ts"
+import { serviceEventTypes } from "#src/domain/ServiceEvent.ts"
 import { Api } from "#src/http/api/Api.ts"
 
 type Json = Readonly<Record<string, unknown>>

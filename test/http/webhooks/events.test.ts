@@ -2,7 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { Webhook } from "standardwebhooks"
-import type { ServiceEventType } from "#src/domain/webhooks/EventPatterns.ts"
+import type { ServiceEventType } from "#src/domain/ServiceEvent.ts"
 import { serviceEvents } from "#src/domain/webhooks/serviceEvents.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { embedded, onPostgres, TestServer } from "../../support/server.ts"

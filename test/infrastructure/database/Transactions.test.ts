@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
-import { KeyLookup } from "#src/domain/keys/KeyLookup.ts"
+import { KeyMemory } from "#src/domain/KeyMemory.ts"
 import { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
@@ -87,12 +87,8 @@ for (const [name, database] of Object.entries(databases)) {
           const forgotten: Array<string> = []
           const wakeups = yield* Wakeups
           yield* wakeups.onJobs((orgId) => told.push(orgId))
-          const { forget } = yield* Effect.provide(KeyLookup, AfterCommit.keys).pipe(
-            Effect.provideService(KeyLookup, {
-              cached: () => undefined,
-              lookUp: () => {},
-              mayBeImported: () => false,
-              lookUpImported: () => {},
+          const { forget } = yield* Effect.provide(KeyMemory, AfterCommit.keys).pipe(
+            Effect.provideService(KeyMemory, {
               imported: Effect.void,
               forget: (keyId) => Effect.sync(() => void forgotten.push(keyId)),
               forgetOwner: (orgId) => Effect.sync(() => void forgotten.push(orgId)),

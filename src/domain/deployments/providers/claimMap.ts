@@ -1,6 +1,8 @@
 import { Result } from "effect"
 import type { Unauthorized } from "../../Errors.ts"
-import type { PinFault, ReadRun } from "../CiRun.ts"
+import type { ReadRun } from "../CiRun.ts"
+import type { PinFault } from "../../projects/RepositoryLink.ts"
+import { namePattern, ownerPattern } from "../../RepositoryOwner.ts"
 import * as Claims from "./claims.ts"
 
 /** Where the value of a field comes from: a path of claims, one claim by its exact name, or a constant. */
@@ -32,9 +34,9 @@ export interface ClaimMap {
 }
 
 const patterns: { readonly [Field in ClaimField]: readonly [RegExp, string] } = {
-  owner: [Claims.ownerPattern, "the name of an owner"],
+  owner: [ownerPattern, "the name of an owner"],
   ownerId: [/^[\x21-\x7e]{1,255}$/, "1 to 255 visible ASCII characters"],
-  name: [Claims.namePattern, "the name of a repository"],
+  name: [namePattern, "the name of a repository"],
   repository: [/^[\w./-]{1,356}$/, "a repository of the form owner/name"],
   repositoryId: [/^[\x21-\x7e]{1,255}$/, "1 to 255 visible ASCII characters"],
   ref: [/^[^\p{Cc} ]{1,1024}$/u, "a git ref"],

@@ -1,5 +1,6 @@
 import { Result, Schema, SchemaIssue } from "effect"
 import { Unauthorized } from "../../Errors.ts"
+import { namePattern, ownerPattern } from "../../RepositoryOwner.ts"
 import { Text } from "../../Schemas.ts"
 import type { ClaimedRun, ReadRun } from "../CiRun.ts"
 
@@ -31,9 +32,6 @@ export const Label = Text.check(Schema.isMaxLength(1024, { expected: "a string o
 /** A claim that a token may not have: providers leave it out, or write null. */
 export const optional = <S extends Schema.Top>(claim: S) => Schema.optionalKey(Schema.NullOr(claim))
 
-/** The owner and the name of a repository. Owners with `/` are nested groups. */
-export const ownerPattern = /^[A-Za-z0-9_.-]{1,100}(?:\/[A-Za-z0-9_.-]{1,100}){0,20}$/u
-export const namePattern = /^(?!\.{1,2}$)[\w.-]{1,100}$/
 const isTooLong = (owner: string) => owner.length > 255
 
 export const orNull = (text: string | undefined | null) => (text === undefined || text === "" ? null : text)

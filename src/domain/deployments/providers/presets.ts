@@ -1,7 +1,8 @@
 import { Result, Schema } from "effect"
 import type { Unauthorized } from "../../Errors.ts"
-import type { ClaimedRun, PinFault, ReadRun } from "../CiRun.ts"
-import type { Pins } from "../RepositoryLink.ts"
+import type { ClaimedRun, ReadRun } from "../CiRun.ts"
+import type { PinFault } from "../../projects/RepositoryLink.ts"
+import type { Pins } from "../../projects/RepositoryLink.ts"
 import * as Claims from "./claims.ts"
 
 /** A UUID of Bitbucket, which its tokens write in braces. */

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { cut } from "../Schemas.ts"
+import { cut } from "./Schemas.ts"
 
 /** What people may be, the strongest first. Of all orgs: administrator, operator, viewer; of one: the last three. */
 export const roles = ["administrator", "operator", "owner", "developer", "viewer"] as const

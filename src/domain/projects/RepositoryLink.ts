@@ -1,7 +1,6 @@
-import { Schema } from "effect"
+import { Context, Schema } from "effect"
 import { atMost, NonEmptyText, Text } from "../Schemas.ts"
-import type { CiRun } from "./CiRun.ts"
-import { namePattern, ownerPattern } from "./providers/claims.ts"
+import { namePattern, ownerPattern } from "../RepositoryOwner.ts"
 
 const provider = Text.check(
   Schema.isPattern(/^[a-z0-9][a-z0-9-]{0,62}$/u, { expected: "the name of a CI provider, such as github" }),
@@ -56,34 +55,17 @@ export type PutRepositoryLink = typeof PutRepositoryLink.Type
 /** The conditions of a link on the runs that may become current. */
 export type Pins = Pick<RepositoryLink, "workflow" | "environment">
 
-/** Compares `owner/repo/path` with a pin that is such a text, or a path in the run's repository. */
-const isSameFile = (file: string, pin: string, { owner, repo }: CiRun) => {
-  const folder = `${owner}/${repo}/`
-  return (
-    isSamePath(file, pin) || (isSameText(file.slice(0, folder.length), folder) && file.slice(folder.length) === pin)
-  )
-}
+/** The fault of pins that no token of the provider can meet, as a sentence that names the field. */
+export type PinFault = (pins: Pins) => string | undefined
 
-const isSameText = (a: string, b: string) => a.toLowerCase() === b.toLowerCase()
-
-/** Owners and repositories compare without case, and the path in the repository with it. */
-const isSamePath = (file: string, pin: string) => {
-  const start = /^[^/]+\/[^/]+\//.exec(pin)?.[0].length ?? 0
-  return isSameText(file.slice(0, start), pin.slice(0, start)) && file.slice(start) === pin.slice(start)
+/** What links depend on: the CI providers that the operator has configured. */
+export interface LinkRules {
+  /**
+   * The issuer of each provider's name. Names of owners and repositories are trusted from this issuer only: two issuers
+   * with one name have different people behind the same owner.
+   */
+  readonly issuers: ReadonlyMap<string, string>
+  /** The fault of pins that no token of a provider can meet. */
+  readonly pinFault: (provider: string, pins: Pins) => string | undefined
 }
-
-/**
- * Why a run does not meet the pinned workflow and environment, in a sentence; `null` when it does. Only GitHub's names
- * of environments compare without case.
- */
-export const unmetPin = (run: CiRun, { environment, workflow }: Pins): string | null => {
-  if (workflow !== null && (run.workflowFile === null || !isSameFile(run.workflowFile, workflow, run))) {
-    return `The link pins the workflow ${workflow}, and the run is of ${run.workflowFile ?? "none that its token names"}.`
-  }
-  const isMet =
-    run.provider === "github"
-      ? isSameText(run.environment ?? "", environment ?? "")
-      : (run.environment ?? "") === (environment ?? "")
-  if (environment === null || isMet) return null
-  return `The link pins the environment ${environment}, and the run is in ${run.environment ?? "none"}.`
-}
+export class LinkPolicy extends Context.Service<LinkPolicy, LinkRules>()("gatehouse/domain/LinkPolicy") {}
