@@ -1,5 +1,5 @@
 import { Console, Effect, Struct } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Argument, Command } from "effect/cli"
 import { parse as parseYaml } from "effect/encoding/Yaml"
 import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
@@ -7,7 +7,6 @@ import { isRawNumber, parseJson } from "../domain/exactJson.ts"
 import { type CatalogueType, CreateEventType, UpdateEventType } from "../domain/webhooks/EventTypes.ts"
 import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
 import { ask, call, callPages } from "./call.ts"
-import { codeOf, languages } from "./eventTypeCode.ts"
 import { actFor, actForFlag, clearFlag, given, page, payloadFlags } from "./flags.ts"
 import { CommandFailed, plain, said, table, usage } from "./output.ts"
 
@@ -194,21 +193,10 @@ const push = Command.make(
   Command.withExamples([{ command: "gatehouse event-types push events/" }]),
 )
 
-const types = Command.make(
-  "types",
-  { language: Flag.Literals("language", languages).pipe(Flag.withDescription("The language of the types")) },
-  Effect.fnUntraced(function* ({ language }) {
-    yield* Console.log(codeOf(language, yield* catalogue).trimEnd())
-  }),
-).pipe(
-  Command.withDescription("Print types of the data of all events"),
-  Command.withExamples([{ command: "gatehouse event-types types --language typescript > events.ts" }]),
-)
-
 /** The catalogue of event types. */
 export const eventTypes = Command.make("event-types").pipe(
   Command.withDescription("The catalogue of event types: of the API key, or of --org"),
   Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([push, list, get, create, update, remove, types]),
+  Command.withSubcommands([push, list, get, create, update, remove]),
   actFor,
 )

@@ -1,11 +1,9 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, expect takes a message */
-import { afterAll, expect, it, layer } from "@effect/vitest"
+import { afterAll, expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { execFileSync, spawnSync } from "node:child_process"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { codeOf } from "#src/cli/eventTypeCode.ts"
 import { runCli } from "../support/cli.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 
@@ -146,50 +144,4 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the catalo
       expect((yield* cli("event-types", "push", "/nowhere")).err).toMatch(/\/nowhere cannot be read/)
     }),
   )
-
-  it.effect("the types of a catalogue compile, in TypeScript and in Python", () =>
-    Effect.gen(function* () {
-      const { cli } = yield* tenant
-      const folder = folderOf({ "orders.yaml": yaml, "openapi.json": openapi })
-      yield* cli("event-types", "push", folder)
-      for (const name of ["any", "none", "true", "array", "invoice_paid", "9.lives"]) {
-        yield* cli("event-types", "create", name, "--schemas", '{"1":{"properties":{"a":{"type":"null"}}}}')
-      }
-      const typescript = (yield* cli("event-types", "types", "--language", "typescript")).out
-      const use = `import type { EventTypes } from "./events.ts"
-const paid: EventTypes["invoice.paid"] = { id: "in_1", status: "paid", customer: { email: "a" }, lines: ["a", { n: 1 }] }
-const placed: EventTypes["order.placed"] = { order: "or_1", lines: [{ sku: "a", "unit-price": null }] }
-// @ts-expect-error -- an invoice has an id
-const none: EventTypes["invoice.paid"] = { status: "paid" }
-// @ts-expect-error -- no such status
-const other: EventTypes["invoice.paid"] = { id: "", status: "lost" }
-console.log(paid, placed, none, other)
-`
-      const project = folderOf({
-        "events.ts": typescript,
-        "use.ts": use,
-        "tsconfig.json": {
-          compilerOptions: {
-            strict: true,
-            noEmit: true,
-            allowImportingTsExtensions: true,
-            lib: ["es2022", "dom"],
-            types: [],
-          },
-        },
-      })
-      const compiled = spawnSync(join("node_modules", ".bin", "tsc"), ["-p", project], { encoding: "utf8" })
-      expect([compiled.status, compiled.stdout], typescript).toEqual([0, ""])
-      const python = (yield* cli("event-types", "types", "--language", "python")).out
-      expect(python).toContain('EventType = Literal["9.lives", "any"')
-      if (spawnSync("python3", ["-c", "from typing import NotRequired"]).status !== 0) return
-      const check = "print(sorted(InvoicePaidData.__required_keys__), InvoicePaidData.__annotations__['status'])"
-      const printed = execFileSync("python3", ["-"], { input: `${python}\n${check}\n`, encoding: "utf8" })
-      expect(printed).toMatch(/^\['id', 'status'\] .*Literal\['paid'\]/)
-    }),
-  )
-})
-
-it.for(["typescript", "python"] as const)("an empty catalogue has types, too: %s", (language, { expect }) => {
-  expect(codeOf(language, [])).toContain("EventType")
 })
