@@ -142,3 +142,6 @@ export const useCreate = (label: string, needs: OperationId, icon: IconName = "p
   )
   return { create, isCreating, close: () => setCreating(false) }
 }
+
+/** What only the page can know of the look of a box. A length has its unit: without one, a browser leaves it out. */
+export const styled = (style: { readonly height?: `${number}px`; readonly flexGrow?: number }) => ({ style })

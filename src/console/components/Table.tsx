@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact"
-import { useEffect, useRef, useState } from "preact/hooks"
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { Button } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
-import { Empty } from "./Page.tsx"
+import { Empty, styled } from "./Page.tsx"
 import { Link } from "../navigation/router.tsx"
 
 type LinkOfRow = readonly [to: string, text: string, more?: ComponentChildren]
@@ -54,12 +54,12 @@ const waitingRows = 5
 
 /** Rows that come and go together while the reader scrolls. */
 const chunkRows = 50
-/** The height of a row that was not shown yet, and how far from the window rows are kept. */
-const rowPixels = 46
+/** How far from the window rows are kept. */
 const nearPixels = 1_500
 
 interface ChunkProps {
-  readonly count: number
+  /** Its height until it was shown. */
+  readonly height: number
   readonly columns: number
   /** Whether it is shown before it is known how near it is. */
   readonly isFirst: boolean
@@ -67,14 +67,24 @@ interface ChunkProps {
 }
 
 /** Some rows of a long list. Far from the window, one empty row of their height is in their place. */
-const Chunk = ({ children, columns, count, isFirst }: ChunkProps) => {
+const Chunk = ({ children, columns, height: expected, isFirst }: ChunkProps) => {
   const body = useRef<HTMLTableSectionElement>(null)
-  const [height, setHeight] = useState<number | undefined>(isFirst ? undefined : count * rowPixels)
+  const [isShown, setShown] = useState(isFirst)
+  const height = useRef<number>(undefined)
+  const before = useRef<DOMRectReadOnly>(undefined)
+  // What ends above the end of the window, and gets another height, moves nothing that the reader sees.
+  useLayoutEffect(() => {
+    if (before.current === undefined || before.current.bottom > innerHeight) return
+    const by = body.current!.offsetHeight - before.current.height
+    if (by !== 0) window.scrollBy({ top: by, behavior: "instant" })
+  }, [isShown])
   useEffect(() => {
     const observer = new IntersectionObserver(
       ([entry]) => {
-        const isKept = entry!.isIntersecting || body.current!.contains(document.activeElement)
-        setHeight((height) => (isKept ? undefined : (height ?? body.current!.offsetHeight)))
+        before.current = entry!.boundingClientRect
+        const isNear = entry!.isIntersecting || body.current!.contains(document.activeElement)
+        if (!isNear) height.current = before.current.height
+        setShown(isNear)
       },
       { rootMargin: `${nearPixels}px 0px` },
     )
@@ -83,15 +93,35 @@ const Chunk = ({ children, columns, count, isFirst }: ChunkProps) => {
   }, [])
   return (
     <tbody role="rowgroup" ref={body}>
-      {height === undefined ? (
+      {isShown ? (
         children()
       ) : (
-        <tr class="far" style={{ height }} aria-hidden="true">
+        <tr class="far" aria-hidden="true" {...styled({ height: `${height.current ?? expected}px` })}>
           <td colSpan={columns} />
         </tr>
       )}
     </tbody>
   )
+}
+
+/**
+ * Of a long list, the height of a row, as the first ones have it. End goes to the end at once: on the way, rows that get
+ * another height would move it away.
+ */
+const useRowPixels = (isLong: boolean) => {
+  const table = useRef<HTMLTableElement>(null)
+  const [pixels, setPixels] = useState(0)
+  useLayoutEffect(() => {
+    if (!isLong) return
+    setPixels(table.current!.tBodies[0]!.offsetHeight / chunkRows)
+    const toEnd = ({ key, target }: KeyboardEvent) => {
+      if (key === "End" && (target as Element).closest("input, textarea, select, dialog") === null)
+        window.scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" })
+    }
+    document.addEventListener("keydown", toEnd)
+    return () => document.removeEventListener("keydown", toEnd)
+  }, [isLong])
+  return { pixels, table }
 }
 
 /** Whether a click is on nothing of its own, and selects no text. */
@@ -102,6 +132,8 @@ const isBare = (target: Element) =>
 export const Table = <Row,>(props: TableProps<Row>) => {
   const { caption, columns, empty, error, fresh = 0, isLoadingMore = false, more, refetch, rowKey, rows } = props
   const { onOpen, openKey } = props
+  const isLong = rows !== undefined && rows.length > 2 * chunkRows
+  const { pixels, table } = useRowPixels(isLong)
   if (error && rows === undefined) {
     return <ErrorBox error={error} {...(refetch === undefined ? {} : { onRetry: refetch })} />
   }
@@ -112,7 +144,6 @@ export const Table = <Row,>(props: TableProps<Row>) => {
       {content}
     </td>
   )
-  const isLong = rows !== undefined && rows.length > 2 * chunkRows
   const lines = (from: number, to: number) =>
     rows!.slice(from, to).map((row, i) => {
       const key = rowKey(row)
@@ -143,6 +174,7 @@ export const Table = <Row,>(props: TableProps<Row>) => {
       <table
         class="table"
         role="table"
+        ref={table}
         aria-busy={rows === undefined}
         aria-rowcount={isLong ? rows.length + 1 : undefined}
       >
@@ -161,7 +193,7 @@ export const Table = <Row,>(props: TableProps<Row>) => {
             <Chunk
               key={i}
               isFirst={i < 2}
-              count={Math.min(chunkRows, rows.length - i * chunkRows)}
+              height={Math.min(chunkRows, rows.length - i * chunkRows) * pixels}
               columns={columns.length}
             >
               {() => lines(i * chunkRows, (i + 1) * chunkRows)}

@@ -5,7 +5,7 @@ import { State } from "../../components/Badge.tsx"
 import { buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
 import { ActionButton } from "../../components/Form.tsx"
-import { Card, Facts, Page } from "../../components/Page.tsx"
+import { Card, Facts, Page, styled } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -207,7 +207,7 @@ const maxShown = 12
 const widthOf = (millis: number) => 1 + Math.max(0, Math.log10(Math.max(1, millis / 1_000)))
 
 const Wait = ({ millis, text }: { readonly millis: number; readonly text: string }) => (
-  <li class="wait" style={{ flexGrow: widthOf(millis) }}>
+  <li class="wait" {...styled({ flexGrow: widthOf(millis) })}>
     <span>{text}</span>
   </li>
 )
