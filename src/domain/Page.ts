@@ -6,12 +6,11 @@ const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/u
 
 /** The query fields of a list. */
 export const pageQuery = {
-  limit: whole(1, 100).pipe(
-    Schema.annotate({
+  limit: whole(1, 100)
+    .annotateKey({
       description: "The maximum number of items, 1 to 100. Default: 50. A page also ends after 4 MiB of text.",
-    }),
-    Schema.withDecodingDefaultKey(Effect.succeed(50)),
-  ),
+    })
+    .pipe(Schema.withDecodingDefaultKey(Effect.succeed(50))),
   cursor: Schema.optionalKey(
     Text.check(Schema.isPattern(ulid, { expected: "the cursor of an earlier answer" })).annotate({
       description: "The next cursor of the previous page. Absent: the first page.",

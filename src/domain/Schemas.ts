@@ -60,6 +60,9 @@ export const Metadata = Schema.Record(Schema.String, Schema.Unknown)
   )
   .annotate({ description: "A JSON object of your own, at most 4 KiB.", examples: [{ plan: "pro" }] })
 export type Metadata = typeof Metadata.Type
+export const NullableMetadata = Schema.NullOr(Metadata).annotate({
+  description: "A JSON object of your own, at most 4 KiB. null: none.",
+})
 
 /** The name of a key, a project or an org: 1 to 255 characters. */
 export const Name = NonEmptyText.check(atMost(255))
@@ -74,10 +77,21 @@ export const SigningSecret = NonEmptyText.check(
 /**
  * The id of a resource in a request. Any text of at most 255 characters is valid: an unknown id is a 404, not a 400.
  */
-export const Id = NonEmptyText.check(atMost(255)).annotate({
-  description: "A ULID.",
-  examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
-})
+export const Id = NonEmptyText.check(atMost(255)).annotate({ examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"] })
+
+const idOf = (resource: string) => Id.annotate({ description: `The id of the ${resource}, a ULID.` })
+export const OrgId = idOf("org")
+export const ProjectId = idOf("project")
+export const DeploymentId = idOf("deployment")
+export const KeyId = idOf("API key")
+export const AlertId = idOf("alert")
+export const EndpointId = idOf("webhook endpoint")
+export const EventId = idOf("event")
+export const DeliveryId = idOf("delivery")
+export const ResendId = idOf("resend")
+export const JobId = idOf("job")
+export const JobSweepId = idOf("retry or cancellation")
+export const ScheduleId = idOf("schedule")
 
 const isoWithZone = /^(\d{4})-(\d{2})-(\d{2})T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
 
@@ -111,6 +125,18 @@ export const Timestamp = Schema.String.annotate({
     encode: SchemaGetter.transform(DateTime.formatIso),
   }),
 )
+
+/**
+ * A time that is described on both sides: the OpenAPI document has the description of the text, and the command line
+ * that of the decoded time.
+ */
+export const time = (description: string, example = "2026-11-20T17:00:00.000Z") =>
+  Timestamp.pipe(Schema.annotateEncoded({ description, examples: [example] }), Schema.annotate({ description }))
+
+/** The time at which something expires: its example is in the future. */
+export const expiry = (description: string) => time(description, "2100-01-01T00:00:00.000Z")
+export const CreatedAt = time("When it was created.")
+export const UpdatedAt = time("When it was last changed.")
 
 /** The name of a type in schema messages, and in ours. */
 const words: Record<string, string> = {

@@ -1,5 +1,5 @@
 import { DateTime, Effect, Schema } from "effect"
-import { Id, Timestamp } from "../Schemas.ts"
+import { EndpointId, Id, OrgId, time, Timestamp } from "../Schemas.ts"
 
 /** What is counted, with its outcomes. */
 export const outcomesOf = {
@@ -22,30 +22,47 @@ const millisOf: Record<Every, number> = { minute: 60_000, hour: 3_600_000, day: 
 /** The start of the interval that a time is in. */
 export const startOf = (every: Every, millis: number) => Math.floor(millis / millisOf[every]) * millisOf[every]
 
-const count = Schema.Int.annotate({ examples: [12] })
-const interval = <K extends ActivityKind>(kind: K) => ({
-  at: Timestamp,
-  ...(Object.fromEntries(outcomesOf[kind].map((outcome) => [outcome, count])) as Record<
-    (typeof outcomesOf)[K][number],
-    typeof count
-  >),
-})
+const count = (description: string) => Schema.Int.annotate({ description, examples: [12] })
+const at = time("The start of the interval.")
 
 /** What happened, by interval, and the state of the queue now. */
 export const Overview = Schema.Struct({
   orgId: Schema.NullOr(Id).annotate({ description: "null: every org.", examples: [null] }),
   every: Every,
-  from: Timestamp,
-  to: Timestamp,
-  deliveries: Schema.Array(Schema.Struct(interval("deliveries"))).annotate({
+  from: time("The start of the range."),
+  to: time("The end of the range, not included."),
+  deliveries: Schema.Array(
+    Schema.Struct({
+      at,
+      delivered: count("Attempts that delivered."),
+      retried: count("Attempts that failed, and whose delivery is sent again."),
+      failed: count("Attempts that failed, and after which no other follows."),
+    }),
+  ).annotate({
     description:
       "Attempts by what they meant for their delivery: delivered; retried, when it is sent again later; failed, when no attempt " +
       "is left or the endpoint was deactivated. Written every five seconds; a process that crashes loses the last ones.",
   }),
-  validations: Schema.Array(Schema.Struct(interval("validations"))).annotate({
+  validations: Schema.Array(
+    Schema.Struct({
+      at,
+      valid: count("Validations of a valid key."),
+      invalid: count("Validations of a key that is not valid."),
+      forbidden: count("Validations that needed a permission that the key does not have."),
+      limited: count("Validations above the rate limit, or without credits."),
+      unavailable: count("Validations that could not be answered."),
+    }),
+  ).annotate({
     description: "Validations of keys. An invalid key belongs to no org, so it is counted for every org only.",
   }),
-  jobs: Schema.Array(Schema.Struct(interval("jobs"))).annotate({ description: "Finished jobs." }),
+  jobs: Schema.Array(
+    Schema.Struct({
+      at,
+      completed: count("Jobs that were completed."),
+      failed: count("Jobs that failed."),
+      canceled: count("Jobs that were canceled."),
+    }),
+  ).annotate({ description: "Finished jobs by interval." }),
   backlog: Schema.Int.annotate({
     description: "Deliveries that are due and not in flight. Counted up to 10,000.",
     examples: [0],
@@ -63,23 +80,22 @@ export interface Overview extends Schema.Schema.Type<typeof Overview> {}
 
 /** The range and the intervals of an overview. */
 export const overviewQuery = {
-  from: Schema.optionalKey(Timestamp).annotate({
-    description:
-      "The start of the range. Default: an hour (by minute), a day (by hour) or 30 days (by day) before its end.",
-  }),
-  to: Schema.optionalKey(Timestamp).annotate({ description: "The end of the range, not included. Default: now." }),
+  from: Schema.optionalKey(
+    time("The start of the range. Default: an hour (by minute), a day (by hour) or 30 days (by day) before its end."),
+  ),
+  to: Schema.optionalKey(time("The end of the range, not included. Default: now.")),
   every: Every.pipe(Schema.withDecodingDefaultKey(Effect.succeed("minute" as const))),
   orgId: Schema.optionalKey(Id).annotate({ description: "Default: the org of the key; the administrator: every org." }),
 }
 
 /** An endpoint with failed attempts. */
 export const FailingEndpoint = Schema.Struct({
-  endpointId: Id,
-  orgId: Id,
+  endpointId: EndpointId,
+  orgId: OrgId,
   host: Schema.String.annotate({ description: "The host of its URL.", examples: ["hooks.example.com"] }),
   path: Schema.String.annotate({ description: "The path of its URL, without the query.", examples: ["/in"] }),
   description: Schema.NullOr(Schema.String).annotate({ description: "What it is called.", examples: ["Billing"] }),
-  active: Schema.Boolean,
+  active: Schema.Boolean.annotate({ description: "Whether the endpoint receives deliveries." }),
   failedAttempts: Schema.Int.annotate({
     description: "How many of its attempts have failed since the start of the range.",
     examples: [42],
@@ -94,7 +110,7 @@ export const FailingEndpoint = Schema.Struct({
     description: "Why the endpoint was deactivated. null: it is active.",
     examples: [null],
   }),
-  lastFailureAt: Timestamp.annotate({ description: "When an attempt failed last." }),
+  lastFailureAt: time("When an attempt failed last."),
   lastStatus: Schema.NullOr(Schema.Int).annotate({
     description: "The status of the last failed attempt. null: there was no answer.",
     examples: [503],
@@ -151,7 +167,7 @@ const attemptCount = (description: string, example: number) => Schema.Int.annota
 
 /** What the attempts of an endpoint ended with in a range that ends now. */
 export const EndpointHealth = Schema.Struct({
-  since: Timestamp.annotate({ description: "The start of the range: of its hour, or of its day in UTC." }),
+  since: time("The start of the range: of its hour, or of its day in UTC."),
   attempts: attemptCount("Attempts since then. Written every five seconds.", 200),
   delivered: attemptCount("Those of them that delivered.", 180),
   p95_ms: Schema.NullOr(Schema.Int).annotate({
@@ -283,8 +299,8 @@ const orgCount = (description: string, example: number) => Schema.Int.annotate({
 
 /** An org by what it did. */
 export const ActiveOrg = Schema.Struct({
-  orgId: Id,
-  name: Schema.String.annotate({ examples: ["Acme"] }),
+  orgId: OrgId,
+  name: Schema.String.annotate({ description: "The name of the org.", examples: ["Acme"] }),
   attempts: orgCount("Attempts of deliveries.", 1_200),
   failedAttempts: orgCount("Those of them that failed.", 42),
   validations: orgCount("Validations of its keys.", 90_000),

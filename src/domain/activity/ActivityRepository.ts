@@ -1,7 +1,7 @@
 import { Context, type DateTime, type Effect, Schema } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import type { OrgScope } from "../Principal.ts"
-import { Id, Timestamp } from "../Schemas.ts"
+import { Id, time } from "../Schemas.ts"
 import type {
   ActiveOrg,
   ActivityKind,
@@ -165,9 +165,9 @@ export interface ReplicaFigures extends Schema.Schema.Type<typeof ReplicaFigures
 
 /** A process that was seen in the last minute. */
 export const Replica = Schema.Struct({
-  replicaId: Id,
-  startedAt: Timestamp,
-  seenAt: Timestamp,
+  replicaId: Id.annotate({ description: "The process. It gets a new id when it starts." }),
+  startedAt: time("When the process started."),
+  seenAt: time("When the process last said that it is alive: every 20 seconds."),
   figures: Schema.NullOr(ReplicaFigures).annotate({
     description: `What it measured in the ${figuresMinutes} minutes before. null: its version does not say.`,
   }),

@@ -1,7 +1,7 @@
 import { type DateTime, Schema, Struct } from "effect"
 import { maxBacklog } from "../activity/ActivityRepository.ts"
 import { addressFault, type AddressRules } from "../addresses.ts"
-import { atMost, Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
+import { AlertId, atMost, CreatedAt, Id, Name, Text, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
 import { portFault, urlFault } from "../webhooks/ReceiverUrl.ts"
 
 /** What an alert can watch: the range of the threshold, `null` without one, and whether it is only of an org. */
@@ -132,7 +132,7 @@ export const UpdateAlert = Schema.Struct({
 const timeOrNull = (description: string) => Schema.NullOr(Timestamp).annotate({ description, examples: [null] })
 
 export const Alert = Schema.Struct({
-  alertId: Id.annotate({ description: "The id of the alert, a ULID." }),
+  alertId: AlertId,
   orgId: Schema.NullOr(Id).annotate({ description: "null: it is of the administrator, and watches every org." }),
   name: fields.name,
   condition: Condition,
@@ -153,8 +153,8 @@ export const Alert = Schema.Struct({
     description: "Why its target was not reached the last time. null: it was.",
     examples: [null],
   }),
-  createdAt: Timestamp,
-  updatedAt: Timestamp,
+  createdAt: CreatedAt,
+  updatedAt: UpdatedAt,
 }).annotate({ identifier: "Alert" })
 export interface Alert extends Schema.Schema.Type<typeof Alert> {}
 

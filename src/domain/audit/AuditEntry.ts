@@ -1,5 +1,5 @@
 import { type DateTime, Schema } from "effect"
-import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
+import { atMost, Id, Text, time } from "../Schemas.ts"
 import { Person } from "../Person.ts"
 import type { ServiceEvent } from "../ServiceEvent.ts"
 
@@ -60,8 +60,8 @@ export const auditFilter = {
     description: "Only changes by the person with this subject.",
     examples: ["248289761001"],
   }),
-  since: Schema.optionalKey(Timestamp).annotate({ description: "Only changes from this time on." }),
-  until: Schema.optionalKey(Timestamp).annotate({ description: "Only changes before this time." }),
+  since: Schema.optionalKey(time("Only changes from this time on.")),
+  until: Schema.optionalKey(time("Only changes before this time.")),
 }
 export interface AuditFilter {
   readonly person?: string | undefined
@@ -71,8 +71,8 @@ export interface AuditFilter {
 
 /** One change: who made it, when, and what changed. */
 export const AuditEntry = Schema.Struct({
-  id: Id,
-  at: Timestamp,
+  id: Id.annotate({ description: "The id of the entry, a ULID." }),
+  at: time("When the change was made."),
   actor: Schema.String.annotate({
     description:
       "Who made the change: administrator; person:<subject> for a person; key:<id> for an API key; portal:<id> for a session of a " +
@@ -82,7 +82,7 @@ export const AuditEntry = Schema.Struct({
   person: Schema.NullOr(Person).annotate({
     description: "The person, as they were named when they signed in. null: no person made the change.",
   }),
-  action: AuditAction.annotate({ examples: ["key.create"] }),
+  action: AuditAction.annotate({ description: "What was done.", examples: ["key.create"] }),
   target: Id.annotate({ description: "The id of the changed resource." }),
   details: Schema.Record(Schema.String, Schema.Unknown).annotate({
     description: "The details of the change, without secrets. The fields depend on the action.",

@@ -1,37 +1,55 @@
 import { Context, Layer, Schema } from "effect"
 import { LinkPolicy } from "../projects/RepositoryLink.ts"
-import { Id, Timestamp } from "../Schemas.ts"
+import { DeploymentId, OrgId, ProjectId, time } from "../Schemas.ts"
 import type { RegistrationRules } from "./registration.ts"
 
 /** The record of one CI run of a project. */
 export const Deployment = Schema.Struct({
-  id: Id,
-  projectId: Id,
-  orgId: Id,
+  id: DeploymentId,
+  projectId: ProjectId,
+  orgId: OrgId,
   provider: Schema.String.annotate({
     description:
       "The CI provider: github, gitlab, bitbucket, circleci, buildkite, or the name of an entry of OIDC_PROVIDERS.",
     examples: ["github"],
   }),
-  branch: Schema.String.annotate({ examples: ["main"] }),
-  ref: Schema.String.annotate({ examples: ["refs/heads/main"] }),
+  branch: Schema.String.annotate({ description: "The branch or tag that was deployed.", examples: ["main"] }),
+  ref: Schema.String.annotate({
+    description: "The git ref of the run, such as refs/heads/main.",
+    examples: ["refs/heads/main"],
+  }),
   sha: Schema.String.annotate({
     description: "The commit. Empty when the provider's tokens do not name it (Bitbucket, CircleCI).",
     examples: ["6dcb09b5b57875f334f61aebed695e2e4193db5e"],
   }),
-  preview: Schema.Boolean.annotate({ examples: [false] }),
+  preview: Schema.Boolean.annotate({
+    description: "Whether the deployment is a preview, and not production.",
+    examples: [false],
+  }),
   previewReason: Schema.NullOr(Schema.String).annotate({
     description: "Why the deployment is a preview, in a sentence; null when it is none.",
     examples: [null],
   }),
-  pullRequest: Schema.NullOr(Schema.Int).annotate({ examples: [null] }),
-  runId: Schema.String.annotate({ examples: ["1658821493"] }),
-  runAttempt: Schema.Int,
-  workflow: Schema.NullOr(Schema.String).annotate({ examples: ["docs"] }),
-  actor: Schema.NullOr(Schema.String).annotate({ examples: ["octocat"] }),
-  eventName: Schema.String.annotate({ examples: ["push"] }),
-  environment: Schema.NullOr(Schema.String).annotate({ examples: ["production"] }),
-  createdAt: Timestamp,
+  pullRequest: Schema.NullOr(Schema.Int).annotate({
+    description: "The number of the pull request. null: the run is of none.",
+    examples: [null],
+  }),
+  runId: Schema.String.annotate({ description: "The id of the run at its CI provider.", examples: ["1658821493"] }),
+  runAttempt: Schema.Int.annotate({ description: "The attempt of the run, from 1." }),
+  workflow: Schema.NullOr(Schema.String).annotate({
+    description: "The name of the run's CI workflow. null: unknown.",
+    examples: ["docs"],
+  }),
+  actor: Schema.NullOr(Schema.String).annotate({
+    description: "Who started the run. null: unknown.",
+    examples: ["octocat"],
+  }),
+  eventName: Schema.String.annotate({ description: "What started the run, such as push.", examples: ["push"] }),
+  environment: Schema.NullOr(Schema.String).annotate({
+    description: "The environment of the run. null: none.",
+    examples: ["production"],
+  }),
+  createdAt: time("When the run was registered."),
 }).annotate({ identifier: "Deployment" })
 export interface Deployment extends Schema.Schema.Type<typeof Deployment> {}
 
@@ -52,8 +70,8 @@ export const subdomainFor = (owner: string, repo: string, n = 1): string => {
 
 /** The answer to a CI run. `preview` is present only when it is `true`. */
 export const Registration = Schema.Struct({
-  ok: Schema.Boolean,
-  projectId: Schema.optionalKey(Schema.String),
+  ok: Schema.Boolean.annotate({ description: "true: the run is registered." }),
+  projectId: Schema.optionalKey(Schema.String.annotate({ description: "The id of the project, a ULID." })),
   branch: Schema.optionalKey(
     Schema.String.annotate({
       description: "The head branch of a pull request, else the pushed branch or tag.",

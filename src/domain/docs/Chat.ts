@@ -28,7 +28,7 @@ export const ChatRates = Context.Reference<{
 
 const Part = Schema.Struct({
   type: Schema.String.annotate({ description: "What the part is. The service reads text.", examples: ["text"] }),
-  text: Schema.optionalKey(Schema.Unknown),
+  text: Schema.optionalKey(Schema.Unknown).annotateKey({ description: "The text of a part with the type text." }),
 }).check(
   Schema.makeFilter(
     ({ type, text }: { readonly type: string; readonly text?: unknown }) =>

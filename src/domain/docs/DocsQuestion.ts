@@ -1,6 +1,6 @@
 import { type DateTime, Schema } from "effect"
 import { NextCursor, pageQuery } from "../Page.ts"
-import { Id, Timestamp } from "../Schemas.ts"
+import { Id, time } from "../Schemas.ts"
 import type { DocsOf } from "./ProjectDocsRepository.ts"
 
 const Thumb = Schema.Literals(["up", "down"])
@@ -17,12 +17,12 @@ export type Feedback = typeof Feedback.Type
 
 /** A question that a reader has asked. */
 export const DocsQuestion = Schema.Struct({
-  id: Id,
+  id: Id.annotate({ description: "The id of the question, a ULID." }),
   question: Schema.String.annotate({
     description: "The last message of the chat, without what is beyond 1,000 characters.",
     examples: ["How do I rotate a key?"],
   }),
-  askedAt: Timestamp,
+  askedAt: time("When a reader asked the question."),
   found: Schema.Boolean.annotate({ description: "Whether the answer has a source.", examples: [true] }),
   thumb: Schema.NullOr(Thumb).annotate({ description: "The reader's feedback. null: none.", examples: [null] }),
 }).annotate({ identifier: "DocsQuestion" })
@@ -37,25 +37,21 @@ export const AskedQuestion = Schema.Struct({
   notFound: times("How often the answer had no source.", 3),
   thumbsUp: times("How often the answer has helped.", 2),
   thumbsDown: times("How often it has not.", 1),
-  lastAskedAt: Timestamp,
+  lastAskedAt: time("When a reader last asked the question."),
 }).annotate({ identifier: "AskedQuestion" })
 export type AskedQuestion = typeof AskedQuestion.Type
 
 export const DocsQuestionPage = Schema.Struct({
-  questions: Schema.Array(DocsQuestion),
+  questions: Schema.Array(DocsQuestion).annotate({ description: "The questions of this page, the newest first." }),
   nextCursor: NextCursor,
 }).annotate({ identifier: "DocsQuestionPage" })
 
-const found = Schema.optionalKey(
-  Schema.Boolean.annotate({
-    description: "false: only questions that found nothing. true: only the others. Absent: all.",
-  }),
-)
+const found = Schema.optionalKey(Schema.Boolean).annotateKey({
+  description: "false: only questions that found nothing. true: only the others. Absent: all.",
+})
 const range = {
-  since: Schema.optionalKey(
-    Timestamp.annotate({ description: "Only questions that were asked at this time or later." }),
-  ),
-  until: Schema.optionalKey(Timestamp.annotate({ description: "Only questions that were asked before this time." })),
+  since: Schema.optionalKey(time("Only questions that were asked at this time or later.")),
+  until: Schema.optionalKey(time("Only questions that were asked before this time.")),
 }
 export const questionQuery = {
   ...pageQuery,

@@ -1,6 +1,6 @@
 import { DateTime, Duration, Schema } from "effect"
 import { DocumentUrl } from "./Chat.ts"
-import { Id, Text, Timestamp } from "../Schemas.ts"
+import { Id, ProjectId, Text, time, Timestamp } from "../Schemas.ts"
 import { urlFault } from "../webhooks/ReceiverUrl.ts"
 
 /** The placeholders of `docsZipUrl`, and examples of their values. */
@@ -53,9 +53,9 @@ export type PutProjectDocs = typeof PutProjectDocs.Type
 
 /** The documentation of a project, and what is stored of it. */
 export const ProjectDocs = Schema.Struct({
-  projectId: Id,
+  projectId: ProjectId,
   ...settings,
-  updatedAt: Timestamp.annotate({ description: "When the settings last changed, or questions were erased." }),
+  updatedAt: time("When the settings last changed, or questions were erased."),
   state: Schema.Literals(["waiting", "stored", "failed"]).annotate({
     description:
       "waiting: the documentation of the current deployment will be fetched. stored: it is stored. failed: it could not be " +
@@ -66,9 +66,9 @@ export const ProjectDocs = Schema.Struct({
       deploymentId: Schema.NullOr(Id).annotate({
         description: "The deployment that was current. null: there was none.",
       }),
-      pages: Schema.Int.annotate({ examples: [214] }),
+      pages: Schema.Int.annotate({ description: "The number of pages that are stored.", examples: [214] }),
       bytes: Schema.Int.annotate({ description: "The size of the pages.", examples: [1_482_301] }),
-      at: Timestamp,
+      at: time("When it was stored."),
     }),
   ).annotate({ description: "What is stored. null: nothing yet." }),
   failure: Schema.NullOr(
@@ -78,7 +78,7 @@ export const ProjectDocs = Schema.Struct({
         examples: ["docsZipUrl: https://docs.example.com/docs.zip was answered with the status 404."],
       }),
       attempts: Schema.Int.annotate({ description: "Failed attempts since the last change of what is fetched." }),
-      at: Timestamp,
+      at: time("When the last attempt failed."),
       nextAt: Schema.NullOr(Timestamp).annotate({ description: "When it is tried again. null: it is not." }),
     }),
   ).annotate({ description: "Why the documentation of the current deployment is not stored. null: nothing failed." }),

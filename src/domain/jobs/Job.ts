@@ -1,11 +1,33 @@
 import { Schema } from "effect"
-import { AnyJson, atMost, cut, Id, NonEmptyText, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
+import {
+  AnyJson,
+  atMost,
+  CreatedAt,
+  cut,
+  JobId,
+  NonEmptyText,
+  SigningSecret,
+  Text,
+  time,
+  Timestamp,
+  UpdatedAt,
+  whole,
+} from "../Schemas.ts"
 
 export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed", "canceled"])
 export type JobStatus = typeof JobStatus.Type
+/** The state of a job in responses. */
+export const JobState = JobStatus.annotate({ description: "The state of the job." })
+/** The end of a job in responses. */
+export const FinishedAt = Schema.NullOr(time("When it was completed, failed or canceled. null: it is not finished."))
 
 export const WorkflowName = NonEmptyText.check(atMost(255)).annotate({
   description: "The name of the kind of work.",
+  examples: ["nightly-report"],
+})
+/** The name of a workflow in responses. */
+export const StoredWorkflowName = Schema.String.annotate({
+  description: "The kind of work: a worker asks for jobs by this name.",
   examples: ["nightly-report"],
 })
 export const Json = Schema.Unknown.annotateKey({ description: "Any JSON value." })
@@ -107,9 +129,9 @@ const Unique = Schema.Struct({
 
 export const CreateJob = Schema.Struct({
   ...jobFields,
-  run_at: Schema.optionalKey(Timestamp).annotate({
-    description: "No claim takes the job before this time, at most a year ahead. Absent or past: now.",
-  }),
+  run_at: Schema.optionalKey(
+    time("No claim takes the job before this time, at most a year ahead. Absent or past: now."),
+  ),
   idempotency_key: Schema.optionalKey(NonEmptyText.check(atMost(255))).annotate({
     description:
       "Makes the request safe to repeat: a request with a key of an earlier job returns that job and ignores all other " +
@@ -193,7 +215,7 @@ const LineLevel = Schema.Literals(["debug", "info", "warn", "error"])
 
 /** A line that a worker has logged. */
 export const JobLine = Schema.Struct({
-  at: Timestamp,
+  at: time("When the line was written."),
   level: LineLevel.annotate({ description: "How important the line is." }),
   text: Schema.String.annotate({ description: "What the worker has logged.", examples: ["Row 400 of 1,000"] }),
 }).annotate({ identifier: "JobLine" })
@@ -201,7 +223,7 @@ export interface JobLine extends Schema.Schema.Type<typeof JobLine> {}
 
 const NewLines = Schema.Array(
   Schema.Struct({
-    at: Schema.optionalKey(Timestamp).annotate({ description: "When it was written. Default: now." }),
+    at: Schema.optionalKey(time("When it was written. Default: now.")),
     level: Schema.optionalKey(LineLevel).annotate({ description: "How important the line is. Default: info." }),
     text: Text.check(atMost(maxLineLength)).annotate({
       description: "The line, at most 2,000 characters.",
@@ -215,12 +237,12 @@ const NewLines = Schema.Array(
   )
   .annotate({ description: "1 to 100 lines, oldest first. A job keeps its newest 64 KiB." })
 
-export const LogJob = Schema.Struct({ job_id: Id, attempt: Attempt, lines: NewLines }).annotate({
+export const LogJob = Schema.Struct({ job_id: JobId, attempt: Attempt, lines: NewLines }).annotate({
   identifier: "LogJob",
 })
 
 export const StepJob = Schema.Struct({
-  job_id: Id,
+  job_id: JobId,
   attempt: Attempt,
   name: NonEmptyText.check(atMost(255)).annotate({
     description: "The name of the finished step. A job has one step of a name.",
@@ -230,7 +252,7 @@ export const StepJob = Schema.Struct({
 }).annotate({ identifier: "StepJob" })
 
 export const HeartbeatJob = Schema.Struct({
-  job_id: Id,
+  job_id: JobId,
   attempt: Schema.optionalKey(Attempt),
   lease_seconds: Schema.optionalKey(LeaseSeconds),
   progress: Schema.optionalKey(
@@ -243,7 +265,7 @@ export const HeartbeatJob = Schema.Struct({
   lines: Schema.optionalKey(NewLines),
 }).annotate({ identifier: "HeartbeatJob" })
 export const CompleteJob = Schema.Struct({
-  job_id: Id,
+  job_id: JobId,
   attempt: Schema.optionalKey(Attempt),
   result: jsonField("What the job has made"),
 }).annotate({ identifier: "CompleteJob" })
@@ -252,7 +274,7 @@ export const CompleteJobs = Schema.Struct({
 }).annotate({ identifier: "CompleteJobs" })
 /** What became of one job of a batch. */
 export const CompletedJob = Schema.Struct({
-  job_id: Id,
+  job_id: JobId,
   success: Schema.Boolean.annotate({ description: "Whether the job is completed.", examples: [true] }),
   message: Schema.String.annotate({
     description: "What became of the job, in a sentence.",
@@ -267,7 +289,7 @@ export interface CompletedJob extends Schema.Schema.Type<typeof CompletedJob> {}
 export const maxErrorLength = 10_000
 
 export const FailJob = Schema.Struct({
-  job_id: Id,
+  job_id: JobId,
   attempt: Schema.optionalKey(Attempt),
   error: Text.check(atMost(maxErrorLength)).annotate({
     description: "Why the job failed, in a sentence.",
@@ -281,37 +303,51 @@ export const FailJob = Schema.Struct({
   }),
 }).annotate({ identifier: "FailJob" })
 
+const StoredDeployment = Schema.NullOr(Schema.String).annotate({
+  description: "A deployment of yours that the job belongs to, in any form. null: none.",
+  examples: [null],
+})
+
 /** A claimed job, for its worker. */
 export const ClaimedJob = Schema.Struct({
-  job_id: Id,
-  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
+  job_id: JobId,
+  workflow: StoredWorkflowName,
   input: Json,
-  deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
-  attempt: Schema.Int,
-  lease_expires_at: Timestamp,
+  deployment_id: StoredDeployment,
+  attempt: Schema.Int.annotate({ description: "The number of the claim, from 1." }),
+  lease_expires_at: time("When the claim of the job ends."),
 }).annotate({ identifier: "ClaimedJob" })
 export interface ClaimedJob extends Schema.Schema.Type<typeof ClaimedJob> {}
 
 /** The fields that a job has from its schedule, if one created it. */
 export const sharedFields = {
   input: Json,
-  deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
-  callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
-  skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
+  deployment_id: StoredDeployment,
+  callback_url: Schema.NullOr(Schema.String).annotate({
+    description: "The URL that receives the event of the job instead of the org's endpoints. null: the endpoints do.",
+    examples: [null],
+  }),
+  skip_callbacks: Schema.Boolean.annotate({
+    description: "Whether nobody receives the event of the job.",
+    examples: [false],
+  }),
   concurrency_key: Schema.NullOr(Schema.String).annotate({
     description: "What shares the concurrency_per_key of the workflow. null: none.",
     examples: [null],
   }),
   priority: Priority,
-  max_attempts: Schema.Int.annotate({ examples: [3] }),
-  retry_delay_seconds: Schema.Int.annotate({ examples: [10] }),
+  max_attempts: Schema.Int.annotate({ description: "How many claims the job may have in all.", examples: [3] }),
+  retry_delay_seconds: Schema.Int.annotate({
+    description: "The wait before the first retry, in seconds. It doubles with each retry, up to an hour.",
+    examples: [10],
+  }),
 }
 
 /** A job without its callback secret. */
 export const Job = Schema.Struct({
-  job_id: Id,
-  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
-  status: JobStatus,
+  job_id: JobId,
+  workflow: StoredWorkflowName,
+  status: JobState,
   ...sharedFields,
   run_at: Schema.NullOr(Timestamp).annotate({
     description: "No claim takes the job before this time. null: it was queued without a delay.",
@@ -342,9 +378,9 @@ export const Job = Schema.Struct({
     examples: [null],
   }),
   mapped_stack: Schema.Unknown.annotateKey({ description: "Any JSON value. null: no attempt has failed." }),
-  created_at: Timestamp,
-  updated_at: Timestamp,
-  finished_at: Schema.NullOr(Timestamp),
+  created_at: CreatedAt,
+  updated_at: UpdatedAt,
+  finished_at: FinishedAt,
 }).annotate({ identifier: "Job" })
 export interface Job extends Schema.Schema.Type<typeof Job> {}
 
@@ -356,7 +392,7 @@ export const maxLoggedError = 1_000
 /** An attempt of a job that has ended. */
 export const JobAttempt = Schema.Struct({
   attempt: Schema.Int.annotate({ description: "The number of the attempt.", examples: [1] }),
-  ended_at: Timestamp,
+  ended_at: time("When the attempt ended."),
   note: Schema.NullOr(Schema.String).annotate({
     description: "The note of its last heartbeat. null: none.",
     examples: ["Row 400 of 1,000"],
@@ -371,7 +407,7 @@ export interface JobAttempt extends Schema.Schema.Type<typeof JobAttempt> {}
 /** A finished step of a job. */
 export const JobStep = Schema.Struct({
   name: Schema.String.annotate({ description: "The name of the step.", examples: ["charge-card"] }),
-  finished_at: Timestamp,
+  finished_at: time("When the step was finished."),
   result: Schema.Unknown.annotateKey({ description: "Any JSON value." }),
 }).annotate({ identifier: "JobStep" })
 export interface JobStep extends Schema.Schema.Type<typeof JobStep> {}

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { Conflict } from "../Errors.ts"
-import { jobFields, JobStatus, sharedFields } from "./Job.ts"
-import { atMost, Id, NonEmptyText, Timestamp } from "../Schemas.ts"
+import { FinishedAt, jobFields, JobState, type JobStatus, sharedFields, StoredWorkflowName } from "./Job.ts"
+import { atMost, CreatedAt, JobId, NonEmptyText, ScheduleId, Timestamp } from "../Schemas.ts"
 
 const Cron = NonEmptyText.check(atMost(255)).annotate({
   description:
@@ -45,7 +45,7 @@ const changeFields = {
 }
 
 /** The changes of a schedule. An absent field does not change. */
-export const UpdateJobSchedule = Schema.Struct({ schedule_id: Id, ...changeFields })
+export const UpdateJobSchedule = Schema.Struct({ schedule_id: ScheduleId, ...changeFields })
   .check(
     Schema.makeFilter((update: object) => Object.keys(changeFields).some((key) => key in update), {
       expected: `schedule_id with at least one of ${Object.keys(changeFields).join(", ")}`,
@@ -59,28 +59,37 @@ export const UpdateJobSchedule = Schema.Struct({ schedule_id: Id, ...changeField
 
 /** A schedule: each run creates a job. */
 export const JobSchedule = Schema.Struct({
-  schedule_id: Id,
-  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
-  cron: Schema.String.annotate({ examples: ["0 4 * * *"] }),
-  timezone: Schema.String.annotate({ examples: ["Europe/Berlin"] }),
+  schedule_id: ScheduleId,
+  workflow: StoredWorkflowName,
+  cron: Schema.String.annotate({
+    description: "The times of the schedule, as a cron expression.",
+    examples: ["0 4 * * *"],
+  }),
+  timezone: Schema.String.annotate({
+    description: "The time zone of the cron expression: an IANA name, or an offset from UTC.",
+    examples: ["Europe/Berlin"],
+  }),
   ...sharedFields,
   expires_in_seconds: Schema.NullOr(Schema.Int).annotate({
     description: "After how long a job fails that nobody claims. null: as the workflow says, or never.",
     examples: [null],
   }),
-  overlap: Overlap.annotate({ examples: ["allow"] }),
-  active: Schema.Boolean.annotate({ examples: [true] }),
+  overlap: Overlap.annotate({
+    description: "What a run does while the last job of the schedule is queued or running. skip: it creates no job.",
+    examples: ["allow"],
+  }),
+  active: Schema.Boolean.annotate({ description: "Whether the schedule runs. false: it is paused.", examples: [true] }),
   next_at: Schema.NullOr(Timestamp).annotate({ description: "The next run. null: the schedule is paused." }),
-  created_at: Timestamp,
+  created_at: CreatedAt,
 }).annotate({ identifier: "JobSchedule" })
 export interface JobSchedule extends Schema.Schema.Type<typeof JobSchedule> {}
 
 /** The last job of a schedule. */
 export const LastJob = Schema.Struct({
-  job_id: Id,
-  status: JobStatus,
-  created_at: Timestamp,
-  finished_at: Schema.NullOr(Timestamp),
+  job_id: JobId,
+  status: JobState,
+  created_at: CreatedAt,
+  finished_at: FinishedAt,
 }).annotate({ identifier: "LastJob" })
 export interface LastJob extends Schema.Schema.Type<typeof LastJob> {}
 

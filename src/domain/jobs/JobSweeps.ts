@@ -3,19 +3,15 @@ import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { InvalidRequest } from "../Errors.ts"
 import { currentTenant } from "../Principal.ts"
-import { AnyJson, atMost, Id, NonEmptyText, Timestamp } from "../Schemas.ts"
+import { AnyJson, atMost, CreatedAt, Id, JobId, JobSweepId, NonEmptyText, time } from "../Schemas.ts"
 import { Wakeups } from "../Wakeups.ts"
-import { JobStatus, WorkflowName } from "./Job.ts"
+import { JobStatus, StoredWorkflowName, WorkflowName } from "./Job.ts"
 import { type JobFilter, JobRepository } from "./JobRepository.ts"
 
 /** The fields that select jobs by what they are, and when they were created. */
 export const jobTimes = {
-  since: Schema.optionalKey(Timestamp).annotate({
-    description: "Only jobs that were created at this time or later.",
-  }),
-  until: Schema.optionalKey(Timestamp).annotate({
-    description: "Only jobs that were created before this time.",
-  }),
+  since: Schema.optionalKey(time("Only jobs that were created at this time or later.")),
+  until: Schema.optionalKey(time("Only jobs that were created before this time.")),
 }
 export const ErrorPrefix = NonEmptyText.check(atMost(200)).annotate({
   description: "Only failed jobs whose error begins with this text, as jobs/causes has it.",
@@ -27,14 +23,14 @@ export const RetryFilter = Schema.Struct({
   workflow,
   error: Schema.optionalKey(ErrorPrefix),
   ...jobTimes,
-}).annotate({ identifier: "RetryFilter" })
+}).annotate({ identifier: "RetryFilter", description: "Which failed jobs are retried. Absent fields select all." })
 export const CancelFilter = Schema.Struct({
   workflow,
   status: Schema.optionalKey(Schema.Literals(["queued", "running"])).annotate({
     description: "Only jobs with this status. Default: queued and running ones.",
   }),
   ...jobTimes,
-}).annotate({ identifier: "CancelFilter" })
+}).annotate({ identifier: "CancelFilter", description: "Which jobs are canceled. Absent fields select all." })
 
 const dryRun = Schema.optionalKey(Schema.Boolean).annotate({ description: "true: only counts. Not with job_id." })
 const oneJob = Schema.optionalKey(Id).annotate({ description: "The job. Not together with filter." })
@@ -64,30 +60,32 @@ export interface JobSweepOrder {
 
 export const JobSweepFilter = Schema.Struct({
   ...RetryFilter.fields,
-  status: Schema.optionalKey(JobStatus),
-}).annotate({ identifier: "JobSweepFilter" })
+  status: Schema.optionalKey(JobStatus.annotate({ description: "Only jobs in this state." })),
+}).annotate({ identifier: "JobSweepFilter", description: "The jobs that it changes. Absent fields select all." })
 export interface JobSweepFilter extends Schema.Schema.Type<typeof JobSweepFilter> {}
 
 /** A retry or a cancellation of many jobs that is not finished. */
 export const JobSweep = Schema.Struct({
-  sweep_id: Id,
+  sweep_id: JobSweepId,
   kind: Schema.Literals(["retry", "cancel"]).annotate({ description: "What it does with the jobs." }),
   filter: JobSweepFilter,
   count: Schema.Int.annotate({ description: "How many jobs it began with, counted up to 10,000." }),
   done: Schema.Int.annotate({ description: "How many it has changed so far." }),
-  created_at: Timestamp,
+  created_at: CreatedAt,
 }).annotate({ identifier: "JobSweep" })
 export interface JobSweep extends Schema.Schema.Type<typeof JobSweep> {}
 
 /** Failed jobs with the same workflow and message. */
 export const JobCause = Schema.Struct({
-  workflow: Schema.String.annotate({ description: "The name of the kind of work.", examples: ["nightly-report"] }),
+  workflow: StoredWorkflowName,
   error: Schema.String.annotate({
     description: "The first 200 characters of their error: error of a filter selects them.",
     examples: ["connect ECONNREFUSED"],
   }),
   jobs: Schema.Int.annotate({ description: "How many of the newest 10,000 failed jobs." }),
-  latest: Schema.Struct({ job_id: Id, at: Timestamp }).annotate({ description: "The newest of them, and its end." }),
+  latest: Schema.Struct({ job_id: JobId, at: time("When the job failed.") }).annotate({
+    description: "The newest of them, and its end.",
+  }),
 }).annotate({ identifier: "JobCause" })
 export interface JobCause extends Schema.Schema.Type<typeof JobCause> {}
 

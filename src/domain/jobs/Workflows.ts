@@ -2,9 +2,9 @@ import { DateTime, Effect, Schema } from "effect"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { Conflict, NotFound } from "../Errors.ts"
 import { currentTenant } from "../Principal.ts"
-import { Timestamp, whole } from "../Schemas.ts"
+import { CreatedAt, UpdatedAt, whole } from "../Schemas.ts"
 import { Wakeups } from "../Wakeups.ts"
-import { ExpiresInSeconds, WorkflowName } from "./Job.ts"
+import { ExpiresInSeconds, StoredWorkflowName, WorkflowName } from "./Job.ts"
 import { JobRepository } from "./JobRepository.ts"
 
 /** Jobs that run at once, of a workflow or of a key: a claim counts them. */
@@ -104,7 +104,7 @@ export const SetWorkflow = Schema.Struct({
 
 /** A workflow with its settings. */
 export const Workflow = Schema.Struct({
-  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
+  workflow: StoredWorkflowName,
   concurrency: Schema.NullOr(settings.concurrency).annotate({
     description: "How many of its jobs run at once. null: no limit.",
   }),
@@ -120,8 +120,8 @@ export const Workflow = Schema.Struct({
   expires_in_seconds: Schema.NullOr(settings.expires_in_seconds).annotate({
     description: "After how long a new job fails that nobody claims. null: never, unless the job says so.",
   }),
-  created_at: Timestamp,
-  updated_at: Timestamp,
+  created_at: CreatedAt,
+  updated_at: UpdatedAt,
 }).annotate({ identifier: "Workflow" })
 export interface Workflow extends Schema.Schema.Type<typeof Workflow> {}
 

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, Metadata, Name, Timestamp, whole } from "../Schemas.ts"
+import { CreatedAt, expiry, Id, KeyId, Name, NullableMetadata, OrgId, ProjectId, Timestamp, whole } from "../Schemas.ts"
 import { changedSettings, Credits, ExternalId, newSettings, RateLimit } from "./KeySettings.ts"
 import { ClientIp } from "./AllowedIps.ts"
 import { NeededPermissions } from "./Permission.ts"
@@ -60,7 +60,7 @@ export const isMeantAsKey = (credential: string) =>
 /** The visible part of a key: its prefix, `_` and eight characters. */
 export const displayPrefix = (key: string) => key.slice(0, 8 - secretLength)
 
-const KeyName = Schema.String.annotate({ examples: ["ci"] })
+const KeyName = Schema.String.annotate({ description: "The name of the key, for people.", examples: ["ci"] })
 const Prefix = Schema.String.annotate({
   description: "The start of the key: its prefix and eight more characters.",
   examples: ["svc_hE4kPz9Q"],
@@ -69,12 +69,12 @@ const exampleKey = "svc_hE4kPz9QmT2vX7cRw1LsNd8YbUa5JgFo6iKe2eUdYl"
 
 /** A key without its secret. */
 export const ApiKey = Schema.Struct({
-  id: Id,
+  id: KeyId,
   name: KeyName,
   prefix: Prefix,
   projectId: Schema.NullOr(Id).annotate({ description: "The project of the key. null: it is a key of the whole org." }),
-  createdAt: Timestamp,
-  expiresAt: Schema.NullOr(Timestamp),
+  createdAt: CreatedAt,
+  expiresAt: Schema.NullOr(expiry("When the key expires. null: never.")),
   rateLimit: Schema.NullOr(RateLimit).annotate({ description: "The rate limit of the key. null: it has no limit." }),
   lastUsedAt: Schema.NullOr(Timestamp).annotate({
     description: "The last use of the key. It is written some seconds later. null: the key was never used.",
@@ -104,7 +104,7 @@ export const ApiKey = Schema.Struct({
     description: "Your own id of whoever holds the key.",
     examples: ["customer_42"],
   }),
-  metadata: Schema.NullOr(Metadata),
+  metadata: NullableMetadata,
   allowedIps: Schema.NullOr(Schema.Array(Schema.String)).annotate({
     description: "The networks from which the key may be used. null: from everywhere.",
     examples: [["203.0.113.0/24"]],
@@ -134,7 +134,7 @@ export const keyFilters = {
 
 /** A new key with its secret, which is shown only once. */
 export const CreatedApiKey = Schema.Struct({
-  id: Id,
+  id: KeyId,
   name: KeyName,
   prefix: Prefix,
   key: Schema.String.annotate({
@@ -146,12 +146,12 @@ export interface CreatedApiKey extends Schema.Schema.Type<typeof CreatedApiKey> 
 
 const newKey = {
   name: Name.annotate({ description: "A label that helps people recognize the key.", examples: ["ci"] }),
-  expiresAt: Schema.optionalKey(
-    Timestamp.annotate({ description: "When the key expires; a time in the future. Absent: never." }),
-  ),
+  expiresAt: Schema.optionalKey(expiry("When the key expires; a time in the future. Absent: never.")),
   ...newSettings,
 }
-export const CreateProjectKey = Schema.Struct({ ...newKey, projectId: Id }).annotate({ identifier: "CreateProjectKey" })
+export const CreateProjectKey = Schema.Struct({ ...newKey, projectId: ProjectId }).annotate({
+  identifier: "CreateProjectKey",
+})
 export const CreateOrgKey = Schema.Struct(newKey).annotate({ identifier: "CreateOrgKey" })
 
 /** The changes of a key. An absent field does not change; `null` clears. */
@@ -159,10 +159,7 @@ export const UpdateKey = Schema.Struct({
   name: Schema.optionalKey(
     Name.annotate({ description: "A label that helps people recognize the key.", examples: ["ci"] }),
   ),
-  expiresAt: Schema.optionalKey(Schema.NullOr(Timestamp)).annotate({
-    description: "When the key expires; a time in the future. null: never.",
-    examples: [null],
-  }),
+  expiresAt: Schema.optionalKey(Schema.NullOr(expiry("When the key expires; a time in the future. null: never."))),
   ...changedSettings,
 })
   .check(
@@ -184,15 +181,17 @@ export const RotateKey = Schema.Struct({
       examples: [3600],
     }),
   ),
-  expiresAt: Schema.optionalKey(Schema.NullOr(Timestamp)).annotate({
-    description:
-      "When the new key expires; a time in the future. null: never. Absent: when the old key would have expired.",
-    examples: [null],
-  }),
+  expiresAt: Schema.optionalKey(
+    Schema.NullOr(
+      expiry(
+        "When the new key expires; a time in the future. null: never. Absent: when the old key would have expired.",
+      ),
+    ),
+  ),
   ...changedSettings,
 }).annotate({ identifier: "RotateKey" })
 
-const cost = Schema.optionalKey(whole(0, 1_000_000)).annotate({
+const cost = Schema.optionalKey(whole(0, 1_000_000)).annotateKey({
   description: "What this use takes of the key's rate limit and credits. Default: 1. 0 is never limited.",
   examples: [1],
 })
@@ -238,8 +237,8 @@ export const authorizeQuery = {
 
 /** The owner of a valid key. */
 export const ValidKey = Schema.Struct({
-  keyId: Id,
-  orgId: Id,
+  keyId: KeyId,
+  orgId: OrgId,
   projectId: Schema.String.annotate({
     description: "The project of the key. Empty: it is a key of the whole org.",
     examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9V"],
@@ -284,7 +283,7 @@ export const KeyToken = Schema.Struct({
     description: "A JWT, signed with EdDSA by a key of /.well-known/jwks.json.",
     examples: ["eyJhbGciOiJFZERTQSJ9.e30.c2ln"],
   }),
-  expiresAt: Timestamp,
+  expiresAt: expiry("When the token expires."),
 }).annotate({ identifier: "KeyToken" })
 export type KeyToken = typeof KeyToken.Type
 
@@ -300,5 +299,5 @@ export const JsonWebKeys = Schema.Struct({
       kid: text("The id of the key, which the header of a token has.", "01KAHBMKZ3D2X7S5QN8W4V6R9T"),
       x: text("The public key in base64url.", "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"),
     }).annotate({ identifier: "JsonWebKey" }),
-  ),
+  ).annotate({ description: "The public keys that verify tokens." }),
 }).annotate({ identifier: "JsonWebKeys" })

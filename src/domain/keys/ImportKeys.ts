@@ -1,6 +1,6 @@
 import { Result, Schema } from "effect"
 import { Base64, Base64Url, Hex } from "effect/encoding"
-import { Id, Name, Timestamp } from "../Schemas.ts"
+import { expiry, Id, KeyId, Name } from "../Schemas.ts"
 import { newSettings } from "./KeySettings.ts"
 
 /** The lengths of imported keys, in characters. */
@@ -51,7 +51,7 @@ export const KeyToImport = Schema.Struct({
   }),
   name: Name.annotate({ description: "A label that helps people recognize the key.", examples: ["ci"] }),
   projectId: Schema.optionalKey(Id).annotate({ description: "The project of the key. Absent: a key of the org." }),
-  expiresAt: Schema.optionalKey(Timestamp).annotate({ description: "When the key expires. Absent: never." }),
+  expiresAt: Schema.optionalKey(expiry("When the key expires. Absent: never.")),
   ...newSettings,
 }).annotate({ identifier: "KeyToImport" })
 export type KeyToImport = typeof KeyToImport.Type
@@ -80,7 +80,7 @@ export const ImportedKeys = Schema.Struct({
   imported: Outcome(Schema.NullOr(Id).annotate({ description: "The id of the key. null: a dry run." })).annotate({
     description: "The new keys.",
   }),
-  existing: Outcome(Id.annotate({ description: "The id of the key." })).annotate({
+  existing: Outcome(KeyId).annotate({
     description: "Those whose hash the org has imported before. They do not change.",
   }),
 }).annotate({ identifier: "ImportedKeys" })

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { atMost, Id, Metadata, NonEmptyText, whole } from "../Schemas.ts"
+import { atMost, Id, Metadata, NonEmptyText, NullableMetadata, whole } from "../Schemas.ts"
 import { AllowedIps } from "./AllowedIps.ts"
 import { Permissions } from "./Permission.ts"
 
@@ -129,7 +129,7 @@ export const changedSettings = {
   permissions: Schema.optionalKey(Schema.NullOr(permissions)),
   roles: Schema.optionalKey(Schema.NullOr(roles)),
   externalId: Schema.optionalKey(Schema.NullOr(ExternalId)),
-  metadata: Schema.optionalKey(Schema.NullOr(Metadata)),
+  metadata: Schema.optionalKey(NullableMetadata),
   allowedIps: Schema.optionalKey(Schema.NullOr(AllowedIps)),
   rateLimit: Schema.optionalKey(Schema.NullOr(RateLimit)).annotate({
     description: `${limits.rateLimit} null: no limit.`,

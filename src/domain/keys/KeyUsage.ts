@@ -2,7 +2,7 @@ import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { type Forbidden, InvalidRequest, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
 import { type CurrentPrincipal, requireKeys, requireOrg } from "../Principal.ts"
 import { RetentionDays } from "../Retention.ts"
-import { Timestamp } from "../Schemas.ts"
+import { time } from "../Schemas.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { ApiKeyRepository } from "./ApiKeyRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
@@ -150,14 +150,13 @@ export const make = (repository: ApiKeyRepository["Service"], usages: KeyUsageRe
 
 /** The query of usage. */
 export const usageQuery = {
-  from: Schema.optionalKey(Timestamp).annotate({
-    description: "The start; rounded down to the start of its interval. Absent: 24 hours, the current one included.",
-    examples: [DateTime.makeUnsafe("2026-11-20T00:00:00.000Z")],
-  }),
-  to: Schema.optionalKey(Timestamp).annotate({
-    description: "The end, which is not included. Absent: now.",
-    examples: [DateTime.makeUnsafe("2026-11-21T00:00:00.000Z")],
-  }),
+  from: Schema.optionalKey(
+    time(
+      "The start; rounded down to the start of its interval. Absent: 24 hours, the current one included.",
+      "2026-11-20T00:00:00.000Z",
+    ),
+  ),
+  to: Schema.optionalKey(time("The end, which is not included. Absent: now.", "2026-11-21T00:00:00.000Z")),
   every: Schema.optionalKey(Schema.Literals(["hour", "day"])).annotate({
     description: "The length of an interval, in UTC. Absent: hour.",
     examples: ["hour"],
@@ -173,10 +172,7 @@ const count = (description: string, example: number) => Schema.Int.annotate({ de
 
 /** The validations in one interval. */
 export const UsageInterval = Schema.Struct({
-  at: Timestamp.annotate({
-    description: "The start of the interval.",
-    examples: [DateTime.makeUnsafe("2026-11-20T17:00:00.000Z")],
-  }),
+  at: time("The start of the interval."),
   valid: count("Validations that were valid.", 1204),
   forbidden: count("Validations that needed a permission that the key does not have.", 3),
   limited: count("Validations above the rate limit or without credits.", 12),

@@ -2,14 +2,13 @@ import { Schema } from "effect"
 import { Unavailable } from "../Errors.ts"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
 import { ownerFormat, parseOwner } from "../RepositoryOwner.ts"
-import { KeyPrefix } from "../Schemas.ts"
-import { atMost, Id, Name, Text, Timestamp, whole } from "../Schemas.ts"
+import { atMost, CreatedAt, KeyPrefix, Name, OrgId, Text, whole } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */
 export const Org = Schema.Struct({
-  orgId: Id,
-  name: Schema.String.annotate({ examples: ["Acme"] }),
-  createdAt: Timestamp,
+  orgId: OrgId,
+  name: Schema.String.annotate({ description: "The name of the org.", examples: ["Acme"] }),
+  createdAt: CreatedAt,
 }).annotate({ identifier: "Org" })
 export interface Org extends Schema.Schema.Type<typeof Org> {}
 
@@ -19,6 +18,18 @@ export const CreateOrg = Schema.Struct({
 
 const amounts = <S extends Schema.Top>(field: (name: OrgLimitName) => S) =>
   Object.fromEntries(orgLimitNames.map((name) => [name, field(name)])) as { readonly [Name in OrgLimitName]: S }
+
+const limitText = (name: OrgLimitName) => `How many ${limits[name].unit} the org may have.`
+const usageTexts: Readonly<Record<OrgLimitName, string>> = {
+  projects: "The number of its projects.",
+  keys: "The number of its API keys.",
+  endpoints: "The number of its webhook endpoints.",
+  schedules: "The number of its schedules.",
+  unfinishedJobs: "The number of its queued and running jobs.",
+  pendingDeliveries: "The number of its pending deliveries.",
+  storedBytes:
+    "Bytes of jobs, schedules, events, deliveries and attempts, each with a cost for its row, of documentation, and, some minutes later, of everything else.",
+}
 
 const maxOwners = 100
 
@@ -57,11 +68,13 @@ export const OrgDetail = Schema.Struct({
   strictEvents: Schema.Boolean.annotate({
     description: "Whether events must be of a type of the catalogue, with data that is valid for its newest schema.",
   }),
-  limits: Schema.Struct(amounts((name) => Schema.Int.annotate({ examples: [limits[name].defaultValue] }))).annotate({
+  limits: Schema.Struct(
+    amounts((name) => Schema.Int.annotate({ description: limitText(name), examples: [limits[name].defaultValue] })),
+  ).annotate({
     identifier: "OrgLimits",
     description: "The limits of the org.",
   }),
-  used: Schema.Struct(amounts(() => Schema.Int)).annotate({
+  used: Schema.Struct(amounts((name) => Schema.Int.annotate({ description: usageTexts[name] }))).annotate({
     identifier: "OrgUsage",
     description: "The usage of each limit. Numbers above 10,000 and storedBytes can be some seconds old.",
   }),
@@ -81,7 +94,7 @@ const isNotEmpty = Schema.makeFilter((change: object) => Object.keys(change).len
 
 /** The changes of an org. An absent field does not change. */
 export const UpdateOrg = Schema.Struct({
-  name: Schema.optionalKey(Name.annotate({ examples: ["Acme"] })),
+  name: Schema.optionalKey(CreateOrg.fields.name),
   owners: Schema.optionalKey(Owners),
   keyPrefix: Schema.optionalKey(Schema.NullOr(KeyPrefix)).annotate({
     description: "The prefix of new keys of the org, and of its projects without one of their own. null: svc.",
@@ -99,7 +112,16 @@ export const UpdateOrg = Schema.Struct({
       "true: events must be of a type of the catalogue (event-types), with data that is valid for its newest schema.",
   }),
   limits: Schema.optionalKey(
-    Schema.Struct(amounts((name) => Schema.optionalKey(Limit.annotate({ examples: [limits[name].defaultValue] }))))
+    Schema.Struct(
+      amounts((name) =>
+        Schema.optionalKey(
+          Limit.annotate({
+            description: `${limitText(name)} null: the default of the service.`,
+            examples: [limits[name].defaultValue],
+          }),
+        ),
+      ),
+    )
       .check(isNotEmpty)
       .annotate({
         identifier: "UpdateOrgLimits",

@@ -1,15 +1,22 @@
 import { Schema } from "effect"
-import { KeyPrefix } from "../Schemas.ts"
-import { atMost, Id, Name, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
+import { atMost, CreatedAt, Id, KeyPrefix, Name, NonEmptyText, OrgId, ProjectId, Text, UpdatedAt } from "../Schemas.ts"
 
 /** A project. */
 export const Project = Schema.Struct({
-  projectId: Id,
-  orgId: Id,
-  name: Schema.String.annotate({ examples: ["docs"] }),
-  subdomain: Schema.NullOr(Schema.String).annotate({ examples: ["docs-octo-org"] }),
-  currentDeploymentId: Schema.NullOr(Id),
-  defaultBranch: Schema.NullOr(Schema.String).annotate({ examples: ["main"] }),
+  projectId: ProjectId,
+  orgId: OrgId,
+  name: Schema.String.annotate({ description: "The name of the project.", examples: ["docs"] }),
+  subdomain: Schema.NullOr(Schema.String).annotate({
+    description: "The DNS label of the project. null: none.",
+    examples: ["docs-octo-org"],
+  }),
+  currentDeploymentId: Schema.NullOr(Id).annotate({
+    description: "The id of the deployment in production. null: none is.",
+  }),
+  defaultBranch: Schema.NullOr(Schema.String).annotate({
+    description: "The branch whose deployments become current. null: not known yet.",
+    examples: ["main"],
+  }),
   hostOwner: Schema.NullOr(Schema.String).annotate({
     description: "The owner of the linked repository. null: no repository is linked.",
     examples: ["octo-org"],
@@ -22,8 +29,8 @@ export const Project = Schema.Struct({
     description: "The prefix of new keys of the project. Absent: that of its org.",
     examples: ["acme_live"],
   }),
-  createdAt: Timestamp,
-  updatedAt: Timestamp,
+  createdAt: CreatedAt,
+  updatedAt: UpdatedAt,
 }).annotate({ identifier: "Project" })
 export interface Project extends Schema.Schema.Type<typeof Project> {}
 
@@ -48,17 +55,32 @@ const RepositoryPart = Text.check(
 
 /** The changes of a project. An absent field does not change; `null` clears it. */
 export const UpdateProject = Schema.Struct({
-  name: Schema.optionalKey(Name.annotate({ examples: ["docs"] })),
-  defaultBranch: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(atMost(255))).annotate({ examples: ["main"] })),
+  name: Schema.optionalKey(CreateProject.fields.name),
+  defaultBranch: Schema.optionalKey(
+    Schema.NullOr(NonEmptyText.check(atMost(255))).annotate({
+      description: "The branch whose deployments become current. null: not known yet.",
+      examples: ["main"],
+    }),
+  ),
   subdomain: Schema.optionalKey(
     Schema.NullOr(
       Text.check(
         Schema.isPattern(dnsLabel, { expected: "a DNS label: 1 to 63 lower-case letters, digits or inner hyphens" }),
       ),
-    ).annotate({ examples: ["docs-octo-org"] }),
+    ).annotate({ description: "The DNS label of the project. null: none.", examples: ["docs-octo-org"] }),
   ),
-  hostOwner: Schema.optionalKey(Schema.NullOr(RepositoryPart).annotate({ examples: ["octo-org"] })),
-  hostRepo: Schema.optionalKey(Schema.NullOr(RepositoryPart).annotate({ examples: ["docs"] })),
+  hostOwner: Schema.optionalKey(
+    Schema.NullOr(RepositoryPart).annotate({
+      description: "The owner of the repository to link, with hostRepo. null: no repository is linked.",
+      examples: ["octo-org"],
+    }),
+  ),
+  hostRepo: Schema.optionalKey(
+    Schema.NullOr(RepositoryPart).annotate({
+      description: "The name of the repository to link, with hostOwner. null: no repository is linked.",
+      examples: ["docs"],
+    }),
+  ),
   keyPrefix: Schema.optionalKey(Schema.NullOr(KeyPrefix)).annotate({
     description: "The prefix of new keys of the project. null: that of its org.",
   }),

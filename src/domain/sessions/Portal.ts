@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, Timestamp, whole } from "../Schemas.ts"
+import { Id, time, whole } from "../Schemas.ts"
 import { ExternalId, HolderKeys } from "../keys/KeySettings.ts"
 import { Permission } from "../keys/Permission.ts"
 import { Person } from "../Person.ts"
@@ -30,8 +30,8 @@ export const PortalLinkEntry = Schema.Struct({
   person: Schema.NullOr(Person).annotate({ description: "The person who made it. null: no person did." }),
   webhooks: Schema.Boolean.annotate({ description: "Whether its portal may use the webhooks of the org." }),
   keys: Schema.NullOr(HolderKeys).annotate({ description: "What its portal may do with API keys. null: nothing." }),
-  created_at: Timestamp.annotate({ description: "When the link was made, or opened." }),
-  expires_at: Timestamp.annotate({ description: "When the link, or the portal that it opened, ends at the latest." }),
+  created_at: time("When the link was made, or opened."),
+  expires_at: time("When the link, or the portal that it opened, ends at the latest."),
 }).annotate({ identifier: "PortalLinkEntry" })
 export type PortalLinkState = (typeof PortalLinkEntry.Type)["state"]
 

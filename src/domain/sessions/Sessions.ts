@@ -14,7 +14,7 @@ import {
   type Principal,
   requireOrg,
 } from "../Principal.ts"
-import { atMost, Id, Text, Timestamp } from "../Schemas.ts"
+import { atMost, expiry, Id, Text } from "../Schemas.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
 import { SignedInPerson } from "../Person.ts"
@@ -314,7 +314,7 @@ export const WhoAmI = Schema.Struct({
   }),
   orgName: orNull(Schema.String, "The name of that org.").annotate({ examples: ["Acme"] }),
   projectId: orNull(Id, "The project of a project key.").annotate({ examples: [null] }),
-  expiresAt: orNull(Timestamp, "The end of the session. null: the request has another credential, or none."),
+  expiresAt: Schema.NullOr(expiry("The end of the session. null: the request has another credential, or none.")),
   csrfToken: orNull(
     Schema.String,
     "A session sends it in x-csrf-token with every request that is not a GET. null: no session.",

@@ -5,7 +5,7 @@ import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { Conflict, NotFound, type TooManyRequests, type Unavailable } from "../Errors.ts"
 import { cutRows, nextCursor, type Page } from "../Page.ts"
 import { currentTenant, type ForTenant } from "../Principal.ts"
-import { Id, Timestamp, whole } from "../Schemas.ts"
+import { CreatedAt, DeliveryId, EventId, Id, ResendId, time, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { SelectedEventType } from "./EventPatterns.ts"
 
@@ -215,7 +215,7 @@ export type AttemptFailure = typeof AttemptFailure.Type
 
 /** The deliveries that a resend sends. Absent fields select all. */
 export const ResendFilter = Schema.Struct({
-  webhook_endpoint_id: Schema.optionalKey(Id),
+  webhook_endpoint_id: Schema.optionalKey(Id.annotate({ description: "Only deliveries to this endpoint." })),
   event_type: Schema.optionalKey(SelectedEventType).annotate({
     description: "Only deliveries of events of exactly this type.",
     examples: ["invoice.paid"],
@@ -230,24 +230,20 @@ export const ResendFilter = Schema.Struct({
   failure: Schema.optionalKey(AttemptFailure).annotate({
     description: "Only deliveries whose last attempt ended with this kind of failure.",
   }),
-  since: Schema.optionalKey(Timestamp).annotate({
-    description: "Only deliveries that were created at this time or later.",
-  }),
-  until: Schema.optionalKey(Timestamp).annotate({
-    description: "Only deliveries that were created before this time. Default: now.",
-  }),
-}).annotate({ identifier: "ResendFilter" })
+  since: Schema.optionalKey(time("Only deliveries that were created at this time or later.")),
+  until: Schema.optionalKey(time("Only deliveries that were created before this time. Default: now.")),
+}).annotate({ identifier: "ResendFilter", description: "Which deliveries are sent again. Absent fields select all." })
 export interface ResendFilter extends Schema.Schema.Type<typeof ResendFilter> {}
 
 const encodeFilter = Schema.encodeSync(ResendFilter)
 
 /** A resend that is not finished. */
 export const Resend = Schema.Struct({
-  resend_id: Id,
+  resend_id: ResendId,
   filter: ResendFilter,
   count: Schema.Int.annotate({ description: "How many deliveries it began with, counted up to 10,000." }),
   resent: Schema.Int.annotate({ description: "How many it has sent again so far." }),
-  created_at: Timestamp,
+  created_at: CreatedAt,
 }).annotate({ identifier: "Resend" })
 export interface Resend extends Schema.Schema.Type<typeof Resend> {}
 
@@ -264,8 +260,8 @@ export const DeliveryCause = Schema.Struct({
   deliveries: Schema.Int.annotate({ description: "How many deliveries, of the newest that failed or are retried." }),
   endpoints: Schema.Int.annotate({ description: "How many endpoints they are of." }),
   latest: Schema.Struct({
-    delivery_id: Id,
-    at: Timestamp,
+    delivery_id: DeliveryId,
+    at: time("When its last attempt began."),
     text: Schema.NullOr(Schema.String).annotate({
       description: "The first 200 characters of the response, or the failure in a sentence.",
       examples: ["maintenance until 04:00"],
@@ -277,14 +273,14 @@ export interface DeliveryCause extends Schema.Schema.Type<typeof DeliveryCause> 
 /** One event to one receiver. */
 export const Delivery = Schema.Struct({
   delivery_id: Id.annotate({ description: "The id of the delivery. Every attempt sends it as the webhook-id header." }),
-  event_id: Id,
+  event_id: EventId,
   job_id: Schema.NullOr(Id).annotate({ description: "The finished job. null: the event has no job." }),
   webhook_endpoint_id: Schema.NullOr(Id).annotate({
     description: "The endpoint that receives the event. null: the job's callback_url receives it.",
   }),
   event: Schema.String.annotate({ description: "The type of the event.", examples: ["job.completed"] }),
   state: DeliveryState,
-  attempts: Schema.Int,
+  attempts: Schema.Int.annotate({ description: "How many attempts were made." }),
   next_attempt_at: Schema.NullOr(Timestamp).annotate({
     description: "The time of the next attempt. null: the delivery is not pending.",
   }),
@@ -300,16 +296,16 @@ export const Delivery = Schema.Struct({
     description: "How long the last attempt took. null: there was no attempt.",
     examples: [12],
   }),
-  created_at: Timestamp,
-  updated_at: Timestamp,
+  created_at: CreatedAt,
+  updated_at: UpdatedAt,
 }).annotate({ identifier: "Delivery" })
 export interface Delivery extends Schema.Schema.Type<typeof Delivery> {}
 
 /** One HTTP request of a delivery, and its outcome. */
 export const DeliveryAttempt = Schema.Struct({
-  number: Schema.Int,
-  started_at: Timestamp,
-  duration_ms: Schema.Int.annotate({ examples: [12] }),
+  number: Schema.Int.annotate({ description: "The number of the attempt, from 1." }),
+  started_at: time("When the attempt began."),
+  duration_ms: Schema.Int.annotate({ description: "How long the attempt took, in milliseconds.", examples: [12] }),
   status: Schema.NullOr(Schema.Int).annotate({
     description: "The HTTP status of the response. null: there was no response.",
     examples: [503],

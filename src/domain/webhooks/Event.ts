@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, Timestamp } from "../Schemas.ts"
+import { CreatedAt, EventId, Id, time } from "../Schemas.ts"
 import type { NewServiceEvent } from "../ServiceEvent.ts"
 import type { DeactivatedReason, PayloadKind } from "./WebhookEndpoint.ts"
 
@@ -49,13 +49,13 @@ export const batchType = "batch"
 
 /** An event in a list. */
 export const Event = Schema.Struct({
-  event_id: Id,
-  type: Schema.String.annotate({ examples: ["invoice.paid"] }),
+  event_id: EventId,
+  type: Schema.String.annotate({ description: "The type of the event.", examples: ["invoice.paid"] }),
   job_id: Schema.NullOr(Id).annotate({
     description: "The finished job. null: the event has no job.",
     examples: [null],
   }),
-  created_at: Timestamp,
+  created_at: CreatedAt,
 }).annotate({ identifier: "Event" })
 export interface Event extends Schema.Schema.Type<typeof Event> {}
 
@@ -78,8 +78,8 @@ export interface EventDetail extends Schema.Schema.Type<typeof EventDetail> {}
 
 /** An event type that the org has events of. */
 export const SeenEventType = Schema.Struct({
-  type: Schema.String.annotate({ examples: ["invoice.paid"] }),
-  last_at: Timestamp.annotate({ description: "When the newest event of this type was created." }),
+  type: Schema.String.annotate({ description: "The type of the events.", examples: ["invoice.paid"] }),
+  last_at: time("When the newest event of this type was created."),
 }).annotate({ identifier: "SeenEventType" })
 export interface SeenEventType extends Schema.Schema.Type<typeof SeenEventType> {}
 

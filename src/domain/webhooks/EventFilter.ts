@@ -144,9 +144,6 @@ export const EventFilter = Metadata.check(
     { toJsonSchema: () => [{}, true] },
   ),
 ).annotate({
-  description:
-    "The endpoint receives only events whose body has these values, by the paths of their fields: see docs/events.md. " +
-    "At most 20 conditions and 4 KiB. null: every event.",
   examples: [{ "data.plan": ["pro", "team"], "data.amount": { gte: 1000 } }],
 })
 export type EventFilter = typeof EventFilter.Type

@@ -6,7 +6,7 @@ import { Conflict, InvalidRequest, LimitReached, NotFound, Unavailable } from ".
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import { byteLength } from "../orgs/StoredBytes.ts"
 import { currentTenant } from "../Principal.ts"
-import { AnyJson, atMost, cut, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
+import { AnyJson, atMost, CreatedAt, cut, NonEmptyText, Text, UpdatedAt } from "../Schemas.ts"
 import { EventType } from "./EventPatterns.ts"
 import { faultOfSchema, type JsonSchema, type makeBudget, makeCheck, makePatternBudget } from "./jsonSchema.ts"
 
@@ -76,8 +76,8 @@ export const CatalogueType = Schema.Struct({
   example: fields.example,
   deprecated: fields.deprecated,
   group: Schema.NullOr(fields.group),
-  created_at: Timestamp,
-  updated_at: Timestamp,
+  created_at: CreatedAt,
+  updated_at: UpdatedAt,
 }).annotate({ identifier: "CatalogueType" })
 export interface CatalogueType extends Schema.Schema.Type<typeof CatalogueType> {}
 

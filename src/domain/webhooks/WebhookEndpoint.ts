@@ -1,6 +1,19 @@
 import { Schema } from "effect"
 import { EndpointHealth } from "../activity/Activity.ts"
-import { AnyJson, atMost, Id, Metadata, NonEmptyText, SigningSecret, Text, Timestamp, whole } from "../Schemas.ts"
+import {
+  AnyJson,
+  atMost,
+  CreatedAt,
+  EndpointId,
+  Metadata,
+  NullableMetadata,
+  NonEmptyText,
+  SigningSecret,
+  Text,
+  Timestamp,
+  UpdatedAt,
+  whole,
+} from "../Schemas.ts"
 import { aboutAuth, EndpointAuth, ShownAuth } from "./EndpointAuth.ts"
 import { EventFilter } from "./EventFilter.ts"
 import { Channels, EventPatterns, TestEventType } from "./EventPatterns.ts"
@@ -36,12 +49,7 @@ export const EndpointHeaders = Schema.Record(Schema.String, Schema.String.check(
       Object.values(headers).every((value) => valueForm.test(value)),
     ),
   )
-  .annotate({
-    description:
-      "Extra headers of every request to the endpoint, such as authorization: at most 10, with values of 1 to 1,024 visible " +
-      "ASCII characters. They are stored encrypted, and answers show only their names. null: none.",
-    examples: [{ authorization: "Bearer 8e03978e40d5" }],
-  })
+  .annotate({ examples: [{ authorization: "Bearer 8e03978e40d5" }] })
 
 const Secret = SigningSecret.annotate({
   description:
@@ -91,9 +99,7 @@ const ExternalId = NonEmptyText.check(atMost(255)).annotate({
 /** The optional settings of an endpoint, in requests. `null` is the default. */
 const settingFields = {
   external_id: Schema.optionalKey(Schema.NullOr(ExternalId)),
-  metadata: Schema.optionalKey(
-    Schema.NullOr(Metadata.annotate({ description: "A JSON object for your own use, 4 KiB at most. null: none." })),
-  ),
+  metadata: Schema.optionalKey(NullableMetadata),
   channels: Schema.optionalKey(
     Schema.NullOr(
       Channels.annotate({
@@ -103,7 +109,13 @@ const settingFields = {
       }),
     ),
   ),
-  filter: Schema.optionalKey(Schema.NullOr(EventFilter)),
+  filter: Schema.optionalKey(
+    Schema.NullOr(EventFilter).annotate({
+      description:
+        "The endpoint receives only events whose body has these values, by the paths of their fields: see docs/events.md. " +
+        "At most 20 conditions and 4 KiB. null: every event.",
+    }),
+  ),
   payload: Schema.optionalKey(
     Schema.NullOr(
       PayloadKind.annotate({
@@ -126,7 +138,13 @@ const settingFields = {
   ),
   batch: Schema.optionalKey(Schema.NullOr(EndpointBatch).annotate({ description: aboutBatch })),
   event_types: Schema.optionalKey(Schema.NullOr(EventPatterns)),
-  headers: Schema.optionalKey(Schema.NullOr(EndpointHeaders)),
+  headers: Schema.optionalKey(
+    Schema.NullOr(EndpointHeaders).annotate({
+      description:
+        "Extra headers of every request to the endpoint, such as authorization: at most 10, with values of 1 to 1,024 visible " +
+        "ASCII characters. They are stored encrypted, and answers show only their names. null: none.",
+    }),
+  ),
   auth: Schema.optionalKey(Schema.NullOr(EndpointAuth).annotate({ description: aboutAuth })),
   max_per_second: Schema.optionalKey(
     Schema.NullOr(
@@ -205,7 +223,7 @@ const changeableFields = ["url", "signing_secret", "description", "active", ...O
 
 /** The changes of an endpoint. An absent field does not change. */
 export const UpdateWebhookEndpoint = Schema.Struct({
-  id: Id,
+  id: EndpointId,
   url: Schema.optionalKey(Url),
   signing_secret: Schema.optionalKey(Secret),
   description: Schema.optionalKey(Description),
@@ -227,7 +245,7 @@ export const UpdateWebhookEndpoint = Schema.Struct({
 
 /** An endpoint by its id, or by the caller's own. */
 export const GetWebhookEndpoint = Schema.Struct({
-  id: Schema.optionalKey(Id),
+  id: Schema.optionalKey(EndpointId),
   external_id: Schema.optionalKey(ExternalId),
 })
   .check(
@@ -240,7 +258,7 @@ export const GetWebhookEndpoint = Schema.Struct({
 
 /** A test of an endpoint. */
 export const TestWebhookEndpoint = Schema.Struct({
-  id: Id,
+  id: EndpointId,
   type: Schema.optionalKey(TestEventType),
   data: Schema.optionalKey(AnyJson).annotateKey({
     description:
@@ -257,10 +275,16 @@ export const DeactivatedReason = Schema.Literals(["gone", "failing", "by_request
 
 /** An endpoint in a list. It never shows its secret. */
 export const WebhookEndpoint = Schema.Struct({
-  webhook_endpoint_id: Id,
-  url: Schema.String.annotate({ examples: ["https://example.com/webhooks"] }),
-  description: Schema.NullOr(Schema.String).annotate({ examples: ["Production"] }),
-  active: Schema.Boolean,
+  webhook_endpoint_id: EndpointId,
+  url: Schema.String.annotate({
+    description: "The URL that receives the deliveries.",
+    examples: ["https://example.com/webhooks"],
+  }),
+  description: Schema.NullOr(Schema.String).annotate({
+    description: "A description in your words. null: none.",
+    examples: ["Production"],
+  }),
+  active: Schema.Boolean.annotate({ description: "Whether the endpoint receives deliveries." }),
   failing_since: Schema.NullOr(Timestamp).annotate({
     description: "When the endpoint began to fail. null: its last attempt succeeded.",
     examples: [null],
@@ -271,12 +295,12 @@ export const WebhookEndpoint = Schema.Struct({
       "reached the limit of pending deliveries. by_request: a request deactivated it. null: it is active.",
     examples: [null],
   }),
-  created_at: Timestamp,
-  updated_at: Timestamp,
+  created_at: CreatedAt,
+  updated_at: UpdatedAt,
 }).annotate({ identifier: "WebhookEndpoint" })
 export interface WebhookEndpoint extends Schema.Schema.Type<typeof WebhookEndpoint> {}
 
-const count = Schema.Int.annotate({ examples: [0] })
+const count = (description: string) => Schema.Int.annotate({ description, examples: [0] })
 
 /** An endpoint with its settings and its health. */
 export const WebhookEndpointDetail = Schema.Struct({
@@ -327,11 +351,11 @@ export const WebhookEndpointDetail = Schema.Struct({
     examples: [null],
   }),
   deliveries: Schema.Struct({
-    pending: count,
-    delivered: count,
-    failed: count,
-    canceled: count,
-    skipped: count,
+    pending: count("How many wait for an attempt, or are in flight."),
+    delivered: count("How many the receiver accepted with a 2xx status."),
+    failed: count("How many have no attempt left."),
+    canceled: count("How many were canceled, because the endpoint was deactivated."),
+    skipped: count("How many were skipped, because the endpoint was inactive."),
   }).annotate({ description: "The number of deliveries in each state, among the newest 10,000 of the endpoint." }),
   health: Schema.Array(EndpointHealth).annotate({
     description: "What its attempts ended with in the last 24 hours, 7 days and 30 days.",

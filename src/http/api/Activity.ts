@@ -3,7 +3,7 @@ import { Sse } from "effect/encoding"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { pageQuery } from "../../domain/Page.ts"
-import { Id, Timestamp } from "../../domain/Schemas.ts"
+import { Id, time } from "../../domain/Schemas.ts"
 import {
   ActiveOrg,
   FailingEndpoint,
@@ -19,11 +19,12 @@ import { access, Authorization } from "./security.ts"
 
 /** The range and the page of a ranking. */
 const rankingQuery = {
-  since: Schema.optionalKey(Timestamp).annotate({
-    description:
+  since: Schema.optionalKey(
+    time(
       "The start of the range: 30 days ago at most. Default: 24 hours ago. Counts from the start of its hour, or of its day " +
-      "if that is longer ago than two days.",
-  }),
+        "if that is longer ago than two days.",
+    ),
+  ),
   limit: pageQuery.limit,
   cursor: Schema.optionalKey(RankCursor).annotate({
     description: "The next cursor of the previous page. Absent: the first page.",
@@ -51,7 +52,7 @@ export class ActivityGroup extends HttpApiGroup.make("activity")
     HttpApiEndpoint.get("failing", "/api/v0/endpoints/failing", {
       query: rankingQuery,
       success: Schema.Struct({
-        endpoints: Schema.Array(FailingEndpoint),
+        endpoints: Schema.Array(FailingEndpoint).annotate({ description: "The endpoints of this page." }),
         nextCursor,
       }).annotate({ identifier: "FailingEndpointPage" }),
       error: Forbidden,
@@ -70,7 +71,10 @@ export class ActivityGroup extends HttpApiGroup.make("activity")
     ),
     HttpApiEndpoint.get("activeOrgs", "/api/v0/orgs/active", {
       query: { by: measureQuery, ...rankingQuery },
-      success: Schema.Struct({ orgs: Schema.Array(ActiveOrg), nextCursor }).annotate({
+      success: Schema.Struct({
+        orgs: Schema.Array(ActiveOrg).annotate({ description: "The orgs of this page." }),
+        nextCursor,
+      }).annotate({
         identifier: "ActiveOrgPage",
       }),
       error: Forbidden,

@@ -3,7 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Alert, CreatedAlert, CreateAlert, TestedAlert, UpdateAlert } from "../../domain/alerts/Alert.ts"
 import { Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
-import { Id } from "../../domain/Schemas.ts"
+import { AlertId, OrgId } from "../../domain/Schemas.ts"
 import { Deleted, idempotencyKey, noFields } from "./responses.ts"
 import { access, Authorization, Idempotent } from "./security.ts"
 
@@ -27,8 +27,8 @@ const updated = "What it watches and its target stay, and so do absent fields. T
 const removed = "Nothing more is told."
 const tested = "Sends a test to the target, and says why it was not reached within 15 seconds. 10 a minute."
 
-const org = { orgId: Id }
-const one = { orgId: Id, id: Id }
+const org = { orgId: OrgId }
+const one = { orgId: OrgId, id: AlertId }
 const { read, manage } = access.management
 const alerts = "/api/v0/orgs/:orgId/alerts"
 
@@ -55,7 +55,7 @@ export class AlertsGroup extends HttpApiGroup.make("alerts")
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Alerts", description: "Who is told when something is wrong." })) {}
 
-const id = { id: Id }
+const id = { id: AlertId }
 const { administer, oversee } = access.administrator
 
 /** The alerts of the administrator, which watch every org. */

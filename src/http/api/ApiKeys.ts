@@ -11,7 +11,7 @@ import {
   Unavailable,
 } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
-import { Id } from "../../domain/Schemas.ts"
+import { KeyId, OrgId } from "../../domain/Schemas.ts"
 import {
   ApiKey,
   authorizeQuery,
@@ -59,7 +59,9 @@ const Authorized = HttpApiSchema.WithHeaders(
   },
 )
 
-const UsageResponse = Schema.Struct({ usage: Schema.Array(UsageInterval) }).annotate({ identifier: "Usage" })
+const UsageResponse = Schema.Struct({
+  usage: Schema.Array(UsageInterval).annotate({ description: "One entry for each interval, the oldest first." }),
+}).annotate({ identifier: "Usage" })
 const usageDescription =
   "Validations by interval, empty intervals included, at most 1,000 intervals. They are written every few seconds and kept " +
   "for `RETENTION_DAYS`."
@@ -81,7 +83,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         ),
       ),
     HttpApiEndpoint.post("createForOrg", "/api/v0/orgs/:orgId/keys", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       payload: CreateOrgKey,
       success: CreatedApiKey,
       error: [Forbidden, NotFound, LimitReached],
@@ -96,7 +98,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         ),
       ),
     HttpApiEndpoint.post("importKeys", "/api/v0/orgs/:orgId/keys/import", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       payload: ImportKeys,
       success: ImportedKeys,
       error: [Forbidden, NotFound, Conflict, LimitReached],
@@ -113,9 +115,12 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       query: { ...pageQuery, ...keyFilters },
-      success: Schema.Struct({ keys: Schema.Array(ApiKey), nextCursor: NextCursor }).annotate({
+      success: Schema.Struct({
+        keys: Schema.Array(ApiKey).annotate({ description: "The keys of this page, the oldest first." }),
+        nextCursor: NextCursor,
+      }).annotate({
         identifier: "ApiKeyPage",
       }),
       error: [Forbidden, NotFound],
@@ -130,14 +135,14 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         ),
       ),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId/keys/:id", {
-      params: { orgId: Id, id: Id },
+      params: { orgId: OrgId, id: KeyId },
       success: ApiKey,
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
       .annotateMerge(access.keys.read("Get an API key", "The key as in the list.")),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId/keys/:id", {
-      params: { orgId: Id, id: Id },
+      params: { orgId: OrgId, id: KeyId },
       payload: UpdateKey,
       success: ApiKey,
       error: [Forbidden, NotFound, Conflict, LimitReached],
@@ -151,7 +156,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         ),
       ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/keys/:id", {
-      params: { orgId: Id, id: Id },
+      params: { orgId: OrgId, id: KeyId },
       success: Deleted,
       error: [Forbidden, NotFound],
     })
@@ -163,7 +168,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         ),
       ),
     HttpApiEndpoint.post("rotate", "/api/v0/orgs/:orgId/keys/:id/rotate", {
-      params: { orgId: Id, id: Id },
+      params: { orgId: OrgId, id: KeyId },
       payload: RotateKey,
       success: CreatedApiKey,
       error: [Forbidden, NotFound, Conflict, LimitReached],
@@ -180,7 +185,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         ),
       ),
     HttpApiEndpoint.get("usage", "/api/v0/orgs/:orgId/keys/:id/usage", {
-      params: { orgId: Id, id: Id },
+      params: { orgId: OrgId, id: KeyId },
       query: usageQuery,
       success: UsageResponse,
       error: [Forbidden, NotFound],
@@ -188,7 +193,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(access.keys.read("Show the usage of an API key", usageDescription)),
     HttpApiEndpoint.get("orgUsage", "/api/v0/orgs/:orgId/usage", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       query: usageQuery,
       success: UsageResponse,
       error: [Forbidden, NotFound],
@@ -244,12 +249,12 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     OpenApi.annotations({ title: "API keys", description: "Create, validate, rotate and delete API keys." }),
   ) {}
 
-const role = { orgId: Id, name: RoleName }
+const role = { orgId: OrgId, name: RoleName }
 
 export class RolesGroup extends HttpApiGroup.make("roles")
   .add(
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/roles", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       success: RoleList,
       error: [Forbidden, NotFound],
     }).annotateMerge(access.management.read("List the roles of an org", "All of them, in the order of their names.")),

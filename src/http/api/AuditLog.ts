@@ -3,15 +3,18 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { AuditEntry, auditFilter } from "../../domain/audit/AuditEntry.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
-import { Id } from "../../domain/Schemas.ts"
+import { OrgId } from "../../domain/Schemas.ts"
 import { access, Authorization } from "./security.ts"
 
 export class AuditGroup extends HttpApiGroup.make("audit")
   .add(
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/audit", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       query: { ...pageQuery, ...auditFilter },
-      success: Schema.Struct({ entries: Schema.Array(AuditEntry), nextCursor: NextCursor }).annotate({
+      success: Schema.Struct({
+        entries: Schema.Array(AuditEntry).annotate({ description: "The entries of this page, the newest first." }),
+        nextCursor: NextCursor,
+      }).annotate({
         identifier: "AuditPage",
       }),
       error: [Forbidden, NotFound],
@@ -23,7 +26,7 @@ export class AuditGroup extends HttpApiGroup.make("audit")
       ),
     ),
     HttpApiEndpoint.get("export", "/api/v0/orgs/:orgId/audit/export", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       query: auditFilter,
       success: HttpApiSchema.StreamNdjson({ schema: AuditEntry }),
       error: [Forbidden, NotFound],

@@ -50,7 +50,9 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       ),
     HttpApiEndpoint.post("feedback", "/api/svc/chat/feedback", {
       payload: Feedback,
-      success: Schema.Struct({ recorded: Schema.Boolean }).annotate({ identifier: "FeedbackRecorded" }),
+      success: Schema.Struct({
+        recorded: Schema.Boolean.annotate({ description: "Whether the feedback is stored." }),
+      }).annotate({ identifier: "FeedbackRecorded" }),
       error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
     })
       .middleware(Authorization)

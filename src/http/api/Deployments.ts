@@ -5,7 +5,7 @@ import { Deployment, Registration } from "../../domain/deployments/Deployment.ts
 import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Project } from "../../domain/projects/Project.ts"
-import { atMost, Id, NonEmptyText } from "../../domain/Schemas.ts"
+import { atMost, DeploymentId, NonEmptyText, ProjectId } from "../../domain/Schemas.ts"
 import { access, Authorization } from "./security.ts"
 import { furtherFieldsIgnored } from "./responses.ts"
 
@@ -32,7 +32,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects/:projectId/deployments", {
-      params: { projectId: Id },
+      params: { projectId: ProjectId },
       query: {
         ...pageQuery,
         branch: Schema.optionalKey(
@@ -41,11 +41,16 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
             examples: ["main"],
           }),
         ),
-        preview: Schema.optionalKey(
-          Schema.Boolean.annotate({ description: "true: only previews. false: no previews. Absent: all." }),
-        ),
+        preview: Schema.optionalKey(Schema.Boolean).annotateKey({
+          description: "true: only previews. false: no previews. Absent: all.",
+        }),
       },
-      success: Schema.Struct({ deployments: Schema.Array(Deployment), nextCursor: NextCursor }).annotate({
+      success: Schema.Struct({
+        deployments: Schema.Array(Deployment).annotate({
+          description: "The deployments of this page, the newest first.",
+        }),
+        nextCursor: NextCursor,
+      }).annotate({
         identifier: "DeploymentPage",
       }),
       error: [Forbidden, NotFound],
@@ -58,7 +63,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
         ),
       ),
     HttpApiEndpoint.post("promote", "/api/v0/projects/:projectId/deployments/:deploymentId/promote", {
-      params: { projectId: Id, deploymentId: Id },
+      params: { projectId: ProjectId, deploymentId: DeploymentId },
       success: Project,
       error: [Forbidden, NotFound],
     })

@@ -2,7 +2,7 @@ import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
-import { atMost, Id, Text } from "../../domain/Schemas.ts"
+import { atMost, EventId, Text } from "../../domain/Schemas.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
@@ -30,14 +30,17 @@ export class EventsGroup extends HttpApiGroup.make("events")
         }),
         ...pageQuery,
       }).annotate({ identifier: "ListEvents" }),
-      success: Schema.Struct({ events: Schema.Array(Event), next_cursor: NextCursor }).annotate({
+      success: Schema.Struct({
+        events: Schema.Array(Event).annotate({ description: "The events of this page, the newest first." }),
+        next_cursor: NextCursor,
+      }).annotate({
         identifier: "EventPage",
       }),
     }).annotateMerge(
       about.read("List events", "Events of all types, the jobs' included, newest first, without their data."),
     ),
     HttpApiEndpoint.post("get", "/v1/events/get", {
-      payload: Schema.Struct({ event_id: Id }).annotate({ identifier: "GetEvent" }),
+      payload: Schema.Struct({ event_id: EventId }).annotate({ identifier: "GetEvent" }),
       success: EventDetail,
       error: NotFound,
     }).annotateMerge(
@@ -51,7 +54,10 @@ export class EventsGroup extends HttpApiGroup.make("events")
         Schema.Struct({ limit: wholeListFields.limit, cursor: afterType }).annotate({ identifier: "ListEventTypes" }),
         Schema.Undefined,
       ],
-      success: Schema.Struct({ types: Schema.Array(SeenEventType), next_cursor: NextCursorIfMore }).annotate({
+      success: Schema.Struct({
+        types: Schema.Array(SeenEventType).annotate({ description: "The types of this page, by their names." }),
+        next_cursor: NextCursorIfMore,
+      }).annotate({
         identifier: "EventTypes",
       }),
     }).annotateMerge(
@@ -67,7 +73,7 @@ export class EventsGroup extends HttpApiGroup.make("events")
   .add(
     HttpApiEndpoint.post("publish", "/v1/events/publish", {
       payload: PublishEvent,
-      success: Schema.Struct({ ...Done.fields, event_id: Id, deliveries: Deliveries }).annotate({
+      success: Schema.Struct({ ...Done.fields, event_id: EventId, deliveries: Deliveries }).annotate({
         identifier: "EventPublished",
       }),
       error: LimitReached,
@@ -86,7 +92,9 @@ export class EventsGroup extends HttpApiGroup.make("events")
       payload: PublishEvents,
       success: Schema.Struct({
         ...Done.fields,
-        event_ids: Schema.Array(Id),
+        event_ids: Schema.Array(EventId).annotate({
+          description: "The ids of the events, in the order of the request.",
+        }),
         deliveries: Schema.Array(Deliveries).annotate({
           description: "How many deliveries each event makes, in the order of the request.",
           examples: [[2, 2]],
@@ -111,13 +119,20 @@ export class EventsGroup extends HttpApiGroup.make("events")
   .middleware(WebhookRequestErrors)
   .annotateMerge(OpenApi.annotations({ title: "Events", description: "Events of your own, and those of jobs." })) {}
 
-const named = Schema.Struct({ name: SelectedEventType.annotate({ examples: ["invoice.paid"] }) })
+const named = Schema.Struct({
+  name: SelectedEventType.annotate({ description: "The event type.", examples: ["invoice.paid"] }),
+})
 
 export class EventTypesGroup extends HttpApiGroup.make("eventTypes")
   .add(
     HttpApiEndpoint.post("list", "/v1/event-types/list", {
       payload: Schema.Struct({ limit: pageQuery.limit, cursor: afterType }).annotate({ identifier: "ListCatalogue" }),
-      success: Schema.Struct({ event_types: Schema.Array(CatalogueType), next_cursor: NextCursor }).annotate({
+      success: Schema.Struct({
+        event_types: Schema.Array(CatalogueType).annotate({
+          description: "The event types of this page, by their names.",
+        }),
+        next_cursor: NextCursor,
+      }).annotate({
         identifier: "Catalogue",
       }),
     }).annotateMerge(about.read("List the catalogue", "The event types of the org's catalogue, by their names.")),

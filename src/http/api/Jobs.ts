@@ -23,11 +23,13 @@ import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } 
 import { SetWorkflow, Workflow } from "../../domain/jobs/Workflows.ts"
 import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweeps.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
-import { Id } from "../../domain/Schemas.ts"
+import { Id, JobId, JobSweepId, ScheduleId } from "../../domain/Schemas.ts"
 import { Conflict, Done, idempotencyKey, LimitReached, NotFound, noFields } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
-export const ClaimedJobs = Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" })
+export const ClaimedJobs = Schema.Struct({
+  jobs: Schema.Array(ClaimedJob).annotate({ description: "The claimed jobs, the highest priority first." }),
+}).annotate({ identifier: "ClaimedJobs" })
 const ChangedJobs = Schema.Struct({
   ...Done.fields,
   count: Schema.optionalKey(Schema.Int).annotate({
@@ -43,11 +45,14 @@ const ChangedJobs = Schema.Struct({
     examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
   }),
 }).annotate({ identifier: "ChangedJobs" })
-export const JobPage = Schema.Struct({ jobs: Schema.Array(Job), next_cursor: NextCursor }).annotate({
+export const JobPage = Schema.Struct({
+  jobs: Schema.Array(Job).annotate({ description: "The jobs of this page, the newest first." }),
+  next_cursor: NextCursor,
+}).annotate({
   identifier: "JobPage",
 })
 export const JobSchedulePage = Schema.Struct({
-  schedules: Schema.Array(JobSchedule),
+  schedules: Schema.Array(JobSchedule).annotate({ description: "The schedules, the oldest first." }),
   next_cursor: NextCursorIfMore,
 }).annotate({ identifier: "JobSchedules" })
 
@@ -57,7 +62,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       payload: CreateJob,
       success: Schema.Struct({
         ...Done.fields,
-        job_id: Id,
+        job_id: JobId,
         created: Schema.Boolean.annotate({ description: "false: the job existed before.", examples: [true] }),
       }).annotate({ identifier: "JobCreated" }),
       error: LimitReached,
@@ -69,7 +74,10 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       ),
     HttpApiEndpoint.post("createBatch", "/v1/jobs/create-batch", {
       payload: CreateJobs,
-      success: Schema.Struct({ ...Done.fields, job_ids: Schema.Array(Id) }).annotate({ identifier: "JobsCreated" }),
+      success: Schema.Struct({
+        ...Done.fields,
+        job_ids: Schema.Array(JobId).annotate({ description: "The ids of the jobs, in the order of the request." }),
+      }).annotate({ identifier: "JobsCreated" }),
       error: LimitReached,
     })
       .middleware(WebhookIdempotent)
@@ -112,8 +120,10 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       ),
     ),
     HttpApiEndpoint.post("logs", "/v1/jobs/logs", {
-      payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJobLogs" }),
-      success: Schema.Struct({ lines: Schema.Array(JobLine) }).annotate({ identifier: "JobLines" }),
+      payload: Schema.Struct({ job_id: JobId }).annotate({ identifier: "GetJobLogs" }),
+      success: Schema.Struct({
+        lines: Schema.Array(JobLine).annotate({ description: "The lines, the oldest first." }),
+      }).annotate({ identifier: "JobLines" }),
       error: NotFound,
     }).annotateMerge(
       about.read("Read the lines of a job", "The newest 64 KiB that its workers have logged, oldest first."),
@@ -140,7 +150,12 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     ),
     HttpApiEndpoint.post("completeBatch", "/v1/jobs/complete-batch", {
       payload: CompleteJobs,
-      success: Schema.Struct({ ...Done.fields, jobs: Schema.Array(CompletedJob) }).annotate({
+      success: Schema.Struct({
+        ...Done.fields,
+        jobs: Schema.Array(CompletedJob).annotate({
+          description: "What became of each job, in the order of the request.",
+        }),
+      }).annotate({
         identifier: "JobsCompleted",
       }),
     })
@@ -185,12 +200,16 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     ),
     HttpApiEndpoint.post("sweeps", "/v1/jobs/sweeps", {
       payload: noFields,
-      success: Schema.Struct({ sweeps: Schema.Array(JobSweep) }).annotate({ identifier: "JobSweeps" }),
+      success: Schema.Struct({
+        sweeps: Schema.Array(JobSweep).annotate({
+          description: "The running retries and cancellations, the oldest first.",
+        }),
+      }).annotate({ identifier: "JobSweeps" }),
     }).annotateMerge(
       about.read("List running retries and cancellations", "Those by a filter that are not finished, oldest first."),
     ),
     HttpApiEndpoint.post("endSweep", "/v1/jobs/sweeps/cancel", {
-      payload: Schema.Struct({ sweep_id: Id }).annotate({ identifier: "CancelJobSweep" }),
+      payload: Schema.Struct({ sweep_id: JobSweepId }).annotate({ identifier: "CancelJobSweep" }),
       success: Done,
       error: NotFound,
     }).annotateMerge(
@@ -205,7 +224,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         since: RetryFilter.fields.since,
         until: RetryFilter.fields.until,
       }).annotate({ identifier: "ListJobCauses" }),
-      success: Schema.Struct({ causes: Schema.Array(JobCause) }).annotate({ identifier: "JobCauses" }),
+      success: Schema.Struct({
+        causes: Schema.Array(JobCause).annotate({ description: "The causes, the most frequent first." }),
+      }).annotate({ identifier: "JobCauses" }),
     }).annotateMerge(
       about.read(
         "Group failed jobs by their cause",
@@ -213,7 +234,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {
-      payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJob" }),
+      payload: Schema.Struct({ job_id: JobId }).annotate({ identifier: "GetJob" }),
       success: JobDetail,
       error: NotFound,
     }).annotateMerge(
@@ -224,7 +245,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     ),
     HttpApiEndpoint.post("list", "/v1/jobs/list", {
       payload: Schema.Struct({
-        status: Schema.optionalKey(JobStatus),
+        status: Schema.optionalKey(JobStatus.annotate({ description: "Only jobs in this state." })),
         workflow: Schema.optionalKey(WorkflowName),
         error: RetryFilter.fields.error,
         since: RetryFilter.fields.since,
@@ -250,7 +271,9 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
   .add(
     HttpApiEndpoint.post("create", "/v1/schedules/create", {
       payload: CreateJobSchedule,
-      success: Schema.Struct({ ...Done.fields, schedule_id: Id }).annotate({ identifier: "JobScheduleCreated" }),
+      success: Schema.Struct({ ...Done.fields, schedule_id: ScheduleId }).annotate({
+        identifier: "JobScheduleCreated",
+      }),
       error: LimitReached,
     })
       .middleware(WebhookIdempotent)
@@ -271,7 +294,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/schedules/get", {
-      payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "GetJobSchedule" }),
+      payload: Schema.Struct({ schedule_id: ScheduleId }).annotate({ identifier: "GetJobSchedule" }),
       success: JobScheduleDetail,
       error: NotFound,
     }).annotateMerge(about.read("Get a schedule", "Returns the schedule with its next five runs and its last job.")),
@@ -286,8 +309,8 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       ),
     ),
     HttpApiEndpoint.post("run", "/v1/schedules/run", {
-      payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "RunJobSchedule" }),
-      success: Schema.Struct({ ...Done.fields, job_id: Id }).annotate({ identifier: "JobScheduleRun" }),
+      payload: Schema.Struct({ schedule_id: ScheduleId }).annotate({ identifier: "RunJobSchedule" }),
+      success: Schema.Struct({ ...Done.fields, job_id: JobId }).annotate({ identifier: "JobScheduleRun" }),
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
       about.change(
@@ -296,7 +319,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       ),
     ),
     HttpApiEndpoint.post("delete", "/v1/schedules/delete", {
-      payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "DeleteJobSchedule" }),
+      payload: Schema.Struct({ schedule_id: ScheduleId }).annotate({ identifier: "DeleteJobSchedule" }),
       success: Done,
       error: NotFound,
     }).annotateMerge(about.change("Delete a schedule", "The jobs of the schedule stay.")),
@@ -327,7 +350,11 @@ export class WorkflowsGroup extends HttpApiGroup.make("workflows")
     }).annotateMerge(about.read("Get the limits of a workflow", "A workflow without settings is a 404.")),
     HttpApiEndpoint.post("list", "/v1/workflows/list", {
       payload: noFields,
-      success: Schema.Struct({ workflows: Schema.Array(Workflow) }).annotate({ identifier: "Workflows" }),
+      success: Schema.Struct({
+        workflows: Schema.Array(Workflow).annotate({
+          description: "The workflows that have settings, by their names.",
+        }),
+      }).annotate({ identifier: "Workflows" }),
     }).annotateMerge(
       about.read("List workflows with limits", "All workflows of the org that have settings, by their names."),
     ),

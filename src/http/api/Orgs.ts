@@ -3,7 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Conflict, Forbidden, NotFound } from "../../domain/Errors.ts"
 import { CreateOrg, Org, OrgDetail, UpdateOrg } from "../../domain/orgs/Org.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
-import { Id } from "../../domain/Schemas.ts"
+import { OrgId } from "../../domain/Schemas.ts"
 import { Deleted, idempotencyKey } from "./responses.ts"
 import { access, Authorization, Idempotent } from "./security.ts"
 
@@ -20,18 +20,21 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
       ),
     HttpApiEndpoint.get("list", "/api/v0/orgs", {
       query: pageQuery,
-      success: Schema.Struct({ orgs: Schema.Array(Org), nextCursor: NextCursor }).annotate({ identifier: "OrgPage" }),
+      success: Schema.Struct({
+        orgs: Schema.Array(Org).annotate({ description: "The orgs of this page, the oldest first." }),
+        nextCursor: NextCursor,
+      }).annotate({ identifier: "OrgPage" }),
       error: Forbidden,
     }).annotateMerge(access.management.read("List orgs", "All orgs, oldest first. An org key sees only its own org.")),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       success: OrgDetail,
       error: [Forbidden, NotFound],
     }).annotateMerge(
       access.management.read("Get an org", "Returns the org with its owners, its limits and their current use."),
     ),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       payload: UpdateOrg,
       success: OrgDetail,
       error: [Forbidden, NotFound, Conflict],
@@ -43,7 +46,7 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
       ),
     ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId", {
-      params: { orgId: Id },
+      params: { orgId: OrgId },
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(

@@ -3,11 +3,11 @@ import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "
 import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "../../domain/docs/DocsQuestion.ts"
 import { ProjectDocs, PutProjectDocs } from "../../domain/docs/ProjectDocs.ts"
 import { Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
-import { Id } from "../../domain/Schemas.ts"
+import { ProjectId } from "../../domain/Schemas.ts"
 import { access, Authorization } from "./security.ts"
 import { Deleted, furtherFieldsIgnored, TooManyRequestsWithRetryAfter } from "./responses.ts"
 
-const params = { projectId: Id }
+const params = { projectId: ProjectId }
 
 const MessageId = Schema.Union([Schema.String, Schema.Finite])
 
@@ -21,12 +21,10 @@ export const McpMessage = Schema.Struct({
   method: Schema.optionalKey(
     Schema.String.annotate({ description: "The name of the method.", examples: ["tools/call"] }),
   ),
-  params: Schema.optionalKey(
-    Schema.Unknown.annotate({
-      description: "The parameters of the method.",
-      examples: [{ name: "search_docs", arguments: { query: "rotate a key" } }],
-    }),
-  ),
+  params: Schema.optionalKey(Schema.Unknown).annotateKey({
+    description: "The parameters of the method.",
+    examples: [{ name: "search_docs", arguments: { query: "rotate a key" } }],
+  }),
   result: Schema.optionalKey(Schema.Unknown).annotateKey({ description: "The result in an answer of the client." }),
   error: Schema.optionalKey(Schema.Unknown).annotateKey({ description: "The error in an answer of the client." }),
 }).annotate({ identifier: "McpMessage" })
@@ -34,18 +32,16 @@ export type McpMessage = typeof McpMessage.Type
 
 /** The reply to a request. */
 export const McpReply = Schema.Struct({
-  jsonrpc: Schema.Literal("2.0"),
+  jsonrpc: Schema.Literal("2.0").annotate({ description: "The version of JSON-RPC." }),
   // Not a union with null: generators of clients do not read one of several plain types.
   id: Schema.Unknown.annotateKey({
     description: "The id of the request, a string or a number. null: it has none.",
     examples: [1],
   }),
-  result: Schema.optionalKey(
-    Schema.Unknown.annotate({
-      description: "The result of the method. Absent: it failed.",
-      examples: [{ content: [{ type: "text", text: "slug: guides/keys" }], isError: false }],
-    }),
-  ),
+  result: Schema.optionalKey(Schema.Unknown).annotateKey({
+    description: "The result of the method. Absent: it failed.",
+    examples: [{ content: [{ type: "text", text: "slug: guides/keys" }], isError: false }],
+  }),
   error: Schema.optionalKey(
     Schema.Struct({
       code: Schema.Int.check(Schema.isBetween({ minimum: -32_768, maximum: -32_000 })).annotate({
@@ -115,7 +111,9 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
     HttpApiEndpoint.get("mostAsked", "/api/v0/projects/:projectId/docs/questions/most-asked", {
       params,
       query: mostAskedQuery,
-      success: Schema.Struct({ questions: Schema.Array(AskedQuestion) }).annotate({ identifier: "MostAsked" }),
+      success: Schema.Struct({
+        questions: Schema.Array(AskedQuestion).annotate({ description: "The questions, the most asked first." }),
+      }).annotate({ identifier: "MostAsked" }),
       error: [Forbidden, NotFound],
     }).annotateMerge(
       access.management.read(

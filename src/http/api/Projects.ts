@@ -4,7 +4,7 @@ import { Conflict, Forbidden, LimitReached, NotFound } from "../../domain/Errors
 import { PutRepositoryLink, RepositoryLink } from "../../domain/projects/RepositoryLink.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreateProject, Project, UpdateProject } from "../../domain/projects/Project.ts"
-import { Id } from "../../domain/Schemas.ts"
+import { OrgId, ProjectId } from "../../domain/Schemas.ts"
 import { Deleted, idempotencyKey } from "./responses.ts"
 import { access, Authorization, Idempotent } from "./security.ts"
 
@@ -25,19 +25,25 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects", {
-      query: { ...pageQuery, orgId: Schema.optionalKey(Id) },
-      success: Schema.Struct({ projects: Schema.Array(Project), nextCursor: NextCursor }).annotate({
+      query: {
+        ...pageQuery,
+        orgId: Schema.optionalKey(OrgId.annotate({ description: "Only projects of this org. Absent: all." })),
+      },
+      success: Schema.Struct({
+        projects: Schema.Array(Project).annotate({ description: "The projects of this page, the oldest first." }),
+        nextCursor: NextCursor,
+      }).annotate({
         identifier: "ProjectPage",
       }),
       error: [Forbidden, NotFound],
     }).annotateMerge(access.management.read("List projects", "Oldest first: all projects, or those of one org.")),
     HttpApiEndpoint.get("get", "/api/v0/projects/:projectId", {
-      params: { projectId: Id },
+      params: { projectId: ProjectId },
       success: Project,
       error: [Forbidden, NotFound],
     }).annotateMerge(access.management.read("Get a project")),
     HttpApiEndpoint.patch("update", "/api/v0/projects/:projectId", {
-      params: { projectId: Id },
+      params: { projectId: ProjectId },
       payload: UpdateProject,
       success: Project,
       error: [Forbidden, NotFound, Conflict, LimitReached],
@@ -50,7 +56,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       ),
     ),
     HttpApiEndpoint.delete("remove", "/api/v0/projects/:projectId", {
-      params: { projectId: Id },
+      params: { projectId: ProjectId },
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(
@@ -61,7 +67,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       ),
     ),
     HttpApiEndpoint.get("getLink", "/api/v0/projects/:projectId/link", {
-      params: { projectId: Id },
+      params: { projectId: ProjectId },
       success: RepositoryLink,
       error: [Forbidden, NotFound],
     }).annotateMerge(
@@ -71,7 +77,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       ),
     ),
     HttpApiEndpoint.put("putLink", "/api/v0/projects/:projectId/link", {
-      params: { projectId: Id },
+      params: { projectId: ProjectId },
       payload: PutRepositoryLink,
       success: RepositoryLink,
       error: [Forbidden, NotFound, Conflict, LimitReached],
@@ -85,7 +91,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       ),
     ),
     HttpApiEndpoint.delete("removeLink", "/api/v0/projects/:projectId/link", {
-      params: { projectId: Id },
+      params: { projectId: ProjectId },
       success: Deleted,
       error: [Forbidden, NotFound],
     }).annotateMerge(

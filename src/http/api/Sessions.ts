@@ -4,7 +4,7 @@ import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreatePortalLink, PortalLinkEntry } from "../../domain/sessions/Portal.ts"
 import { OpenPortal, WhoAmI } from "../../domain/sessions/Sessions.ts"
-import { Id, Timestamp } from "../../domain/Schemas.ts"
+import { Id, time } from "../../domain/Schemas.ts"
 import { Done, NotFound } from "./responses.ts"
 import { access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./security.ts"
 
@@ -28,7 +28,9 @@ export class SessionsGroup extends HttpApiGroup.make("sessions")
         ),
       ),
     HttpApiEndpoint.delete("remove", "/api/v0/sessions/current", {
-      success: Schema.Struct({ signedOut: Schema.Literal(true) }).annotate({ identifier: "SignedOut" }),
+      success: Schema.Struct({
+        signedOut: Schema.Literal(true).annotate({ description: "true: the session has ended." }),
+      }).annotate({ identifier: "SignedOut" }),
     })
       .middleware(Authorization)
       .annotateMerge(
@@ -53,7 +55,7 @@ export class PortalGroup extends HttpApiGroup.make("portal")
     HttpApiEndpoint.post("link", "/v1/portal/link", {
       payload: [CreatePortalLink, Schema.Undefined],
       success: Schema.Struct({
-        success: Schema.Literal(true),
+        success: Done.fields.success,
         link_id: Id.annotate({ description: "Names the link, and the portal that it opens, to revoke it." }),
         url: Schema.String.annotate({
           description: "Opens the console for the webhooks of the org, once.",
@@ -63,7 +65,7 @@ export class PortalGroup extends HttpApiGroup.make("portal")
           description: "What the element <gatehouse-portal> opens the portal with, in a page of your own, once.",
           examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T.mJ0W4c2v"],
         }),
-        expires_at: Timestamp,
+        expires_at: time("Until when the link can be opened."),
       }).annotate({ identifier: "PortalLink" }),
     }).annotateMerge(
       access.tenant.manage(

@@ -3,10 +3,11 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { JsonWebKeys } from "../../domain/keys/ApiKey.ts"
 import { about } from "./security.ts"
 
-const Ok = Schema.Struct({ ok: Schema.Boolean }).annotate({ identifier: "Ok" })
+const ok = Schema.Boolean.annotate({ description: "true: it works." })
+const Ok = Schema.Struct({ ok }).annotate({ identifier: "Ok" })
 
 const Ready = Schema.Struct({
-  ok: Schema.Boolean,
+  ok,
   writable: Schema.Boolean.annotate({
     description: "false: the database is read-only, for example a standby. Keys are validated; writes are a 503.",
   }),

@@ -9,7 +9,7 @@ import {
   ResendFilter,
 } from "../../domain/webhooks/DeliveryLog.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
-import { Id, Timestamp } from "../../domain/Schemas.ts"
+import { DeliveryId, EndpointId, EventId, Id, JobId, ResendId, time } from "../../domain/Schemas.ts"
 import {
   CreateWebhookEndpoint,
   GetWebhookEndpoint,
@@ -25,7 +25,7 @@ import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestE
 const PublicKeys = Schema.Struct({
   public_keys: Schema.Array(
     Schema.String.annotate({ examples: ["whpk_nUbiW9KRvZRsIjcbE6Yb8SMcsGvWnVzJgHzzfMn2wXc="] }),
-  ),
+  ).annotate({ description: "The public keys of the org, the newest first." }),
 }).annotate({ identifier: "PublicKeys" })
 
 const warning = {
@@ -45,7 +45,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       payload: CreateWebhookEndpoint,
       success: Schema.Struct({
         ...Done.fields,
-        webhook_endpoint_id: Id,
+        webhook_endpoint_id: EndpointId,
         signing_secret: Schema.optionalKey(Schema.String).annotate({
           description: "The new signing secret of generate_signing_secret. It is never shown again.",
           examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
@@ -67,7 +67,9 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     HttpApiEndpoint.post("list", "/v1/webhooks/list", {
       payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListWebhookEndpoints" }), Schema.Undefined],
       success: Schema.Struct({
-        webhook_endpoints: Schema.Array(WebhookEndpoint),
+        webhook_endpoints: Schema.Array(WebhookEndpoint).annotate({
+          description: "The webhook endpoints of the org, the oldest first.",
+        }),
         next_cursor: NextCursorIfMore,
       }).annotate({ identifier: "WebhookEndpoints" }),
     }).annotateMerge(
@@ -98,7 +100,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       ),
     ),
     HttpApiEndpoint.post("delete", "/v1/webhooks/delete", {
-      payload: Schema.Struct({ id: Id }).annotate({ identifier: "DeleteWebhookEndpoint" }),
+      payload: Schema.Struct({ id: EndpointId }).annotate({ identifier: "DeleteWebhookEndpoint" }),
       success: Done,
       error: NotFound,
     }).annotateMerge(
@@ -107,13 +109,15 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     HttpApiEndpoint.post("test", "/v1/webhooks/test", {
       payload: TestWebhookEndpoint,
       success: Schema.Struct({
-        success: Schema.Literal(true),
+        success: Done.fields.success,
         event: Schema.String.annotate({ description: "The type that was sent.", examples: ["invoice.paid"] }),
         payload: Schema.String.annotate({
           description: "The exact request body that was signed and sent.",
           examples: ['{"event":"invoice.paid","event_id":"01KAHBMKZ3D2X7S5QN8W4V6R9T","data":{"test":true}}'],
         }),
-        delivered: Schema.Boolean,
+        delivered: Schema.Boolean.annotate({
+          description: "Whether the receiver accepted the event with a 2xx status.",
+        }),
         status: Schema.NullOr(Schema.Int).annotate({
           description: "The status of the response. null: there was none.",
           examples: [204],
@@ -167,9 +171,9 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
   .add(
     HttpApiEndpoint.post("list", "/v1/webhooks/deliveries/list", {
       payload: Schema.Struct({
-        webhook_endpoint_id: Schema.optionalKey(Id),
-        job_id: Schema.optionalKey(Id),
-        event_id: Schema.optionalKey(Id),
+        webhook_endpoint_id: ResendFilter.fields.webhook_endpoint_id,
+        job_id: Schema.optionalKey(JobId.annotate({ description: "Only deliveries of the event of this job." })),
+        event_id: Schema.optionalKey(EventId.annotate({ description: "Only deliveries of this event." })),
         event_type: Schema.optionalKey(SelectedEventType).annotate({
           description: "Only deliveries of events of exactly this type.",
           examples: ["job.completed"],
@@ -177,15 +181,14 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         state: Schema.optionalKey(DeliveryState),
         status: ResendFilter.fields.status,
         failure: ResendFilter.fields.failure,
-        since: Schema.optionalKey(Timestamp).annotate({
-          description: "Only deliveries that were created at this time or later.",
-        }),
-        until: Schema.optionalKey(Timestamp).annotate({
-          description: "Only deliveries that were created before this time.",
-        }),
+        since: ResendFilter.fields.since,
+        until: Schema.optionalKey(time("Only deliveries that were created before this time.")),
         ...pageQuery,
       }).annotate({ identifier: "ListDeliveries" }),
-      success: Schema.Struct({ deliveries: Schema.Array(Delivery), next_cursor: NextCursor }).annotate({
+      success: Schema.Struct({
+        deliveries: Schema.Array(Delivery).annotate({ description: "The deliveries of this page, the newest first." }),
+        next_cursor: NextCursor,
+      }).annotate({
         identifier: "DeliveryPage",
       }),
     }).annotateMerge(
@@ -195,7 +198,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/webhooks/deliveries/get", {
-      payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "GetDelivery" }),
+      payload: Schema.Struct({ delivery_id: DeliveryId }).annotate({ identifier: "GetDelivery" }),
       success: DeliveryDetail,
       error: NotFound,
     }).annotateMerge(
@@ -205,7 +208,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       ),
     ),
     HttpApiEndpoint.post("retry", "/v1/webhooks/deliveries/retry", {
-      payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "RetryDelivery" }),
+      payload: Schema.Struct({ delivery_id: DeliveryId }).annotate({ identifier: "RetryDelivery" }),
       success: Done,
       error: [NotFound, Conflict],
     }).annotateMerge(
@@ -216,9 +219,9 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     ),
     HttpApiEndpoint.post("recover", "/v1/webhooks/deliveries/recover", {
       payload: Schema.Struct({
-        webhook_endpoint_id: Id,
-        since: Timestamp,
-        until: Schema.optionalKey(Timestamp).annotate({ description: "Only events before this time. Default: all." }),
+        webhook_endpoint_id: EndpointId,
+        since: time("Only events from this time on."),
+        until: Schema.optionalKey(time("Only events before this time. Default: all.")),
       }).annotate({
         identifier: "RecoverDeliveries",
       }),
@@ -263,10 +266,12 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     ),
     HttpApiEndpoint.post("resends", "/v1/webhooks/deliveries/resends", {
       payload: noFields,
-      success: Schema.Struct({ resends: Schema.Array(Resend) }).annotate({ identifier: "Resends" }),
+      success: Schema.Struct({
+        resends: Schema.Array(Resend).annotate({ description: "The resends that are running, the oldest first." }),
+      }).annotate({ identifier: "Resends" }),
     }).annotateMerge(about.read("List running resends", "The resends that are not finished, oldest first.")),
     HttpApiEndpoint.post("cancelResend", "/v1/webhooks/deliveries/resend/cancel", {
-      payload: Schema.Struct({ resend_id: Id }).annotate({ identifier: "CancelResend" }),
+      payload: Schema.Struct({ resend_id: ResendId }).annotate({ identifier: "CancelResend" }),
       success: Done,
       error: NotFound,
     }).annotateMerge(
@@ -277,11 +282,13 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     ),
     HttpApiEndpoint.post("causes", "/v1/webhooks/deliveries/causes", {
       payload: Schema.Struct({
-        webhook_endpoint_id: Schema.optionalKey(Id),
+        webhook_endpoint_id: ResendFilter.fields.webhook_endpoint_id,
         since: ResendFilter.fields.since,
         until: ResendFilter.fields.until,
       }).annotate({ identifier: "ListCauses" }),
-      success: Schema.Struct({ causes: Schema.Array(DeliveryCause) }).annotate({ identifier: "DeliveryCauses" }),
+      success: Schema.Struct({
+        causes: Schema.Array(DeliveryCause).annotate({ description: "The causes, the most frequent first." }),
+      }).annotate({ identifier: "DeliveryCauses" }),
     }).annotateMerge(
       about.read(
         "Group failures by their cause",

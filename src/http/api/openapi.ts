@@ -51,16 +51,10 @@ interface Defined {
 const mapOperations = <A>(paths: Paths, change: (operation: Operation, path: string) => A) =>
   mapValues(paths, (operations, path) => mapValues(operations, (operation) => change(operation, path)))
 
-/** The definition has a string, as for every query parameter. */
-const numbers: Readonly<Record<string, object>> = {
-  limit: {
-    description: "The maximum number of entries. A page also ends after 4 MiB of text.",
-    schema: { type: "integer", format: "int32", minimum: 1, maximum: 100, default: 50 },
-  },
-  cost: {
-    description: "What this use takes of the key's rate limit and credits. 0 is never limited.",
-    schema: { type: "integer", format: "int32", minimum: 0, maximum: 1_000_000, default: 1 },
-  },
+/** The schemas of numbers in queries: the definition has strings. */
+const numbers: Schemas = {
+  limit: { type: "integer", format: "int32", minimum: 1, maximum: 100, default: 50 },
+  cost: { type: "integer", format: "int32", minimum: 0, maximum: 1_000_000, default: 1 },
 }
 
 /** Headers that the security schemes describe. */
@@ -68,10 +62,8 @@ const credentials = ["authorization", "x-api-key", "x-org-id", "x-csrf-token", "
 
 /** A parameter, whose description is its own and not its schema's. */
 const describeParameter = (parameter: Parameter) => {
-  if (Object.hasOwn(numbers, parameter.name)) return { ...parameter, ...numbers[parameter.name] }
-  if (parameter.description !== undefined) return parameter
-  const { description, ...schema } = fieldText(parameter.name, tidySchema(parameter.schema, "request"))
-  return { ...parameter, description, schema }
+  const { description, ...schema } = tidySchema(parameter.schema, "request")
+  return { description, ...parameter, schema: numbers[parameter.name] ?? schema }
 }
 
 /** Removes `null` from the schema of an optional body: the definition has a union of the body and `undefined`. */
@@ -481,17 +473,11 @@ const tidyObject = (schema: JsonSchema, role: Role): JsonSchema => {
   const needed = required?.filter((name) => name in fields)
   return {
     ...rest,
-    ...(properties === undefined
-      ? {}
-      : { properties: mapValues(fields, (field, name) => fieldText(name, tidySchema(field, role))) }),
+    ...(properties === undefined ? {} : { properties: mapValues(fields, (field) => tidySchema(field, role)) }),
     ...(needed === undefined || needed.length === 0 ? {} : { required: needed }),
     ...(open ? {} : { additionalProperties: more }),
   } as JsonSchema
 }
-
-/** In lists: the description of the list says whose ids they are. */
-const withoutIdText = ({ description, ...schema }: JsonSchema): JsonSchema =>
-  description === undefined || description === "A ULID." ? schema : { description, ...schema }
 
 /** A schema in the form that most generators of clients understand. */
 export const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
@@ -503,158 +489,8 @@ export const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
       ...sized,
       ...(anyOf === undefined ? {} : { anyOf: anyOf.map((one) => tidySchema(one, role)) }),
       ...(oneOf === undefined ? {} : { oneOf: oneOf.map((one) => tidySchema(one, role)) }),
-      ...(items === undefined ? {} : { items: withoutIdText(tidySchema(items, role)) }),
+      ...(items === undefined ? {} : { items: tidySchema(items, role) }),
     },
     role,
   )
-}
-
-/**
- * The default description of a field in the OpenAPI document, by the field's name. A description in the schema replaces
- * it.
- */
-const texts: Readonly<Record<string, string>> = {
-  id: "The id of the resource, a ULID.",
-  replicaId: "The process. It gets a new id when it starts.",
-  startedAt: "When the process started.",
-  seenAt: "When the process last said that it is alive: every 20 seconds.",
-  result: "The result of the method. Absent: it failed.",
-  params: "The parameters of the method.",
-  jsonrpc: "The version of JSON-RPC: 2.0.",
-  questions: "The questions of this page, in the order that the operation names.",
-  askedAt: "When a reader asked the question.",
-  lastAskedAt: "When a reader last asked the question.",
-  pages: "The number of pages that are stored.",
-  recorded: "Whether the feedback is stored.",
-  found: "Whether the question has found something.",
-  orgId: "The id of the org, a ULID.",
-  projectId: "The id of the project, a ULID.",
-  keyId: "The id of the key, a ULID.",
-  deploymentId: "The id of the deployment, a ULID.",
-  currentDeploymentId: "The id of the deployment in production. null: none is.",
-  webhook_endpoint_id: "The id of the webhook endpoint, a ULID.",
-  delivery_id: "The id of the delivery, a ULID.",
-  event_id: "The id of the event, a ULID. All deliveries of one event have it.",
-  job_id: "The id of the job, a ULID.",
-  schedule_id: "The id of the schedule, a ULID.",
-  deployment_id: "A deployment of yours that the job belongs to, in any form. null: none.",
-  name: "A label for people.",
-  prefix: "The first 12 characters of the key.",
-  subdomain: "The DNS label of the project. null: none.",
-  defaultBranch: "The branch whose deployments become current. null: not known yet.",
-  hostOwner: "The owner of the linked repository. null: no repository is linked.",
-  hostRepo: "The name of the linked repository. null: no repository is linked.",
-  createdAt: "When it was created.",
-  updatedAt: "When it was last changed.",
-  created_at: "When it was created.",
-  updated_at: "When it was last changed.",
-  finished_at: "When it was completed or failed. null: it is not finished.",
-  expiresAt: "When the key expires. null: never.",
-  ended_at: "When the attempt ended.",
-  at: "When it happened.",
-  started_at: "When the attempt began.",
-  since: "Only what happened from this time on.",
-  lease_expires_at: "When the claim of the job ends.",
-  url: "The URL that receives the deliveries.",
-  description: "A description in your words. null: none.",
-  active: "Whether the endpoint receives deliveries.",
-  workflow: "The kind of work: a worker asks for jobs by this name.",
-  status: "The state of the job.",
-  action: "What was done.",
-  callback_url: "The URL that receives the event of the job instead of the org's endpoints. null: the endpoints do.",
-  skip_callbacks: "Whether nobody receives the event of the job.",
-  attempt: "The number of the claim, from 1; 0 before the first claim.",
-  attempts: "How many attempts were made.",
-  number: "The number of the attempt, from 1.",
-  duration_ms: "How long the attempt took, in milliseconds.",
-  cron: "The times of the schedule, as a cron expression.",
-  timezone: "The time zone of the cron expression: an IANA name, or an offset from UTC.",
-  success: "true for every response with status 200, false for every error.",
-  deleted: "true: it is deleted.",
-  delivered: "Whether the receiver accepted the event with a 2xx status.",
-  recovered: "How many deliveries are sent again.",
-  ok: "true: it works.",
-  attempt_log: "All attempts of the delivery, oldest first.",
-  preview: "Whether the deployment is a preview, and not production.",
-  branch: "The branch or tag that was deployed.",
-  role: "Who wrote the message.",
-  from: "The start of the range.",
-  to: "The end of the range, not included. Absent: now.",
-  until: "Only what happened before this time.",
-  type: "The type of the event.",
-  text: "The text of the part.",
-  metadata: "A JSON object of your own, at most 4 KiB. null: none.",
-  headers: "Extra headers of every request to the endpoint. null: none.",
-  expires_at: "When it expires.",
-  run_at: "When the job may be claimed first. null: at once.",
-  max_attempts: "How many claims the job may have in all.",
-  retry_delay_seconds: "The wait before the first retry, in seconds. It doubles with each retry, up to an hour.",
-  last_at: "When the last event of the type was published.",
-  lines: "The lines, oldest first.",
-  job_ids: "The ids of the jobs, in the order of the request.",
-  event_ids: "The ids of the events, in the order of the request.",
-  public_keys: "The public keys of the org, the newest first.",
-  failed: "How many have failed.",
-  pending: "How many wait for an attempt, or are in flight.",
-  canceled: "How many were canceled.",
-  skipped: "How many were skipped, because the endpoint was inactive.",
-  retried: "How many attempts have failed and are retried.",
-  completed: "How many were completed.",
-  valid: "How many were valid.",
-  invalid: "How many had a key that is not valid.",
-  forbidden: "How many needed a permission that the key does not have.",
-  limited: "How many were above the rate limit, or without credits.",
-  unavailable: "How many could not be answered.",
-  endpointId: "The id of the webhook endpoint, a ULID.",
-  lastFailureAt: "When an attempt failed last.",
-  signedOut: "true: the session has ended.",
-  ref: "The git ref of the run, such as refs/heads/main.",
-  pullRequest: "The number of the pull request. null: the run is of none.",
-  runId: "The id of the run at its CI provider.",
-  runAttempt: "The attempt of the run, from 1.",
-  actor: "Who started the run. null: unknown.",
-  eventName: "What started the run, such as push.",
-  environment: "The environment of the run. null: none.",
-  usage: "One entry for each interval, the oldest first.",
-  projects: "Projects of the org.",
-  keys: "API keys of the org.",
-  endpoints: "Webhook endpoints of the org.",
-  schedules: "Schedules of the org.",
-  unfinishedJobs: "Queued and running jobs.",
-  pendingDeliveries: "Deliveries that are pending.",
-  storedBytes:
-    "Bytes of jobs, schedules, events, deliveries and attempts, each with a cost for its row, of documentation, and, some minutes later, of everything else.",
-  orgs: "The orgs of this page.",
-  entries: "The entries of this page, the newest first.",
-  deployments: "The deployments of this page, the newest first.",
-  deliveries: "The deliveries of this page, the newest first.",
-  resends: "The resends that are running.",
-  causes: "What the attempts ended with, the most frequent first.",
-  resend_id: "The id of the resend, a ULID.",
-  sweeps: "The retries and cancellations that are running.",
-  workflows: "The workflows that have settings.",
-  event_types: "The event types of this page.",
-  sweep_id: "The id of the retry or cancellation, a ULID.",
-  filter: "What it selects.",
-  events: "The events, the newest first.",
-  types: "The types of this page, each with its last time.",
-  jobs: "The jobs of this response.",
-  webhook_endpoints: "The webhook endpoints of the org.",
-}
-
-/** Times that must be in the future when a request has them. */
-const future: Readonly<Record<string, ReadonlyArray<unknown>>> = { expiresAt: ["2100-01-01T00:00:00.000Z"] }
-
-/** The description of a field without one of its own. */
-const commonText = (name: string) => (Object.hasOwn(texts, name) ? texts[name]! : "")
-
-/** A field with a description: its own, else the common one of its name. A reference has that of its target. */
-export const fieldText = (name: string, schema: JsonSchema): JsonSchema => {
-  if (schema.$ref !== undefined) return schema
-  const { description = "", examples } = schema
-  const common = description === "" || description === "A ULID." ? commonText(name) : description
-  // The known values of an open string.
-  const whole = common.startsWith("Known values:") ? `${commonText(name)} ${common}` : common
-  const times = examples !== undefined && Object.hasOwn(future, name) ? { examples: future[name]! } : {}
-  return { ...schema, description: whole, ...times }
 }

@@ -29,7 +29,9 @@ export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
 )
 
 /** The response of an operation that deletes something. */
-export const Deleted = Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" })
+export const Deleted = Schema.Struct({
+  deleted: Schema.Boolean.annotate({ description: "true: it is deleted." }),
+}).annotate({ identifier: "Deleted" })
 
 /**
  * `TooManyRequests`, `CostAboveLimit` or `CreditsExhausted` on the wire: the seconds to wait are in the `Retry-After`
@@ -73,7 +75,9 @@ export const KeyLimitedWithRetryAfter = Schema.Union([TooManyRequests, CostAbove
 
 /** The response of an operation that returns nothing else. */
 export const Done = Schema.Struct({
-  success: Schema.Literal(true),
+  success: Schema.Literal(true).annotate({
+    description: "true for every response with status 200, false for every error.",
+  }),
   message: Schema.String.annotate({ description: "What was done, in a sentence.", examples: ["It is done."] }),
 }).annotate({ identifier: "Done" })
 

@@ -31,12 +31,12 @@ const operations = Object.entries(paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({ at: `${method.toUpperCase()} ${path}`, path, operation })),
 )
 
-/** Every object in a value, with its path. Data (examples, defaults) is left out. */
+/** Every object in a value, with its path: parameters by their names. Data (examples, defaults) is left out. */
 const nodes = (value: unknown, at = ""): ReadonlyArray<readonly [string, Json]> => {
   if (typeof value !== "object" || value === null) return []
   const inner = Object.entries(value)
     .filter(([name]) => !["example", "examples", "default"].includes(name))
-    .flatMap(([name, one]) => nodes(one, `${at}/${name}`))
+    .flatMap(([name, one]) => nodes(one, `${at}/${at.endsWith("/parameters") ? (one as Json)["name"] : name}`))
   return [...(Array.isArray(value) ? [] : [[at, value as Json] as const]), ...inner]
 }
 const everything = nodes(document)
@@ -249,14 +249,62 @@ it("types the stream of the chat as its parts", () => {
   expect(schemas["ChatPart"]).toMatchObject({ required: ["type"], properties: { delta: { type: "string" } } })
 })
 
-it("describes everything, with realistic examples", () => {
-  for (const [at, node] of everything) {
-    if (/\/(properties|parameters)\/[^/]+$/.test(at) && node["$ref"] === undefined) {
-      expect(String(node["description"] ?? ""), at).toMatch(/\w+ \w+/)
-    }
-    expect(node["description"], at).not.toBe("A ULID.")
-    expect(node["description"], at).not.toBe("Success")
+/** The fields and parameters of a document, with their paths. */
+const fields = everything.filter(([at]) => /\/(properties|parameters)\/[^/]+$/.test(at))
+/** What is said of a field: at the field, or at the schema that it refers to. */
+const textOf = (node: Json) =>
+  String(node["description"] ?? schemas[String(node["$ref"]).split("/").at(-1)!]?.["description"] ?? "")
+
+it("every field and parameter has a description", () => {
+  expect(fields.flatMap(([at, node]) => (/\w+ \w+/.test(textOf(node)) ? [] : [at]))).toEqual([])
+})
+
+it("each description stands in the schema of its field", () => {
+  const defined = new Map(nodes(OpenApi.fromApi(Api.annotateMerge(OpenApi.annotations({ transform: (spec) => spec })))))
+  // The known values of an open string come from its schema, too.
+  const own = (text: unknown) => String(text).replace(/ Known values: .*$/, "")
+  const texts = (node: Json): ReadonlyArray<unknown> => {
+    const members = [node["schema"], node["allOf"], node["anyOf"]].flat() as ReadonlyArray<Json | undefined>
+    return [node["description"], ...members.flatMap((one) => (one === undefined ? [] : texts(one)))]
   }
+  // The streams of server-sent events are described by hand.
+  const compared = fields.filter(([at, { $ref }]) => defined.has(at) && $ref === undefined && !/event-stream/.test(at))
+  expect(compared.length).toBeGreaterThan(1_000)
+  for (const [at, node] of compared) expect(texts(defined.get(at)!), at).toContain(own(node["description"]))
+})
+
+it("no two different things share a description", () => {
+  const kinds = new Map<string, Map<string, string>>()
+  for (const [at, node] of fields) {
+    const { $ref, anyOf, format, type } = { ...node, ...(node["schema"] as Json) } as Json
+    if ($ref !== undefined) continue
+    const kind = [[type ?? (anyOf === undefined ? "any" : "object")].flat().filter((one) => one !== "null"), format]
+    const key = `${node["name"] ?? at.split("/").at(-1)}: ${textOf(node)}`
+    kinds.set(key, (kinds.get(key) ?? new Map()).set(JSON.stringify(kind), at))
+  }
+  expect([...kinds].flatMap(([key, found]) => (found.size > 1 ? [[key, ...found.values()]] : []))).toEqual([])
+
+  const descriptions = (field: string, names: ReadonlyArray<string>) =>
+    names.map((name) => textOf((schemas[name]!["properties"] as Readonly<Record<string, Json>>)[field]!))
+  for (const [field, ...names] of [
+    ...["projects", "keys", "endpoints", "schedules", "unfinishedJobs", "pendingDeliveries", "storedBytes"].map(
+      (limit) => [limit, "OrgUsage", "OrgLimits", "UpdateOrgLimits"] as const,
+    ),
+    ["active", "JobSchedule", "WebhookEndpoint", "Alert"],
+    ["workflow", "Job", "Deployment", "RepositoryLink"],
+    ["name", "Org", "Project", "ApiKey", "GetEventType", "CatalogueType"],
+    ["at", "UsageInterval", "AuditEntry", "JobLine", "NewJobLine"],
+    ["since", "EndpointHealth", "ListJobs", "ListDeliveries", "RecoverDeliveries"],
+    ["finished_at", "Job", "JobStep"],
+    ["expiresAt", "ApiKey", "KeyToken", "WhoAmI"],
+    ["id", "ApiKey", "Deployment", "AuditEntry", "DocsQuestion", "GetWebhookEndpoint"],
+  ] as const) {
+    expect(new Set(descriptions(field, names)).size, field).toBe(names.length)
+  }
+})
+
+it("describes everything, with realistic examples", () => {
+  for (const [at, node] of everything) expect(node["description"], at).not.toBe("Success")
   const text = JSON.stringify(document)
   expect(text).not.toContain("9007199254740991")
   expect(text).not.toMatch(/"example":"text"|"expiresAt":"20[012]\d/)

@@ -8,6 +8,7 @@ export interface JsonSchema {
   readonly enum?: ReadonlyArray<unknown>
   /** Known values of a string that may have others later. */
   readonly "x-extensible-enum"?: ReadonlyArray<unknown>
+  readonly default?: unknown
   readonly minimum?: number
   readonly maximum?: number
   readonly minProperties?: number
