@@ -27,7 +27,7 @@ Gatehouse reads environment variables, and needs none to start on your own machi
 out: copy it, and take the \`#\` away from those that you set.
 
 An empty variable counts as unset. With an invalid value, Gatehouse does not start: it prints one line with the variable, the fault and an
-example. \`gatehouse doctor\` checks a setup. The variables of the other commands are on the page of the [command line](cli.md).
+example. It warns about a variable that it does not read and that is written almost like one of these. \`gatehouse doctor\` checks a setup. The variables of the other commands are on the page of the [command line](cli.md).
 
 \`npm run configuration\` makes this page and the file from \`src/boot/variables.ts\`.
 

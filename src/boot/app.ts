@@ -415,6 +415,7 @@ export const logWelcome = (settings: Settings) =>
       yield* settings.logFormat === "pretty"
         ? Effect.logInfo(welcomeText(url, settings))
         : Effect.annotateLogs(Effect.logInfo(`Gatehouse listens on ${url}`), welcomeFields(url, settings))
+      for (const sentence of settings.misspelt) yield* Effect.logWarning(sentence)
       for (const name of settings.quotedSecrets) {
         yield* Effect.logWarning(
           `${name} begins or ends with a quotation mark or white space, which is part of the secret here. If a file of variables has kept it, remove it there`,

@@ -1,4 +1,4 @@
-import { Config, Duration, Effect, Option, Redacted, Result } from "effect"
+import { Config, ConfigProvider, Duration, Effect, Option, Redacted, Result } from "effect"
 import type { LogLevel } from "effect/LogLevel"
 import { readFileSync } from "node:fs"
 import { extname } from "node:path"
@@ -8,6 +8,7 @@ import { maxRetentionDays } from "../domain/orgs/Org.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
 import { type Role, type RoleRule, rolesOfAll, rolesOfOrg } from "../domain/Person.ts"
 import { contrastWithWhite, minContrast } from "../domain/sessions/contrast.ts"
+import { likelyNames, nearestName } from "../http/server/nearestName.ts"
 import type { PortalLogo } from "../http/server/portalLook.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import { parseDatabaseUrl } from "../infrastructure/database/DatabaseUrl.ts"
@@ -212,8 +213,45 @@ const quotedSecrets = Effect.filter(freeSecrets, (name) =>
   ),
 )
 
+/** The names of all variables that are set, below a path of their parts. */
+const namesBelow = (
+  provider: ConfigProvider.ConfigProvider,
+  path: ReadonlyArray<string> = [],
+): Effect.Effect<ReadonlyArray<string>> =>
+  Effect.gen(function* () {
+    const node = yield* Effect.orDie(provider.load(path))
+    const own = node?.value === undefined ? [] : [path.join("_")]
+    if (node?._tag !== "Record") return own
+    const below = yield* Effect.forEach(node.keys, (key) => namesBelow(provider, [...path, key]))
+    return [...own, ...below.flat()]
+  })
+
+/** A sentence for each variable that nothing reads and that is written almost like one that is not set. */
+const misspeltVariables = Effect.gen(function* () {
+  const set = yield* namesBelow(yield* ConfigProvider.ConfigProvider)
+  const unset = Object.keys(variables).filter((name) => !set.includes(name))
+  return set.flatMap((name) => {
+    if (name in variables) return []
+    // Kubernetes sets GATEHOUSE_PORT for a service of that name.
+    const bare = name.replace(/^GATEHOUSE_(?!PORT$)/, "")
+    const nearest = nearestName(bare, likelyNames(bare, unset))
+    // Short names have too many neighbours: HOME is no HOST.
+    if (nearest === undefined || nearest.slips * 6 > nearest.name.length) return []
+    return [`${name} is set, but Gatehouse does not read it. Did you mean ${nearest.name}?`]
+  })
+})
+
 /** Reads and checks the whole configuration. Fails with a one-line `StartupError` that contains no secret. */
 export const load = Effect.gen(function* () {
+  const misspelt = yield* misspeltVariables
+  const settings = yield* Effect.mapError(
+    loadAll,
+    ({ message }) => new StartupError({ message: [message, ...misspelt].join(". ") }),
+  )
+  return { ...settings, misspelt }
+})
+
+const loadAll = Effect.gen(function* () {
   const server = yield* loadServer
   const isOpen = server.adminTokens === undefined
   const database = yield* loadDatabase

@@ -9,7 +9,7 @@ const baseUrlRemedy = "set it to the public address of the service, for example 
 
 /** The mode, and warnings about variables that should be set. */
 const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> => {
-  const { adminTokens, allowedOwners, baseUrl, host, isBaseUrlSet } = settings
+  const { adminTokens, allowedOwners, baseUrl, databaseUrl, host, isBaseUrlSet, misspelt, quotedSecrets } = settings
   const checks = [ok("configuration", `${adminTokens === undefined ? "open" : "guarded"} mode, at ${baseUrl}`)]
   if (allowedOwners === undefined) {
     checks.push(
@@ -36,6 +36,20 @@ const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> =>
         baseUrlRemedy,
       ),
     )
+  }
+  if (adminTokens === undefined && (isBaseUrlSet || databaseUrl !== undefined)) {
+    const remedy = "set it before others reach the service, for example ADMIN_TOKEN=$(openssl rand -hex 32)"
+    checks.push(warn("configuration", "ADMIN_TOKEN is not set: whoever reaches the service manages it", remedy))
+  }
+  // The service itself has no TLS.
+  if (baseUrl.startsWith("https:") && settings.trustedProxies === 0) {
+    const message = "TRUST_PROXY is 0, but BASE_URL is https: all clients seem to come from the address of your proxy"
+    checks.push(warn("configuration", message, "set it to the number of proxies in front, for example TRUST_PROXY=1"))
+  }
+  for (const sentence of misspelt) checks.push(warn("configuration", sentence, "correct or remove the variable"))
+  for (const name of quotedSecrets) {
+    const message = `${name} begins or ends with a quotation mark or white space, which is part of the secret here`
+    checks.push(warn("configuration", message, "if a file of variables has kept it, remove it there"))
   }
   return checks
 }

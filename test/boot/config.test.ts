@@ -485,6 +485,40 @@ describe("OIDC_PROVIDERS", () => {
   )
 })
 
+describe("misspelt variables", () => {
+  // Seen failing: nothing was said, and a failed start named only what was missing.
+  it.effect.each([
+    ["DATABASEURL", "DATABASE_URL"],
+    ["database_url", "DATABASE_URL"],
+    ["DATABASE_URI", "DATABASE_URL"],
+    ["GATEHOUSE_DATABASE_URL", "DATABASE_URL"],
+    ["ADMINTOKEN", "ADMIN_TOKEN"],
+    ["ENCRYPTION_KEYS", "ENCRYPTION_KEY"],
+    ["LIMIT_PROJECT", "LIMIT_PROJECTS"],
+    ["WEBHOOK_RETRY_DELAY", "WEBHOOK_RETRY_DELAYS"],
+    ["OTEL_EXPORTER_OTLP_ENPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"],
+    ["port", "PORT"],
+  ] as const)("%s is said to be a misspelt %s, while that is not set", ([name, meant]) =>
+    Effect.gen(function* () {
+      const sentence = `${name} is set, but Gatehouse does not read it. Did you mean ${meant}?`
+      expect((yield* load({ [name]: "x" })).misspelt).toEqual([sentence])
+      expect(yield* refusal({ [name]: "x", HOST: "0.0.0.0", METRICS_TOKEN: "short" })).toContain(sentence)
+    }),
+  )
+
+  it.effect("variables of others, and one beside the right one, are no misspelt ones", () =>
+    Effect.gen(function* () {
+      const names = [
+        ...["HOME", "NODE", "NODE_ENV", "PWD", "HTTP_PROXY", "NO_PROXY", "API_KEY", "LISTEN_PID", "POSTGRES_PASSWORD"],
+        ...["GATEHOUSE_URL", "GATEHOUSE_TOKEN", "GATEHOUSE_PROFILE", "GATEHOUSE_WEBHOOK_SECRET", "GATEHOUSE_ID_TOKEN"],
+        ...["GATEHOUSE_PORT", "GATEHOUSE_SERVICE_PORT", "GATEHOUSE_OUTBOX_DATABASE_URL", "NODE_EXTRA_CA_CERTS"],
+      ]
+      const others = Object.fromEntries(names.map((name) => [name, "x"]))
+      expect((yield* load({ ...others, DATA_DIR: "memory", DATADIR: "x" })).misspelt).toEqual([])
+    }),
+  )
+})
+
 describe("variables that depend on each other", () => {
   it.effect("a HOST other than loopback requires ADMIN_TOKEN", () =>
     Effect.gen(function* () {

@@ -282,11 +282,21 @@ it.live("the configuration is described in words", () =>
       expect(ok).toBe(true)
       expect(words(of("configuration"))).toEqual(["ok guarded", "warn OIDC_ALLOWED_OWNERS", "warn BASE_URL"])
     }
-    const { of } = yield* doctor({ ...env, BASE_URL: "https://gatehouse.example" })
+    const { of } = yield* doctor({ ...env, BASE_URL: "https://gatehouse.example", TRUST_PROXY: "1" })
     expect(of("configuration")[1]!.message).toBe(
       "OIDC_ALLOWED_OWNERS is not set: only linked repositories and those of an org's owners may register",
     )
     expect(words(of("configuration"))).toEqual(["ok guarded", "warn OIDC_ALLOWED_OWNERS"])
+
+    const forgotten = yield* doctor({ ...env, ADMIN_TOKEN: "", BASE_URL: "https://gatehouse.example", ADMINTOKEN: "x" })
+    expect(words(forgotten.of("configuration"))).toEqual([
+      "ok open",
+      "warn ADMIN_TOKEN",
+      "warn TRUST_PROXY",
+      "warn ADMINTOKEN",
+    ])
+    const quoted = yield* doctor({ ...env, OIDC_ALLOWED_OWNERS: "acme", ADMIN_TOKEN: `'${env.ADMIN_TOKEN}'` })
+    expect(words(quoted.of("configuration"))).toEqual(["ok guarded", "warn BASE_URL", "warn ADMIN_TOKEN"])
   }),
 )
 

@@ -16,7 +16,7 @@ it.effect("every described variable is read, and no other", () =>
   Effect.gen(function* () {
     const asked = new Set<string>()
     const provider = ConfigProvider.make((path) => {
-      asked.add(path.join("_"))
+      if (path.length > 0) asked.add(path.join("_"))
       return Effect.succeed(undefined)
     })
     yield* Effect.provide(Config.load, ConfigProvider.layer(provider))

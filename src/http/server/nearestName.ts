@@ -23,18 +23,20 @@ const maxSlips = 2
 
 interface Nearest {
   readonly name: string
+  /** How many characters differ, without case and separators. */
+  readonly slips: number
   /** Whether it has so few other characters that it is probably meant. */
   readonly isMeant: boolean
 }
 
 /** The name that is most like `wanted`; `undefined` if there are no names. */
 export const nearestName = (wanted: string, names: ReadonlyArray<string>): Nearest | undefined => {
-  let nearest: { readonly name: string; readonly slips: number } | undefined
+  let nearest: Omit<Nearest, "isMeant"> | undefined
   for (const name of names) {
     const slips = distance(letters(wanted), letters(name))
     if (nearest === undefined || slips < nearest.slips) nearest = { name, slips }
   }
-  return nearest && { name: nearest.name, isMeant: nearest.slips <= maxSlips }
+  return nearest && { ...nearest, isMeant: nearest.slips <= maxSlips }
 }
 
 /** The names that can be meant by their length alone. Quick, where there are many names. */
