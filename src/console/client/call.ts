@@ -40,6 +40,7 @@ const clientFor = ({ credential, orgId }: CallOptions) =>
   bind(table, {
     baseUrl: "",
     credential: credential ?? bearer,
+    timeoutMillis: 30_000,
     parse: parseJson,
     fetch: (url, init) => {
       const headers = new Headers(init?.headers)
@@ -63,3 +64,10 @@ export const call = <Id extends OperationId>(id: Id, args: Args<Id>, options: Ca
   const { idempotencyKey, signal } = options
   return clientFor(options)[group]![name]!(args as object, { idempotencyKey, signal }) as Promise<ResponseBody<Id>>
 }
+
+/** Whether the service answers, if only with a refusal. */
+export const answers = () =>
+  call("sessions.current", {}, { signal: AbortSignal.timeout(5_000) }).then(
+    () => true,
+    (error: Error) => error instanceof GatehouseError && error.status < 500,
+  )

@@ -1,7 +1,7 @@
 import { type ComponentChildren, createContext } from "preact"
 import { useContext, useEffect, useState } from "preact/hooks"
 import type { OperationId } from "./Operations.ts"
-import { bearerHeader } from "./call.ts"
+import { answers, bearerHeader } from "./call.ts"
 import { isInFrame } from "./embedded.ts"
 import { patchRows, refresh } from "./queries.ts"
 
@@ -23,6 +23,8 @@ const requestMillis = 500
 const minimumMillis = 1_000
 /** Responses that are as old as this when a stream begins may have missed a change; younger ones are read later. */
 const youngMillis = 2_000
+/** The longest silence of a stream: two of its pings, which come every 15 seconds. */
+const maxSilentMillis = 31_000
 /** How long the page waits before it opens a refused stream again. */
 const reopenMillis = 10_000
 
@@ -130,11 +132,28 @@ class HeaderEvents extends EventTarget {
 const follow = (orgId: string | undefined, onState: (change: (now: LiveState) => LiveState) => void) => {
   let source: EventSource | HeaderEvents | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
+  let silence: ReturnType<typeof setTimeout> | undefined
   const { add, stop } = refresher()
   const close = () => {
     clearTimeout(timer)
+    clearTimeout(silence)
     source?.close()
     source = undefined
+  }
+  const gone = (since: number) => onState(({ goneSince = since }) => ({ isLive: false, goneSince }))
+  /** Without a stream, the page refreshes everything each time it tries to open the stream. */
+  const openLater = () => {
+    close()
+    void refresh()
+    timer = setTimeout(open, reopenMillis)
+  }
+  const listen = () => {
+    const since = Date.now()
+    clearTimeout(silence)
+    silence = setTimeout(() => {
+      gone(since)
+      openLater()
+    }, maxSilentMillis)
   }
   const open = () => {
     close()
@@ -142,13 +161,19 @@ const follow = (orgId: string | undefined, onState: (change: (now: LiveState) =>
     if (document.hidden) return onState(() => ({ isLive: false }))
     const path = `/api/v0/live${orgId === undefined ? "" : `?orgId=${orgId}`}`
     source = isInFrame ? new HeaderEvents(path) : new EventSource(path)
+    listen()
+    for (const event of ["open", "ping", "reset", ...topics]) source.addEventListener(event, listen)
     source.addEventListener("open", () => onState(() => ({ isLive: true })))
     source.addEventListener("error", () => {
-      onState(({ goneSince = Date.now() }) => ({ isLive: false, goneSince }))
-      if (source?.readyState !== EventSource.CLOSED) return
-      // Without a stream, the page refreshes everything each time it tries to open the stream.
-      void refresh()
-      timer = setTimeout(open, reopenMillis)
+      const since = Date.now()
+      const failed = source
+      onState((now) => ({ ...now, isLive: false }))
+      void answers().then((isThere) => {
+        if (source !== undefined && source !== failed) return
+        if (isThere) onState(({ isLive }) => ({ isLive }))
+        else gone(since)
+      })
+      if (source?.readyState === EventSource.CLOSED) openLater()
     })
     source.addEventListener("reset", () => {
       const now = Date.now()

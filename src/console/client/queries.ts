@@ -10,7 +10,7 @@ import {
   type QueryObserverOptions,
   type QueryObserverResult,
 } from "@tanstack/query-core"
-import { useEffect, useMemo, useRef, useState } from "preact/hooks"
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks"
 import { useOrgId } from "../navigation/org.ts"
 import { actsForOrg, call, GatehouseError } from "./call.ts"
 import type { ResponseBody, Args, OperationId } from "./Operations.ts"
@@ -59,14 +59,28 @@ interface DataOptions {
   readonly keepsPrevious?: boolean
 }
 
+/** How many earlier responses are shown in the place of others. While there are any, the page is busy and paler. */
+let keptCount = 0
+const countKept = (by: 1 | -1) => {
+  keptCount += by
+  document.getElementById("main")?.setAttribute("aria-busy", String(keptCount > 0))
+}
+
 /** Renders again when what an observer shows has changed. */
-const useResult = <Result>(
+const useResult = <Result extends { readonly isPlaceholderData: boolean }>(
   observer: { readonly subscribe: (render: () => void) => () => void },
   read: () => Result,
 ) => {
   const [, render] = useState(0)
   useEffect(() => observer.subscribe(() => render((count) => count + 1)), [observer])
-  return read()
+  const result = read()
+  const { isPlaceholderData } = result
+  useLayoutEffect(() => {
+    if (!isPlaceholderData) return
+    countKept(1)
+    return () => countKept(-1)
+  }, [isPlaceholderData])
+  return result
 }
 
 const optionsOf = (options: DataOptions) => ({

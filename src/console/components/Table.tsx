@@ -105,8 +105,8 @@ const Chunk = ({ children, columns, height: expected, isFirst }: ChunkProps) => 
 }
 
 /**
- * Of a long list, the height of a row, as the first ones have it. End goes to the end at once: on the way, rows that get
- * another height would move it away.
+ * Of a long list, the height of a row, as the first ones have it. End goes to the end at once: on the way, rows that
+ * get another height would move it away.
  */
 const useRowPixels = (isLong: boolean) => {
   const table = useRef<HTMLTableElement>(null)

@@ -1,5 +1,6 @@
 import type { ComponentChildren, ComponentType } from "preact"
 import { useEffect, useRef, useState } from "preact/hooks"
+import { answers } from "../client/call.ts"
 import { Button, buttonClass } from "../components/Button.tsx"
 import { ErrorBox } from "../components/ErrorBox.tsx"
 import { InPanel } from "../components/Page.tsx"
@@ -16,6 +17,9 @@ export const find = (path: string) => {
   return undefined
 }
 
+/** How long a page whose script failed waits until it asks whether the service answers. */
+const reloadMillis = 5_000
+
 const loaded = new Map<string, ComponentType>()
 
 /** A page, loaded when it is first shown. */
@@ -23,7 +27,8 @@ export const LazyPage = ({ route }: { readonly route: Route }) => {
   const [, setCount] = useState(0)
   const [error, setError] = useState<Error>()
   const Loaded = loaded.get(route.path)
-  const load = () => {
+  useEffect(() => {
+    if (Loaded !== undefined) return
     setError(undefined)
     route.page().then(
       (file) => {
@@ -32,10 +37,14 @@ export const LazyPage = ({ route }: { readonly route: Route }) => {
       },
       (error: Error) => setError(error),
     )
-  }
-  useEffect(() => {
-    if (Loaded === undefined) load()
   }, [route.path])
+  // Begins again when the service answers: a browser may remember that a script failed, and another version has others.
+  useEffect(() => {
+    if (error === undefined) return
+    const look = async () => (await answers()) && location.reload()
+    const timer = setInterval(look, reloadMillis)
+    return () => clearInterval(timer)
+  }, [error])
   if (Loaded !== undefined) return <Loaded />
   return error === undefined ? <Skeleton lines={3} /> : <ErrorBox error={error} onRetry={() => location.reload()} />
 }
