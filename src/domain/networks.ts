@@ -54,7 +54,7 @@ export const networkOf = (text: string): string => {
  * room first, else the one with the fewest failures, so that a flood of addresses does not free the worst of them.
  *
  * @param error what a refusal says
- * @param limit how many failures a network has in a minute before it is refused for the rest of it
+ * @param limit failures of a network in a minute; with the next ones it is refused until that minute ends
  */
 export const failureLimit = (error: string, limit = maxFailuresPerMinute) => {
   /** The oldest first. */

@@ -209,7 +209,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           await page.route("**/jobs/sweeps", (route) => route.fulfill({ json: { sweeps } }))
           await page.route("**/jobs/sweeps/cancel", (route) => {
             asked.push(route.request().postData() ?? "")
-            return route.fulfill({ json: { success: true, message: "The rest stays as it is." } })
+            return route.fulfill({
+              json: { success: true, message: "The change is stopped. Jobs that it has not reached stay as they are." },
+            })
           })
           await page.goto(at(`/orgs/${orgId}/jobs`))
           await page.getByText("Retrying jobs: 120 of 511").waitFor()
@@ -218,7 +220,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           await expectAccessible(page)
           await expectFits(page)
           await canceling.getByRole("button", { name: "Cancel the rest" }).click()
-          await page.getByRole("status").getByText("The rest stays as it is.").waitFor()
+          await page.getByRole("status").getByText("Stopped. Jobs that it has not reached stay as they are.").waitFor()
           expect(asked).toEqual([JSON.stringify({ sweep_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" })])
         })
       }),

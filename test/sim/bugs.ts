@@ -58,7 +58,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "memory survives a lost connection",
     corner: "keys",
     about: "What was revoked while nothing was heard stays in memory.",
-    edits: [[keyCache, "    memory.clear()\n    // What is empty is current.\n", ""]],
+    edits: [[keyCache, "    memory.clear()\n    // An empty memory holds no key that was revoked.\n", ""]],
   },
   {
     name: "a deletion notifies nobody",
@@ -704,8 +704,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/keys/KeyCache.ts",
-        "    memory.clear()\n    // What is empty is current.\n",
-        "    if (connected) memory.clear()\n    // What is empty is current.\n",
+        "    memory.clear()\n    // An empty memory holds no key that was revoked.\n",
+        "    if (connected) memory.clear()\n    // An empty memory holds no key that was revoked.\n",
       ],
     ],
   },

@@ -161,8 +161,8 @@ const onReleased = (slots: Slots, deliveries: ReadonlyArray<ClaimedDelivery>, co
   slots.total -= deliveries.length
   slots.releasing -= deliveries.length
   for (const delivery of deliveries) occupy(slots, delivery, -1)
-  // Those that were left without a time of their limit get another one. No attempt of their lane may be left to claim
-  // after it.
+  // Deliveries that a limit per second delayed were released without a time to be sent. A claim gives them one. They
+  // may be all that is due in their lane: then no later attempt would ask for that claim.
   if (deliveries.some(({ delayMillis }) => delayMillis !== null)) commands.push({ _tag: "Claim" })
 }
 

@@ -20,7 +20,8 @@ const maxPatternLength = 200
 const maxProgram = 500
 const maxPrograms = 8_000
 /**
- * What a payload may cost. A step takes some 0.1 µs: a keyword at a value, a value that is compared, some characters.
+ * The steps of checking a payload. A step is a keyword at a value, a comparison of two values, or some characters of a
+ * text; it takes some 0.1 µs.
  */
 const maxSteps = 250_000
 const instructionsPerStep = 10

@@ -230,7 +230,7 @@ class PreferredTls extends Duplex {
     this.#waiting?.()
   }
 
-  /** Passes on what nothing waits in front of: through two streams, a statement costs 5 µs more CPU time. */
+  /** Writes to the transport at once while the queue is empty: this saves 5 µs of CPU time for each statement. */
   override write(chunk: Buffer, ...rest: ReadonlyArray<never>) {
     const transport = this.#transport
     return transport === undefined || this.writableLength > 0

@@ -88,7 +88,7 @@ const startsOf = (key: string) => {
   return lengths.filter((length) => length <= key.length).map((length) => key.slice(0, length))
 }
 
-/** The text of a key that counts as another key, in characters: half a kilobyte is the memory of a key. */
+/** A key without texts takes half a kilobyte of memory. A key counts as one more for each so many characters of text. */
 const textPerKey = 512
 
 /** The keys that a key counts as: one, and more for long settings. */
@@ -208,12 +208,12 @@ export const make = Effect.gen(function* () {
     areImported = undefined
     isConnected = connected
     if (!connected && nodes.all.length > 0) {
-      // Nodes vouch for their keys until this replica hears the platform's database again.
+      // Until this replica hears the platform's database again, nodes report the revocations of their orgs' keys.
       provenAt = -Infinity
       return
     }
     memory.clear()
-    // What is empty is current.
+    // An empty memory holds no key that was revoked.
     provenAt = nowMillis()
   }
 

@@ -44,8 +44,8 @@ export const movedTables: ReadonlyArray<MovedTable> = [
 ]
 
 /**
- * Rows and bytes of one step. A step with fewer changes has read all of them, so those that wait when the org is frozen
- * are what came meanwhile.
+ * Rows and bytes of one step. The org is frozen after a step with fewer changes than this: such a step has read all of
+ * them, so only changes that were made during it are left.
  */
 const maxRows = 1_000
 /** Time after which a batch takes no further rows: the transaction of its sweep must not be idle for ten seconds. */
@@ -104,7 +104,7 @@ const sameKey = ({ key }: Columns, a: string, b: string) => key.map((c) => `${a}
 
 /**
  * Reads the next rows of a table after a position, as JSON. `isLast`: there were no others. Rows that are added later
- * are changes, so a table to which many are added has an end, too.
+ * are read as changes, so that reading a table ends even while rows are added to it.
  */
 const readNext = (
   sql: Sql,

@@ -96,7 +96,7 @@ const slotsOf = ({ free, minBacklog, orgs, reserve }: Claim, orgId: string) => {
  * What this process queues before a position moves the position back. What others left there, such as expired leases,
  * is found by a look, which reads from the beginning, beside the claims.
  *
- * While looks are fast, nothing is dead: then claims read from the beginning.
+ * A look that takes less than 0.5 ms has met no dead entries. After such a look, claims read from the beginning.
  */
 export const makeQueuePositions = () => {
   /** The orgs with a backlog, and their lanes. Both are in turn: the next ones first. */

@@ -57,7 +57,7 @@ const RunningSweeps = () => {
   )
   const end = async (sweep_id: string) => {
     await call("jobs.endSweep", { sweep_id })
-    toast("The rest stays as it is.")
+    toast("Stopped. Jobs that it has not reached stay as they are.")
   }
   return (
     <>
