@@ -39,8 +39,8 @@ const noRoom = new Unavailable({ error: "Too many large responses wait to be rea
 const unsent = { all: 0, byOrg: new Map<string, number>() }
 
 /**
- * What to run when a connection ends, by connection. A response that has not begun, behind others of its connection, has
- * no event for that.
+ * What to run when a connection ends, by connection. A response that has not begun, behind others of its connection,
+ * has no event for that.
  */
 const endings = new WeakMap<Socket, Set<() => void>>()
 const onEnd = (socket: Socket) => {

@@ -126,8 +126,8 @@ const insertUnique = Effect.fnUntraced(function* (
   wanted: Insert,
   unique: UniqueJob,
 ) {
-  // The version of the stored job with this key that the rules let this one replace. While the job is as it was read, it
-  // does not prevent the insert.
+  // The version of the stored job with this key that this one may replace. While the job is as it was read, it does not
+  // prevent the insert.
   let seen = ""
   for (let tries = 0; tries < maxUniqueTries; tries++) {
     const [inserted] = yield* insertRows(sql, limit, [wanted], { replaces: seen })

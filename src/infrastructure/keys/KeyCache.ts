@@ -88,7 +88,7 @@ const startsOf = (key: string) => {
   return lengths.filter((length) => length <= key.length).map((length) => key.slice(0, length))
 }
 
-/** A key without texts takes half a kilobyte of memory. A key counts as one more for each so many characters of text. */
+/** A key takes half a kilobyte of memory. One with texts counts as one more for each so many characters of them. */
 const textPerKey = 512
 
 /** The keys that a key counts as: one, and more for long settings. */
