@@ -34,6 +34,7 @@ import {
   isUnsuccessful,
   lastOfLane,
   lockRecoveries,
+  ofEndpoints,
   queueColumns,
   stateNow,
   unsuccessfulDeliveries,
@@ -214,8 +215,6 @@ const candidates = (
   ]
   const after = sql`${afterCursor(sql, page, "newest")} AND ${from} AND ${to}`
   const ofEndpoint = endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`
-  const rows = (condition: Statement.Fragment) => sql`
-    SELECT id FROM deliveries WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${condition} AND ${after} ORDER BY id DESC`
   if (job_id !== undefined || event_id !== undefined) {
     const isWanted = job_id === undefined ? sql`id = ${event_id!}` : sql`job_id = ${job_id}`
     // The limit is never reached. Without it, a plan could read all deliveries of the org to have them in order.
@@ -227,7 +226,10 @@ const candidates = (
         ) AS d WHERE e.${isWanted} AND e.org_id = ${orgId}
       ) AS of_event WHERE ${ofEndpoint} AND ${after} ORDER BY id DESC`
   }
-  if (state === undefined || state === "delivered") return rows(all)
+  if (state === undefined || state === "delivered") {
+    const deliveries = endpoint === undefined ? sql`deliveries` : ofEndpoints(sql)
+    return sql`SELECT id FROM ${deliveries} WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${after} ORDER BY id DESC`
+  }
 
   // Deliveries in ended lanes: canceled or recovered, but not swept yet.
   const endedLanes = sql`SELECT lane FROM sweeps WHERE org_id = ${orgId} AND kind = 'cancel' AND ${ofEndpoint} ${limit}`
@@ -244,7 +246,7 @@ const candidates = (
       ) AS r CROSS JOIN LATERAL (
         SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
           SELECT id FROM ${unsuccessfulDeliveries(sql)}
-          WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), sql.literal("r.endpoint_id"))}
+          WHERE ${isUnsuccessful(sql, "endpoint", sql.literal("s.state"), sql.literal("r.endpoint_id"))}
             AND ${isCovered(sql, "", "r")} AND ${after}
           ORDER BY id DESC LIMIT ${page.limit + 1}
         ) AS d ORDER BY d.id DESC LIMIT ${page.limit + 1}
@@ -255,9 +257,7 @@ const candidates = (
       ) AS candidates ORDER BY id DESC`
   }
   const ofState =
-    endpoint === undefined
-      ? isUnsuccessful(sql, "org_id", state, orgId)
-      : isUnsuccessful(sql, "endpoint_id", state, endpoint)
+    endpoint === undefined ? isUnsuccessful(sql, "org", state, orgId) : isUnsuccessful(sql, "endpoint", state, endpoint)
   const unsuccessful = sql`
     SELECT id FROM ${unsuccessfulDeliveries(sql)} WHERE ${ofState} AND org_id = ${orgId} AND ${after} ORDER BY id DESC`
   if (state !== "canceled") return unsuccessful
@@ -418,7 +418,7 @@ const firstCovered = (
     SELECT d.*, coalesce(${isCovered(sql, "d.", { since, until, doneTo })}, false) AS wanted FROM (
       SELECT d.id, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
         SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
-        WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), endpointId)} AND org_id = ${orgId}
+        WHERE ${isUnsuccessful(sql, "endpoint", sql.literal("s.state"), endpointId)} AND org_id = ${orgId}
           AND id > ${after} AND ${end("id")}
         ORDER BY id LIMIT ${limit}::int
       ) AS d
@@ -580,7 +580,7 @@ interface ResendOfOrg {
 const resendable = (sql: Sql, { filter, orgId }: ResendOfOrg, doneTo: string, limit: number) => {
   const all = sql.literal("true")
   const { event_type, failure, since, state, status, until, webhook_endpoint_id: endpoint } = filter
-  const [column, id] = endpoint === undefined ? (["org_id", orgId] as const) : (["endpoint_id", endpoint] as const)
+  const [of, id] = endpoint === undefined ? (["org", orgId] as const) : (["endpoint", endpoint] as const)
   const wanted = [
     event_type === undefined ? all : sql`e.type = ${event_type}`,
     status === undefined ? all : sql`d.attempt_status = ${status}`,
@@ -593,7 +593,7 @@ const resendable = (sql: Sql, { filter, orgId }: ResendOfOrg, doneTo: string, li
     FROM (
       SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
         SELECT id FROM ${unsuccessfulDeliveries(sql)}
-        WHERE ${isUnsuccessful(sql, column, sql.literal("s.state"), id)} AND org_id = ${orgId} AND id > ${doneTo}
+        WHERE ${isUnsuccessful(sql, of, sql.literal("s.state"), id)} AND org_id = ${orgId} AND id > ${doneTo}
           AND ${since === undefined ? all : sql`id > ${idBefore(since)}`}
           AND ${until === undefined ? all : sql`id < ${idAfter(until)}`}
         ORDER BY id LIMIT ${limit}::int

@@ -38,7 +38,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
-import { cancelLanes, type EndedLane, nextLane, stateNow } from "./lanes.ts"
+import { cancelLanes, type EndedLane, nextLane, ofEndpoints, stateNow } from "./lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 type NewEndpoint = Parameters<WebhookEndpointRepository["Service"]["insert"]>[0]
@@ -150,7 +150,7 @@ const findDetail = (sql: SqlClient.SqlClient, orgId: string, by: EndpointRef) =>
         SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
           || coalesce(jsonb_object_agg(state, count), '{}') FROM (
           SELECT state, count(*) FROM (
-            SELECT ${stateNow(sql)} AS state FROM deliveries d WHERE d.endpoint_id = w.id AND d.org_id = ${orgId}
+            SELECT ${stateNow(sql)} AS state FROM ${ofEndpoints(sql)} WHERE d.endpoint_id = w.id AND d.org_id = ${orgId}
             ORDER BY d.id DESC LIMIT ${maxCountedDeliveries}
           ) AS newest GROUP BY state
         ) AS counted

@@ -173,19 +173,29 @@ export const unsuccessfulStates = (sql: SqlClient.SqlClient) =>
   sql.literal("(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)")
 
 /**
- * The deliveries with their ids as the indexes of unsuccessful ones have them. The id alone fits the primary key, too:
- * a plan whose statistics are from an empty partition would read all entries of that.
+ * The deliveries with their columns as the indexes of unsuccessful ones have them. By the columns themselves, the
+ * primary key and the indexes of an org or an endpoint would fit, too: a plan whose statistics take the org for a small
+ * one would read all of its deliveries.
  */
 export const unsuccessfulDeliveries = (sql: SqlClient.SqlClient) =>
-  sql.literal("(SELECT id || '' AS id, unsuccessful, org_id, endpoint_id, created_at FROM deliveries) AS d")
+  sql.literal(`(
+    SELECT id || '' AS id, org_id || '' AS org_id, created_at,
+      unsuccessful || org_id AS state_of_org, unsuccessful || endpoint_id AS state_of_endpoint FROM deliveries
+  ) AS d`)
 
-/** Whether a delivery of an org or an endpoint has an unsuccessful state. Fits one index and no other. */
+/** The deliveries with their columns as the index by endpoint has them, as `unsuccessfulDeliveries`. */
+export const ofEndpoints = (sql: SqlClient.SqlClient) =>
+  sql.literal(
+    "(SELECT id || '' AS id, org_id || '' AS org_id, endpoint_id, state, lane, created_at FROM deliveries) AS d",
+  )
+
+/** Whether one of the `unsuccessfulDeliveries` of an org or an endpoint has a state. */
 export const isUnsuccessful = (
   sql: SqlClient.SqlClient,
-  column: "org_id" | "endpoint_id",
+  of: "org" | "endpoint",
   state: string | Statement.Fragment,
   id: string | Statement.Fragment,
-) => sql`unsuccessful || ${sql.literal(column)} = ${state}::text || ${id}::text`
+) => sql`${sql.literal(`state_of_${of}`)} = ${state}::text || ${id}::text`
 
 /**
  * SQL: whether a delivery is in the range of time of a recovery, after what its sweep has done.

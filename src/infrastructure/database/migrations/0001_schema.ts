@@ -749,10 +749,10 @@ const deliveries = Effect.gen(function* () {
       updated_at timestamptz NOT NULL
     ) PARTITION BY RANGE (id)`
   yield* sql`CREATE INDEX deliveries_by_org ON deliveries (org_id, id)`
-  yield* sql`CREATE INDEX deliveries_by_endpoint ON deliveries (endpoint_id, id)`
   // Of expressions, so that the statements that read them fit no other index, and no other statement fits them (ADR
   // 14). By columns, a plan whose statistics are old would read all deliveries of an org or of an endpoint, to find few
   // of a state.
+  yield* sql`CREATE INDEX deliveries_by_endpoint ON deliveries (endpoint_id, (id || ''))`
   yield* sql`
     CREATE INDEX deliveries_unsuccessful ON deliveries ((unsuccessful || org_id), (id || ''))
     WHERE (unsuccessful || org_id) IS NOT NULL`
