@@ -43,8 +43,9 @@ export class SweepRepository extends Context.Service<
   SweepRepository,
   {
     /**
-     * The next sweep, of the first org after `afterOrg`; after the last org comes the first again. Skips the sweeps in
-     * `setAside`. `null` when there is no other.
+     * The next sweep, of the first org after `afterOrg`; after the last org comes the first again. The sweeps of an org
+     * take turns, batch by batch; those of `emit` keep their order. Skips the sweeps in `setAside`. `null` when there is
+     * no other.
      */
     readonly next: (afterOrg: string, setAside: ReadonlyArray<string>) => Effect.Effect<Sweep | null, Unavailable>
     /** Runs the next batch in one transaction. `null` when another replica runs the sweep, or it is finished. */
@@ -120,7 +121,7 @@ const makeFailures = () => {
   }
 }
 
-/** Runs sweeps in the background; orgs take turns. */
+/** Runs sweeps in the background; orgs take turns, and so do the sweeps of an org. */
 export class Sweeps extends Context.Service<
   Sweeps,
   {

@@ -185,9 +185,9 @@ export const layer = Layer.effect(
                 SELECT FROM org_moves m WHERE m.org_id = s.org_id AND m.state NOT IN ('copying', 'left')))
               AND NOT (kind = 'resend' AND EXISTS (
                 SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel'))
-            ORDER BY org_id, id LIMIT 1)`
+            ORDER BY org_id || '', turn LIMIT 1)`
         return sql<{ id: string; org_id: string; kind: Sweep["kind"] }>`
-          ${first(sql`org_id > ${afterOrg}`)} UNION ALL ${first(sql`org_id <= ${afterOrg}`)} LIMIT 1`.pipe(
+          ${first(sql`org_id || '' > ${afterOrg}`)} UNION ALL ${first(sql`org_id || '' <= ${afterOrg}`)} LIMIT 1`.pipe(
           Effect.map(([row]) => (row === undefined ? null : { sweepId: row.id, orgId: row.org_id, kind: row.kind })),
           orUnavailable,
         )
@@ -203,7 +203,11 @@ export const layer = Layer.effect(
           if (["recover", "resend", "deliver"].includes(sweep.kind)) usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
-            : sql`UPDATE sweeps SET done_to = ${doneTo}, done = done + ${done}::int WHERE id = ${sweepId}`
+            : sql`
+                UPDATE sweeps SET done_to = ${doneTo}, done = done + ${done}::int,
+                  -- Events of the service's own stay in their order.
+                  turn = CASE WHEN kind = 'emit' THEN turn ELSE nextval('sweeps_turn_seq') END
+                WHERE id = ${sweepId}`
           return { rows, isDone: doneTo === null, isWaiting }
         }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
 

@@ -173,6 +173,44 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
+    it.effect("the sweeps of an org take turns, batch by batch, and its own events keep their order", () =>
+      Effect.gen(function* () {
+        const { advance, next } = yield* SweepRepository
+        const client = yield* SqlClient.SqlClient
+        const now = epoch()
+        const { endpoint, orgId } = yield* insertLarge(now, "failed")
+        // After `before`, the sweeps of this org are the first.
+        const before = orgId.slice(0, -1)
+        const start = (id: string, kind: string) => client`
+          INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, since, filter, receivers, created_at)
+          VALUES (${`${orgId}-${id}`}, ${orgId}, ${kind}, ${endpoint}, ${endpoint}, ${DateTime.toDateUtc(plus(now, -9))}, '{}',
+            ARRAY(SELECT 'event ' || n FROM generate_series(1, 101) AS n), ${DateTime.toDateUtc(now)})`
+        const turns = (count: number) =>
+          Effect.forEach(Array.from({ length: count }), () =>
+            Effect.gen(function* () {
+              const { sweepId } = (yield* next(before, []))!
+              const swept = yield* advance(sweepId, now, 500)
+              return sweepId.replace(`${orgId}-`, "") + (swept!.isDone ? ", the last" : "")
+            }),
+          )
+        yield* start("long", "recover")
+        yield* start("short", "resend")
+        assert.deepStrictEqual(yield* turns(4), ["long", "short", "long", "short"])
+        yield* start("first events", "emit")
+        yield* start("other events", "emit")
+        const ofEvents = (yield* turns(6)).filter((name) => name.includes("events"))
+        assert.deepStrictEqual(ofEvents, [
+          "first events",
+          "first events, the last",
+          "other events",
+          "other events, the last",
+        ])
+        yield* sweep
+        yield* removeEndpoint(orgId, endpoint, now)
+        yield* sweep
+      }),
+    )
+
     it.effect("failed jobs are retried in batches, and unfinished ones canceled, until somebody ends the sweep", () =>
       Effect.gen(function* () {
         const jobs = yield* JobRepository

@@ -829,9 +829,12 @@ const deliveries = Effect.gen(function* () {
       done_to text COLLATE "C" NOT NULL DEFAULT '',
       node text COLLATE "C",
       source text COLLATE "C",
+      -- The sweeps of an org take turns, in this order.
+      turn bigserial,
       created_at timestamptz NOT NULL
     )`
   yield* sql`CREATE INDEX sweeps_by_org ON sweeps (org_id, id)`
+  yield* sql`CREATE INDEX sweeps_by_turn ON sweeps ((org_id || ''), turn)`
   yield* sql`CREATE UNIQUE INDEX sweeps_one_move ON sweeps (org_id) WHERE kind = 'move'`
   yield* sql`CREATE INDEX sweeps_by_endpoint ON sweeps (endpoint_id, id) WHERE endpoint_id IS NOT NULL`
 })
