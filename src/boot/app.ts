@@ -174,7 +174,7 @@ const listener = (settings: Settings) =>
   )
 
 /** What reaches outside of the process: the network, the database, and chance. A simulation has its own. */
-export const outside = (settings: Settings) => ({
+const outside = (settings: Settings) => ({
   listener: listener(settings),
   // Deliveries and documents share one connection pool.
   receivers: SafeHttp.layer(settings),
@@ -211,7 +211,7 @@ export const app = (settings: Settings, { issuers, listener, random, receivers }
   )
 
 /** The services of the platform interface: keys, orgs, projects, deployments. */
-export const platform = (settings: Settings) => {
+const platform = (settings: Settings) => {
   const deployments = Observed.deployments.pipe(Layer.provide(DeploymentsSql.layer))
   const repositories = Layer.mergeAll(
     ApiKeysSql.layer,
@@ -262,14 +262,14 @@ const people = ({ baseUrl, people: settings }: Settings) =>
       )
 
 /** Alerts, and the looks at what they watch. */
-export const alerts = (settings: Settings) =>
+const alerts = (settings: Settings) =>
   Layer.merge(Alerts.layer, AlertSweeps.layer).pipe(
     Layer.provide([AlertsSql.layer, MailSender.layer(settings)]),
     Layer.provide(Layer.succeed(ConsoleUrl, `${settings.baseUrl}/console`)),
   )
 
 /** Whether traces are exported. If so, deliveries carry trace headers. */
-export const isTraced = ({ otlp }: Settings) => otlp !== undefined
+const isTraced = ({ otlp }: Settings) => otlp !== undefined
 
 const jobs = Observed.jobs.pipe(Layer.provide(JobsSql.layer))
 
@@ -302,7 +302,7 @@ const shareOf = ({ nodes }: Settings) => {
  * The services of the webhook interface (endpoints, jobs, schedules, deliveries), and idempotency, which shares the
  * cipher.
  */
-export const webhooks = (settings: Settings) => {
+const webhooks = (settings: Settings) => {
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
   const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout })
   const [dispatcher, sender] = isTraced(settings)
@@ -354,7 +354,7 @@ export const webhooks = (settings: Settings) => {
  * Chat over documentation, and documentation that is stored with projects. Loads the model's SDK only if a model is
  * configured.
  */
-export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
+const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
   const caches = cachesWithin(memoryLimit())
   const model =
     ai === undefined
@@ -377,7 +377,7 @@ export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
 }
 
 /** The audit log, which records the changes of the services below. */
-export const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
+const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 
 /** The welcome at a terminal: address, mode, database, console, docs and a first request. */
 export const welcomeText = (
@@ -406,7 +406,7 @@ const welcomeFields = (url: string, { adminTokens, databaseUrl, dataDir }: Setti
 })
 
 /** Logs the address and the mode once the server listens, and warns about settings that should be set. */
-export const logWelcome = (settings: Settings) =>
+const logWelcome = (settings: Settings) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const server = yield* HttpServer.HttpServer

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { cut } from "./Schemas.ts"
 
 /** What people may be, the strongest first. Of all orgs: administrator, operator, viewer; of one: the last three. */
-export const roles = ["administrator", "operator", "owner", "developer", "viewer"] as const
+const roles = ["administrator", "operator", "owner", "developer", "viewer"] as const
 export const Role = Schema.Literals(roles).annotate({
   description:
     "The role of a person: administrator, operator or viewer of all orgs; owner, developer or viewer of one.",

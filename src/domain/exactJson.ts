@@ -41,7 +41,7 @@ const maxPlainLength = 15
 const isChanged = (text: string) => String(Number(text)) !== text
 
 /** What the text of JSON has; of text that is not JSON, something. */
-export interface JsonScan {
+interface JsonScan {
   /** Objects, arrays and their members, without the names of fields. */
   readonly values: number
   readonly names: number

@@ -27,7 +27,7 @@ export const maxFailureHours = Duration.hours(48)
 export const maxFailureDays = Duration.days(31)
 
 /** The query of an overview. */
-export interface OverviewQuery {
+interface OverviewQuery {
   readonly from?: DateTime.Utc | undefined
   readonly to?: DateTime.Utc | undefined
   readonly every: Every

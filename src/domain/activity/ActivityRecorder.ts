@@ -27,7 +27,7 @@ const intervals: ReadonlyArray<Every> = ["minute", "hour", "day"]
 const attemptIntervals = ["hour", "day"] as const
 
 /** An attempt of an endpoint. */
-export interface EndpointAttempt {
+interface EndpointAttempt {
   readonly orgId: string
   readonly endpointId: string
   readonly cause: CountedCause

@@ -4,10 +4,10 @@ import { SecureRandom } from "effect/crypto"
 import { TooManyRequests, type Unavailable } from "../Errors.ts"
 import type { OrgScope } from "../Principal.ts"
 
-export type LiveTopic = "delivery" | "job" | "deployment" | "endpoint"
+type LiveTopic = "delivery" | "job" | "deployment" | "endpoint"
 
 /** Something that changed. */
-export interface Change {
+interface Change {
   readonly topic: LiveTopic
   readonly orgId: string
   readonly data: Readonly<Record<string, string | number | null>>

@@ -14,7 +14,7 @@ export const RequestId = Context.Reference<string | null>("gatehouse/domain/Audi
 })
 
 /** A change, without its actor and time. */
-export interface Change extends Pick<AuditEntry, "action" | "target" | "details"> {
+interface Change extends Pick<AuditEntry, "action" | "target" | "details"> {
   /** The event that the org's endpoints get about the change. */
   readonly event?: NewServiceEvent | undefined
 }

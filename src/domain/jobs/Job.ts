@@ -30,7 +30,7 @@ export const StoredWorkflowName = Schema.String.annotate({
   description: "The kind of work: a worker asks for jobs by this name.",
   examples: ["nightly-report"],
 })
-export const Json = Schema.Unknown.annotateKey({ description: "Any JSON value." })
+const Json = Schema.Unknown.annotateKey({ description: "Any JSON value." })
 
 /** An optional field with any JSON value. */
 const jsonField = (what: string) =>
@@ -53,7 +53,7 @@ const callbackFields = {
   }),
 }
 
-export const Priority = whole(-100, 100).annotate({
+const Priority = whole(-100, 100).annotate({
   description: "Claims take jobs with a higher priority first, -100 to 100. Default: 0.",
   examples: [0],
 })

@@ -51,7 +51,7 @@ export interface JobFilter {
 }
 
 /** One page of jobs. */
-export interface FoundJobs extends Found<Job> {
+interface FoundJobs extends Found<Job> {
   /** The last id that was read, when the list stopped before it found enough; `null` when it read all. */
   readonly scannedTo: string | null
 }

@@ -32,7 +32,7 @@ export interface RunBatch extends RoundRobinBatch {
 }
 
 /** The result of one batch of due schedules. */
-export interface RunSchedules {
+interface RunSchedules {
   /** The org of each new job. */
   readonly orgs: ReadonlyArray<string>
   /** The schedules with a new run time, including those that created no job. */

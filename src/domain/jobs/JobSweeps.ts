@@ -9,11 +9,11 @@ import { JobStatus, StoredWorkflowName, WorkflowName } from "./Job.ts"
 import { type JobFilter, JobRepository } from "./JobRepository.ts"
 
 /** The fields that select jobs by what they are, and when they were created. */
-export const jobTimes = {
+const jobTimes = {
   since: Schema.optionalKey(time("Only jobs that were created at this time or later.")),
   until: Schema.optionalKey(time("Only jobs that were created before this time.")),
 }
-export const ErrorPrefix = NonEmptyText.check(atMost(200)).annotate({
+const ErrorPrefix = NonEmptyText.check(atMost(200)).annotate({
   description: "Only failed jobs whose error begins with this text, as jobs/causes has it.",
   examples: ["connect ECONNREFUSED"],
 })

@@ -8,7 +8,7 @@ import { ExpiresInSeconds, StoredWorkflowName, WorkflowName } from "./Job.ts"
 import { JobRepository } from "./JobRepository.ts"
 
 /** Jobs that run at once, of a workflow or of a key: a claim counts them. */
-export const maxConcurrency = 1_000
+const maxConcurrency = 1_000
 /** Workflows of an org that have settings. */
 export const maxWorkflows = 500
 

@@ -108,7 +108,7 @@ export interface ImportedHash {
 }
 
 /** A key that was reported as leaked. */
-export interface LeakedKey {
+interface LeakedKey {
   readonly orgId: string
   readonly keyId: string
   /** Whether this report disabled it; an earlier one may have. */

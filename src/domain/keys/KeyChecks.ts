@@ -35,7 +35,7 @@ export interface KeyUse {
 }
 
 /** What is left of a key's rate limit, as far as this process knows. */
-export interface RateLeft extends RateLimit {
+interface RateLeft extends RateLimit {
   readonly remaining: number
 }
 

@@ -20,7 +20,7 @@ const rememberMillis = 60_000
 export const TokenIssuer = Context.Reference("gatehouse/domain/KeyTokens/TokenIssuer", { defaultValue: () => "" })
 
 /** A key that signs tokens. */
-export interface TokenKey {
+interface TokenKey {
   readonly id: string
   /** Its place in the order of the keys. */
   readonly n: number

@@ -40,7 +40,7 @@ export const tooManyRoles = () =>
   new LimitReached({ error: `The org has ${maxRoles} roles, the most that it can have. Delete one that no key has.` })
 
 /** Whose roles a key can have: those of its org, or of the org of its project. */
-export type RoleOwner = { readonly orgId: string } | { readonly scope: OrgScope; readonly projectId: string }
+type RoleOwner = { readonly orgId: string } | { readonly scope: OrgScope; readonly projectId: string }
 
 /** The roles of orgs. */
 export class RoleRepository extends Context.Service<

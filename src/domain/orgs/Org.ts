@@ -34,7 +34,7 @@ const usageTexts: Readonly<Record<OrgLimitName, string>> = {
 const maxOwners = 100
 
 /** Owners of repositories, as `provider:owner`, or `owner` for GitHub. */
-export const Owners = Schema.Array(
+const Owners = Schema.Array(
   Text.check(
     // A provider, a colon and an owner.
     atMost(320),

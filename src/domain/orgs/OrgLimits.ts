@@ -19,7 +19,7 @@ export type OrgAmounts = Readonly<Record<OrgLimitName, number>>
 export type OrgLimitOverrides = Readonly<Partial<OrgAmounts>>
 
 /** All limits of an org. `waitingClaims` applies to each replica. */
-export type LimitName = OrgLimitName | "waitingClaims"
+type LimitName = OrgLimitName | "waitingClaims"
 
 interface Limit {
   /** The environment variable of the default. */

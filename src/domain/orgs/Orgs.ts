@@ -11,7 +11,7 @@ import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from
 import { type Found, nextCursor, type Page } from "../Page.ts"
 
 /** An org, the limits that were set for it, and its usage. */
-export interface OrgWithUsage {
+interface OrgWithUsage {
   readonly org: Org
   readonly overrides: OrgLimitOverrides
   readonly used: OrgAmounts

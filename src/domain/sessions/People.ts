@@ -22,7 +22,7 @@ export class SignInFailed extends Data.TaggedError("SignInFailed")<{
 }> {}
 
 /** What an id token says, once it is verified. */
-export interface Identity {
+interface Identity {
   readonly subject: string
   /** The session at the provider, by which it signs people out. */
   readonly sid: string | undefined
@@ -57,7 +57,7 @@ export class IdentityProvider extends Context.Service<
 >()("gatehouse/domain/People/IdentityProvider") {}
 
 /** Who may sign in, by the settings of the operator. */
-export interface PeopleSettings {
+interface PeopleSettings {
   readonly issuer: string
   readonly clientId: string
   readonly rules: ReadonlyArray<RoleRule>

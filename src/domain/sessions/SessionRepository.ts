@@ -34,7 +34,7 @@ export interface StoredSession {
 }
 
 /** Names a session: the org and the hash of its token. */
-export type SessionKey = Pick<StoredSession, "orgId" | "hash">
+type SessionKey = Pick<StoredSession, "orgId" | "hash">
 
 /** The sessions and portal links of all orgs. */
 export class SessionRepository extends Context.Service<

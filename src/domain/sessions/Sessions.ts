@@ -24,7 +24,7 @@ import { type SessionKind, SessionRepository, type StoredSession } from "./Sessi
 import { removeInBatches } from "../removeInBatches.ts"
 
 /** How long a session lasts. */
-export const sessionLifetime = Duration.hours(12)
+const sessionLifetime = Duration.hours(12)
 /** How long a session in a frame lasts: a page that still shows it gets another. */
 const frameLifetime = Duration.hours(1)
 const defaultLinkSeconds = 3_600

@@ -19,7 +19,7 @@ export interface Sweep {
 }
 
 /** The result of one batch. */
-export interface Swept {
+interface Swept {
   /** The rows that it read. */
   readonly rows: number
   /** Whether the sweep is finished. */

@@ -201,7 +201,7 @@ export const DeliveryState = Schema.Literals(["pending", "delivered", "failed", 
 })
 export type DeliveryState = typeof DeliveryState.Type
 
-export const AttemptFailure = Schema.Literals([
+const AttemptFailure = Schema.Literals([
   "timeout",
   "dns",
   "refused_address",
@@ -211,7 +211,7 @@ export const AttemptFailure = Schema.Literals([
   "secret",
   "token",
 ])
-export type AttemptFailure = typeof AttemptFailure.Type
+type AttemptFailure = typeof AttemptFailure.Type
 
 /** The deliveries that a resend sends. Absent fields select all. */
 export const ResendFilter = Schema.Struct({

@@ -130,7 +130,7 @@ export interface TimesCorrection {
 }
 
 /** The result of a look. */
-export interface Looked {
+interface Looked {
   readonly found: boolean
   readonly waitMillis: number
 }

@@ -34,7 +34,7 @@ export const jobEventBody = (job: FinishedJob, nonce: string): string =>
   })
 
 /** The JSON text of the data in the body of an event; the whole body of a job's event, which has none. */
-export const dataOf = (body: string): string => {
+const dataOf = (body: string): string => {
   // No text of a caller comes before the data, and a type has no quotation mark.
   const start = body.indexOf(`","data":`)
   return body.startsWith(`{"event":"job.`) || start === -1 ? body : body.slice(start + `","data":`.length, -1)

@@ -97,7 +97,7 @@ const maxUpdates = 5
 const typeChanges = new Unavailable({ error: "The event type is changing; try again." })
 
 /** What publishing checks against: the catalogue of an org as it was at a version of it. */
-export interface CatalogueCheck {
+interface CatalogueCheck {
   /** `null`: the org does not publish strictly. */
   readonly version: string | null
   /** `undefined`: the catalogue has no such type. */
@@ -130,7 +130,7 @@ export class EventTypeRepository extends Context.Service<
 
 const inOrder = new Intl.Collator("en", { numeric: true })
 /** The newest version of a type, with its schema; `undefined` without schemas. */
-export const newestOf = (schemas: CatalogueType["schemas"]) => {
+const newestOf = (schemas: CatalogueType["schemas"]) => {
   const version = Object.keys(schemas).toSorted(inOrder.compare).at(-1)
   return version === undefined ? undefined : { version, schema: schemas[version] as JsonSchema }
 }

@@ -56,7 +56,7 @@ export const signingSecretBytes = 24
 export const signingSecretOf = (bytes: Uint8Array) => `${prefix}${Base64.encode(bytes)}`
 
 /** Makes the headers of one attempt. */
-export type Sign = (attempt: Signable) => Readonly<Record<string, string>>
+type Sign = (attempt: Signable) => Readonly<Record<string, string>>
 
 /** Signs webhooks. */
 export class Signer extends Context.Service<

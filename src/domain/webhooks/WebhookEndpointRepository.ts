@@ -60,7 +60,7 @@ export const defaultSettings: EndpointSettings = {
 }
 
 /** A new endpoint. Its secret is encrypted for its id. */
-export interface NewWebhookEndpoint extends EndpointSettings {
+interface NewWebhookEndpoint extends EndpointSettings {
   readonly id: string
   readonly orgId: string
   readonly url: string
@@ -82,7 +82,7 @@ export interface WebhookEndpointChanges extends Partial<EndpointSettings> {
 }
 
 /** The URL of an endpoint, and what its requests are signed with now. */
-export interface SigningEndpoint {
+interface SigningEndpoint {
   readonly url: string
   /** The encrypted secrets, the current one first. */
   readonly secrets: ReadonlyArray<string>

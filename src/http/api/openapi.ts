@@ -240,7 +240,7 @@ const originals = (schemas: Schemas) =>
 /**
  * Replaces copies of schemas in a document by their originals. The description of a copy stays beside the reference.
  */
-export const mergeCopies = <A extends { readonly components: { readonly schemas: Schemas } }>(document: A): A => {
+const mergeCopies = <A extends { readonly components: { readonly schemas: Schemas } }>(document: A): A => {
   const { schemas } = document.components
   const copies = originals(schemas)
   const merge = (value: unknown): unknown => {
@@ -286,7 +286,7 @@ const codesOf = (schema: JsonSchema, schemas: Schemas): ReadonlyArray<string> =>
 const wordOf = (code: string) => code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase())
 
 /** The responses of operations, by path, method and status. */
-export type OperationResponses = Readonly<
+type OperationResponses = Readonly<
   Record<string, Readonly<Record<string, { readonly responses: Readonly<Record<string, ResponseObject>> }>>>
 >
 
@@ -339,7 +339,7 @@ const openError = (of: Interface, codes: ReadonlyArray<string>): JsonSchema =>
     },
   )
 
-export const headerRef = (name: string) => ({ $ref: `#/components/headers/${name}` })
+const headerRef = (name: string) => ({ $ref: `#/components/headers/${name}` })
 
 const headersOf = (status: string) => ({
   "x-request-id": headerRef("x-request-id"),
@@ -357,7 +357,7 @@ interface ResponseObject {
  * Operations refer to them. A schema has exactly the codes of its status, since clients that try the schemas of an
  * operation in turn, as those in Rust do, would take a 404 for a 400 otherwise.
  */
-export const errorResponses = (paths: OperationResponses, schemas: Schemas) => {
+const errorResponses = (paths: OperationResponses, schemas: Schemas) => {
   const known = knownErrors(paths, schemas)
   const codes = [...known.keys(), ...serverCodes].sort()
   const responses: Record<string, object> = {}
@@ -404,7 +404,7 @@ export const errorResponses = (paths: OperationResponses, schemas: Schemas) => {
 }
 
 /** Where a schema stands. Responses may get more fields and more values with any version; requests are exact. */
-export type Role = "request" | "response"
+type Role = "request" | "response"
 
 const isNull = ({ type }: JsonSchema) => type === "null"
 const isPlain = ({ $ref, type }: JsonSchema) => $ref === undefined && typeof type === "string"
@@ -480,7 +480,7 @@ const tidyObject = (schema: JsonSchema, role: Role): JsonSchema => {
 }
 
 /** A schema in the form that most generators of clients understand. */
-export const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
+const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
   const plain = [withoutAllOf, withoutAnyOfNull, plainBoolean, constAsEnum].reduce((one, step) => step(one), schema)
   const sized = boundedInteger(role === "response" ? openEnum(plain) : plain)
   const { anyOf, items, oneOf } = sized

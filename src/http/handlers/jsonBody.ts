@@ -10,9 +10,9 @@ import { knownFieldsOnly } from "../api/responses.ts"
 /** The JSON values of a body that is not long, of one field that takes any JSON, and of a whole body. */
 const fewValues = 1_000
 const maxAnyValues = 30_000
-export const maxValues = 50_000
+const maxValues = 50_000
 /** The members of all objects of a body. Each different name costs more than a value. */
-export const maxMembers = 20_000
+const maxMembers = 20_000
 
 /** How many values a body of this shape has at most. */
 const valuesOf = (shape: Shape): number => {

@@ -9,11 +9,11 @@ import { AdminTokens, isBehindTls, readCookie, setCookie } from "../credentials.
 // Signing in to the console with the company's identity: where the browser begins, and where the provider sends it
 // back. These pages are for browsers, and no operations.
 
-export const signInPath = "/console/sign-in"
+const signInPath = "/console/sign-in"
 /** Where the provider sends the browser back. */
 export const callbackPath = `${signInPath}/callback`
 /** Where the provider ends sessions (OpenID Connect Back-Channel Logout 1.0). */
-export const logoutPath = "/console/sign-out"
+const logoutPath = "/console/sign-out"
 
 /** How long a person has at the provider. */
 const signInLifetime = Duration.minutes(10)

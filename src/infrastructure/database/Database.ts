@@ -16,7 +16,7 @@ import * as PostgresDatabase from "./PostgresDatabase.ts"
 import { StartupError } from "../StartupError.ts"
 
 /** Chooses the database. */
-export interface DatabaseOptions {
+interface DatabaseOptions {
   /** A PostgreSQL URL. Default: the embedded database in `dataDir`. */
   readonly databaseUrl?: Redacted.Redacted<string> | undefined
   /** The same database at the address for LISTEN. Default: `databaseUrl`. */

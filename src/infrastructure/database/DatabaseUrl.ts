@@ -5,7 +5,7 @@ import { Duplex } from "node:stream"
 import * as tls from "node:tls"
 
 /** Where a PostgreSQL is, and how to connect to it. */
-export interface DatabaseAddress {
+interface DatabaseAddress {
   /** For messages: `db.example.com:5432`, or the folder of the socket. Contains no secret. */
   readonly name: string
   readonly config: {

@@ -22,7 +22,7 @@ export interface Index {
  * A file `0002_name.ts` of the folder. Either its default export is an Effect over `SqlClient`, which runs in one
  * transaction; or it exports `indexes`, which are built without holding up writes.
  */
-export interface Migration {
+interface Migration {
   readonly id: number
   readonly name: string
   readonly load: Effect.Effect<{

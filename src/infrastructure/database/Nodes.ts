@@ -299,7 +299,7 @@ export const closeNode = (name: string) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.asVoid(sql`DELETE FROM open_nodes WHERE name = ${name}`))
 
 /** What `--to` of a move names the platform's database. */
-export const platformName = "platform"
+const platformName = "platform"
 
 /**
  * Begins to move an org to a node, or to the platform's database, which the replicas do in the background; does nothing

@@ -29,7 +29,7 @@ export class KeysUnavailable extends Data.TaggedError("KeysUnavailable")<{
 export type Keys<Key> = ReadonlyMap<string, Key>
 
 /** Where keys are published. */
-export interface KeySource<Key> {
+interface KeySource<Key> {
   /** For log lines. */
   readonly address: string
   /** What is fetched, for log lines: "OIDC keys". */

@@ -9,7 +9,7 @@ import * as OidcKeys from "./OidcKeys.ts"
 import { maxClockSkewSeconds, reject, verifyToken } from "./verifyToken.ts"
 
 /** How the service is known at the provider. */
-export interface ProviderSettings {
+interface ProviderSettings {
   readonly issuer: string
   readonly clientId: string
   readonly clientSecret: Redacted.Redacted<string>

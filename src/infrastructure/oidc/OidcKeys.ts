@@ -33,7 +33,7 @@ export const keyTypes: ReadonlyMap<string, string> = new Map([
 const maxKeysPerId = 5
 
 /** Where the keys of a provider are: their own address, or the one that the issuer's discovery document names. */
-export type KeySource = { readonly jwks: string } | { readonly issuer: string }
+type KeySource = { readonly jwks: string } | { readonly issuer: string }
 
 const nameOf = (kid: string, algorithm: string) => `${algorithm} ${kid}`
 

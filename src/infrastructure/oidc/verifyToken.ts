@@ -4,7 +4,7 @@ import { Unauthorized, Unavailable } from "../../domain/Errors.ts"
 import type { KeysUnavailable } from "./OidcKeys.ts"
 
 /** Whose tokens are accepted, and for whom. */
-export interface TrustedIssuer {
+interface TrustedIssuer {
   readonly issuer: string
   readonly audiences: ReadonlyArray<string>
   readonly algorithms: ReadonlyArray<string>

@@ -69,9 +69,7 @@ export const json: Logger.Logger<unknown, string> = Logger.map(
 export const auditAnnotation = "gatehouse.audit.id"
 
 /** Leaves out the entries of the audit log, which are logged for the exporter alone. */
-export const withoutAudit = <Output>(
-  logger: Logger.Logger<unknown, Output>,
-): Logger.Logger<unknown, Output | undefined> =>
+const withoutAudit = <Output>(logger: Logger.Logger<unknown, Output>): Logger.Logger<unknown, Output | undefined> =>
   Logger.make((line) =>
     auditAnnotation in line.fiber.getRef(References.CurrentLogAnnotations) ? undefined : logger.log(line),
   )

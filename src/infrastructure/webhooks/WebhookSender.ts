@@ -29,7 +29,7 @@ const failureOf = ({ status, truncated }: SafeResponse): AttemptOutcome["failure
     ? { kind: "bad_response", message: "The answer is longer than 64 KiB." }
     : null
 
-export interface WebhookSenderOptions {
+interface WebhookSenderOptions {
   /**
    * The deadline of an attempt, from the connection to the end of the body, and that of the token request before it;
    * default 15 s (contract 7).

@@ -225,7 +225,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lanes, orgs }: Reads) 
 }
 
 /** A row that a claim returns: one for each delivery, and at least one, for the columns from `head` on. */
-export interface ClaimedRow {
+interface ClaimedRow {
   /** `null` in the only row of a claim without deliveries. */
   readonly id: string | null
   readonly org_id: string

@@ -17,7 +17,7 @@ const maxLanesPerClaim = 512
 /** Lanes of each org that one claim may read, however many orgs there are. */
 const minLanesPerOrg = 64
 /** Rows that a claim reads at the head of the queue, at least. */
-export const minHeadSize = 512
+const minHeadSize = 512
 /**
  * Rows that a claim reads at the head of the queue, at most: the number doubles while a claim moves most of them to the
  * backlog.
@@ -64,7 +64,7 @@ export interface Found {
 }
 
 /** What a look found. */
-export interface Look {
+interface Look {
   /** When it began. */
   readonly at: DateTime.Utc
   /** The first `due_at` at the head of the queue. */

@@ -6,7 +6,7 @@ import { namePattern, ownerPattern } from "../../RepositoryOwner.ts"
 import * as Claims from "./claims.ts"
 
 /** Where the value of a field comes from: a path of claims, one claim by its exact name, or a constant. */
-export type ClaimSource = string | { readonly claim: string } | { readonly value: string }
+type ClaimSource = string | { readonly claim: string } | { readonly value: string }
 
 /** The fields of a claim map. `repository` is `owner/name`; or `owner` and `name` stand by themselves. */
 export const claimFields = [

@@ -23,7 +23,7 @@ export const responseHeaders = {
 } as const
 
 /** The headers of a webhook. */
-export const webhookHeaders = [
+const webhookHeaders = [
   {
     name: "webhook-id",
     description: "The id of the delivery, the same for all attempts. Ignore a delivery that you have processed.",
