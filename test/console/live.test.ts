@@ -19,7 +19,7 @@ describe.skipIf(!hasBrowser)("what the console says of the service", () => {
           await page.clock.fastForward(32_000)
           const gone = page.getByText("The service has not answered since")
           await gone.waitFor()
-          expect(await live.count()).toBe(0)
+          await expect.poll(() => live.count()).toBe(0)
           await page.clock.fastForward(11_000)
           await live.waitFor()
           await gone.waitFor({ state: "detached" })
@@ -36,7 +36,7 @@ describe.skipIf(!hasBrowser)("what the console says of the service", () => {
         await page.clock.fastForward(11_000)
         await refused
         await page.clock.fastForward(7_000)
-        expect(await page.getByText("The service has not answered since").count()).toBe(0)
+        await expect.poll(() => page.getByText("The service has not answered since").count()).toBe(0)
       }),
     )
 
@@ -55,13 +55,12 @@ describe.skipIf(!hasBrowser)("what the console says of the service", () => {
             await route.continue()
           })
           const main = page.locator("#main")
-          expect(await main.getAttribute("aria-busy")).not.toBe("true")
+          await expect.poll(() => main.getAttribute("aria-busy")).not.toBe("true")
           await page.getByLabel("Sta", { exact: false }).first().selectOption("Failed")
           await expect.poll(() => main.getAttribute("aria-busy")).toBe("true")
           const card = page.locator(".card", { has: page.locator("table") }).first()
-          expect(await card.evaluate((card) => card.ownerDocument.defaultView!.getComputedStyle(card).opacity)).toBe(
-            "0.5",
-          )
+          const opacity = () => card.evaluate((card) => card.ownerDocument.defaultView!.getComputedStyle(card).opacity)
+          await expect.poll(opacity).toBe("0.5")
           answer()
           await expect.poll(() => main.getAttribute("aria-busy")).toBe("false")
         })

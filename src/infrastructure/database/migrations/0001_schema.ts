@@ -721,8 +721,8 @@ const deliveries = Effect.gen(function* () {
 
   // The deliveries to an endpoint stay when it is deleted. The id begins like that of the event, so that both are in
   // the same partition, and the deliveries of an event are a range of the primary key. The last attempt stands in the
-  // row (ADR 11). claim_id and lease_until: the claim of an attempt that was in flight when its delivery was canceled, and how
-  // long it holds. unsuccessful is null while pending and once delivered, so that the update of a delivery that
+  // row (ADR 11). claim_id and lease_until: the claim of an attempt that was in flight when its delivery was canceled,
+  // and how long it holds. unsuccessful is null while pending and once delivered, so that the update of a delivery that
   // succeeds changes no index. Every row is changed at least once: with room for that on its page, its indexes stay as
   // they are.
   yield* sql`
