@@ -1,4 +1,4 @@
-import { Clock, DateTime, Effect } from "effect"
+import { Clock, DateTime, Effect, Fiber } from "effect"
 import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
 import { alternateOrgs, roundRobin, type RoundRobinBatch } from "../roundRobin.ts"
 
@@ -31,6 +31,8 @@ const maxLeaseBatch = 1_000
 const failConcurrency = 4
 /** How long a batch fails jobs, in milliseconds. The next batch returns the rest again. */
 const maxFailMillis = 500
+/** How long a batch waits for the jobs that it began to fail, in milliseconds. */
+const maxWaitMillis = 1_000
 
 /**
  * Queues jobs with an expired lease again, and fails those without another attempt.
@@ -55,15 +57,30 @@ export const makeExpiry = (
         Effect.as(Effect.logError("A job whose last lease expired is not failed", fault), 0),
       ),
     )
+  const inFlight = new Set<ExhaustedJob>()
+  // Those that take longer, because of locks of their org, go on alone; until they end, no others of the org begin.
   const failAll = Effect.fnUntraced(function* (jobs: ReadonlyArray<ExhaustedJob>) {
+    const busy = new Set([...inFlight].map(({ orgId }) => orgId))
     const deadline = (yield* Clock.currentTimeMillis) + maxFailMillis
-    const isInTime = Effect.map(Clock.currentTimeMillis, (now) => now < deadline)
-    const counts = yield* Effect.forEach(
-      alternateOrgs(jobs, ({ orgId }) => orgId),
-      (job) => Effect.flatMap(isInTime, (inTime) => (inTime ? failOne(job) : Effect.succeed(0))),
-      { concurrency: failConcurrency },
-    )
-    return counts.reduce((sum, one) => sum + one, 0)
+    let failed = 0
+    const failInTime = Effect.fnUntraced(function* (job: ExhaustedJob) {
+      if ((yield* Clock.currentTimeMillis) >= deadline) return
+      inFlight.add(job)
+      failed += yield* Effect.ensuring(
+        failOne(job),
+        Effect.sync(() => inFlight.delete(job)),
+      )
+    })
+    const failing = yield* Effect.forEach(
+      alternateOrgs(
+        jobs.filter(({ orgId }) => !busy.has(orgId)),
+        ({ orgId }) => orgId,
+      ),
+      failInTime,
+      { concurrency: failConcurrency, discard: true },
+    ).pipe(Effect.forkChild)
+    yield* Effect.timeoutOption(Fiber.join(failing), maxWaitMillis)
+    return failed
   })
   return roundRobin(
     maxLeaseBatch,

@@ -44,8 +44,8 @@ export class SweepRepository extends Context.Service<
   {
     /**
      * The next sweep, of the first org after `afterOrg`; after the last org comes the first again. The sweeps of an org
-     * take turns, batch by batch; those of `emit` keep their order. Skips the sweeps in `setAside`. `null` when there is
-     * no other.
+     * take turns, batch by batch; those of `emit` keep their order. Skips the sweeps in `setAside`. `null` when there
+     * is no other.
      */
     readonly next: (afterOrg: string, setAside: ReadonlyArray<string>) => Effect.Effect<Sweep | null, Unavailable>
     /** Runs the next batch in one transaction. `null` when another replica runs the sweep, or it is finished. */

@@ -90,11 +90,14 @@ export const pickDue = (
 const marginMillis = 10_000
 /** The wait between two batches that read from the beginning, as a multiple of the time of one. */
 const waitFactor = 20
+/** Its maximum: what one org has left in an index, and a busy database, must not make the rows of others wait. */
+const maxWaitMillis = 4_000
 
 /**
  * Makes a function that runs batches of `pickDue` and chooses `since` for them. Rows that were due have left dead index
  * entries, which stay while any old transaction is open (ADR 30). So a batch reads from where the last one began, and
- * from the beginning as often as that takes a twentieth of the time.
+ * from the beginning as often as that takes a twentieth of the time, and at least every four seconds: a row may come
+ * with a time before the last batch, or have been locked when it was due.
  *
  * @returns a function of the batch, its statement, and whether rows that were read are still due
  */
@@ -114,7 +117,8 @@ export const makeWalk = Effect.sync(() => {
       DateTime.isGreaterThan(position, DateTime.subtract(batch.now, { milliseconds: marginMillis }))
     const walks = batch.after !== null || begun >= walkAt || wasSetBack
     const found = yield* read(walks ? null : position)
-    if (batch.after === null && walks) walkAt = begun + (1 + waitFactor) * ((yield* nowMillis) - begun)
+    const ended = yield* nowMillis
+    if (batch.after === null && walks) walkAt = ended + Math.min(waitFactor * (ended - begun), maxWaitMillis)
     if (batch.after === null && found.next === null && !isLeft(found)) {
       position = DateTime.subtract(batch.now, { milliseconds: marginMillis })
     }

@@ -31,8 +31,10 @@ const slowMillis = 0.5
 const tooSlowMillis = 50
 /** The shortest wait between two looks. */
 const minWaitMillis = 1_000
-/** The wait between two looks, as a multiple of the time of one: looks use at most a twentieth of a connection. */
+/** The wait between two looks, as a multiple of the time of one: looks use a twentieth of a connection. */
 const waitFactor = 20
+/** The longest wait: what one org has left in an index must not make the deliveries of others wait. */
+const maxWaitMillis = 4_000
 
 /** The backlog of a lane: its org, the lane, and, if known, the `due_at` of its first delivery in JSON. */
 export type LaneHead = readonly [orgId: string, lane: string, first: string | null]
@@ -259,7 +261,7 @@ export const makeQueuePositions = () => {
       after = heads.length === limit ? [last![0], last![1]] : ["", ""]
       return {
         found: first !== null || added.length > 0,
-        waitMillis: Math.max(minWaitMillis, waitFactor * tookMillis),
+        waitMillis: Math.min(Math.max(minWaitMillis, waitFactor * tookMillis), maxWaitMillis),
       }
     },
   }

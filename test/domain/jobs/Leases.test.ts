@@ -63,3 +63,25 @@ it.effect("a batch fails jobs for half a second, and leaves the rest to the next
     assert.strictEqual(failed, 20)
   }),
 )
+
+it.effect("an org whose jobs wait for a lock delays no job of another org", () =>
+  Effect.gen(function* () {
+    const waiting: Array<string> = []
+    const failed: Array<string> = []
+    let batches = 0
+    const expire = () => Effect.sync(() => ({ queued: 0, exhausted: [...ended, job("b", ++batches)], next: null }))
+    const pass = makeExpiry(expire, ({ jobId, orgId }) =>
+      orgId === "a"
+        ? Effect.andThen(
+            Effect.sync(() => waiting.push(jobId)),
+            Effect.never,
+          )
+        : Effect.sync(() => void failed.push(jobId)),
+    )
+    yield* Effect.forkChild(Effect.forever(Effect.delay(pass, "1 second")))
+    yield* TestClock.adjust("10 seconds")
+    assert.deepStrictEqual(waiting, ["a1", "a2", "a3"])
+    assert.isAbove(batches, 5)
+    assert.includeMembers(failed, ["b1", "b5", "c1"])
+  }),
+)
