@@ -165,7 +165,7 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
       message: `${baseUrl} answered with status ${status}, but the response is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service`,
     })
   }
-  if (Schema.isSchemaError(error)) return usage(requestFaults(error))
+  if (Schema.isSchemaError(error)) return usage(inFlags(faultsOf(error)))
   if (HttpClientError.isHttpClientError(error)) {
     return new CommandFailed({
       message: `${baseUrl} does not answer (${transportFault(error)}). Start the service, or set --url or GATEHOUSE_URL to its address`,
@@ -174,18 +174,25 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
   return new CommandFailed({ message: String(error) })
 }
 
-const format = SchemaIssue.makeFormatterStandardSchemaV1()
+const format = SchemaIssue.makeFormatterStandardSchemaV1({
+  leafHook: (issue) => {
+    if (issue._tag === "MissingKey") return "is required"
+    if (issue._tag === "UnexpectedKey") return "is not a field here"
+    return SchemaIssue.defaultLeafHook(issue)
+  },
+})
 
-/** What is wrong with a request that was not sent. */
-const requestFaults = ({ issue }: Schema.SchemaError) =>
-  inFlags(
-    format(issue)
-      .issues.map(
-        ({ message, path }) =>
-          `${(path ?? []).map(String).join(".")} ${message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)}`,
-      )
-      .join("; "),
-  )
+/** The first faults of a value, by their paths. */
+export const faultsOf = ({ issue }: Schema.SchemaError) =>
+  format(issue)
+    .issues.slice(0, 3)
+    .map(({ message, path = [] }) => {
+      const fault = message
+        .replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)
+        .replace("a valid JSON string", "valid JSON")
+      return `${path.map((part) => String(typeof part === "object" ? part.key : part)).join(".")} ${fault}`.trim()
+    })
+    .join("; ")
 
 /** The flag or argument of the command line, by the API field that it sets. */
 const flagNames = new Map([

@@ -11,7 +11,7 @@ import { EventFilter } from "../domain/webhooks/EventFilter.ts"
 import { isObject } from "../domain/webhooks/jsonSchema.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { CreateWebhookEndpoint, EndpointHeaders } from "../domain/webhooks/WebhookEndpoint.ts"
-import { ask } from "./call.ts"
+import { ask, faultsOf } from "./call.ts"
 import { checkAddress } from "./connection.ts"
 import { ActFor, JsonText } from "./flags.ts"
 import { CommandFailed, plain, print, table, usage } from "./output.ts"
@@ -487,7 +487,7 @@ const getFrom =
         Effect.mapError(() => failed("did not answer with JSON. Check --from")),
       )
       return yield* Effect.mapError(Schema.decodeUnknownEffect(schema)(fit(json, shapeOf(schema.ast))), (error) =>
-        failed(`has another form than expected: ${cut(plain(String(error)), 500)}`),
+        failed(`has another form than expected: ${cut(plain(faultsOf(error)), 500)}`),
       )
     })
 

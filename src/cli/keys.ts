@@ -14,7 +14,7 @@ import { PutRole, type Role } from "../domain/keys/Roles.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { plain, print, table, usage } from "./output.ts"
-import { ask, call, callPages } from "./call.ts"
+import { ask, call, callPages, faultsOf } from "./call.ts"
 import { clearFlag, given, Json, JsonText, page, payloadFlags, textOrFile } from "./flags.ts"
 import { orgFlag, resolveOrg } from "./orgs.ts"
 import { readSecret } from "./secretInput.ts"
@@ -221,7 +221,9 @@ const importKeys = Command.make(
       try: () => textOrFile(`@${file}`),
       catch: () => usage(`The file ${plain(file)} cannot be read`),
     })
-    const keys = yield* Effect.mapError(decodeImport(text), (fault) => usage(`${plain(file)}: ${plain(String(fault))}`))
+    const keys = yield* Effect.mapError(decodeImport(text), (fault) =>
+      usage(`${plain(file)}: ${plain(faultsOf(fault))}`),
+    )
     const params = { orgId: yield* resolveOrg(org) }
     let [imported, existing] = [0, 0]
     const starts = batchStarts(keys)

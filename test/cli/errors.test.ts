@@ -4,10 +4,13 @@ import { Effect } from "effect"
 import { FetchHttpClient } from "effect/http"
 import { once } from "node:events"
 import { createServer } from "node:https"
+import { writeFileSync } from "node:fs"
 import type { AddressInfo } from "node:net"
+import { join } from "node:path"
 import { register } from "#src/sdk/register.ts"
 import { selfSigned } from "../support/certificate.ts"
 import { runCli } from "../support/cli.ts"
+import { freshFolder } from "../support/databases.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
@@ -162,3 +165,24 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded serve
     }),
   )
 })
+
+// Seen failing: each was the text of a SchemaError, with the fields of the schema.
+it.effect.each([
+  ["[{,]", "must be valid JSON"],
+  ['{"keys":[]}', "must be an array"],
+  [
+    '[{"hash":"x","algorithm":"md5","name":"a"}]',
+    "0.algorithm must be one of sha256, sha512, bcrypt, scrypt, argon2id",
+  ],
+  ['[{"algorithm":"sha256","name":"a"}]', "0.hash is required"],
+] as const)("keys import says in words what is wrong with the file %s", ([text, fault]) =>
+  Effect.gen(function* () {
+    const file = join(yield* freshFolder("empty"), "keys.json")
+    writeFileSync(file, text)
+    expect(yield* runCli(["keys", "import", file, "--org", "01KAHBMKZ3D2X7S5QN8W4V6R9T"])).toEqual({
+      out: "",
+      err: `gatehouse: ${file}: ${fault}\n`,
+      code: 2,
+    })
+  }),
+)

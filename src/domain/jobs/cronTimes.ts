@@ -221,7 +221,9 @@ const readFields = (given: string): Result.Result<ReadonlyArray<string>, string>
   const written = (named.get(text) ?? text).split(/\s+/)
   if (text.startsWith("@") && !named.has(text)) return Result.fail(`cron must be five or six fields, or ${namedFields}`)
   if (written.length !== 5 && written.length !== 6)
-    return Result.fail("cron must have five fields, or six with seconds first")
+    return Result.fail(
+      `cron must have five fields, or six with seconds first; it has ${text === "" ? 0 : written.length}`,
+    )
   const fields: Array<string> = []
   for (const [index, part] of (written.length === 5 ? ["0", ...written] : written).entries()) {
     const field = fieldsOfCron[index]!
@@ -232,14 +234,17 @@ const readFields = (given: string): Result.Result<ReadonlyArray<string>, string>
         `cron has ${unknown.toUpperCase()} in its ${field.name} field, which takes numbers${field.names ? ", names" : ""}, ` +
           "*, ranges, lists and steps (L, W, # and ? are not supported)",
       )
-    const value = part
-      .split(",")
-      .map((term) => unwrapped(term, field))
-      .join()
-    const parsed = Cron.parse(fieldsOfCron.map((_, at) => (at === index ? value : "*")).join(" "), "UTC")
-    if (Result.isFailure(parsed))
-      return Result.fail(`cron is wrong in its ${field.name} field: ${parsed.failure.message}`)
-    fields.push(value)
+    const values: Array<string> = []
+    for (const term of part.split(",")) {
+      const value = unwrapped(term, field)
+      const parsed = Cron.parse(fieldsOfCron.map((_, at) => (at === index ? value || "-" : "*")).join(" "), "UTC")
+      if (Result.isFailure(parsed)) {
+        const shown = term === "" ? "an empty part" : term.toUpperCase()
+        return Result.fail(`cron has ${shown} in its ${field.name} field: ${parsed.failure.message}`)
+      }
+      values.push(value)
+    }
+    fields.push(values.join())
   }
   return Result.succeed(fields)
 }

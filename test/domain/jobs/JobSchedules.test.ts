@@ -53,7 +53,7 @@ describe("JobSchedules", () => {
       const valid = { workflow: "w", cron: "* * * * *" }
       for (const [input, sentence] of [
         [{ cron: "0 0 30 2 *" }, "cron names dates that never come."],
-        [{ cron: "nonsense" }, "cron must have five fields, or six with seconds first."],
+        [{ cron: "nonsense" }, "cron must have five fields, or six with seconds first; it has 1."],
         [
           { timezone: "Mars/Base" },
           "timezone must be an IANA time zone, as in Europe/Berlin, or an offset of at most 14 hours, as in +05:30.",

@@ -237,19 +237,19 @@ describe("the next run", () => {
   )
 
   it.each([
-    ["", "cron must have five fields, or six with seconds first"],
-    ["* * * *", "cron must have five fields, or six with seconds first"],
-    ["* * * * * * *", "cron must have five fields, or six with seconds first"],
-    ["61 * * * *", "cron is wrong in its minute field: Expected a value between 0 and 59"],
-    ["61 * * * * *", "cron is wrong in its second field: Expected a value between 0 and 59"],
-    ["* 24 * * *", "cron is wrong in its hour field: Expected a value between 0 and 23"],
-    ["* * 0 * *", "cron is wrong in its day field: Expected a value between 1 and 31"],
-    ["* * * 13 *", "cron is wrong in its month field: Expected a value between 1 and 12"],
-    ["* * * * 8", "cron is wrong in its weekday field: Expected a value between 0 and 7"],
-    ["5-1 * * * *", "cron is wrong in its minute field: Invalid value range"],
-    ["* * * * 5-1", "cron is wrong in its weekday field: Invalid value range"],
-    ["*/60 * * * *", "cron is wrong in its minute field: Expected step value to be less than or equal to 59"],
-    ["1,,2 * * * *", "cron is wrong in its minute field: Expected a positive integer"],
+    ["", "cron must have five fields, or six with seconds first; it has 0"],
+    ["* * * *", "cron must have five fields, or six with seconds first; it has 4"],
+    ["* * * * * * *", "cron must have five fields, or six with seconds first; it has 7"],
+    ["61 * * * *", "cron has 61 in its minute field: Expected a value between 0 and 59"],
+    ["61 * * * * *", "cron has 61 in its second field: Expected a value between 0 and 59"],
+    ["* 1,22-24,5 * * *", "cron has 22-24 in its hour field: Expected a value between 0 and 23"],
+    ["* * 0 * *", "cron has 0 in its day field: Expected a value between 1 and 31"],
+    ["* * * 13 *", "cron has 13 in its month field: Expected a value between 1 and 12"],
+    ["* * * * MON,8", "cron has 8 in its weekday field: Expected a value between 0 and 7"],
+    ["5-1 * * * *", "cron has 5-1 in its minute field: Invalid value range"],
+    ["* * * * 5-1", "cron has 5-1 in its weekday field: Invalid value range"],
+    ["*/60 * * * *", "cron has */60 in its minute field: Expected step value to be less than or equal to 59"],
+    ["1,,2 * * * *", "cron has an empty part in its minute field: Expected a positive integer"],
     ["@never", "cron must be five or six fields, or one of @yearly"],
   ])("refuses %j with the reason", (cron, why) => {
     assert.isTrue(next(cron, "UTC", "2026-11-20T17:00:00.000Z").startsWith(why))

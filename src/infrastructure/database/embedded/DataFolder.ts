@@ -1,5 +1,6 @@
 import { Effect, type Scope } from "effect"
 import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs"
+import { homedir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { StartupError } from "../../StartupError.ts"
@@ -10,7 +11,11 @@ export const postgresMajor = "18"
 /** The folder in which a database is created. It is renamed after the database is complete and on disk. */
 export const unfinished = (folder: string) => `${folder}.new`
 
-const chooseFolder = "; set it to a folder that this user can write to, for example DATA_DIR=./data"
+/** What to do about a folder, with another one as the example. */
+const chooseFolder = (path: string) => {
+  const example = path === resolve("data") ? join(homedir(), "gatehouse") : "./data"
+  return `; set it to a folder that this user can write to, for example DATA_DIR=${example}`
+}
 
 /**
  * Locks DATA_DIR for this process until the scope closes, creates it if necessary, and checks its content. Returns the
@@ -29,7 +34,7 @@ export const acquire: (
       makeFolder(path)
       accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK)
     },
-    chooseFolder,
+    chooseFolder(path),
   )
   yield* Effect.acquireRelease(lock(path), (held) => Effect.sync(() => held.close()))
 
@@ -91,7 +96,7 @@ const lock = (path: string) =>
         message:
           (cause as { readonly errcode?: number }).errcode === SQLITE_BUSY
             ? `DATA_DIR ${path} is in use by another process; stop that process, or set another DATA_DIR`
-            : `DATA_DIR ${path} cannot be locked: ${(cause as Error).message}${chooseFolder}`,
+            : `DATA_DIR ${path} cannot be locked: ${(cause as Error).message}${chooseFolder(path)}`,
         cause,
       }),
   })
