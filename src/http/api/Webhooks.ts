@@ -1,4 +1,4 @@
-import { Schema } from "effect"
+import { Schema, SchemaAST, SchemaGetter } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import {
   Delivery,
@@ -37,6 +37,45 @@ const warning = {
       "Nothing can be sent to this url now: The host has an address that is not called (private, reserved or special).",
     ],
   }),
+}
+
+/**
+ * A request that names an endpoint by `id`, or by `webhook_endpoint_id` as responses do. The service and its clients
+ * have only `id`, so the types stay.
+ *
+ * @param minProperties of the request, as the document says it
+ */
+const byEndpointId = <F extends Schema.Struct.Fields & { readonly id: Schema.Constraint }>(
+  schema: Schema.Struct<F>,
+  minProperties: number,
+) => {
+  const least = schema.fields.id.ast.context?.isOptional === true ? 0 : 1
+  const { examples = [], identifier } = SchemaAST.resolve(schema.ast) as Schema.Annotations.Filter & {
+    readonly examples?: ReadonlyArray<never>
+  }
+  const ids = { id: Schema.optionalKey(EndpointId), webhook_endpoint_id: Schema.optionalKey(EndpointId) }
+  const sent: Schema.Codec<{ readonly webhook_endpoint_id?: string }> = Schema.Struct({ ...schema.fields, ...ids })
+    .check(
+      Schema.makeFilter(
+        (request) => {
+          const given = Object.keys(ids).filter((name) => name in request).length
+          return least <= given && given <= 1
+        },
+        {
+          expected: "an object with exactly one of id and webhook_endpoint_id",
+          toJsonSchema: () => ({ minProperties }),
+        },
+      ),
+    )
+    .annotate({ identifier, examples }) as never
+  return sent.pipe(
+    Schema.decodeTo(Schema.toType(schema) as unknown as Schema.Codec<object>, {
+      decode: SchemaGetter.transform(({ webhook_endpoint_id: id, ...request }) =>
+        id === undefined ? request : { ...request, id },
+      ),
+      encode: SchemaGetter.transform((request) => request),
+    }),
+  ) as unknown as Schema.Struct<F>
 }
 
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")
@@ -79,7 +118,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/webhooks/get", {
-      payload: GetWebhookEndpoint,
+      payload: byEndpointId(GetWebhookEndpoint, 1),
       success: WebhookEndpointDetail,
       error: NotFound,
     }).annotateMerge(
@@ -89,7 +128,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       ),
     ),
     HttpApiEndpoint.post("update", "/v1/webhooks/update", {
-      payload: UpdateWebhookEndpoint,
+      payload: byEndpointId(UpdateWebhookEndpoint, 2),
       success: Schema.Struct({ ...Done.fields, ...warning }).annotate({ identifier: "WebhookEndpointUpdated" }),
       error: [NotFound, Conflict, LimitReached],
     }).annotateMerge(
@@ -100,14 +139,20 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       ),
     ),
     HttpApiEndpoint.post("delete", "/v1/webhooks/delete", {
-      payload: Schema.Struct({ id: EndpointId }).annotate({ identifier: "DeleteWebhookEndpoint" }),
+      payload: byEndpointId(
+        Schema.Struct({ id: EndpointId }).annotate({
+          identifier: "DeleteWebhookEndpoint",
+          examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" }],
+        }),
+        1,
+      ),
       success: Done,
       error: NotFound,
     }).annotateMerge(
       about.change("Delete a webhook endpoint", "Cancels the pending deliveries. Finished deliveries stay readable."),
     ),
     HttpApiEndpoint.post("test", "/v1/webhooks/test", {
-      payload: TestWebhookEndpoint,
+      payload: byEndpointId(TestWebhookEndpoint, 1),
       success: Schema.Struct({
         success: Done.fields.success,
         event: Schema.String.annotate({ description: "The type that was sent.", examples: ["invoice.paid"] }),

@@ -47,10 +47,22 @@ const otherNames: ReadonlyArray<readonly [field: string, names: RegExp, hint: st
   ["limit", /^(?:per_?page|page_?size|count|max|take)$/i, "use limit"],
 ]
 
+/** Whether a field is an id: `id`, `job_id`, `projectId`. */
+const isId = (name: string) => /(?:^id|_id|Id)$/.test(name)
+
+/** The id of an operation that another name of an id means: `schedule_id` for `id`, and `id` for `schedule_id`. */
+const idMeant = (name: string, fields: ReadonlyArray<string>) => {
+  const ids = isId(name) ? fields.filter(isId) : []
+  const nearest = nearestName(name, ids)
+  if (nearest?.isMeant === true) return nearest.name
+  return ids.length === 1 ? ids[0] : ids.find((id) => id === "id")
+}
+
 /** What is wrong with a field that does not exist, and the field that is probably meant. */
 const unknownFault = (path: string, name: string, fields: ReadonlyArray<string>): Fault => {
   const [meant, , use] = otherNames.find(([field, names]) => fields.includes(field) && names.test(name)) ?? []
-  const nearest = meant === undefined ? nearestName(name, fields) : { name: meant, isMeant: true }
+  const certain = meant ?? idMeant(name, fields)
+  const nearest = certain === undefined ? nearestName(name, fields) : { name: certain, isMeant: true }
   const isMeant = nearest?.isMeant === true
   const other = isMeant ? `did you mean ${nearest.name}?` : `the nearest is ${nearest?.name}`
   const hint = nearest === undefined ? ", which has none" : ` (${use ?? other})`

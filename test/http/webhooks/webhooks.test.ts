@@ -142,7 +142,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
       for (const body of [{ id }, { id: nobody }]) {
         expect(yield* refusal(tenant, "webhooks/update", body)).toMatch(nothing)
       }
-      expect(yield* refusal(tenant, "webhooks/update", { active: true })).toBe("id is required.")
+      expect(yield* refusal(tenant, "webhooks/update", { active: true })).toBe(
+        "The request body must be an object with exactly one of id and webhook_endpoint_id.",
+      )
       for (const path of ["webhooks/delete", "webhooks/test"]) {
         expect(yield* refusal(tenant, path, { id: null })).toBe("id must be a string.")
         expect(yield* refusal(tenant, path, { id: "" })).toBe("id must be at least 1 character.")
