@@ -188,8 +188,15 @@ const OpenLink = ({ onDone, token }: { readonly onDone: (me: Me) => void; readon
 
 const CredentialForm = ({ onDone }: { readonly onDone: (me: Me) => void }) => {
   const [credential, setCredential] = useState("")
+  const submit = async () =>
+    onDone(
+      await signIn(credential.trim()).catch((error: Error) => {
+        if (isEnded(error)) error.message = "This token or key is not valid."
+        throw error
+      }),
+    )
   return (
-    <Form submit="Sign in" onSubmit={async () => onDone(await signIn(credential.trim()))}>
+    <Form submit="Sign in" onSubmit={submit}>
       <Field
         label="The administrator's token, or an API key"
         hint="It is exchanged for a session of 12 hours. The browser does not keep it."

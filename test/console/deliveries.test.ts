@@ -131,15 +131,15 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
         world.receiver.behave({ status: 200 })
         yield* inTab(world.path("/deliveries"), async (page) => {
           await page.getByRole("button", { name: "Resend all that failed…" }).click()
-          await page.getByText("1 delivery will be sent again.").waitFor()
-          await page.getByRole("button", { name: "Send again" }).click()
-          await page.getByText("1 delivery is sent again.").waitFor()
+          await page.getByText("1 delivery will be resent.").waitFor()
+          await page.getByRole("button", { name: "Resend", exact: true }).click()
+          await page.getByText("1 delivery is resent.").waitFor()
         })
         yield* until("the delivery", world.deliveries({ state: "delivered" }), (found) => found.length === 1)
         expect((yield* world.deliveries({ state: "skipped" })).length).toBe(1)
         yield* inTab(world.path("/deliveries?state=skipped"), async (page) => {
           await page.getByRole("button", { name: "Resend all that were skipped…" }).click()
-          await page.getByText("1 delivery will be sent again.").waitFor()
+          await page.getByText("1 delivery will be resent.").waitFor()
         })
       }).pipe(Effect.scoped),
     )

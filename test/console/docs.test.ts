@@ -102,7 +102,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
             await expectFits(page)
 
             host.behave({ status: 404 })
-            await page.getByRole("button", { name: "Change" }).click()
+            await page.getByRole("button", { name: "Edit" }).click()
             await page.getByLabel("Anyone may read the stored pages, without a key").check()
             await page.getByRole("button", { name: "Save and fetch" }).click()
             await page.getByText("The documentation could not be fetched").waitFor()

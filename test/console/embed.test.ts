@@ -120,7 +120,7 @@ describe.skipIf(!hasBrowser)("the portal in a frame of a product", () => {
               await frame.getByRole("link", { name: "laptop" }).click()
               await frame.getByRole("heading", { name: "laptop" }).waitFor()
               await expect.poll(() => frame.getByRole("button", { name: "Disable" }).count()).toBe(0)
-              await frame.getByRole("button", { name: "Change" }).click()
+              await frame.getByRole("button", { name: "Edit" }).click()
               await frame.getByLabel("Name").fill("desktop")
               await frame.getByRole("button", { name: "Save" }).click()
               await frame.getByRole("heading", { name: "desktop" }).waitFor()

@@ -23,7 +23,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           const dialog = page.getByRole("dialog")
           await dialog.getByLabel("Workflow").fill("nightly-report")
           await dialog.getByLabel("Input").fill("{ no json")
-          await dialog.getByText("This is no JSON.").waitFor()
+          await dialog.getByText("Not valid JSON").waitFor()
           await dialog.getByLabel("Input").fill('{"shop":"northwind"}')
           await dialog.getByRole("button", { name: "Create job" }).click()
           await page.getByText("Waits for a worker").waitFor()
@@ -37,7 +37,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
         yield* world.call("jobs/complete", { job_id, result: { rows: 3 } })
         yield* Effect.promise(async () => {
           await page.getByText("Claimed 1 time").waitFor()
-          await page.getByRole("list", { name: "Life of the job" }).getByText("Delivered").waitFor()
+          await page.getByRole("list", { name: "Timeline of the job" }).getByText("Delivered").waitFor()
           await page.getByText('"rows": 3').waitFor()
           await expectAccessible(page)
           await expectFits(page)
@@ -57,7 +57,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           await page.getByRole("dialog").getByRole("button", { name: "Cancel the job" }).click()
           await page.getByText("No event: the job was canceled").waitFor()
           await expect.poll(() => page.getByRole("button", { name: "Cancel job" }).count()).toBe(0)
-          await page.getByRole("button", { name: "Replay" }).press("Enter")
+          await page.getByRole("button", { name: "Retry" }).press("Enter")
           await page.waitForURL((url) => !url.pathname.endsWith(String(job_id)))
           await page.getByText("Waits for a worker").waitFor()
         })
@@ -82,7 +82,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
         yield* log("begins again")
         const { page } = yield* signedInTab(`/orgs/${orgId}/jobs/${job_id}`)
         yield* Effect.promise(async () => {
-          const life = page.getByRole("list", { name: "Life of the job" })
+          const life = page.getByRole("list", { name: "Timeline of the job" })
           await life.getByText("Attempt 1 failed").waitFor()
           await life.getByText("row 8 has no date").waitFor()
           await life.getByText("Its last note: Row 7").waitFor()
@@ -137,13 +137,13 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
             const rows = page.getByRole("table", { name: "Jobs" }).locator("tbody tr a.main")
             await expect.poll(() => rows.count()).toBe(3)
             await page.getByRole("button", { name: "Retry all that failed…" }).click()
-            await page.getByText("3 jobs will be queued again.").waitFor()
+            await page.getByText("3 jobs will be retried.").waitFor()
             await expectAccessible(page)
             await page.getByRole("dialog").getByRole("button", { name: "Retry" }).click()
-            await page.getByText("3 jobs are queued again.").waitFor()
+            await page.getByText("3 jobs are retried.").waitFor()
             await page.getByRole("heading", { name: "No job matches" }).waitFor()
             await page.getByRole("button", { name: "Clear filters" }).click()
-            await page.getByLabel("Status").selectOption("Queued")
+            await page.getByLabel("State").selectOption("Queued")
             await expect.poll(() => rows.count()).toBe(3)
             await page.getByRole("button", { name: "Cancel all that match…" }).click()
             await page.getByText("3 jobs will be canceled.").waitFor()
@@ -153,7 +153,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
             await page.goto(at(`/orgs/${orgId}/jobs/${mail}`))
             await page.getByRole("button", { name: "Retry with another input…" }).click()
             await page.getByRole("dialog").getByLabel("Input").fill('{"shop":"southwind"')
-            await page.getByText("This is no JSON.").waitFor()
+            await page.getByText("Not valid JSON").waitFor()
             await page.getByRole("dialog").getByLabel("Input").fill('{"shop":"southwind"}')
             await expectAccessible(page)
             await page.getByRole("dialog").getByRole("button", { name: "Retry" }).click()
@@ -194,6 +194,19 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
         })
         expect((yield* ask("jobs/get", { job_id })).text).toContain(`"input":${text.replace("993", "995")}`)
       }).pipe(Effect.scoped),
+    )
+
+    it.effect("an error keeps the lines of its stack", () =>
+      Effect.gen(function* () {
+        const { call, orgId } = yield* makeTenant(adminToken)
+        const { job_id } = yield* call("jobs/create", { workflow: "report", max_attempts: 1 })
+        yield* call("jobs/claim", { workflow: "report" })
+        yield* call("jobs/fail", { job_id, error: "TypeError: no total\n    at sum (report.ts:7)" })
+        yield* inTab(`/orgs/${orgId}/jobs/${job_id}`, async (page) => {
+          const error = page.getByRole("list", { name: "Timeline of the job" }).getByText("TypeError: no total")
+          await expect.poll(() => error.innerText()).toBe("TypeError: no total\n    at sum (report.ts:7)")
+        })
+      }),
     )
 
     it.effect("running retries and cancellations show how far they are, and their rest can be canceled", () =>
@@ -249,7 +262,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           const row = page.getByRole("table", { name: "Limits of workflows" }).getByRole("row").nth(1)
           await expect
             .poll(() => row.innerText())
-            .toMatch(/mail\s+0 of 2\s+–\s+100 starts in 1 min\s+5 attempts, after/)
+            .toMatch(/mail\s+0 of 2\s+–\s+100 starts per 1 min\s+5 attempts, after/)
           await expectAccessible(page)
           await expectFits(page)
           await row.getByRole("link", { name: "mail" }).click()

@@ -59,7 +59,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
         const orgId = yield* createOrg("Alpine")
         const alerts = Effect.map(call("GET", `/api/v0/orgs/${orgId}/alerts`), (page) => page["alerts"])
         yield* inTab(`/orgs/${orgId}/settings`, async (page) => {
-          await page.getByText("Nobody is told yet").waitFor()
+          await page.getByText("No alerts yet").waitFor()
           await page.getByRole("button", { name: "Create an alert…" }).click()
           const dialog = page.getByRole("dialog")
           await dialog.getByLabel("Name").fill("Queue")
@@ -81,7 +81,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
           await page.getByRole("button", { name: "Turn on" }).waitFor()
           await page.getByRole("button", { name: "Delete Queue" }).click()
           await page.getByRole("dialog").getByRole("button", { name: "Delete alert" }).click()
-          await page.getByText("Nobody is told yet").waitFor()
+          await page.getByText("No alerts yet").waitFor()
         })
         expect(yield* alerts).toEqual([])
       }),

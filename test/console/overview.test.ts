@@ -61,7 +61,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
           await row("Busy Jobs").waitFor()
           await expect.poll(() => card.getByRole("button", { pressed: true }).textContent()).toBe("Jobs")
           await row("Failing Hooks").waitFor({ state: "detached" })
-          await card.getByRole("button", { name: "Failed" }).click()
+          await card.getByRole("button", { name: "Failed attempts" }).click()
           await page.waitForURL((url) => url.search === "?by=failedAttempts")
           await row("Failing Hooks").getByRole("link", { name: "1", exact: true }).last().click()
           await page.waitForURL(at(`/orgs/${failing}/endpoints`))

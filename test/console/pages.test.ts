@@ -97,7 +97,7 @@ describe.skipIf(!hasBrowser)("every page", () => {
         yield* Effect.promise(async () => {
           await check("/orgs", "Create org")
           await check(`/orgs/${orgId}/keys`, "Create key")
-          for (const button of ["Change", "Rotate", "Disable", "Delete"]) {
+          for (const button of ["Edit", "Rotate", "Disable", "Delete"]) {
             await check(`/orgs/${orgId}/keys/${keyId}`, button)
           }
           await check(`/orgs/${orgId}/projects/${projectId}`, "Make ")

@@ -64,7 +64,10 @@ export const objectOf = (text: string) => {
 export const parseJson = (text: string): { readonly value?: unknown; readonly error?: string } => {
   try {
     return { value: parse(text) }
-  } catch {
-    return { error: "This is no JSON. Texts need double quotes; no comma follows the last item." }
+  } catch (error) {
+    // "… (line 2 column 6)"; none when it ends too early.
+    const [, line, column] = /line (\d+) column (\d+)/.exec(String(error)) ?? []
+    const place = line === undefined ? "" : `: see line ${line}, column ${column}`
+    return { error: `Not valid JSON${place}. Texts need double quotes; no comma follows the last item.` }
   }
 }

@@ -48,7 +48,15 @@ export const Page = ({ actions, children, crumbs = [], intro, state, title }: Pa
             </nav>
           )}
           <div class="row">
-            {isInPanel ? <h2 title={title}>{title}</h2> : <h1 title={title}>{title}</h1>}
+            {isInPanel ? (
+              <h2 title={title}>
+                <Breaks of={title} />
+              </h2>
+            ) : (
+              <h1 title={title}>
+                <Breaks of={title} />
+              </h1>
+            )}
             {state}
           </div>
           {intro !== undefined && <p class="page-intro">{intro}</p>}
@@ -98,6 +106,11 @@ export const Empty = ({
     <h2>{title}</h2>
     {children}
   </div>
+)
+
+/** A URL or a type of events, whose lines end after / and . */
+export const Breaks = ({ of }: { readonly of: string }) => (
+  <>{of.split(/(?<=[/.])/).flatMap((part, i) => (i === 0 ? [part] : [<wbr key={i} />, part]))}</>
 )
 
 /** A number with its name, in a card. */

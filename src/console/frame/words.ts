@@ -8,8 +8,8 @@ export const words: ReadonlyArray<string> = `
 A new secret is made, and shown once. For 24 hours, the old one signs beside it.
 Actions
 Activate again
-Active
 active
+Active
 Add a header
 Add an endpoint
 Add endpoint
@@ -25,7 +25,6 @@ Body of the response
 Cancel
 Cancel the rest
 canceled
-Change
 Channels
 Choose…
 Clear filters
@@ -63,7 +62,7 @@ Done
 Each endpoint is a URL that receives the events of this org.
 Edit
 Edit the endpoint
-Empty: no limit.
+Empty: unlimited.
 Endpoint
 Endpoints
 Ends at
@@ -105,7 +104,6 @@ never
 Never
 Next attempt
 No endpoint receives events yet
-no limit
 No overlap: the old key ends at once
 Nobody received it
 none
@@ -122,10 +120,10 @@ Permissions
 Prefix
 Print this page
 Rate limit
-Recover
-Recover what the endpoint missed
 Request
 Resend
+Resend what it missed
+Resend what the endpoint missed
 Response
 Rotate
 Rotate key
@@ -133,7 +131,7 @@ Rotate secret
 Rotate the signing secret?
 Save
 Send a test
-Send again
+Send another test
 Settings
 Show as a table
 Show more
@@ -156,6 +154,7 @@ To
 Try again
 Type
 Types of events
+Unlimited
 Until
 URL
 URL, description or id

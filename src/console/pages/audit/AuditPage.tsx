@@ -7,6 +7,7 @@ import { fieldWords } from "../../components/ErrorBox.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
+import { counted } from "../../components/numbers.ts"
 import { durationText, Time, TimeRange } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
@@ -276,7 +277,7 @@ const sentences: Record<Entry["action"], Tell> = {
   "deployment.promote": ({ details }, target, nameOf) =>
     `made the deployment ${target} current in the project ${nameOf(text(details, "projectId") ?? "")}`,
   "key.create": (_, target) => `created the key ${target}`,
-  "key.import": ({ details }) => `imported ${String(details["keys"])} keys`,
+  "key.import": ({ details }) => `imported ${counted(Number(details["keys"]), "key")}`,
   "key.rotate": ({ details }, target) => `rotated the key ${target}${overlapText(details)}`,
   "key.update": (entry, target) => {
     const state = enabledOf(entry)
@@ -297,12 +298,12 @@ const sentences: Record<Entry["action"], Tell> = {
   "webhook_endpoint.delete": (_, target) => `deleted the webhook endpoint ${target}`,
   "webhook_endpoint.deactivate": ({ details }, target) =>
     `deactivated the webhook endpoint ${target} ${reasons[text(details, "reason") ?? ""] ?? ""}`,
-  "resend.start": ({ details }) => `resent ${String(details["count"])} deliveries by a filter`,
+  "resend.start": ({ details }) => `resent ${counted(Number(details["count"]), "delivery", "deliveries")} by a filter`,
   "resend.cancel": () => "canceled the rest of a resend",
   "job.retry": ({ details }, target) =>
     `retried the job ${target}${details["inputChanged"] === true ? ", with another input" : ""}`,
   "job_sweep.start": ({ details }) =>
-    `${details["kind"] === "retry" ? "retried" : "canceled"} ${String(details["count"])} jobs by a filter`,
+    `${details["kind"] === "retry" ? "retried" : "canceled"} ${counted(Number(details["count"]), "job")} by a filter`,
   "job_sweep.cancel": () => "canceled the rest of a change of jobs",
   "signing_key.rotate": () => "rotated the signing key of webhooks; both sign for 24 hours",
   "schedule.create": ({ details }) => `created a schedule of ${text(details, "workflow")}: ${text(details, "cron")}`,

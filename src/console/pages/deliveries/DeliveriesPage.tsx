@@ -165,10 +165,10 @@ export default () => {
           id="deliveries.resend"
           filter={{ ...others, state: state as ResendState }}
           title="Resend what matches"
-          intro={`Sends again the deliveries of your filter that ${words}, at all active endpoints, the oldest first.`}
-          submit="Send again"
+          intro={`Resends the deliveries of your filter that ${words}, at all active endpoints, the oldest first.`}
+          submit="Resend"
           noun={["delivery", "deliveries"]}
-          verb="will be sent again"
+          verb="will be resent"
           onClose={() => setResending(false)}
         />
       )}

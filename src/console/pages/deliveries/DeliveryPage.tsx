@@ -5,7 +5,7 @@ import { State } from "../../components/Badge.tsx"
 import { buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
 import { ActionButton } from "../../components/Form.tsx"
-import { Card, Facts, Page, styled } from "../../components/Page.tsx"
+import { Breaks, Card, Facts, Page, styled } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -26,7 +26,7 @@ const Resend = ({ id, onDone }: { readonly id: string; readonly onDone: () => vo
   const call = useCall()
   const resend = async () => {
     await call("deliveries.retry", { delivery_id: id })
-    toast("The delivery is sent again now.")
+    toast("The delivery is resent now.")
     onDone()
   }
   return (
@@ -47,7 +47,7 @@ const RecoverSince = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
   if (!isRecoverable(delivery) || !byId.has(id) || !may("deliveries.resend", "webhooks.get")) return null
   return (
     <Link class={buttonClass()} to={orgPath(orgId, `/endpoints/${id}?recover=${delivery.created_at}`)}>
-      Recover since this one
+      Resend all since this one
     </Link>
   )
 }
@@ -68,7 +68,9 @@ const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
           ) : endpoint === undefined ? (
             missing
           ) : (
-            <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>{shortUrl(endpoint.url)}</Link>
+            <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>
+              <Breaks of={shortUrl(endpoint.url)} />
+            </Link>
           ),
         Event: (
           <Link to={orgPath(orgId, `/events/${event_id}`)}>

@@ -67,7 +67,7 @@ const Content = ({ docs, project }: DocsProps) => {
             Fetch again
           </ActionButton>
           <Button isSmall onClick={() => setChanging(true)}>
-            Change
+            Edit
           </Button>
         </>
       )}

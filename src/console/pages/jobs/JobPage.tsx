@@ -8,7 +8,7 @@ import { Button, Copyable } from "../../components/Button.tsx"
 import { Code, Json, parseJson } from "../../components/Code.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
 import { ActionButton, Field, TextArea } from "../../components/Form.tsx"
-import { Card, Facts, Page } from "../../components/Page.tsx"
+import { Breaks, Card, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -29,7 +29,7 @@ const About = ({ job }: { readonly job: Job }) => (
       Attempts: `${job.attempt} of ${job.max_attempts}`,
       "Delay before a retry": `${durationText(job.retry_delay_seconds * 1000)}, then twice as long each time`,
       Deployment: job.deployment_id ?? undefined,
-      Callback: job.callback_url === null ? undefined : <span class="anywhere">{job.callback_url}</span>,
+      Callback: job.callback_url === null ? undefined : <Breaks of={job.callback_url} />,
       "Not before": job.run_at === null ? undefined : <Time at={job.run_at} />,
       Created: <Time at={job.created_at} />,
       Changed: <Time at={job.updated_at} />,
@@ -71,10 +71,10 @@ const Actions = ({ job }: { readonly job: Job }) => {
     toast("The job is queued again.")
   }
   /** A copy. One with a callback URL is not offered: nobody can read its secret to copy it. */
-  const replay = async () => {
+  const copy = async () => {
     const { deployment_id, input, max_attempts, priority, retry_delay_seconds, skip_callbacks, workflow } = job
-    const copy = { workflow, input, priority, max_attempts, retry_delay_seconds, skip_callbacks }
-    const made = await call("jobs.create", { ...copy, ...(deployment_id !== null && { deployment_id }) })
+    const settings = { workflow, input, priority, max_attempts, retry_delay_seconds, skip_callbacks }
+    const made = await call("jobs.create", { ...settings, ...(deployment_id !== null && { deployment_id }) })
     toast("A copy of the job is queued.")
     navigate(orgPath(orgId, `/jobs/${made.job_id}`))
   }
@@ -101,8 +101,8 @@ const Actions = ({ job }: { readonly job: Job }) => {
         </>
       )}
       {(status === "completed" || status === "canceled") && job.callback_url === null && may("jobs.create") && (
-        <ActionButton icon="repeat" onPress={replay}>
-          Replay
+        <ActionButton icon="repeat" onPress={copy}>
+          Retry
         </ActionButton>
       )}
       {isChanging && <ChangeInput job={job} onClose={() => setChanging(false)} />}
@@ -123,13 +123,13 @@ const Lines = ({ job: { job_id, status } }: { readonly job: Job }) => {
   }, [data])
   if (data === undefined || data.lines.length === 0) return null
   return (
-    <Card title="Lines">
+    <Card title="Logs">
       <pre
         ref={list}
         class="lines"
         tabIndex={0}
         role="log"
-        aria-label="Lines of the job"
+        aria-label="Logs of the job"
         onScroll={({ currentTarget: { clientHeight, scrollHeight, scrollTop } }) => {
           isAtEnd.current = scrollTop + clientHeight > scrollHeight - 30
         }}
@@ -184,7 +184,7 @@ export default () => {
         {(job) => (
           <>
             <div class="grid-2">
-              <Card title="Life">
+              <Card title="Timeline">
                 <JobLife job={job} deliveries={rows} />
               </Card>
               <Card title="About">
@@ -194,10 +194,10 @@ export default () => {
             <Lines job={job} />
             <Steps steps={job.steps} />
             <div class="grid-2">
-              <Card title="In">
+              <Card>
                 <Json title="Input" value={job.input} none="The job has no input." />
               </Card>
-              <Card title="Out">
+              <Card>
                 <Json
                   title="Result"
                   value={job.result}
@@ -330,7 +330,7 @@ const Delivered = ({ delivery, job }: { readonly delivery: Delivery; readonly jo
       tone={tone}
       title={
         <Link class="truncate-2" to={orgPath(orgId, `/deliveries/${delivery_id}`)}>
-          To {name}
+          To <Breaks of={name} />
         </Link>
       }
     >
@@ -367,7 +367,7 @@ interface LifeProps {
 
 /** The life of a job in one picture: from its creation to each webhook. */
 const JobLife = ({ deliveries, job }: LifeProps) => (
-  <ol class="life" aria-label="Life of the job">
+  <ol class="life" aria-label="Timeline of the job">
     <Step tone="done" title="Created" at={job.created_at} />
     <Attempts job={job} />
     <Claims job={job} />

@@ -116,7 +116,7 @@ export default () => {
     >
       <RunningSweeps />
       <Filters>
-        <Filter label="Status" name="status" options={statuses} />
+        <Filter label="State" name="status" options={statuses} />
         <Filter label="Workflow" name="workflow" placeholder="Its exact name" />
         <Filter label="Error" name="error" placeholder="How it begins" />
         <TimeRange />
@@ -145,7 +145,7 @@ export default () => {
               }
               columns={[
                 { title: "Workflow", link: ({ job_id, workflow }) => [orgPath(orgId, `/jobs/${job_id}`), workflow] },
-                { title: "Status", align: "fit", cell: ({ status }) => <State of={status} /> },
+                { title: "State", align: "fit", cell: ({ status }) => <State of={status} /> },
                 { title: "Progress or error", cell: (job) => <Detail job={job} /> },
                 {
                   title: "Attempts",
@@ -174,7 +174,7 @@ export default () => {
           intro="Queues the failed jobs of your filter again, each with as many further attempts as it had, the oldest first."
           submit="Retry"
           noun={noun}
-          verb="will be queued again"
+          verb="will be retried"
           onClose={close}
         />
       )}

@@ -18,7 +18,7 @@ type Settings = Pick<Workflow, "concurrency" | "concurrency_per_key" | "rate" | 
 const secondsText = (seconds: number) => durationText(seconds * 1_000)
 
 const rateText = ({ limit, window_seconds }: NonNullable<Settings["rate"]>) =>
-  `${numberText(limit)} starts in ${secondsText(window_seconds)}`
+  `${numberText(limit)} starts per ${secondsText(window_seconds)}`
 
 const retryText = ({ attempts, base_seconds, delays, max_seconds }: NonNullable<Settings["retry"]>) => {
   const waits =
@@ -191,7 +191,7 @@ const SetLimits = ({ of, onClose, workflow }: { of: Settings; onClose: () => voi
       onClose={onClose}
     >
       <p class="quiet">
-        They hold from now on, over all replicas, and for queued jobs too. An empty field is no limit.
+        They hold from now on, over all replicas, and for queued jobs too. An empty field is unlimited.
       </p>
       {workflow === undefined && (
         <Field label="Workflow" hint="Its exact name.">
@@ -202,7 +202,7 @@ const SetLimits = ({ of, onClose, workflow }: { of: Settings; onClose: () => voi
         {number("concurrency", "Jobs at once")}
         {number("perKey", "At once for each key")}
         {number("limit", "Starts")}
-        {number("window", "in so many seconds")}
+        {number("window", "per … seconds")}
         {number("attempts", "Attempts")}
         {number("base", "First wait", "Seconds; it doubles.")}
         {number("max", "Longest wait", "Seconds.")}

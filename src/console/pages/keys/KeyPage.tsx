@@ -121,7 +121,7 @@ const useActions = (orgId: string, key: Key | undefined) => {
   const Open = open && dialogs[open]
   const buttons = (
     <>
-      <Button onClick={() => setOpen("edit")}>Change</Button>
+      <Button onClick={() => setOpen("edit")}>Edit</Button>
       {!isEnded(key, now) && key.replacedBy === null && (
         <Button icon="repeat" onClick={() => setOpen("rotate")}>
           Rotate
@@ -191,7 +191,7 @@ export default () => {
 const none = <span class="quiet">none</span>
 
 const Credits = ({ credits }: Key) => {
-  if (credits === null) return <span class="quiet">no limit</span>
+  if (credits === null) return <span class="quiet">Unlimited</span>
   const { refill, remaining } = credits
   return (
     <span class="stack tight">
@@ -283,7 +283,7 @@ const KeyFacts = ({ of: key }: { readonly of: Key }) => {
         Imported: key.imported ? "yes: it was made elsewhere, and is known by its hash" : undefined,
         "Last used": <Time at={key.lastUsedAt} isRelative none="never" />,
         "Ends at": <Time at={key.expiresAt} none="never" />,
-        "Rate limit": rateLimitText(key) ?? <span class="quiet">no limit</span>,
+        "Rate limit": rateLimitText(key) ?? <span class="quiet">Unlimited</span>,
         Credits: <Credits {...key} />,
         Permissions: <Codes of={key.permissions} />,
         Roles: <Codes of={key.roles} />,

@@ -200,7 +200,7 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
           <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
         </Field>
         <Field
-          label="For"
+          label="Belongs to"
           hint="Required. A key of the whole org manages the org. A key of a project is for what it deploys."
         >
           <Select name="owner" value={projectId ?? ""} onInput={setOwner} options={owners} />

@@ -21,8 +21,8 @@ export const Roles = () => {
   const [open, setOpen] = useState<Role>()
   const buttons = (role: Role) => (
     <span class="row nowrap">
-      <Button isSmall aria-label={`Change the role ${role.name}`} onClick={() => setOpen(role)}>
-        Change
+      <Button isSmall aria-label={`Edit the role ${role.name}`} onClick={() => setOpen(role)}>
+        Edit
       </Button>
       <AskButton
         {...{ look: "danger", icon: "trash", label: `Delete the role ${role.name}`, isSmall: true, isDangerous: true }}
@@ -66,7 +66,7 @@ const SetRole = ({ onClose, role }: { readonly role: Role; readonly onClose: () 
   const known = useUsedPermissions()
   return (
     <FormDialog
-      title={role.name === "" ? "Add a role" : `Change the role ${role.name}`}
+      title={role.name === "" ? "Add a role" : `Edit the role ${role.name}`}
       submit="Save role"
       onSubmit={() => call("roles.put", { orgId, name, permissions: linesOf(permissions) })}
       onClose={onClose}

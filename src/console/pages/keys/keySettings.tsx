@@ -181,10 +181,10 @@ export const SettingFields = ({ isOpen = false, onChange, texts }: SettingFields
         />
       )}
       <div class="grid-fields">
-        <Field label="Rate limit" hint="Validations. Empty: no limit.">
+        <Field label="Rate limit" hint="Validations. Empty: unlimited.">
           {number("limit", 1)}
         </Field>
-        <Field label="in so many seconds">{number("window", 1)}</Field>
+        <Field label="per … seconds">{number("window", 1)}</Field>
       </div>
       <details open={isOpen}>
         <summary>End, credits and more</summary>
@@ -193,7 +193,7 @@ export const SettingFields = ({ isOpen = false, onChange, texts }: SettingFields
             <Input type="datetime-local" {...control("expiresAt")} />
           </Field>
           <div class="grid-fields">
-            <Field label="Credits" hint="Empty: no limit.">
+            <Field label="Credits" hint="Empty: unlimited.">
               {number("credits", 0)}
             </Field>
             <Field label="refilled to" hint="Empty: never.">
@@ -270,8 +270,8 @@ export const keyStateOf = ({ enabled, expiresAt, leakedAt }: Key, now: number) =
 
 export const isEnded = (key: Key, now: number) => ["leaked", "expired"].includes(keyStateOf(key, now))
 
-/** "600 in 60 s". */
+/** "600 per 45 seconds". */
 export const rateLimitText = ({ rateLimit }: Key) =>
   rateLimit === null
     ? undefined
-    : `${rateLimit.limit.toLocaleString("en")} ${rateLimit.window === 1 ? "a second" : rateLimit.window === 60 ? "a minute" : rateLimit.window === 3_600 ? "an hour" : `in ${rateLimit.window} s`}`
+    : `${rateLimit.limit.toLocaleString("en")} ${rateLimit.window === 1 ? "a second" : rateLimit.window === 60 ? "a minute" : rateLimit.window === 3_600 ? "an hour" : `per ${rateLimit.window} seconds`}`

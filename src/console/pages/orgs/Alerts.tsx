@@ -31,7 +31,7 @@ const optionsOf = (labels: object) =>
 const State = ({ active, failingSince, firingSince }: Alert) => {
   if (!active) return <Badge tone={failingSince === null ? "calm" : "bad"}>Off</Badge>
   if (failingSince !== null) return <Badge tone="bad">Target fails</Badge>
-  return firingSince === null ? <Badge tone="good">Well</Badge> : <Badge tone="warn">Told</Badge>
+  return firingSince === null ? <Badge tone="good">OK</Badge> : <Badge tone="warn">Firing</Badge>
 }
 
 const CreateAlert = ({ onClose }: { readonly onClose: () => void }) => {
@@ -125,7 +125,7 @@ export const Alerts = () => {
         error={error}
         refetch={refetch}
         rowKey={({ alertId }) => alertId}
-        empty={<Empty title="Nobody is told yet">Be told in a chat or by e-mail when webhooks or jobs fail.</Empty>}
+        empty={<Empty title="No alerts yet">Be told in a chat or by e-mail when webhooks or jobs fail.</Empty>}
         columns={[
           { title: "Name", cell: ({ name }) => name },
           { title: "When", align: "words", cell: ({ condition }) => conditions[condition][0] },

@@ -57,7 +57,7 @@ const LimitState = ({ orgId }: { readonly orgId: string }) => {
 
 const figures = [
   { name: "attempts", title: "Attempts" },
-  { name: "failures", title: "Failed" },
+  { name: "failures", title: "Failed attempts" },
   { name: "validations", title: "Validations" },
   { name: "jobs", title: "Jobs" },
 ] as const

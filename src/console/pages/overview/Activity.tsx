@@ -47,7 +47,7 @@ export const Activity = ({ every, orgId }: { readonly every: Every; readonly org
 const deliverySeries = [
   { name: "delivered", label: "Delivered", tone: "good" },
   { name: "retried", label: "Retried", tone: "warn" },
-  { name: "failed", label: "Failed", tone: "bad" },
+  { name: "failed", label: "Failed for good", tone: "bad" },
 ] as const satisfies ReadonlyArray<Series>
 
 /** Validations of one org. Invalid keys belong to no org. */

@@ -85,7 +85,7 @@ export const Health = () => {
         </Stat>
         <Stat
           label="Replicas"
-          note={data === undefined || data.sweeps === 0 ? "no sweep is open" : `${data.sweeps} sweeps are open`}
+          note={data === undefined || data.sweeps === 0 ? "no open sweep" : counted(data.sweeps, "open sweep")}
         >
           {data?.replicas ?? none}
         </Stat>

@@ -41,7 +41,7 @@ type Measure = Exclude<keyof Org, "orgId" | "name">
 /** What orgs are ranked by, and the page of an org that has the cause. */
 const measures: ReadonlyArray<{ readonly value: Measure; readonly label: string; readonly page: string }> = [
   { value: "attempts", label: "Attempts", page: "/deliveries" },
-  { value: "failedAttempts", label: "Failed", page: "/endpoints" },
+  { value: "failedAttempts", label: "Failed attempts", page: "/endpoints" },
   { value: "validations", label: "Validations", page: "/keys" },
   { value: "jobs", label: "Jobs", page: "/jobs" },
 ]

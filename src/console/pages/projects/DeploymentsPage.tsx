@@ -36,8 +36,10 @@ const Promote = ({
   }
   return (
     <FormDialog
-      title={isBack ? "Roll back to this deployment?" : "Promote this deployment?"}
-      submit={isBack ? "Roll back" : "Promote"}
+      title={
+        isBack ? "Roll back to this deployment?" : `Make this ${deployment.preview ? "preview" : "deployment"} current?`
+      }
+      submit={isBack ? "Roll back" : "Make current"}
       onSubmit={promote}
       onClose={onClose}
     >

@@ -36,7 +36,9 @@ const Health = ({ endpoint, onRecover }: { readonly endpoint: EndpointDetail; re
           Deactivated <Time at={deactivated_at} isRelative />, and receives nothing.
         </strong>
         {deactivated_reason !== null && <span>{reasonText[deactivated_reason]}</span>}
-        {deactivated_reason !== "by_request" && <LatestFailure id={endpoint.webhook_endpoint_id} />}
+        {deactivated_reason !== "by_request" && (
+          <LatestFailure id={endpoint.webhook_endpoint_id} {...(deactivated_reason === "gone" && { status: 410 })} />
+        )}
         {may("webhooks.update") && <Activate endpoint={endpoint} onDone={onRecover} />}
       </Notice>
     )
@@ -129,7 +131,7 @@ export default () => {
       )}
       {may("deliveries.resend") && endpoint.active && (
         <Button icon="repeat" onClick={() => setOpen("recover")}>
-          Recover
+          Resend what it missed
         </Button>
       )}
       {may("webhooks.update") && <Button onClick={() => setOpen("edit")}>Edit</Button>}
@@ -139,7 +141,7 @@ export default () => {
           onConfirm={() => call("webhooks.update", { id, active: false })}
         >
           <p>It receives nothing from now on, and its pending deliveries are canceled.</p>
-          <p>New events are kept as skipped. When you activate it again, Recover sends what it missed.</p>
+          <p>New events are kept as skipped. When it is active again, you can resend what it missed.</p>
         </AskButton>
       )}
       {may("webhooks.delete") && (
@@ -237,11 +239,11 @@ const Recover = ({ endpoint, onClose, since: asked }: RecoverProps) => {
     <InBulk
       id="deliveries.resend"
       filter={{ webhook_endpoint_id: endpoint.webhook_endpoint_id, since, ...(until !== undefined && { until }) }}
-      title="Recover what the endpoint missed"
-      intro="Sends again all deliveries that failed, were canceled, or were skipped while the endpoint was inactive."
-      submit="Send again"
+      title="Resend what the endpoint missed"
+      intro="Resends all deliveries that failed, were canceled, or were skipped while the endpoint was inactive."
+      submit="Resend"
       noun={["delivery", "deliveries"]}
-      verb="will be sent again"
+      verb="will be resent"
       onClose={onClose}
     >
       <LastTimes
@@ -333,7 +335,7 @@ const SendTest = ({ endpoint, onClose }: EndpointDialogProps) => {
       </Field>
       <div class="actions">
         <Button onClick={send} disabled={isRunning || json.error !== undefined}>
-          {isRunning ? "Waiting for the response…" : "Send again"}
+          {isRunning ? "Waiting for the response…" : "Send another test"}
         </Button>
       </div>
     </Dialog>
@@ -396,8 +398,8 @@ const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
   )
 }
 
-/** What the receiver answered last, when that was no success, with the delivery that shows all of it. */
-const LatestFailure = ({ id }: { readonly id: string }) => {
+/** What the receiver answered last, or with a status, when that was no success, with the delivery that shows all of it. */
+const LatestFailure = ({ id, status }: { readonly id: string; readonly status?: number }) => {
   const orgId = useOrg()
   const { rows = [] } = usePages(
     "deliveries.list",
@@ -406,6 +408,7 @@ const LatestFailure = ({ id }: { readonly id: string }) => {
   )
   const [newest] = rows
     .filter(({ attempts, state }) => attempts > 0 && state !== "delivered")
+    .filter(({ last_status }) => status === undefined || last_status === status)
     .toSorted((a, b) => Date.parse(b.updated_at) - Date.parse(a.updated_at))
   const { data } = useData(
     "deliveries.get",
@@ -454,7 +457,7 @@ const EndpointSettings = ({ endpoint }: { readonly endpoint: EndpointDetail }) =
           </span>
         ),
       Order: endpoint.ordered ? "one at a time, in the order of the events" : "any",
-      Rate: endpoint.max_per_second === null ? "no limit" : `at most ${endpoint.max_per_second} attempts a second`,
+      Rate: endpoint.max_per_second === null ? "Unlimited" : `at most ${endpoint.max_per_second} attempts a second`,
       Retries:
         endpoint.retry_delays === null
           ? "the schedule of the service"
