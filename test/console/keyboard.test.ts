@@ -3,7 +3,9 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
 import { describe, vi } from "vitest"
-import { consoles, hasBrowser, inTab } from "./support.ts"
+import { until } from "../support/wait.ts"
+import { consoles, hasBrowser, inTab, openTab } from "./support.ts"
+import { webhookWorld } from "./webhookWorld.ts"
 import { createOrg } from "./world.ts"
 
 const focused = (page: Page) =>
@@ -73,6 +75,64 @@ describe.skipIf(!hasBrowser)("with the keyboard alone", () => {
           await page.getByRole("heading", { name: "API keys" }).waitFor()
         })
       }),
+    )
+
+    it.effect("the focus stays on the page after each action, and j goes on after what was resent", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const id = yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 500 })
+        for (const type of ["first.made", "second.made", "third.made"]) yield* world.publish(type)
+        yield* until("the failures", world.deliveries({ state: "failed" }), (found) => found.length === 3)
+        world.receiver.behave({ status: 200 })
+        const { job_id } = yield* world.call("jobs/create", { workflow: "report", max_attempts: 1 })
+        yield* world.call("jobs/claim", { workflow: "report" })
+        yield* world.call("jobs/fail", { job_id, error: "no total" })
+        yield* inTab(world.path("/deliveries?state=failed"), async (page, at) => {
+          const isKept = "document.activeElement.closest('main, dialog') !== null"
+          /** Presses a button by keyboard, waits for what the page says then, and for the focus. */
+          const press = async (name: string, then: string | RegExp) => {
+            await page.getByRole("button", { name, exact: true }).last().focus()
+            await page.keyboard.press("Enter")
+            await page.getByText(then).first().waitFor()
+            await expect.poll(() => page.evaluate(isKept), { message: `after ${name}` }).toBe(true)
+          }
+          const panel = page.getByRole("complementary", { name: "The delivery beside the list" })
+          await page.getByRole("link", { name: "third.made" }).focus()
+          await page.keyboard.press("j")
+          await panel.getByRole("heading", { level: 2, name: "third.made" }).waitFor()
+          await press("Resend", "A delivery that the list does not show")
+          await page.keyboard.press("j")
+          await panel.getByRole("heading", { level: 2, name: "second.made" }).waitFor()
+
+          await page.goto(at(world.path(`/jobs/${job_id}`)))
+          await press("Retry", "The job is queued again.")
+          await press("Cancel job", "Cancel this job?")
+          await press("Cancel the job", "The job is canceled.")
+          await page.goto(at(world.path(`/endpoints/${id}`)))
+          await press("Deactivate", "Deactivate this endpoint?")
+          await press("Deactivate", "Somebody deactivated it.")
+          await press("Activate again", "The endpoint is active again.")
+          await press("Cancel", /^(?!.*are resent)/)
+          await press("Edit", "Edit the endpoint")
+          await page.getByLabel("Description").fill("Production")
+          await press("Save", "Production")
+          await page.goto(at(world.path("/keys")))
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("a wrong sign-in leaves the focus in its form", () =>
+      Effect.gen(function* () {
+        const { at, page } = yield* openTab
+        yield* Effect.promise(async () => {
+          await page.goto(at("/orgs"))
+          await page.getByLabel("The administrator's token, or an API key").fill("wrong")
+          await page.getByRole("button", { name: "Sign in" }).press("Enter")
+          await page.getByText("This token or key is not valid.").waitFor()
+          expect(await page.evaluate("document.activeElement.closest('form') !== null")).toBe(true)
+        })
+      }).pipe(Effect.scoped),
     )
   })
 })

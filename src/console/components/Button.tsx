@@ -10,16 +10,21 @@ export interface Look {
 
 export const buttonClass = ({ look, isSmall }: Look = {}) => `button ${look ?? ""} ${isSmall === true ? "small" : ""}`
 
+/** A button. One that cannot be pressed keeps the focus. */
 export const Button = ({
   children,
+  disabled,
   icon,
   isSmall,
   look,
+  onClick,
   ...rest
 }: Look & Omit<ButtonHTMLAttributes<HTMLButtonElement>, "icon"> & { readonly children?: ComponentChildren }) => (
   <button
     type="button"
     {...rest}
+    aria-disabled={disabled || undefined}
+    onClick={(event) => (disabled ? event.preventDefault() : onClick?.(event))}
     class={`${buttonClass({ ...(look && { look }), ...(isSmall && { isSmall }) })} ${children === undefined ? "icon-only" : ""}`}
   >
     {icon !== undefined && <Icon name={icon} />}

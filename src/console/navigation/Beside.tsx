@@ -73,8 +73,12 @@ export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesidePro
   const keys = list.rows?.map(rowKey) ?? []
   const place = openKey === undefined ? -1 : keys.indexOf(openKey)
   const found = openKey === undefined ? undefined : find(pathOf(openKey))
+  // A row that has left the list, as a resent delivery does one of those that failed, has left the next one in its place.
+  const last = useRef(0)
+  if (place >= 0 || openKey === undefined) last.current = Math.max(0, place)
+  const keyBy = (by: 1 | -1) => keys[place >= 0 ? place + by : by === 1 ? last.current : last.current - 1]
   const go = (by: 1 | -1) => {
-    const key = keys[place + by]
+    const key = keyBy(by)
     if (key !== undefined) setOpenKey(key)
     else if (by === 1) list.more?.()
   }
@@ -105,10 +109,10 @@ export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesidePro
               {place < 0 ? `A ${noun} that the list does not show` : `${place + 1} of ${keys.length}`}
             </span>
             <div class="row">
-              <Button isSmall disabled={place <= 0} aria-keyshortcuts="k" onClick={() => go(-1)}>
+              <Button isSmall disabled={keyBy(-1) === undefined} aria-keyshortcuts="k" onClick={() => go(-1)}>
                 Previous <kbd>k</kbd>
               </Button>
-              <Button isSmall disabled={place + 1 >= keys.length} aria-keyshortcuts="j" onClick={() => go(1)}>
+              <Button isSmall disabled={keyBy(1) === undefined} aria-keyshortcuts="j" onClick={() => go(1)}>
                 Next <kbd>j</kbd>
               </Button>
               <Link class={buttonClass({ isSmall: true })} to={pathOf(openKey!)}>
