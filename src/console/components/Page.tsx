@@ -48,15 +48,7 @@ export const Page = ({ actions, children, crumbs = [], intro, state, title }: Pa
             </nav>
           )}
           <div class="row">
-            {isInPanel ? (
-              <h2 title={title}>
-                <Breaks of={title} />
-              </h2>
-            ) : (
-              <h1 title={title}>
-                <Breaks of={title} />
-              </h1>
-            )}
+            {isInPanel ? <h2 title={title}>{breaks(title)}</h2> : <h1 title={title}>{breaks(title)}</h1>}
             {state}
           </div>
           {intro !== undefined && <p class="page-intro">{intro}</p>}
@@ -109,9 +101,8 @@ export const Empty = ({
 )
 
 /** A URL or a type of events, whose lines end after / and . */
-export const Breaks = ({ of }: { readonly of: string }) => (
-  <>{of.split(/(?<=[/.])/).flatMap((part, i) => (i === 0 ? [part] : [<wbr key={i} />, part]))}</>
-)
+export const breaks = (text: string) =>
+  text.split(/(?<=[/.])(?=.)/).flatMap((part, i) => (i === 0 ? [part] : [<wbr key={i} />, part]))
 
 /** A number with its name, in a card. */
 export const Stat = ({

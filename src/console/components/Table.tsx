@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact"
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { Button } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
-import { Breaks, Empty, styled } from "./Page.tsx"
+import { breaks, Empty, styled } from "./Page.tsx"
 import { Link } from "../navigation/router.tsx"
 
 type LinkOfRow = readonly [to: string, text: string, more?: ComponentChildren]
@@ -44,7 +44,7 @@ export interface TableProps<Row> {
 const LinkCell = ({ of: [to, text, more] }: { readonly of: LinkOfRow }) => (
   <div>
     <Link class="main truncate-2" title={text} to={to}>
-      <Breaks of={text} />
+      {breaks(text)}
     </Link>
     {more != null && <div class="quiet small">{more}</div>}
   </div>

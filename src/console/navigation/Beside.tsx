@@ -73,7 +73,7 @@ export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesidePro
   const keys = list.rows?.map(rowKey) ?? []
   const place = openKey === undefined ? -1 : keys.indexOf(openKey)
   const found = openKey === undefined ? undefined : find(pathOf(openKey))
-  // A row that has left the list, as a resent delivery does one of those that failed, has left the next one in its place.
+  // A row that has left the list, as a resent one does those that failed, has left the next one in its place.
   const last = useRef(0)
   if (place >= 0 || openKey === undefined) last.current = Math.max(0, place)
   const keyBy = (by: 1 | -1) => keys[place >= 0 ? place + by : by === 1 ? last.current : last.current - 1]

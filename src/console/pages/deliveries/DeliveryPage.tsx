@@ -5,7 +5,7 @@ import { State } from "../../components/Badge.tsx"
 import { buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
 import { ActionButton } from "../../components/Form.tsx"
-import { Breaks, Card, Facts, Page, styled } from "../../components/Page.tsx"
+import { breaks, Card, Facts, Page, styled } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -68,9 +68,7 @@ const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
           ) : endpoint === undefined ? (
             missing
           ) : (
-            <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>
-              <Breaks of={shortUrl(endpoint.url)} />
-            </Link>
+            <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>{breaks(shortUrl(endpoint.url))}</Link>
           ),
         Event: (
           <Link to={orgPath(orgId, `/events/${event_id}`)}>

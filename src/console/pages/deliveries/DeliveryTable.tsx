@@ -1,6 +1,6 @@
 import type { ResponseBody } from "../../client/Operations.ts"
 import { State } from "../../components/Badge.tsx"
-import { Breaks } from "../../components/Page.tsx"
+import { breaks } from "../../components/Page.tsx"
 import { type Column, Table, type TableProps } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
@@ -43,7 +43,7 @@ export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableP
     if (endpoint === undefined) return <span class="quiet">{missing}</span>
     return (
       <span class="clip wide" title={endpoint.url}>
-        <Breaks of={shortUrl(endpoint.url)} />
+        {breaks(shortUrl(endpoint.url))}
       </span>
     )
   }

@@ -8,7 +8,7 @@ import { Button, Copyable } from "../../components/Button.tsx"
 import { Code, Json, parseJson } from "../../components/Code.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
 import { ActionButton, Field, TextArea } from "../../components/Form.tsx"
-import { Breaks, Card, Facts, Page } from "../../components/Page.tsx"
+import { breaks, Card, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -29,7 +29,7 @@ const About = ({ job }: { readonly job: Job }) => (
       Attempts: `${job.attempt} of ${job.max_attempts}`,
       "Delay before a retry": `${durationText(job.retry_delay_seconds * 1000)}, then twice as long each time`,
       Deployment: job.deployment_id ?? undefined,
-      Callback: job.callback_url === null ? undefined : <Breaks of={job.callback_url} />,
+      Callback: job.callback_url === null ? undefined : <span class="anywhere">{breaks(job.callback_url)}</span>,
       "Not before": job.run_at === null ? undefined : <Time at={job.run_at} />,
       Created: <Time at={job.created_at} />,
       Changed: <Time at={job.updated_at} />,
@@ -330,7 +330,7 @@ const Delivered = ({ delivery, job }: { readonly delivery: Delivery; readonly jo
       tone={tone}
       title={
         <Link class="truncate-2" to={orgPath(orgId, `/deliveries/${delivery_id}`)}>
-          To <Breaks of={name} />
+          To {breaks(name)}
         </Link>
       }
     >

@@ -398,7 +398,7 @@ const AttemptHealth = ({ endpoint }: { readonly endpoint: EndpointDetail }) => {
   )
 }
 
-/** What the receiver answered last, or with a status, when that was no success, with the delivery that shows all of it. */
+/** What the receiver answered last, or with a status, when that was no success; and the delivery that shows it. */
 const LatestFailure = ({ id, status }: { readonly id: string; readonly status?: number }) => {
   const orgId = useOrg()
   const { rows = [] } = usePages(
