@@ -3,6 +3,7 @@ import { OpenApi } from "effect/http-api"
 import { readdirSync } from "node:fs"
 import { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { serviceEventTypes } from "#src/domain/ServiceEvent.ts"
+import { serviceWords } from "#src/domain/webhooks/EventPatterns.ts"
 import { Api } from "#src/http/api/Api.ts"
 import { pages, repository } from "./pages.ts"
 
@@ -38,6 +39,14 @@ it("docs/events.md lists every event of Gatehouse itself, and no other", () => {
   const [, section] = page("docs/events.md").split("## Receive Gatehouse's own events")
   const listed = [...section!.split("\n## ")[0]!.matchAll(/^\| `([a-z.]+)` \|/gm)].map(([, type]) => type)
   expect(listed.toSorted()).toEqual([...serviceEventTypes].toSorted())
+})
+
+it.each([
+  ["docs/events.md", /The first words (.*?) belong to Gatehouse/s],
+  ["docs/migrate-from/svix.md", /whose first word belongs to Gatehouse \((.*?)\)/s],
+] as const)("%s names every first word of Gatehouse's own types", (path, sentence) => {
+  const listed = codes(sentence.exec(page(path))![1]!)
+  expect(listed.toSorted()).toEqual(["job", ...serviceWords].toSorted())
 })
 
 it("docs/upgrading.md says of every migration how previous replicas work beside it", () => {
