@@ -54,7 +54,6 @@ describe("the Dockerfile", () => {
   })
 })
 
-// Seen failing: 50 variables did not reach the service.
 it("compose.yaml passes every variable on, but those that the image sets, and requires its secrets", () => {
   const text = read("deploy/compose.yaml")
   const { services } = Yaml.parse(text) as {

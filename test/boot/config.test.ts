@@ -486,7 +486,6 @@ describe("OIDC_PROVIDERS", () => {
 })
 
 describe("misspelt variables", () => {
-  // Seen failing: nothing was said, and a failed start named only what was missing.
   it.effect.each([
     ["DATABASEURL", "DATABASE_URL"],
     ["database_url", "DATABASE_URL"],

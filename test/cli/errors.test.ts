@@ -166,7 +166,6 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded serve
   )
 })
 
-// Seen failing: each was the text of a SchemaError, with the fields of the schema.
 it.effect.each([
   ["[{,]", "must be valid JSON"],
   ['{"keys":[]}', "must be an array"],

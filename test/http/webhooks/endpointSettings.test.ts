@@ -30,7 +30,6 @@ const servers = {
 
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(`settings of endpoints on ${database}`, (it) => {
-    // Seen failing: each was a 400 for an unknown field.
     it.effect("every operation of an endpoint takes webhook_endpoint_id in place of id, and one of the two", () =>
       Effect.gen(function* () {
         const receiver = yield* makeReceiver()
