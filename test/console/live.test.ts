@@ -72,11 +72,34 @@ describe.skipIf(!hasBrowser)("what the console says of the service", () => {
         const { orgId } = yield* makeTenant(adminToken)
         yield* inTab("", async (first, at) => {
           const page = await first.context().newPage()
-          await page.route("**/JobsPage-*.js", (route) => route.abort())
+          await page.route("**/JobsPage-*.js", (route) => route.abort(), { times: 1 })
           await page.goto(at(`/orgs/${orgId}/jobs`))
           await page.getByText("The service did not answer").waitFor()
-          await page.unroute("**/JobsPage-*.js")
           await page.getByRole("heading", { level: 1, name: "Jobs" }).waitFor()
+          await page.close()
+        })
+      }),
+    )
+
+    it.effect("a page whose script stays broken is loaded again once by itself", () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* makeTenant(adminToken)
+        yield* inTab("", async (first, at) => {
+          const page = await first.context().newPage()
+          await page.clock.install()
+          let asked = 0
+          await page.route("**/JobsPage-*.js", (route) => {
+            asked++
+            return route.abort()
+          })
+          await page.goto(at(`/orgs/${orgId}/jobs`))
+          for (const loads of [1, 2, 2]) {
+            await page.getByText("The service did not answer").waitFor()
+            await expect.poll(() => asked).toBe(loads)
+            await page.clock.fastForward(6_000)
+            await page.evaluate("fetch('/healthz')").catch(() => "The page is loaded again.")
+          }
+          await expect.poll(() => asked).toBe(2)
           await page.close()
         })
       }),

@@ -19,6 +19,8 @@ export const find = (path: string) => {
 
 /** How long a page whose script failed waits until it asks whether the service answers. */
 const reloadMillis = 5_000
+/** The path of the page that was loaded again by itself. */
+const reloadedKey = "reloaded"
 
 const loaded = new Map<string, ComponentType>()
 
@@ -33,15 +35,21 @@ export const LazyPage = ({ route }: { readonly route: Route }) => {
     route.page().then(
       (file) => {
         loaded.set(route.path, file.default)
+        sessionStorage.removeItem(reloadedKey)
         setCount((count) => count + 1)
       },
       (error: Error) => setError(error),
     )
   }, [route.path])
-  // Begins again when the service answers: a browser may remember that a script failed, and another version has others.
+  // Begins again once when the service answers: a browser may remember that a script failed, and another version has
+  // others.
   useEffect(() => {
     if (error === undefined) return
-    const look = async () => (await answers()) && location.reload()
+    const look = async () => {
+      if (sessionStorage.getItem(reloadedKey) === route.path || !(await answers())) return
+      sessionStorage.setItem(reloadedKey, route.path)
+      location.reload()
+    }
     const timer = setInterval(look, reloadMillis)
     return () => clearInterval(timer)
   }, [error])
