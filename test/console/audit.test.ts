@@ -36,7 +36,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
             expect(lines.map((line) => line.split("\n")[0])).toEqual([
               "The key gateway signed in.",
               "The administrator deleted the project docs.",
-              `The administrator changed the URL of the endpoint ${endpoint}, from https://hooks.example.com/in to https://hooks.example.com/v2/in?….`,
+              `The administrator changed the URL of the endpoint ${endpoint}, from https://hooks.example.com/in to https://hooks.example.com/v2/in?… (… hides what may be secret).`,
               `The administrator changed the state, max per second and signing secret of the endpoint ${endpoint}.`,
               `The administrator activated the endpoint ${endpoint}.`,
               "The administrator created a webhook endpoint at hooks.example.com.",
@@ -74,6 +74,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
           rename,
         )
         const { entries } = yield* call("GET", `/api/v0/orgs/${orgId}/audit?limit=1`)
+        for (const endpoints of [9, null]) yield* call("PATCH", `/api/v0/orgs/${orgId}`, { limits: { endpoints } })
         const [{ requestId }] = entries as unknown as [{ readonly requestId: string }]
         yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page, at) => {
           const rows = page.getByRole("table", { name: "Audit log" }).locator("tbody tr")
@@ -87,6 +88,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
           await rows.getByText("changed the name of the project").waitFor()
           await rows.getByText("name: from docs 99 to docs 100").waitFor()
           await expect.poll(() => rows.count()).toBe(1)
+          await page.getByLabel("Name, id or request").fill("limits of the org")
+          await rows.getByText("Webhook endpoints: from 9 to default").waitFor()
           await page.getByLabel("Name, id or request").fill("")
           await page.getByLabel("About").selectOption("API keys")
           await rows.getByText("created the key gateway.").waitFor()

@@ -46,7 +46,7 @@ export const fieldWords = (field: string) =>
 const ordinals = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
 
 /** The words of a path: "permissions.1" is "second permission", "rateLimit.limit" is "limit of the rate limit". */
-const pathWords = (path: string) => {
+export const pathWords = (path: string) => {
   let [head, tail] = ["", ""]
   for (const part of path.split(".")) {
     if (/^\d+$/.test(part)) head = `${ordinals[Number(part)] ?? `number ${Number(part) + 1}`} ${head.replace(/s$/, "")}`

@@ -194,7 +194,7 @@ describe("the audit log of the webhook interface's operations", () => {
           {
             host: "example.org",
             url: "https://example.org/…",
-            urlBefore: "https://example.com:8443/in/…?…",
+            urlBefore: "https://example.com:8443/in/T0P-…?…",
             description: null,
             secretChanged: false,
           },

@@ -3,7 +3,7 @@ import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
 import { personName } from "../../client/session.tsx"
 import { Copyable } from "../../components/Button.tsx"
-import { fieldWords } from "../../components/ErrorBox.tsx"
+import { fieldWords, pathWords } from "../../components/ErrorBox.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
@@ -11,6 +11,7 @@ import { counted } from "../../components/numbers.ts"
 import { durationText, Time, TimeRange } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { limitLabels, limitNames } from "../orgs/limits.ts"
 import { useEndpoints } from "../webhooks/endpoints.ts"
 
 /** What entries are about, by the beginning of their actions. */
@@ -87,20 +88,40 @@ const useFilters = (nameOf: NameOf) => {
 /** What the sentence of an entry has already. */
 const said = ["host", "url", "urlBefore", "secretChanged"]
 
-const valueText = (value: unknown) =>
-  value === null ? "none" : typeof value === "string" ? value : JSON.stringify(value)
+/** The details with a field for each value of an object: `limits.endpoints`. */
+const flat = (details: EntryDetails): EntryDetails =>
+  Object.fromEntries(
+    Object.entries(details).flatMap(([field, value]) =>
+      value instanceof Object && !Array.isArray(value)
+        ? Object.entries(value).map(([name, one]) => [`${field}.${name}`, one])
+        : [[field, value]],
+    ),
+  )
+
+/** The limit that a field of the details is; undefined for any other field. */
+const limitOf = (field: string) => limitNames.find((name) => field === `limits.${name}`)
+
+const valueText = (field: string, value: unknown) => {
+  if (value === null) return limitOf(field) === undefined ? "none" : "default"
+  return typeof value === "string" ? value : JSON.stringify(value)
+}
+
+const nameText = (field: string) => {
+  const limit = limitOf(field)
+  return limit === undefined ? pathWords(field) : limitLabels[limit]
+}
 
 /** The values that each update has set, with those that earlier entries had set; the newest entry is first. */
 const changesOf = (entries: ReadonlyArray<Entry>) => {
   const known = new Map<string, EntryDetails>()
   const changes = new Map<string, ReadonlyArray<string>>()
-  for (const { action, details, id, target } of entries.toReversed()) {
-    const before = known.get(target) ?? {}
+  for (const { action, details: all, id, target } of entries.toReversed()) {
+    const [before, details] = [known.get(target) ?? {}, flat(all)]
     known.set(target, { ...before, ...details })
     const texts = Object.entries(details).flatMap(([field, value]) => {
-      const [from, to] = [field in before ? valueText(before[field]) : undefined, valueText(value)]
+      const [from, to] = [field in before ? valueText(field, before[field]) : undefined, valueText(field, value)]
       if (said.includes(field) || from === to) return []
-      return [`${fieldWords(field)}: ${from === undefined ? "" : `from ${from} `}to ${to}`]
+      return [`${nameText(field)}: ${from === undefined ? "" : `from ${from} `}to ${to}`]
     })
     if (action.endsWith(".update")) changes.set(id, texts)
   }
@@ -234,7 +255,9 @@ const isActivation = ({ active, secretChanged, ...rest }: EntryDetails) =>
 /** From what to what the URL was changed. What may be a token in it is not recorded. */
 const urlText = ({ url, urlBefore }: EntryDetails) => {
   if (url === undefined) return ""
-  return url === urlBefore ? ", in a part that is not shown" : `, from ${String(urlBefore)} to ${String(url)}`
+  if (url === urlBefore) return ", in a part that is hidden"
+  const text = `from ${String(urlBefore)} to ${String(url)}`
+  return `, ${text}${text.includes("…") ? " (… hides what may be secret)" : ""}`
 }
 
 const reasons: Readonly<Record<string, string>> = {
