@@ -30,6 +30,10 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
         const job = yield* world.finished()
         const { schedule_id } = yield* world.call("schedules/create", { workflow: "report", cron: "0 4 * * *" })
         const { id: key } = yield* call("POST", `/api/v0/orgs/${world.orgId}/keys`, { name: "gateway" })
+        // More keys than a page of them: the newest is on the second.
+        const keysPath = `/api/v0/orgs/${world.orgId}/keys`
+        yield* Effect.forEach(Array.from({ length: 100 }), () => call("POST", keysPath, { name: "old" }))
+        const { id: newest } = yield* call("POST", keysPath, { name: "the newest of many", externalId: "customer_42" })
         const listed = world.deliveries({ event_id })
         const [delivery] = yield* until("the delivery", listed, (found) => found.length === 1)
         const other = yield* makeTenant(adminToken)
@@ -62,6 +66,11 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
           const none = await search(page, "an invoice, or what it was")
           await none.getByText("Nothing has this name, and the text has no id.").waitFor()
           await page.keyboard.press("Escape")
+          for (const name of ["the newest of many", "customer_42"]) {
+            const called = await search(page, name)
+            await called.getByRole("option", { name: "the newest of many" }).click()
+            await page.waitForURL(at(world.path(`/keys/${newest}`)))
+          }
           await search(page, "gateway")
           await page.waitForURL(at(world.path(`/keys/${key}`)))
           await search(page, "Publish an")

@@ -172,7 +172,7 @@ const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyAr
     ...endpoints.map(({ description, url, webhook_endpoint_id: id }) =>
       target("endpoint", "hook", `/endpoints/${id}`, url, description),
     ),
-    ...keys.map(({ id, name, prefix }) => target("key", "key", `/keys/${id}`, name, prefix)),
+    ...keys.map((key) => ({ ...keyTarget(orgId, key), kind: kind("key") })),
     ...projects.map(({ name, projectId }) => target("project", "cube", `/projects/${projectId}`, name)),
     ...[...named].map((name) => target("workflow", "gear", `/jobs?workflow=${encodeURIComponent(name)}`, name)),
     ...schedules.map(({ cron, schedule_id, workflow }) =>
@@ -184,6 +184,34 @@ const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyAr
 /** It is read once in half a minute, however often somebody opens the dialog. */
 const readNamed = (...args: Parameters<typeof namedIn>) =>
   queries.fetchQuery({ queryKey: ["named", ...args.slice(1)], queryFn: () => namedIn(...args), staleTime: 30_000 })
+
+const keyTarget = (orgId: string, { id, name, prefix }: ResponseBody<"keys.list">["keys"][number]): Target => ({
+  to: orgPath(orgId, `/keys/${id}`),
+  label: [name, prefix].filter(Boolean).join(" · "),
+  kind: "key",
+  icon: "key",
+})
+
+/** How long a text stays before keys are looked up by it, in milliseconds. */
+const typingMillis = 300
+
+/** The keys of an org whose whole name or external id a text is, however many keys it has; undefined: not known yet. */
+const useKeysCalled = (orgId: string | undefined, text: string) => {
+  const [found, setFound] = useState<{ readonly text: string; readonly keys: ReadonlyArray<Target> }>()
+  useEffect(() => {
+    if (orgId === undefined) return
+    const look = async () => {
+      const read = (filter: object) =>
+        answered(call("keys.list", { orgId, limit: maxTargets, ...filter })).then((all) => all?.keys ?? [])
+      const called = await Promise.all([read({ name: text }), read({ externalId: text })]).catch(() => [[]])
+      setFound({ text, keys: called.flat().map((key) => keyTarget(orgId, key)) })
+    }
+    const timer = setTimeout(() => void look(), typingMillis)
+    return () => clearTimeout(timer)
+  }, [orgId, text])
+  if (orgId === undefined) return []
+  return found?.text === text ? found.keys : undefined
+}
 
 const matching = (targets: ReadonlyArray<Target>, text: string) =>
   targets.filter(({ kind, label }) => contains(text, label, `${kind} ${label}`)).slice(0, maxTargets)
@@ -224,8 +252,11 @@ const useTargets = (text: string, isLookedUp: boolean) => {
     })),
     ...(here ?? []),
   ]
-  const found = isLookedUp ? [] : matching(local, text)
-  const isWanted = !isLookedUp && text.trim().length > 1 && here !== undefined && may("orgs.list")
+  const near = isLookedUp ? [] : matching(local, text)
+  const isName = !isLookedUp && text.trim().length > 1 && here !== undefined
+  const called = useKeysCalled(isName && near.length === 0 && may("keys.list") ? orgId : undefined, text.trim())
+  const found = near.length > 0 ? near : (called ?? [])
+  const isWanted = isName && may("orgs.list")
   const asksOthers = isWanted && (!hasOrg || found.length === 0) && all.rows !== undefined
   useEffect(() => {
     if (hasOrg) void readNamed(may, orgId).then(setHere)
@@ -247,7 +278,8 @@ const useTargets = (text: string, isLookedUp: boolean) => {
     }
   }, [asksOthers])
   const isSearching =
-    !isLookedUp && (here === undefined || (may("orgs.list") && orgs === undefined) || (asksOthers && !isRead))
+    !isLookedUp &&
+    (here === undefined || called === undefined || (may("orgs.list") && orgs === undefined) || (asksOthers && !isRead))
   return { found: asksOthers ? [...found, ...matching(elsewhere, text)].slice(0, maxTargets) : found, isSearching }
 }
 
@@ -268,7 +300,7 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
   const error = !isMissed
     ? isLookedUp || found.length > 0 || isSearching
       ? undefined
-      : "Nothing has this name, and the text has no id. An id has 26 letters and digits."
+      : "Nothing has this name, and the text has no id. Of keys and projects, parts of a name are found among the oldest 100, and keys by their whole name or external id among all."
     : key !== undefined
       ? "The service refuses this key. Open its org, and look for its prefix among the keys."
       : ids.length > 0
