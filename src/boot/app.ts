@@ -66,6 +66,7 @@ import { logAudit } from "../infrastructure/audit/audited.ts"
 import * as AlertsSql from "../infrastructure/alerts/AlertRepository.ts"
 import * as MailSender from "../infrastructure/alerts/MailSender.ts"
 import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
+import { warnOfOtherKey } from "../infrastructure/checks/secrets.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
 import * as SecureRandom from "../infrastructure/crypto/SecureRandom.ts"
@@ -141,6 +142,7 @@ const workers = Layer.mergeAll(
   KeyUsageSql.usageRetentionWorker,
   SessionsSql.sessionWorker,
   tenantWorkers,
+  Layer.effectDiscard(Effect.forkScoped(warnOfOtherKey)),
 ).pipe(untraced)
 
 /** The hot path; off when traces are exported, because it makes no spans. */

@@ -2,7 +2,8 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import { Console, Effect, Layer } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
-import type { Reencrypted } from "../infrastructure/crypto/Reencryption.ts"
+import { counted } from "../domain/counted.ts"
+import type { OtherReplica, Reencrypted } from "../infrastructure/crypto/Reencryption.ts"
 import { CommandFailed, print, table } from "./output.ts"
 
 /** Limit of the ids in an error message. */
@@ -11,6 +12,14 @@ const maxListedIds = 10
 const unreadableSentence = ({ unreadable: ids, what }: Reencrypted) => {
   const more = ids.length > maxListedIds ? `, and ${ids.length - maxListedIds} more` : ""
   return `${ids.length} ${what} cannot be decrypted with the keys of ENCRYPTION_KEY: ${ids.slice(0, maxListedIds).join(", ")}${more}`
+}
+
+/** Fails while replicas encrypt with another key: without it, what they store from now on could not be read. */
+const othersWrite = (others: ReadonlyArray<OtherReplica>) => {
+  const ids = [...new Set(others.map(({ keyId }) => keyId))].join(", ")
+  return new CommandFailed({
+    message: `${counted(others.length, "replica")} may still encrypt with another key (${ids}). Put the new key first in ENCRYPTION_KEY of every replica and restart them, then run this command again; one that was killed counts for a minute`,
+  })
 }
 
 const reencryptAll = Effect.fnUntraced(function* (settings: Config.Settings) {
@@ -24,7 +33,10 @@ const reencryptAll = Effect.fnUntraced(function* (settings: Config.Settings) {
     ]),
   )
   const keys = yield* EncryptionKeys.load(settings)
-  return yield* Reencryption.reencrypt(keys, (what, done) => Console.error(`${what}: ${done} done`)).pipe(
+  return yield* Effect.all({
+    results: Reencryption.reencrypt(keys, (what, done) => Console.error(`${what}: ${done} done`)),
+    others: Reencryption.replicasWithOtherKey,
+  }).pipe(
     Effect.provide(Cipher.layer(keys)),
     Effect.catchTag("SqlError", (error) =>
       Effect.fail(
@@ -42,7 +54,7 @@ const reencrypt = Command.make(
   Effect.fnUntraced(function* () {
     const settings = yield* Config.load
     const { Database } = yield* Effect.promise(() => import("../infrastructure/database/Database.ts"))
-    const results = yield* Effect.provide(
+    const { others, results } = yield* Effect.provide(
       reencryptAll(settings),
       Layer.merge(Database.layer(settings), NodeCrypto.layer),
     )
@@ -64,6 +76,7 @@ const reencrypt = Command.make(
           "During the run some secrets were stored with another key. Put the new key first in ENCRYPTION_KEY of every replica, then run this command again",
       })
     }
+    if (others.length > 0) return yield* othersWrite(others)
     yield* Console.error("Every secret is encrypted with the first key of ENCRYPTION_KEY. Remove the other keys.")
   }),
 ).pipe(

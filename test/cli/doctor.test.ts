@@ -105,6 +105,8 @@ it.live("a healthy PostgreSQL, one without tables, and one of a newer version", 
     const env = { DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
     expect((yield* doctor(env)).states).toEqual([
       "configuration ok",
+      // No ADMIN_TOKEN.
+      "configuration warn",
       "database ok",
       "clock ok",
       "migrations ok",
@@ -209,7 +211,7 @@ it.live("an unreachable host is named, without the password", () =>
       GITHUB_OIDC_ISSUER: `http://127.0.0.1:${port}`,
     })
     expect(down.ok).toBe(false)
-    expect(down.states).toEqual(["configuration ok", "database fail", "issuer warn", "clock ok"])
+    expect(down.states).toEqual(["configuration ok", "configuration warn", "database fail", "issuer warn", "clock ok"])
     expect(down.of("database")[0]!.message).toMatch(/^the database of DATABASE_URL cannot be used: .*ECONNREFUSED/)
     expect(down.of("issuer")[0]!.message).toBe(`http://127.0.0.1:${port} does not answer (ECONNREFUSED)`)
     expect(down.out).not.toMatch(/a-secret|AAAA/)

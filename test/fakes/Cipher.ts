@@ -3,6 +3,7 @@ import { Cipher } from "#src/domain/Cipher.ts"
 
 /** A cipher that does not encrypt. It still decrypts a secret only for its owner. */
 export const layer = Layer.succeed(Cipher, {
+  keyIds: ["fake"],
   encrypt: (secret, owner) => Effect.succeed(JSON.stringify([owner, Redacted.value(secret)])),
   decrypt: (stored, owner) => {
     const [storedOwner, secret]: [string, string] = JSON.parse(stored)

@@ -111,8 +111,8 @@ export class ActivityRepository extends Context.Service<
       readonly limit: number
       readonly after: { readonly count: number; readonly orgId: string } | undefined
     }) => Effect.Effect<{ readonly orgs: ReadonlyArray<RankedOrg>; readonly next: string | null }, Unavailable>
-    /** Notes that a replica is alive, and what it measured. */
-    readonly heartbeat: (replica: Replica) => Effect.Effect<void, Unavailable>
+    /** Notes that a replica is alive, what it measured, and the id of the key with which it encrypts secrets. */
+    readonly heartbeat: (replica: Replica, encryptionKeyId: string) => Effect.Effect<void, Unavailable>
     /** The replicas that were seen in the last minute, oldest first, up to `maxReplicas`. */
     readonly replicas: (now: DateTime.Utc) => Effect.Effect<ReadonlyArray<Replica>, Unavailable>
     readonly leave: (replicaId: string) => Effect.Effect<void, Unavailable>

@@ -147,11 +147,11 @@ export const layer = Layer.effect(
       failing: (query) => orUnavailable(failing(query)),
       activeOrgs: (query) => orUnavailable(ranked(query)),
 
-      heartbeat: ({ figures, replicaId, seenAt, startedAt }) =>
+      heartbeat: ({ figures, replicaId, seenAt, startedAt }, encryptionKeyId) =>
         sql`
-          INSERT INTO replicas (id, started_at, seen_at, figures, nodes)
+          INSERT INTO replicas (id, started_at, seen_at, figures, nodes, encryption_key_id)
           VALUES (${replicaId}, ${date(startedAt)}, ${date(seenAt)}, ${figures && encodeFigures(figures)}::text,
-            ${texts(nodes.all.map(({ name }) => name))})
+            ${texts(nodes.all.map(({ name }) => name))}, ${encryptionKeyId})
           ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, figures = excluded.figures`.pipe(
           Effect.asVoid,
           orUnavailableWithin("sweep"),

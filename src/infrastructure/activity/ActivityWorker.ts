@@ -1,5 +1,6 @@
 import { Clock, Context, DateTime, Duration, Effect, Layer, Metric, Schedule } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { Cipher } from "../../domain/Cipher.ts"
 import { RetentionDays } from "../../domain/Retention.ts"
 import { maxFailureDays, maxFailureHours } from "../../domain/activity/Activities.ts"
 import { type Every, quantile } from "../../domain/activity/Activity.ts"
@@ -63,12 +64,13 @@ export const layer = Layer.effectDiscard(
     const repository = yield* ActivityRepository
     const recorder = yield* ActivityRecorder
     const { ulid } = yield* SecureRandom.SecureRandom
+    const { keyIds } = yield* Cipher
     const [replicaId, startedAt] = [yield* ulid, yield* DateTime.now]
     const flush = logged("Activity is not counted yet", recorder.flush)
     const measure = yield* make
     const beat = Effect.gen(function* () {
       const figures = yield* measure
-      yield* repository.heartbeat({ replicaId, startedAt, seenAt: yield* DateTime.now, figures })
+      yield* repository.heartbeat({ replicaId, startedAt, seenAt: yield* DateTime.now, figures }, keyIds[0])
     })
     yield* Effect.addFinalizer(() =>
       Effect.andThen(flush, logged("This replica counts as alive for a minute", repository.leave(replicaId))),

@@ -1,5 +1,6 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
+import { Cipher } from "../../domain/Cipher.ts"
 import { keyId } from "../crypto/Cipher.ts"
 import { fail, ok, warn } from "./Check.ts"
 
@@ -43,3 +44,26 @@ export const checkSecrets = Effect.fnUntraced(function* (keys: ReadonlyArray<Red
         "run gatehouse secrets reencrypt, and remove the old key when it says so",
       )
 })
+
+/** Secrets of each kind that a start looks at. */
+const sample = 100
+
+/**
+ * Warns when none of the keys has encrypted any of the first stored secrets: the service starts with the key of another
+ * database, and every delivery would fail. Never fails, and reads a few pages.
+ */
+export const warnOfOtherKey = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const { keyIds } = yield* Cipher
+  const groups = yield* sql<{ readonly key: string }>`
+    SELECT DISTINCT split_part(secret, '.', 2) AS key FROM (
+      (SELECT secret FROM webhook_endpoints LIMIT ${sample})
+      UNION ALL (SELECT secret FROM alerts LIMIT ${sample})
+      UNION ALL (SELECT private_key FROM token_keys LIMIT ${sample})
+      UNION ALL (SELECT private_key FROM org_signing_keys LIMIT ${sample})
+    ) AS secrets WHERE secret IS NOT NULL ORDER BY 1`
+  if (groups.length === 0 || groups.some(({ key }) => keyIds.includes(key))) return
+  yield* Effect.logWarning(
+    `ENCRYPTION_KEY decrypts none of the stored secrets, which were encrypted with the key ${groups.map(({ key }) => key).join(", ")}. Add that key to ENCRYPTION_KEY, after a comma; gatehouse doctor counts the secrets`,
+  )
+}).pipe(Effect.ignore)

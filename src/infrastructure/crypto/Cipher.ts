@@ -68,7 +68,7 @@ export const layer = (
         return secret ?? (yield* dieUnreadable(owner, "does not decrypt: it was changed, or belongs to another row"))
       })
 
-      return Cipher.of({ encrypt, decrypt })
+      return Cipher.of({ keyIds: [currentId, ...bytes.slice(1).map(keyId)], encrypt, decrypt })
     }),
   )
 

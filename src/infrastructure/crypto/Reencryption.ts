@@ -130,6 +130,15 @@ export interface Reencrypted {
   readonly unreadable: ReadonlyArray<string>
 }
 
+/** A replica that encrypts with another key than the first one. */
+export interface OtherReplica {
+  readonly replicaId: string
+  readonly keyId: string
+}
+
+/** How long after its last sign of life a replica may still write: it gives one every 20 seconds. */
+const aliveFor = "1 minute"
+
 /** The SQL condition for secrets that do not use the first key. */
 const isLeft = (sql: SqlClient.SqlClient, { column, inUse = "true" }: SecretColumn, prefix: string) => sql`
   ${sql(column)} IS NOT NULL AND NOT starts_with(${sql(column)}, ${prefix})
@@ -251,4 +260,16 @@ export const reencrypt = Effect.fn("Reencryption.reencrypt")(function* (
       left: parts.reduce((sum, left) => sum + left, 0),
     })),
   )
+})
+
+/**
+ * The running replicas that encrypt with another key than the `Cipher` does. Whatever was counted, they may store
+ * secrets with it at any time.
+ */
+export const replicasWithOtherKey = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const { keyIds } = yield* Cipher
+  return yield* sql<OtherReplica>`
+    SELECT id AS "replicaId", encryption_key_id AS "keyId" FROM replicas
+    WHERE seen_at > now() - ${aliveFor}::interval AND encryption_key_id <> ${keyIds[0]} ORDER BY id LIMIT 100`
 })

@@ -222,7 +222,7 @@ export const activity = (it: It) => {
         Effect.map(repository.queueState(everyOrg, at(seconds)), (state) => state.replicas)
       const before = yield* replicas(0)
       const beat = (replicaId: string, seconds: number, figures: ReplicaFigures | null = null) =>
-        repository.heartbeat({ replicaId, startedAt: at(0), seenAt: at(seconds), figures })
+        repository.heartbeat({ replicaId, startedAt: at(0), seenAt: at(seconds), figures }, "key")
       yield* beat(one, 0)
       yield* beat(two, 0)
       assert.strictEqual(yield* replicas(59), before + 2)

@@ -72,7 +72,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
       expect(id).toMatch(ulid)
       const second = yield* tenant.endpoint(`${url}?2`, { description: " second \u{1f4da} ", active: false })
       const [one, two, ...more] = yield* list(tenant)
-      expect(String(keysOf(one))).toBe("active,created_at,description,updated_at,url,webhook_endpoint_id")
+      expect(String(keysOf(one))).toBe(
+        "active,created_at,deactivated_reason,description,failing_since,updated_at,url,webhook_endpoint_id",
+      )
       expect(one).toMatchObject({ webhook_endpoint_id: id, url, description: null, active: true })
       expect(two).toMatchObject({ webhook_endpoint_id: second, description: " second \u{1f4da} ", active: false })
       expect(more).toEqual([])

@@ -1,10 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Logger, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { Cipher } from "#src/domain/Cipher.ts"
+import { warnOfOtherKey } from "#src/infrastructure/checks/secrets.ts"
 import * as AesCipher from "#src/infrastructure/crypto/Cipher.ts"
-import { reencrypt } from "#src/infrastructure/crypto/Reencryption.ts"
+import { reencrypt, replicasWithOtherKey } from "#src/infrastructure/crypto/Reencryption.ts"
 import { databases } from "../../support/databases.ts"
 
 const key = (byte: number) => Redacted.make(new Uint8Array(32).fill(byte))
@@ -104,6 +105,42 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
       assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1], Array(12).fill(0)])
       assert.deepStrictEqual((yield* readAll(fresh)).toSorted(), before.toSorted())
       assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(12).fill(0))
+    }).pipe(Effect.provide(database)),
+  )
+
+  it.live("a start whose keys decrypt none of the secrets is warned of, and no other", () =>
+    Effect.gen(function* () {
+      const warnings = (...keys: Keys) =>
+        Effect.gen(function* () {
+          const said: Array<unknown> = []
+          const logger = Logger.layer([Logger.make(({ message }) => void said.push(message))])
+          yield* Effect.provide(warnOfOtherKey, Layer.merge(under(keys), logger))
+          return said.flat().map(String)
+        })
+      assert.deepStrictEqual(yield* warnings(fresh), [])
+      yield* fill(old)
+      assert.deepStrictEqual(yield* warnings(fresh, old), [])
+      const [warning, ...more] = yield* warnings(fresh, lost)
+      assert.include(warning, AesCipher.keyId(Redacted.value(old)))
+      assert.deepStrictEqual(more, [])
+    }).pipe(Effect.provide(database)),
+  )
+
+  it.live("tells which running replicas still encrypt with another key", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const idOf = (key: Redacted.Redacted<Uint8Array>) => AesCipher.keyId(Redacted.value(key))
+      for (const [replica, key, age] of [
+        ["a", fresh, 0],
+        ["b", old, 30],
+        ["c", old, 61],
+      ] as const) {
+        yield* sql`
+          INSERT INTO replicas (id, started_at, seen_at, encryption_key_id)
+          VALUES (${replica}, now(), now() - make_interval(secs => ${age}), ${idOf(key)})`
+      }
+      const others = Effect.provide(replicasWithOtherKey, under([fresh, old]))
+      assert.deepStrictEqual(yield* others, [{ replicaId: "b", keyId: idOf(old) }])
     }).pipe(Effect.provide(database)),
   )
 

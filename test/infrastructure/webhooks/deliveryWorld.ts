@@ -159,7 +159,11 @@ export const makeWorld = Effect.gen(function* () {
     Dispatcher.layer.pipe(
       Layer.provide([
         Layer.succeed(WebhookSender, { send, hostFault: () => Effect.succeed(null), checkIdentity: Effect.die }),
-        Layer.succeed(Cipher, { encrypt: Effect.die, decrypt: (stored) => Effect.succeed(Redacted.make(stored)) }),
+        Layer.succeed(Cipher, {
+          keyIds: ["fake"],
+          encrypt: Effect.die,
+          decrypt: (stored) => Effect.succeed(Redacted.make(stored)),
+        }),
         Layer.succeed(Signer, {
           prepare: () => Effect.succeed(({ deliveryId }: Signable) => ({ "webhook-id": deliveryId })),
         }),

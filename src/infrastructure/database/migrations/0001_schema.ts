@@ -962,7 +962,8 @@ const activity = Effect.gen(function* () {
       started_at timestamptz NOT NULL,
       seen_at timestamptz NOT NULL,
       figures text,
-      nodes text[]
+      nodes text[],
+      encryption_key_id text
     )`
 })
 
