@@ -43,7 +43,7 @@ describe.skipIf(!hasBrowser)("/docs as a tool", () => {
           await page.getByLabel("Search the operations").press("Escape")
           expect(await found.count()).toBeGreaterThan(60)
           const test = article(page, "webhooks-test")
-          expect(await test.getByText("required").count()).toBe(1)
+          expect(await article(page, "deliveries-get").getByText("required").count()).toBe(1)
           await page.getByLabel("Python", { exact: true }).check()
           // A sample scrolls by keyboard.
           const sample = test.getByRole("region", { name: "Python: Test a webhook endpoint" })
