@@ -1,17 +1,17 @@
 import { after, named, none, onPage, type Question, typo, words } from "./Question.ts"
 
-/** The variables of the README's table, each with the pages that define it. */
+/** Environment variables, each with the pages that define it. */
 const variables = [
   ...["PORT", "HOST", "BASE_URL", "DATABASE_URL", "DATA_DIR", "ADMIN_TOKEN", "ENCRYPTION_KEY", "OIDC_AUDIENCE"],
   ...["OIDC_ALLOWED_OWNERS", "GITHUB_OIDC_ISSUER", "ALLOW_PRIVATE_NETWORKS", "WEBHOOK_RETRY_DELAYS"],
   ...["WEBHOOK_TIMEOUT", "WEBHOOK_ENDPOINT_CONCURRENCY", "RETENTION_DAYS", "TRUST_PROXY", "KEY_CACHE_SIZE"],
   ...["CHAT_INDEX_MEMORY", "AI_BASE_URL", "AI_MODEL", "AI_API_KEY", "LOG_LEVEL", "LOG_FORMAT", "METRICS_TOKEN"],
   "OTEL_EXPORTER_OTLP_ENDPOINT",
-].map((name) => named(name, "README"))
+].map((name) => named(name, "docs/configuration README"))
 const limits = [
   ...["LIMIT_PROJECTS", "LIMIT_KEYS", "LIMIT_ENDPOINTS", "LIMIT_SCHEDULES", "LIMIT_UNFINISHED_JOBS"],
   ...["LIMIT_PENDING_DELIVERIES", "LIMIT_WAITING_CLAIMS", "LIMIT_STORED_BYTES"],
-].map((name) => named(name, "README docs/limits"))
+].map((name) => named(name, "docs/configuration docs/limits"))
 
 /** A question of two parts, judged by the pages of each. */
 const both = (ask: string, ...pages: ReadonlyArray<string>) => pages.map((one) => words(ask, one))
@@ -28,9 +28,9 @@ export const gatehouse: ReadonlyArray<Question> = [
   named("--completions", "docs/cli", "what does --completions do"),
   named("pull_request_target", "docs/deployments", "why is pull_request_target refused"),
   named("max_connections", "docs/scaling", "max_connections for PostgreSQL"),
-  named("TRUST_PROXY", "README", "Was bedeutet TRUST_PROXY?"),
-  named("WEBHOOK_TIMEOUT", "README", "À quoi sert WEBHOOK_TIMEOUT ?"),
-  named("RETENTION_DAYS", "README", "¿Qué es RETENTION_DAYS?"),
+  named("TRUST_PROXY", "docs/configuration README", "Was bedeutet TRUST_PROXY?"),
+  named("WEBHOOK_TIMEOUT", "docs/configuration README", "À quoi sert WEBHOOK_TIMEOUT ?"),
+  named("RETENTION_DAYS", "docs/configuration README", "¿Qué es RETENTION_DAYS?"),
   words("How do I rotate a key?", "docs/keys"),
   words("How long is the old key valid after a rotation?", "docs/keys"),
   words("Can a key expire?", "docs/keys"),
@@ -75,7 +75,7 @@ export const gatehouse: ReadonlyArray<Question> = [
   words("How do I replace the administrator's token?", "docs/access"),
   words("How do I connect a language model to the chat?", "docs/chat"),
   words("What happens to chats when a zip cannot be loaded?", "docs/chat"),
-  words("How is Gatehouse compared with other products?", "docs/performance"),
+  words("How is Gatehouse compared with other products?", "README docs/performance"),
   typo("How do I rotat an api kee?", "docs/keys"),
   typo("backup the embeded databse", "docs/backup docs/embedded-database"),
   typo("verifiy webhok signatures in Pyhton", "docs/webhooks"),

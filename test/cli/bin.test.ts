@@ -6,7 +6,7 @@ const path = new URL("../../bin/gatehouse.cjs", import.meta.url)
 // The last lines load the program.
 const [check] = readFileSync(path, "utf8")
   .replace(/^#!.*\n/, "")
-  .split('import("../dist')
+  .split("// A checkout has the sources")
 
 /** The output of the command on a version of Node before it loads anything. */
 const printedOn = (node: string) => {
