@@ -1,6 +1,7 @@
 import type { ComponentChildren, ComponentType } from "preact"
 import { useEffect, useRef, useState } from "preact/hooks"
 import { answers } from "../client/call.ts"
+import { isInFrame } from "../client/embedded.ts"
 import { Button, buttonClass } from "../components/Button.tsx"
 import { ErrorBox } from "../components/ErrorBox.tsx"
 import { InPanel } from "../components/Page.tsx"
@@ -35,7 +36,7 @@ export const LazyPage = ({ route }: { readonly route: Route }) => {
     route.page().then(
       (file) => {
         loaded.set(route.path, file.default)
-        sessionStorage.removeItem(reloadedKey)
+        if (!isInFrame) sessionStorage.removeItem(reloadedKey)
         setCount((count) => count + 1)
       },
       (error: Error) => setError(error),
@@ -44,7 +45,8 @@ export const LazyPage = ({ route }: { readonly route: Route }) => {
   // Begins again once when the service answers: a browser may remember that a script failed, and another version has
   // others.
   useEffect(() => {
-    if (error === undefined) return
+    // A frame of another page has no storage to remember it.
+    if (error === undefined || isInFrame) return
     const look = async () => {
       if (sessionStorage.getItem(reloadedKey) === route.path || !(await answers())) return
       sessionStorage.setItem(reloadedKey, route.path)
