@@ -132,7 +132,7 @@ const printed: Readonly<Record<string, string>> = {
 }
 
 /** The tarball of a package with the types of every operation, in bytes. */
-const maxTarball: Readonly<Record<string, number>> = { client: 32_000 }
+const maxTarball: Readonly<Record<string, number>> = { client: 34_000 }
 /** The code of a package that has two entries, in bytes. */
 const maxCode: Readonly<Record<string, number>> = { worker: 33_000 }
 
