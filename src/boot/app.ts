@@ -231,9 +231,7 @@ const platform = (settings: Settings) => {
     issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
     pinFault: (name, pins) => settings.ciProviders.find(({ provider }) => provider === name)?.pinFault(pins),
   })
-  const keys = Layer.merge(KeyCache.layer, Layer.provide(AfterCommit.keys, KeyCache.layer)).pipe(
-    Layer.provide(KeyCache.keyRevocations),
-  )
+  const keys = AfterCommit.keys.pipe(Layer.provideMerge(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))
   const validations = Observed.validations.pipe(Layer.provide(KeyCache.validationMetrics))
   const tokens = Oidc.layer(settings.ciProviders)
   const signatures = GithubKeys.layer(settings.githubKeysUrl)

@@ -39,7 +39,7 @@ const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> =>
   }
   if (adminTokens === undefined && (isBaseUrlSet || databaseUrl !== undefined)) {
     const remedy = "set it before others reach the service, for example ADMIN_TOKEN=$(openssl rand -hex 32)"
-    checks.push(warn("configuration", "ADMIN_TOKEN is not set: whoever reaches the service manages it", remedy))
+    checks.push(warn("configuration", "ADMIN_TOKEN is not set: anyone who reaches the service can manage it", remedy))
   }
   // The service itself has no TLS.
   if (baseUrl.startsWith("https:") && settings.trustedProxies === 0) {

@@ -33,10 +33,7 @@ const reencryptAll = Effect.fnUntraced(function* (settings: Config.Settings) {
     ]),
   )
   const keys = yield* EncryptionKeys.load(settings)
-  return yield* Effect.all({
-    results: Reencryption.reencrypt(keys, (what, done) => Console.error(`${what}: ${done} done`)),
-    others: Reencryption.replicasWithOtherKey,
-  }).pipe(
+  return yield* Reencryption.reencrypt(keys, (what, done) => Console.error(`${what}: ${done} done`)).pipe(
     Effect.provide(Cipher.layer(keys)),
     Effect.catchTag("SqlError", (error) =>
       Effect.fail(
@@ -54,7 +51,7 @@ const reencrypt = Command.make(
   Effect.fnUntraced(function* () {
     const settings = yield* Config.load
     const { Database } = yield* Effect.promise(() => import("../infrastructure/database/Database.ts"))
-    const { others, results } = yield* Effect.provide(
+    const { others, secrets: results } = yield* Effect.provide(
       reencryptAll(settings),
       Layer.merge(Database.layer(settings), NodeCrypto.layer),
     )

@@ -16,7 +16,7 @@ const asked = process.env["LOCKS_SEED"]
 /** Pairs that run twice here. The others find rows of their first run, or wait for a lock by PostgreSQL's own clock. */
 const isRepeated = /^(rotate|complete|cancel|fail|extend|claim)/
 
-/** Runs of which two, one after the other, must be the same. */
+/** How often a run is repeated at most, until it is the same as the one before. */
 const maxRepeats = 4
 
 /** The controller of all connections of these tests to PostgreSQL. */

@@ -200,14 +200,19 @@ const useKeysCalled = (orgId: string | undefined, text: string) => {
   const [found, setFound] = useState<{ readonly text: string; readonly keys: ReadonlyArray<Target> }>()
   useEffect(() => {
     if (orgId === undefined) return
+    let isOver = false
     const look = async () => {
       const read = (filter: object) =>
         answered(call("keys.list", { orgId, limit: maxTargets, ...filter })).then((all) => all?.keys ?? [])
       const called = await Promise.all([read({ name: text }), read({ externalId: text })]).catch(() => [[]])
-      setFound({ text, keys: called.flat().map((key) => keyTarget(orgId, key)) })
+      const byId = new Map(called.flat().map((key) => [key.id, keyTarget(orgId, key)]))
+      if (!isOver) setFound({ text, keys: [...byId.values()] })
     }
     const timer = setTimeout(() => void look(), typingMillis)
-    return () => clearTimeout(timer)
+    return () => {
+      isOver = true
+      clearTimeout(timer)
+    }
   }, [orgId, text])
   if (orgId === undefined) return []
   return found?.text === text ? found.keys : undefined

@@ -3,7 +3,6 @@ import { Unauthorized } from "../Errors.ts"
 import type { CiRun } from "./CiRun.ts"
 import { isSameOwner, type RepositoryOwner } from "../RepositoryOwner.ts"
 import type { LinkRules, Pins } from "../projects/RepositoryLink.ts"
-import { unmetPin } from "./pins.ts"
 
 /**
  * The repositories that may register: all, only those that are linked to a project, or only those of the listed owners.
@@ -196,3 +195,31 @@ const isNewer = (run: RunPosition, than: RunPosition): boolean => {
 /** The newest of runs; `null` when there is none. */
 export const newestOf = (runs: ReadonlyArray<RunPosition | null>): RunPosition | null =>
   runs.reduce((newest, run) => (newest === null || (run !== null && isNewer(run, newest)) ? run : newest), null)
+
+/** Compares `owner/repo/path` with a pin that is such a text, or a path in the run's repository. */
+const isSameFile = (file: string, pin: string, { owner, repo }: CiRun) => {
+  const folder = `${owner}/${repo}/`
+  return isSamePath(file, pin) || (sameText(file.slice(0, folder.length), folder) && file.slice(folder.length) === pin)
+}
+
+/** Owners and repositories compare without case, and the path in the repository with it. */
+const isSamePath = (file: string, pin: string) => {
+  const start = /^[^/]+\/[^/]+\//.exec(pin)?.[0].length ?? 0
+  return sameText(file.slice(0, start), pin.slice(0, start)) && file.slice(start) === pin.slice(start)
+}
+
+/**
+ * Why a run does not meet the pinned workflow and environment, in a sentence; `null` when it does. Only GitHub's names
+ * of environments compare without case.
+ */
+export const unmetPin = (run: CiRun, { environment, workflow }: Pins): string | null => {
+  if (workflow !== null && (run.workflowFile === null || !isSameFile(run.workflowFile, workflow, run))) {
+    return `The link pins the workflow ${workflow}, and the run is of ${run.workflowFile ?? "none that its token names"}.`
+  }
+  const isMet =
+    run.provider === "github"
+      ? sameText(run.environment ?? "", environment ?? "")
+      : (run.environment ?? "") === (environment ?? "")
+  if (environment === null || isMet) return null
+  return `The link pins the environment ${environment}, and the run is in ${run.environment ?? "none"}.`
+}

@@ -38,7 +38,7 @@ const maxDigits = 8
 const isReadable = (piece: string) =>
   shortWordOrNumber.test(piece) || (wordInOneCase.test(piece) && soundsLikeWord.test(piece))
 
-/** The first characters of a token, which tell it from others; none of one that is shorter than twice of them. */
+/** The characters of a token that are shown: its first ones, which tell it from others. A short token shows none. */
 const kept = 4
 
 /** A part of a path; of one that may be a token, the first characters. */

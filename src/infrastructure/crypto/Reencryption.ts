@@ -229,7 +229,8 @@ const countLeft = Effect.fnUntraced(function* (column: SecretColumn, prefix: str
 
 /**
  * Encrypts with the first key every stored secret that may still be needed and uses another key. It changes each secret
- * by itself, so it can be stopped at any time and run again. The service may run at the same time.
+ * by itself, so it can be stopped at any time and run again. The service may run at the same time. Returns the secrets
+ * of each column, and the `others`: the replicas that still encrypt with another key.
  *
  * @param keys the keys of the `Cipher`, the current key first
  * @param onBatch called after each batch with the name of the secrets and the number done so far
@@ -253,20 +254,23 @@ export const reencrypt = Effect.fn("Reencryption.reencrypt")(function* (
       unreadable: parts.flatMap(({ unreadable }) => unreadable),
     })),
   )
-  // Counted at the end: a replica with another first key, or a run of a schedule, may have stored more meanwhile.
-  return yield* Effect.forEach(results, (result, n) =>
+  // Counted at the end: a replica with another first key, or a run of a schedule, may have stored more meanwhile. The
+  // replicas are read before: what one that stops in between has stored is counted.
+  const others = yield* replicasWithOtherKey
+  const secrets = yield* Effect.forEach(results, (result, n) =>
     Effect.map(everywhere(countLeft(secretColumns[n]!, prefix)), (parts) => ({
       ...result,
       left: parts.reduce((sum, left) => sum + left, 0),
     })),
   )
+  return { secrets, others }
 })
 
 /**
  * The running replicas that encrypt with another key than the `Cipher` does. Whatever was counted, they may store
  * secrets with it at any time.
  */
-export const replicasWithOtherKey = Effect.gen(function* () {
+const replicasWithOtherKey = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const { keyIds } = yield* Cipher
   return yield* sql<OtherReplica>`

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import { pinFaultOf, readByMap } from "#src/domain/deployments/providers/claimMap.ts"
 import { presetOf } from "#src/domain/deployments/providers/presets.ts"
-import { unmetPin } from "#src/domain/deployments/pins.ts"
+import { unmetPin } from "#src/domain/deployments/registration.ts"
 import { ciClaims, type CiName, ciNames } from "../../support/ciTokens.ts"
 
 type Overrides = Readonly<Record<string, unknown>>

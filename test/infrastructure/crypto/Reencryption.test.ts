@@ -5,7 +5,7 @@ import { SqlClient } from "effect/sql"
 import { Cipher } from "#src/domain/Cipher.ts"
 import { warnOfOtherKey } from "#src/infrastructure/checks/secrets.ts"
 import * as AesCipher from "#src/infrastructure/crypto/Cipher.ts"
-import { reencrypt, replicasWithOtherKey } from "#src/infrastructure/crypto/Reencryption.ts"
+import { reencrypt } from "#src/infrastructure/crypto/Reencryption.ts"
 import { databases } from "../../support/databases.ts"
 
 const key = (byte: number) => Redacted.make(new Uint8Array(32).fill(byte))
@@ -19,8 +19,8 @@ const encrypt = (plain: string, owner: string, ...keys: Keys) =>
     under(keys),
   )
 const run = (keys: Keys, onBatch?: (what: string, done: number) => Effect.Effect<void>) =>
-  Effect.provide(reencrypt(keys, onBatch), under(keys))
-type Ends = Effect.Success<ReturnType<typeof reencrypt>>
+  Effect.map(Effect.provide(reencrypt(keys, onBatch), under(keys)), ({ secrets }) => secrets)
+type Ends = Effect.Success<ReturnType<typeof run>>
 
 const doneOf = (ends: Ends) => ends.map(({ done }) => done)
 const leftOf = (ends: Ends) => ends.map(({ left }) => left)
@@ -139,8 +139,8 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
           INSERT INTO replicas (id, started_at, seen_at, encryption_key_id)
           VALUES (${replica}, now(), now() - make_interval(secs => ${age}), ${idOf(key)})`
       }
-      const others = Effect.provide(replicasWithOtherKey, under([fresh, old]))
-      assert.deepStrictEqual(yield* others, [{ replicaId: "b", keyId: idOf(old) }])
+      const { others } = yield* Effect.provide(reencrypt([fresh, old]), under([fresh, old]))
+      assert.deepStrictEqual(others, [{ replicaId: "b", keyId: idOf(old) }])
     }).pipe(Effect.provide(database)),
   )
 
@@ -173,8 +173,8 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
             Effect.tap(cipher.decrypt(stored, owner), () => (owner === "w0001" ? Effect.orDie(change) : Effect.void)),
         })),
       ).pipe(Layer.provide(under([fresh, old])))
-      const [ends] = yield* Effect.provide(reencrypt([fresh, old]), slow)
-      assert.deepInclude(ends, { done: 1, left: 1, unreadable: [] })
+      const { secrets } = yield* Effect.provide(reencrypt([fresh, old]), slow)
+      assert.deepInclude(secrets[0], { done: 1, left: 1, unreadable: [] })
       assert.include(yield* readAll(fresh, old), "newer")
       assert.deepInclude((yield* run([fresh, old]))[0], { done: 1, left: 0 })
       assert.include(yield* readAll(fresh), "newer")
