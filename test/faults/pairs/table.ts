@@ -216,6 +216,7 @@ export const loop = /Effect\.forkScoped|\bevery\("|\bevery\(yield|\bhourly\("/g
 
 /** The loops of the source, by file: how many begin there, and the passes that stand for them, or why none does. */
 export const loops: Readonly<Record<string, readonly [count: number, passes: ReadonlyArray<string> | string]>> = {
+  "boot/app.ts": [1, "tries the encryption key once, at the start"],
   "boot/nodes.ts": [1, "waits for the services of a node"],
   "domain/activity/LiveFeed.ts": [3, "sends what has changed to its readers"],
   "infrastructure/activity/ActivityWorker.ts": [3, ["activity is counted"]],
