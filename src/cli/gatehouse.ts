@@ -14,6 +14,7 @@ import { keys, roles } from "./keys.ts"
 import { listen } from "./listen.ts"
 import { login, logout, whoami } from "./login.ts"
 import { migrate } from "./migrate.ts"
+import { moveData } from "./moveData.ts"
 import { nodes } from "./nodes.ts"
 import { orgs } from "./orgs.ts"
 import { outbox } from "./outbox.ts"
@@ -35,6 +36,7 @@ const commands = [
   serve,
   demo,
   migrate,
+  moveData,
   login,
   logout,
   whoami,

@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
-import { cpSync, readdirSync, renameSync } from "node:fs"
+import { cpSync, readdirSync, readFileSync, renameSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { inject } from "vitest"
-import { run } from "../support/cli.ts"
+import { run, spawnCli } from "../support/cli.ts"
 import { adminClient, freshFolder, freshPostgres, inDatabase } from "../support/databases.ts"
 import { startService } from "../support/process.ts"
 import { encryptionKey } from "../support/server.ts"
@@ -126,6 +126,20 @@ describe.concurrent("a backup, restored", () => {
       const restore = Effect.sync(() => {
         cpSync(from, to, { recursive: true })
         return { DATA_DIR: to }
+      })
+      yield* check({ DATA_DIR: from }, Effect.succeed(restore))
+    }),
+  )
+
+  it.live("of the embedded database: moved to PostgreSQL by move-data", () =>
+    Effect.gen(function* () {
+      const [from, to] = [yield* freshFolder(), yield* ownedPostgres("moved")]
+      const restore = Effect.gen(function* () {
+        const key = readFileSync(join(from, "encryption.key"), "utf8").trim()
+        const env = { DATA_DIR: from, DATABASE_URL: to, ENCRYPTION_KEY: key }
+        const { code, err } = yield* spawnCli(["move-data"], { env })
+        assert.strictEqual(code, 0, err)
+        return env
       })
       yield* check({ DATA_DIR: from }, Effect.succeed(restore))
     }),

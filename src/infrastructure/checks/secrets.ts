@@ -12,6 +12,8 @@ const secretsByKey = Effect.flatMap(
       SELECT secret FROM webhook_endpoints
       UNION ALL SELECT previous_secret FROM webhook_endpoints WHERE previous_secret_until > now()
       UNION ALL SELECT secret FROM alerts
+      UNION ALL SELECT private_key FROM token_keys
+      UNION ALL SELECT private_key FROM org_signing_keys
       UNION ALL SELECT callback_secret FROM job_schedules
       UNION ALL SELECT callback_secret FROM jobs
     ) AS secrets
