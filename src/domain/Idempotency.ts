@@ -72,36 +72,22 @@ const inFlight = new Conflict({ error: "A request with this Idempotency-Key is i
 const reused = new IdempotencyKeyReused({ error: "The Idempotency-Key was used for another request: use a new key." })
 
 /** Runs operations once for each idempotency key. */
-export class Idempotency extends Context.Service<
-  Idempotency,
-  {
-    /**
-     * Runs an operation, or returns its response of the last 24 hours. An operation that fails leaves no record, so the
-     * same key can run it again.
-     *
-     * @param request the method, path and body; another request with the same key fails with `IdempotencyKeyReused`
-     */
-    readonly once: <E, R>(
-      keyed: KeyedOperation,
-      request: string,
-      operation: Effect.Effect<StoredResponse, E, R>,
-    ) => Effect.Effect<
-      StoredResponse & { readonly replayed: boolean },
-      E | Conflict | IdempotencyKeyReused | Unavailable,
-      R
-    >
-    /** Deletes the expired records. */
-    readonly deleteExpired: Effect.Effect<void, Unavailable>
-  }
->()("gatehouse/domain/Idempotency") {
-  static readonly layer = Layer.effect(
-    Idempotency,
-    Effect.gen(function* () {
-      const repository = yield* IdempotencyRepository
-      const cipher = yield* Cipher
-      const digest = yield* Digest.Digest
+export class Idempotency extends Context.Service<Idempotency>()("gatehouse/domain/Idempotency", {
+  make: Effect.gen(function* () {
+    const repository = yield* IdempotencyRepository
+    const cipher = yield* Cipher
+    const digest = yield* Digest.Digest
 
-      const once = Effect.fn("Idempotency.once")(function* <E, R>(
+    const limited = adaptiveLimit(maxDeleteBatch)
+
+    return {
+      /**
+       * Runs an operation, or returns its response of the last 24 hours. An operation that fails leaves no record, so
+       * the same key can run it again.
+       *
+       * @param request the method, path and body; another request with the same key fails with `IdempotencyKeyReused`
+       */
+      once: Effect.fn("Idempotency.once")(function* <E, R>(
         keyed: KeyedOperation,
         request: string,
         operation: Effect.Effect<StoredResponse, E, R>,
@@ -124,20 +110,20 @@ export class Idempotency extends Context.Service<
         const record = yield* Effect.orDie(decode(Redacted.value(yield* cipher.decrypt(outcome.record, owner))))
         if (record.fingerprint !== fingerprint) return yield* reused
         return { status: record.status, body: record.body, replayed: true }
-      })
+      }),
 
-      const limited = adaptiveLimit(maxDeleteBatch)
-      const deleteExpired = DateTime.now.pipe(
+      /** Deletes the expired records. */
+      deleteExpired: DateTime.now.pipe(
         Effect.flatMap((now) =>
           limited((limit) => Effect.map(repository.deleteExpired(now, limit), (deleted) => deleted === limit)),
         ),
         Effect.repeat({ while: (mayBeMore) => mayBeMore }),
         Effect.asVoid,
-      )
-
-      return Idempotency.of({ once, deleteExpired })
-    }),
-  )
+      ),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** `Idempotency` whose records are beside the rows of the principal's org. */

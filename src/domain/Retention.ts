@@ -82,61 +82,54 @@ const maxRemovedRows = 1_000
 const [maxRemovedOfOrg, orgsPerLook] = [100, 100]
 
 /** Removes webhooks, finished jobs and entries of the audit log after their retention. */
-export class Retention extends Context.Service<
-  Retention,
-  {
-    /** Prepares the next ranges, and removes everything after its retention. Returns the number of events. */
-    readonly removeOld: Effect.Effect<number, Unavailable>
-    /** Removes events and finished jobs of orgs with a shorter retention of their own. Returns their number. */
-    readonly removeOfOrgs: Effect.Effect<number, Unavailable>
-  }
->()("gatehouse/domain/Retention") {
-  static readonly layer = Layer.effect(
-    Retention,
-    Effect.gen(function* () {
-      const repository = yield* RetentionRepository
-      const [days, auditDays] = [yield* RetentionDays, yield* AuditRetentionDays]
+export class Retention extends Context.Service<Retention>()("gatehouse/domain/Retention", {
+  make: Effect.gen(function* () {
+    const repository = yield* RetentionRepository
+    const [days, auditDays] = [yield* RetentionDays, yield* AuditRetentionDays]
 
-      const removeRanges = Effect.fnUntraced(function* (records: Records, days: number, now: DateTime.Utc) {
-        const age = Duration.days(days)
-        yield* repository.prepare(records, now, Duration.max(minRange, Duration.divideUnsafe(age, rangesKept)))
-        let total = 0
-        let removed: number | null = 0
-        while (removed !== null) {
-          removed = yield* repository.removeOldest(records, now, age)
-          total += removed ?? 0
+    const removeRanges = Effect.fnUntraced(function* (records: Records, days: number, now: DateTime.Utc) {
+      const age = Duration.days(days)
+      yield* repository.prepare(records, now, Duration.max(minRange, Duration.divideUnsafe(age, rangesKept)))
+      let total = 0
+      let removed: number | null = 0
+      while (removed !== null) {
+        removed = yield* repository.removeOldest(records, now, age)
+        total += removed ?? 0
+      }
+      return total
+    })
+
+    const removeOfOrg = Effect.fnUntraced(function* (orgId: string, before: DateTime.Utc) {
+      let total = 0
+      for (const remove of [repository.removeOfOrg, repository.removeJobsOfOrg]) {
+        let after: string | null = ""
+        while (after !== null) {
+          const { next, removed }: Effect.Success<ReturnType<RemoveOfOrg>> = yield* remove(
+            orgId,
+            before,
+            after,
+            maxRemovedOfOrg,
+          )
+          total += removed
+          after = next
         }
-        return total
-      })
+      }
+      return total
+    })
 
-      const removeOld = Effect.gen(function* () {
+    return {
+      /** Prepares the next ranges, and removes everything after its retention. Returns the number of events. */
+      removeOld: Effect.gen(function* () {
         const now = yield* DateTime.now
         if (auditDays !== undefined) yield* removeRanges("audit", auditDays, now)
         if (days === undefined) return 0
         const removed = yield* removeRanges("webhooks", days, now)
         yield* removeInBatches(maxRemovedRows, repository.removeLeft)
         return removed
-      }).pipe(Effect.withSpan("Retention.removeOld"))
+      }).pipe(Effect.withSpan("Retention.removeOld")),
 
-      const removeOfOrg = Effect.fnUntraced(function* (orgId: string, before: DateTime.Utc) {
-        let total = 0
-        for (const remove of [repository.removeOfOrg, repository.removeJobsOfOrg]) {
-          let after: string | null = ""
-          while (after !== null) {
-            const { next, removed }: Effect.Success<ReturnType<RemoveOfOrg>> = yield* remove(
-              orgId,
-              before,
-              after,
-              maxRemovedOfOrg,
-            )
-            total += removed
-            after = next
-          }
-        }
-        return total
-      })
-
-      const removeOfOrgs = Effect.gen(function* () {
+      /** Removes events and finished jobs of orgs with a shorter retention of their own. Returns their number. */
+      removeOfOrgs: Effect.gen(function* () {
         const now = yield* DateTime.now
         let total = 0
         let orgs = yield* repository.shorterOrgs("", orgsPerLook)
@@ -152,9 +145,9 @@ export class Retention extends Context.Service<
           orgs = yield* repository.shorterOrgs(orgs.at(-1)!.orgId, orgsPerLook)
         }
         return total
-      }).pipe(Effect.withSpan("Retention.removeOfOrgs"))
-
-      return Retention.of({ removeOld, removeOfOrgs })
-    }),
-  )
+      }).pipe(Effect.withSpan("Retention.removeOfOrgs")),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -1,19 +1,8 @@
 import { Context, DateTime, Duration, Effect, Layer } from "effect"
-import { type Forbidden, InvalidRequest, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
+import { InvalidRequest } from "../Errors.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
-import { type CurrentPrincipal, managedScope, orgNotFound, OrgScope, requireAdministrator } from "../Principal.ts"
-import {
-  type ActiveOrg,
-  countIntervals,
-  type Every,
-  type FailingEndpoint,
-  fill,
-  intervalsOf,
-  type Measure,
-  type Overview,
-  rankOf,
-  startOf,
-} from "./Activity.ts"
+import { managedScope, orgNotFound, OrgScope, requireAdministrator } from "../Principal.ts"
+import { countIntervals, type Every, fill, intervalsOf, type Measure, rankOf, startOf } from "./Activity.ts"
 import { ActivityRepository } from "./ActivityRepository.ts"
 
 const maxIntervals = 1_000
@@ -34,8 +23,6 @@ interface OverviewQuery {
   readonly orgId?: string | undefined
 }
 
-type Refused = Unauthorized | Forbidden | InvalidRequest | Unavailable
-
 /** The query of a ranking. */
 interface RankingQuery {
   readonly since?: DateTime.Utc | undefined
@@ -44,43 +31,42 @@ interface RankingQuery {
 }
 
 /** What happened, for people: in the whole service, or in one org. */
-export class Activities extends Context.Service<
-  Activities,
-  {
-    readonly overview: (query: OverviewQuery) => Effect.Effect<Overview, NotFound | Refused, CurrentPrincipal>
-    /** Endpoints by their failed attempts, for the administrator. */
-    readonly failing: (
-      query: RankingQuery,
-    ) => Effect.Effect<
-      { readonly endpoints: ReadonlyArray<FailingEndpoint>; readonly nextCursor: string | null },
-      Refused,
-      CurrentPrincipal
-    >
-    /** Orgs by what they did, for the administrator. */
-    readonly activeOrgs: (
-      query: RankingQuery & { readonly by: Measure },
-    ) => Effect.Effect<
-      { readonly orgs: ReadonlyArray<ActiveOrg>; readonly nextCursor: string | null },
-      Refused,
-      CurrentPrincipal
-    >
-  }
->()("gatehouse/domain/Activities") {
-  static readonly layer = Layer.effect(
-    Activities,
-    Effect.gen(function* () {
-      const repository = yield* ActivityRepository
-      const orgs = yield* OrgRepository
+export class Activities extends Context.Service<Activities>()("gatehouse/domain/Activities", {
+  make: Effect.gen(function* () {
+    const repository = yield* ActivityRepository
+    const orgs = yield* OrgRepository
 
-      const scopeOf = Effect.fnUntraced(function* (orgId: string | undefined) {
-        const scope = yield* managedScope
-        if (orgId === undefined) return scope
-        if (scope._tag === "OneOrg" && scope.orgId !== orgId) return yield* orgNotFound()
-        yield* orgs.find(orgId)
-        return OrgScope.OneOrg({ orgId })
-      })
+    const scopeOf = Effect.fnUntraced(function* (orgId: string | undefined) {
+      const scope = yield* managedScope
+      if (orgId === undefined) return scope
+      if (scope._tag === "OneOrg" && scope.orgId !== orgId) return yield* orgNotFound()
+      yield* orgs.find(orgId)
+      return OrgScope.OneOrg({ orgId })
+    })
 
-      const overview = Effect.fn("Activities.overview")(function* ({ every, orgId, ...range }: OverviewQuery) {
+    return {
+      /** Orgs by what they did, for the administrator. */
+      activeOrgs: Effect.fn("Activities.activeOrgs")(function* ({
+        by,
+        cursor,
+        limit,
+        since,
+      }: RankingQuery & { readonly by: Measure }) {
+        yield* requireAdministrator
+        const after = rankOf(cursor)
+        const { next, orgs } = yield* repository.activeOrgs({
+          ...(yield* rangeOf(since)),
+          by,
+          limit,
+          after: after && { count: after.count, orgId: after.id },
+        })
+        return {
+          orgs: orgs.flatMap(({ name, ...org }) => (name === null ? [] : [{ ...org, name }])),
+          nextCursor: next,
+        }
+      }),
+
+      overview: Effect.fn("Activities.overview")(function* ({ every, orgId, ...range }: OverviewQuery) {
         const scope = yield* scopeOf(orgId)
         const now = yield* DateTime.now
         const to = range.to ?? now
@@ -107,9 +93,10 @@ export class Activities extends Context.Service<
           jobs: fill("jobs", intervals, counted),
           ...state,
         }
-      })
+      }),
 
-      const failing = Effect.fn("Activities.failing")(function* ({ cursor, limit, since }: RankingQuery) {
+      /** Endpoints by their failed attempts, for the administrator. */
+      failing: Effect.fn("Activities.failing")(function* ({ cursor, limit, since }: RankingQuery) {
         yield* requireAdministrator
         const after = rankOf(cursor)
         const { endpoints, next } = yield* repository.failing({
@@ -118,31 +105,11 @@ export class Activities extends Context.Service<
           after: after && { failures: after.count, endpointId: after.id },
         })
         return { endpoints: endpoints.filter((endpoint) => endpoint !== null), nextCursor: next }
-      })
-
-      const activeOrgs = Effect.fn("Activities.activeOrgs")(function* ({
-        by,
-        cursor,
-        limit,
-        since,
-      }: Parameters<Activities["Service"]["activeOrgs"]>[0]) {
-        yield* requireAdministrator
-        const after = rankOf(cursor)
-        const { next, orgs } = yield* repository.activeOrgs({
-          ...(yield* rangeOf(since)),
-          by,
-          limit,
-          after: after && { count: after.count, orgId: after.id },
-        })
-        return {
-          orgs: orgs.flatMap(({ name, ...org }) => (name === null ? [] : [{ ...org, name }])),
-          nextCursor: next,
-        }
-      })
-
-      return Activities.of({ activeOrgs, overview, failing })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** The intervals of a ranking, from the start of the one that `since` is in. */

@@ -45,86 +45,80 @@ const add = <A extends { readonly count: number }>(rows: Map<string, A>, key: st
 }
 
 /** A batch writer: counts what happens in memory, and writes it in batches. Counting never waits and never fails. */
-export class ActivityRecorder extends Context.Service<
-  ActivityRecorder,
-  {
-    /** @param orgId `undefined` counts for no org, only for all of them together */
-    readonly count: (orgId: string | undefined, kind: ActivityKind, outcome: ActivityOutcome) => void
-    readonly attempt: (attempt: EndpointAttempt) => void
-    /** Writes what was counted since the last call. What could not be written is written by the next call. */
-    readonly flush: Effect.Effect<void, Unavailable>
-  }
->()("gatehouse/domain/ActivityRecorder") {
-  static readonly layer = Layer.effect(
-    ActivityRecorder,
-    Effect.gen(function* () {
-      const repository = yield* ActivityRepository
-      const clock = yield* Clock.Clock
-      /** Counts of a minute. One string and one look-up, because every validation of a key is counted. */
-      const ticks = new Map<string, Tick>()
-      const counts = new Map<string, ActivityCount>()
-      const attempts = new Map<string, AttemptCount>()
+export class ActivityRecorder extends Context.Service<ActivityRecorder>()("gatehouse/domain/ActivityRecorder", {
+  make: Effect.gen(function* () {
+    const repository = yield* ActivityRepository
+    const clock = yield* Clock.Clock
+    /** Counts of a minute. One string and one look-up, because every validation of a key is counted. */
+    const ticks = new Map<string, Tick>()
+    const counts = new Map<string, ActivityCount>()
+    const attempts = new Map<string, AttemptCount>()
 
-      const addCount = (row: ActivityCount) => {
-        const key = `${row.orgId} ${row.every} ${row.at} ${row.kind} ${row.outcome}`
-        if (row.orgId === "" || counts.has(key) || counts.size < maxUnwrittenCounts) add(counts, key, row)
-      }
-      const addAttempts = (row: AttemptCount) => {
-        const key = `${row.orgId} ${row.endpointId} ${row.every} ${row.at} ${row.cause} ${row.bucket}`
-        if (attempts.has(key) || attempts.size < maxUnwrittenCounts) add(attempts, key, row)
-      }
+    const addCount = (row: ActivityCount) => {
+      const key = `${row.orgId} ${row.every} ${row.at} ${row.kind} ${row.outcome}`
+      if (row.orgId === "" || counts.has(key) || counts.size < maxUnwrittenCounts) add(counts, key, row)
+    }
+    const addAttempts = (row: AttemptCount) => {
+      const key = `${row.orgId} ${row.endpointId} ${row.every} ${row.at} ${row.cause} ${row.bucket}`
+      if (attempts.has(key) || attempts.size < maxUnwrittenCounts) add(attempts, key, row)
+    }
 
-      const expandTicks = Effect.sync(() => {
-        for (const { count, kind, minute, orgId, outcome } of ticks.values()) {
-          for (const every of intervals) {
-            const row = { every, at: startOf(every, minute), kind, outcome, count }
-            addCount({ orgId: "", ...row })
-            if (orgId !== "") addCount({ orgId, ...row })
-          }
+    const expandTicks = Effect.sync(() => {
+      for (const { count, kind, minute, orgId, outcome } of ticks.values()) {
+        for (const every of intervals) {
+          const row = { every, at: startOf(every, minute), kind, outcome, count }
+          addCount({ orgId: "", ...row })
+          if (orgId !== "") addCount({ orgId, ...row })
         }
-        ticks.clear()
+      }
+      ticks.clear()
+    })
+
+    /** Takes a batch out of the map; puts it back when it is not written. */
+    const write = <A extends { readonly count: number }>(
+      waiting: Map<string, A>,
+      again: (row: A) => void,
+      insert: (rows: ReadonlyArray<A>) => Effect.Effect<void, Unavailable>,
+    ) =>
+      Effect.gen(function* () {
+        const rows = inOrder(waiting)
+        waiting.clear()
+        for (let from = 0; from < rows.length; from += addBatchSize) {
+          yield* Effect.onError(insert(rows.slice(from, from + addBatchSize)), () =>
+            Effect.sync(() => rows.slice(from).forEach(again)),
+          )
+        }
       })
 
-      /** Takes a batch out of the map; puts it back when it is not written. */
-      const write = <A extends { readonly count: number }>(
-        waiting: Map<string, A>,
-        again: (row: A) => void,
-        insert: (rows: ReadonlyArray<A>) => Effect.Effect<void, Unavailable>,
-      ) =>
-        Effect.gen(function* () {
-          const rows = inOrder(waiting)
-          waiting.clear()
-          for (let from = 0; from < rows.length; from += addBatchSize) {
-            yield* Effect.onError(insert(rows.slice(from, from + addBatchSize)), () =>
-              Effect.sync(() => rows.slice(from).forEach(again)),
-            )
-          }
-        })
+    return {
+      /** @param given an org; `undefined` counts for no org, only for all of them together */
+      count: (given: string | undefined, kind: ActivityKind, outcome: ActivityOutcome) => {
+        const minute = startOf("minute", clock.currentTimeMillisUnsafe())
+        const keyOf = (orgId: string) => `${orgId} ${kind} ${outcome} ${minute}`
+        const own = given ?? ""
+        const known = ticks.get(keyOf(own))
+        if (known !== undefined) return void known.count++
+        const orgId = ticks.size < maxUnwrittenCounts ? own : ""
+        const common = ticks.get(keyOf(orgId))
+        if (common !== undefined) return void common.count++
+        ticks.set(keyOf(orgId), { orgId, kind, outcome, minute, count: 1 })
+      },
 
-      return ActivityRecorder.of({
-        count: (given, kind, outcome) => {
-          const minute = startOf("minute", clock.currentTimeMillisUnsafe())
-          const keyOf = (orgId: string) => `${orgId} ${kind} ${outcome} ${minute}`
-          const own = given ?? ""
-          const known = ticks.get(keyOf(own))
-          if (known !== undefined) return void known.count++
-          const orgId = ticks.size < maxUnwrittenCounts ? own : ""
-          const common = ticks.get(keyOf(orgId))
-          if (common !== undefined) return void common.count++
-          ticks.set(keyOf(orgId), { orgId, kind, outcome, minute, count: 1 })
-        },
-        attempt: ({ cause, durationMillis, endpointId, failure, orgId, status }) => {
-          const now = clock.currentTimeMillisUnsafe()
-          const last = { lastAt: now, lastStatus: status, lastFailure: failure }
-          const row = { orgId, endpointId, cause, bucket: bucketOf(durationMillis), count: 1, ...last }
-          for (const every of attemptIntervals) addAttempts({ ...row, every, at: startOf(every, now) })
-        },
-        flush: Effect.gen(function* () {
-          yield* expandTicks
-          yield* write(counts, addCount, repository.add)
-          yield* write(attempts, addAttempts, repository.addAttempts)
-        }),
-      })
-    }),
-  )
+      attempt: ({ cause, durationMillis, endpointId, failure, orgId, status }: EndpointAttempt) => {
+        const now = clock.currentTimeMillisUnsafe()
+        const last = { lastAt: now, lastStatus: status, lastFailure: failure }
+        const row = { orgId, endpointId, cause, bucket: bucketOf(durationMillis), count: 1, ...last }
+        for (const every of attemptIntervals) addAttempts({ ...row, every, at: startOf(every, now) })
+      },
+
+      /** Writes what was counted since the last call. What could not be written is written by the next call. */
+      flush: Effect.gen(function* () {
+        yield* expandTicks
+        yield* write(counts, addCount, repository.add)
+        yield* write(attempts, addAttempts, repository.addAttempts)
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

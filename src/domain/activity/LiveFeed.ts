@@ -63,93 +63,85 @@ interface Reader {
 }
 
 /** What changes, as it changes, for people who watch. While nobody watches at any replica, nothing is sent. */
-export class LiveFeed extends Context.Service<
-  LiveFeed,
-  {
-    /** Whether somebody watches. Look before you make a change. */
-    readonly isWatched: () => boolean
-    readonly publish: (changes: ReadonlyArray<Change>) => void
-    /**
-     * The events of a scope and of topics, from after the event `after`. A reader counts while the stream runs: a
-     * response whose body nobody reads, as that of a HEAD, holds nothing. Ends for a reader that is too slow.
-     */
-    readonly follow: (
-      scope: OrgScope,
-      topics: ReadonlySet<string>,
-      after: string | undefined,
-    ) => Effect.Effect<Stream.Stream<LiveEvent>, TooManyRequests>
-  }
->()("gatehouse/domain/LiveFeed") {
-  static readonly layer = Layer.effect(
-    LiveFeed,
-    Effect.gen(function* () {
-      const channel = yield* LiveChannel
-      const random = yield* SecureRandom.SecureRandom
-      const clock = yield* Clock.Clock
-      const readers = new Set<Reader>()
-      const waiting = yield* Queue.dropping<Change>(maxWaitingChanges)
-      const wanted = yield* Queue.sliding<void>(1)
-      let remembered: Array<LiveEvent> = []
-      let wantedUntil = 0
-      let hasDropped = false
+export class LiveFeed extends Context.Service<LiveFeed>()("gatehouse/domain/LiveFeed", {
+  make: Effect.gen(function* () {
+    const channel = yield* LiveChannel
+    const random = yield* SecureRandom.SecureRandom
+    const clock = yield* Clock.Clock
+    const readers = new Set<Reader>()
+    const waiting = yield* Queue.dropping<Change>(maxWaitingChanges)
+    const wanted = yield* Queue.sliding<void>(1)
+    let remembered: Array<LiveEvent> = []
+    let wantedUntil = 0
+    let hasDropped = false
 
-      const tell = (event: LiveEvent) => {
-        for (const reader of readers) {
-          if (event.topic !== "reset" && !reader.isFor(event)) continue
-          if (Queue.offerUnsafe(reader.queue, event)) continue
-          readers.delete(reader)
-          Queue.endUnsafe(reader.queue)
-        }
+    const tell = (event: LiveEvent) => {
+      for (const reader of readers) {
+        if (event.topic !== "reset" && !reader.isFor(event)) continue
+        if (Queue.offerUnsafe(reader.queue, event)) continue
+        readers.delete(reader)
+        Queue.endUnsafe(reader.queue)
       }
-      const reset = () => {
-        remembered = []
-        tell(resetEvent)
-      }
-      const receive = (payload: string) => {
-        wantedUntil = Math.max(
-          wantedUntil,
-          payload === want ? clock.currentTimeMillisUnsafe() + readersNoticeMillis : 0,
-        )
-        if (payload === want) return
-        const events = JSON.parse(payload) as ReadonlyArray<LiveEvent>
-        remembered = [...remembered, ...events].slice(-maxRemembered)
-        events.forEach(tell)
-      }
-      yield* channel.news.pipe(
-        Stream.runForEach((news) =>
-          Effect.sync(() =>
-            news._tag === "Message" ? receive(news.payload) : news._tag === "Down" ? reset() : undefined,
-          ),
+    }
+    const reset = () => {
+      remembered = []
+      tell(resetEvent)
+    }
+    const receive = (payload: string) => {
+      wantedUntil = Math.max(wantedUntil, payload === want ? clock.currentTimeMillisUnsafe() + readersNoticeMillis : 0)
+      if (payload === want) return
+      const events = JSON.parse(payload) as ReadonlyArray<LiveEvent>
+      remembered = [...remembered, ...events].slice(-maxRemembered)
+      events.forEach(tell)
+    }
+    yield* channel.news.pipe(
+      Stream.runForEach((news) =>
+        Effect.sync(() =>
+          news._tag === "Message" ? receive(news.payload) : news._tag === "Down" ? reset() : undefined,
         ),
-        Effect.forkScoped,
-      )
+      ),
+      Effect.forkScoped,
+    )
 
-      const isWatched = () => readers.size > 0 || clock.currentTimeMillisUnsafe() < wantedUntil
-      const send = (payloads: ReadonlyArray<string>) =>
-        Effect.catchCause(channel.send(payloads), (cause) => Effect.logDebug("Live changes were not sent", cause))
+    /** Whether somebody watches. Look before you make a change. */
+    const isWatched = () => readers.size > 0 || clock.currentTimeMillisUnsafe() < wantedUntil
+    const send = (payloads: ReadonlyArray<string>) =>
+      Effect.catchCause(channel.send(payloads), (cause) => Effect.logDebug("Live changes were not sent", cause))
 
-      const sendBatch = Effect.gen(function* () {
-        const first = yield* Queue.take(waiting)
-        yield* Effect.sleep(collectTime)
-        const changes = [first, ...(yield* Queue.clear(waiting))]
-        const events: Array<LiveEvent> = []
-        if (hasDropped) events.push({ ...resetEvent, id: yield* random.ulid })
-        hasDropped = false
-        for (const change of changes) events.push({ id: yield* random.ulid, ...change })
-        yield* send(inMessages(events))
-      })
-      yield* Effect.forkScoped(Effect.forever(sendBatch))
-      const sayWanted = Effect.suspend(() => (readers.size === 0 ? Effect.void : send([want])))
-      yield* Effect.forkScoped(
-        Effect.forever(Effect.andThen(Effect.timeoutOption(Queue.take(wanted), readersNoticeInterval), sayWanted)),
-      )
+    const sendBatch = Effect.gen(function* () {
+      const first = yield* Queue.take(waiting)
+      yield* Effect.sleep(collectTime)
+      const changes = [first, ...(yield* Queue.clear(waiting))]
+      const events: Array<LiveEvent> = []
+      if (hasDropped) events.push({ ...resetEvent, id: yield* random.ulid })
+      hasDropped = false
+      for (const change of changes) events.push({ id: yield* random.ulid, ...change })
+      yield* send(inMessages(events))
+    })
+    yield* Effect.forkScoped(Effect.forever(sendBatch))
+    const sayWanted = Effect.suspend(() => (readers.size === 0 ? Effect.void : send([want])))
+    yield* Effect.forkScoped(
+      Effect.forever(Effect.andThen(Effect.timeoutOption(Queue.take(wanted), readersNoticeInterval), sayWanted)),
+    )
 
-      const admit = (owner: string) => {
-        const own = [...readers].filter((reader) => reader.owner === owner).length
-        return readers.size < maxReaders && own < maxOrgReaders ? Effect.void : Effect.fail(tooMany)
-      }
+    const admit = (owner: string) => {
+      const own = [...readers].filter((reader) => reader.owner === owner).length
+      return readers.size < maxReaders && own < maxOrgReaders ? Effect.void : Effect.fail(tooMany)
+    }
 
-      const follow = Effect.fn("LiveFeed.follow")(function* (
+    return {
+      isWatched,
+
+      publish: (changes: ReadonlyArray<Change>) => {
+        if (!isWatched()) return
+        for (const change of changes) hasDropped = !Queue.offerUnsafe(waiting, change) || hasDropped
+      },
+
+      /**
+       * The events of a scope and of topics, from after the event `after`. A reader counts while the stream runs: a
+       * response whose body nobody reads, as that of a HEAD, holds nothing. Ends for a reader that is too slow.
+       */
+      follow: Effect.fn("LiveFeed.follow")(function* (
         scope: OrgScope,
         topics: ReadonlySet<string>,
         after: string | undefined,
@@ -178,18 +170,11 @@ export class LiveFeed extends Context.Service<
             Effect.catch(() => Effect.succeed(Stream.empty)),
           ),
         )
-      })
-
-      return LiveFeed.of({
-        isWatched,
-        publish: (changes) => {
-          if (!isWatched()) return
-          for (const change of changes) hasDropped = !Queue.offerUnsafe(waiting, change) || hasDropped
-        },
-        follow,
-      })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 const resetEvent: LiveEvent = { id: "", topic: "reset", orgId: "", data: {} }

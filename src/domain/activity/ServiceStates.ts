@@ -1,36 +1,32 @@
 import { Context, DateTime, Effect, Layer } from "effect"
-import type { Forbidden, Unauthorized, Unavailable } from "../Errors.ts"
-import { type CurrentPrincipal, requireAdministrator } from "../Principal.ts"
-import { ActivityRepository, type ServiceState } from "./ActivityRepository.ts"
+import type { Unavailable } from "../Errors.ts"
+import { requireAdministrator } from "../Principal.ts"
+import { ActivityRepository } from "./ActivityRepository.ts"
 
 /** The state of the service for its operator: what each replica measured, and the database. */
-export class ServiceStates extends Context.Service<
-  ServiceStates,
-  {
-    /** For the administrator. */
-    readonly read: Effect.Effect<ServiceState, Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
-  }
->()("gatehouse/domain/ServiceStates") {
-  static readonly layer = Layer.effect(
-    ServiceStates,
-    Effect.gen(function* () {
-      const repository = yield* ActivityRepository
-      const readiness = yield* Readiness
-      const { bytes } = yield* DatabaseSize
-      // PostgreSQL looks at every file for it. Its failure says nothing that `writable` does not say.
-      const size = yield* Effect.cachedWithTTL(
-        Effect.orElseSucceed(bytes, () => null),
-        "1 minute",
-      )
-      const read = Effect.gen(function* () {
+export class ServiceStates extends Context.Service<ServiceStates>()("gatehouse/domain/ServiceStates", {
+  make: Effect.gen(function* () {
+    const repository = yield* ActivityRepository
+    const readiness = yield* Readiness
+    const { bytes } = yield* DatabaseSize
+    // PostgreSQL looks at every file for it. Its failure says nothing that `writable` does not say.
+    const size = yield* Effect.cachedWithTTL(
+      Effect.orElseSucceed(bytes, () => null),
+      "1 minute",
+    )
+
+    return {
+      /** For the administrator. */
+      read: Effect.gen(function* () {
         yield* requireAdministrator
         const replicas = yield* repository.replicas(yield* DateTime.now)
         const { writable } = yield* readiness.check
         return { replicas, database: { bytes: yield* size, writable } }
-      }).pipe(Effect.withSpan("ServiceStates.read"))
-      return ServiceStates.of({ read })
-    }),
-  )
+      }).pipe(Effect.withSpan("ServiceStates.read")),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** The state of a database that answers. */

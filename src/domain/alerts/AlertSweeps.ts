@@ -117,52 +117,47 @@ const makeLook = Effect.gen(function* () {
 })
 
 /** Looks at alerts in the background. */
-export class AlertSweeps extends Context.Service<
-  AlertSweeps,
-  {
-    /** Looks at all alerts that are due, tells what is wrong and what is well again. Returns how many it looked at. */
-    readonly run: Effect.Effect<number, Unavailable>
-  }
->()("gatehouse/domain/alerts/AlertSweeps") {
-  static readonly layer = Layer.effect(
-    AlertSweeps,
-    Effect.gen(function* () {
-      const repository = yield* AlertRepository
-      const audit = yield* AuditLog
-      const [look, tell] = [yield* makeLook, yield* makeTeller]
-      const interval = yield* AlertInterval
+export class AlertSweeps extends Context.Service<AlertSweeps>()("gatehouse/domain/alerts/AlertSweeps", {
+  make: Effect.gen(function* () {
+    const repository = yield* AlertRepository
+    const audit = yield* AuditLog
+    const [look, tell] = [yield* makeLook, yield* makeTeller]
+    const interval = yield* AlertInterval
 
-      const lookAt = Effect.fnUntraced(function* (alert: ClaimedAlert) {
-        const { alertId, now, orgId } = alert
-        const found = yield* look(alert, now)
-        const told = toTell(alert, found, now)
-        const error =
-          told === null ? null : yield* tell(told, { ...alert, firingSince: alert.firingSince ?? now }, found)
-        const next = afterLook(alert, found, told, error, now)
-        if (next.active) return yield* repository.record(next)
-        const { lastError, name, receiver } = next
-        const details = { name, receiver, reason: `Its target failed for a day. ${lastError}` }
-        const entry = yield* audit.entryOfService({ action: "alert.off", target: alertId, details })
-        if (!(yield* repository.record(next, entry))) return false
-        yield* Effect.logWarning(`The alert ${alertId} is off. ${details.reason}`)
-        const { items } = yield* repository.list(orgId, { limit: maxAlerts })
-        const others = items.filter(({ active }) => active).slice(0, maxOthers)
-        yield* Effect.forEach(others, (other) => tell("off", next, null, other), { concurrency: maxOthers })
-        return true
-      })
+    const lookAt = Effect.fnUntraced(function* (alert: ClaimedAlert) {
+      const { alertId, now, orgId } = alert
+      const found = yield* look(alert, now)
+      const told = toTell(alert, found, now)
+      const error = told === null ? null : yield* tell(told, { ...alert, firingSince: alert.firingSince ?? now }, found)
+      const next = afterLook(alert, found, told, error, now)
+      if (next.active) return yield* repository.record(next)
+      const { lastError, name, receiver } = next
+      const details = { name, receiver, reason: `Its target failed for a day. ${lastError}` }
+      const entry = yield* audit.entryOfService({ action: "alert.off", target: alertId, details })
+      if (!(yield* repository.record(next, entry))) return false
+      yield* Effect.logWarning(`The alert ${alertId} is off. ${details.reason}`)
+      const { items } = yield* repository.list(orgId, { limit: maxAlerts })
+      const others = items.filter(({ active }) => active).slice(0, maxOthers)
+      yield* Effect.forEach(others, (other) => tell("off", next, null, other), { concurrency: maxOthers })
+      return true
+    })
 
-      /** One alert that cannot be looked at stops no other. Its claim ends with its lease. */
-      const lookSafely = (alert: ClaimedAlert) =>
-        lookAt(alert).pipe(
-          Effect.timeoutOrElse({ duration: `${lookSeconds} seconds`, orElse: () => Effect.fail(tooLong) }),
-          Effect.catch(({ error }) => Effect.logWarning(`The alert ${alert.alertId} was not looked at: ${error}`)),
-          Effect.catchDefect((fault) =>
-            Effect.logError(`The alert ${alert.alertId} was not looked at`, faultPlace(fault)),
-          ),
-        )
+    /** One alert that cannot be looked at stops no other. Its claim ends with its lease. */
+    const lookSafely = (alert: ClaimedAlert) =>
+      lookAt(alert).pipe(
+        Effect.timeoutOrElse({ duration: `${lookSeconds} seconds`, orElse: () => Effect.fail(tooLong) }),
+        Effect.catch(({ error }) => Effect.logWarning(`The alert ${alert.alertId} was not looked at: ${error}`)),
+        Effect.catchDefect((fault) =>
+          Effect.logError(`The alert ${alert.alertId} was not looked at`, faultPlace(fault)),
+        ),
+      )
 
-      // Claims again whenever a look ends, and after the interval: what becomes due waits for no slow target.
-      const run = Effect.gen(function* () {
+    return {
+      /**
+       * Looks at all alerts that are due, tells what is wrong and what is well again. Returns how many it looked at.
+       * Claims again whenever a look ends, and after the interval: what becomes due waits for no slow target.
+       */
+      run: Effect.gen(function* () {
         const looks = yield* FiberSet.make()
         const ended = yield* Queue.sliding<void>(1)
         const inFlight = new Map<string, number>()
@@ -195,9 +190,9 @@ export class AlertSweeps extends Context.Service<
           if (inFlight.size === 0) return total
           yield* Effect.race(Queue.take(ended), Effect.sleep(interval))
         }
-      }).pipe(Effect.scoped)
-
-      return AlertSweeps.of({ run })
-    }),
-  )
+      }).pipe(Effect.scoped),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -103,93 +103,93 @@ export class AlertRepository extends Context.Service<
 /** Whose alerts a principal may read and change: an org's, or with `null` the administrator's. */
 const requireOwner = (orgId: string | null) => (orgId === null ? requireAdministrator : requireOrg(orgId))
 
-const make = Effect.gen(function* () {
-  const repository = yield* AlertRepository
-  const orgs = yield* OrgRepository
-  const cipher = yield* Cipher
-  const random = yield* SecureRandom.SecureRandom
-  const rules = yield* ReceiverUrlRules
-  const audit = yield* AuditLog
-  const tell = yield* makeTeller
-  const takeTest = minuteRates("tests of alerts")
-
-  const check = (fault: string | undefined) =>
-    fault === undefined ? Effect.void : Effect.fail(new InvalidRequest({ error: fault }))
-
-  const create = Effect.fn("Alerts.create")(function* (orgId: string | null, input: typeof CreateAlert.Type) {
-    yield* requireOwner(orgId)
-    const { condition, name, quietMinutes = 60, target, threshold = null, url } = input
-    yield* check(conditionFault({ condition, orgId, threshold }) ?? targetFault(target, url, rules))
-    const [alertId, now] = [yield* random.ulid, yield* DateTime.now]
-    const made =
-      target === "webhook" ? { signingSecret: signingSecretOf(yield* random.randomBytes(signingSecretBytes)) } : {}
-    const stored: StoredTarget = { url, ...made }
-    const secret = yield* cipher.encrypt(Redacted.make(JSON.stringify(stored)), alertId)
-    const receiver = target === "email" ? mailOf(url).to.join(", ") : new URL(url).host
-    const settings = { name, condition, threshold, target, receiver, quietMinutes }
-    const alert: StoredAlert = {
-      alertId,
-      orgId,
-      ...settings,
-      active: true,
-      secret,
-      failures: 0,
-      failingSince: null,
-      lastError: null,
-      firingSince: null,
-      lastToldAt: null,
-      createdAt: now,
-      updatedAt: now,
-    }
-    const entry = yield* audit.entry({ action: "alert.create", target: alertId, details: settings })
-    yield* repository.insert(alert, entry)
-    return { ...shown(alert), ...made }
-  })
-
-  const list = Effect.fn("Alerts.list")(function* (orgId: string | null, page: Page) {
-    yield* requireOwner(orgId)
-    const found = yield* repository.list(orgId, page)
-    if (found.items.length === 0 && orgId !== null) yield* orgs.find(orgId)
-    return { alerts: found.items.map(shown), nextCursor: nextCursor(found, (alert) => alert.alertId) }
-  })
-
-  const update = Effect.fn("Alerts.update")(function* (
-    orgId: string | null,
-    alertId: string,
-    settings: typeof UpdateAlert.Type,
-  ) {
-    yield* requireOwner(orgId)
-    const now = yield* DateTime.now
-    const entry = yield* audit.entry({ action: "alert.update", target: alertId, details: settings })
-    const change = Effect.fnUntraced(function* (before: StoredAlert) {
-      const next = { ...before, ...settings, updatedAt: now }
-      yield* check(conditionFault(next))
-      if (settings.active === undefined) return next
-      const firingSince = settings.active ? next.firingSince : null
-      return { ...next, firingSince, failures: 0, failingSince: null, lastError: null }
-    })
-    return shown(yield* repository.change(orgId, alertId, change, entry))
-  })
-
-  const remove = Effect.fn("Alerts.remove")(function* (orgId: string | null, alertId: string) {
-    yield* requireOwner(orgId)
-    const entry = yield* audit.entry({ action: "alert.delete", target: alertId, details: {} })
-    yield* repository.remove(orgId, alertId, entry)
-  })
-
-  const test = Effect.fn("Alerts.test")(function* (orgId: string | null, alertId: string) {
-    yield* requireOwner(orgId)
-    yield* takeTest(orgId ?? noOrg, testsPerMinute)
-    const alert = yield* repository.find(orgId, alertId)
-    return { error: yield* tell("test", alert, null) }
-  })
-
-  return { create, list, update, remove, test }
-})
-
 /** The alerts of an org, or of the administrator (`orgId` null), as people manage them. */
-export class Alerts extends Context.Service<Alerts, Effect.Success<typeof make>>()("gatehouse/domain/alerts/Alerts") {
-  static readonly layer = Layer.effect(Alerts, make)
+export class Alerts extends Context.Service<Alerts>()("gatehouse/domain/alerts/Alerts", {
+  make: Effect.gen(function* () {
+    const repository = yield* AlertRepository
+    const orgs = yield* OrgRepository
+    const cipher = yield* Cipher
+    const random = yield* SecureRandom.SecureRandom
+    const rules = yield* ReceiverUrlRules
+    const audit = yield* AuditLog
+    const tell = yield* makeTeller
+    const takeTest = minuteRates("tests of alerts")
+
+    const check = (fault: string | undefined) =>
+      fault === undefined ? Effect.void : Effect.fail(new InvalidRequest({ error: fault }))
+
+    const create = Effect.fn("Alerts.create")(function* (orgId: string | null, input: typeof CreateAlert.Type) {
+      yield* requireOwner(orgId)
+      const { condition, name, quietMinutes = 60, target, threshold = null, url } = input
+      yield* check(conditionFault({ condition, orgId, threshold }) ?? targetFault(target, url, rules))
+      const [alertId, now] = [yield* random.ulid, yield* DateTime.now]
+      const made =
+        target === "webhook" ? { signingSecret: signingSecretOf(yield* random.randomBytes(signingSecretBytes)) } : {}
+      const stored: StoredTarget = { url, ...made }
+      const secret = yield* cipher.encrypt(Redacted.make(JSON.stringify(stored)), alertId)
+      const receiver = target === "email" ? mailOf(url).to.join(", ") : new URL(url).host
+      const settings = { name, condition, threshold, target, receiver, quietMinutes }
+      const alert: StoredAlert = {
+        alertId,
+        orgId,
+        ...settings,
+        active: true,
+        secret,
+        failures: 0,
+        failingSince: null,
+        lastError: null,
+        firingSince: null,
+        lastToldAt: null,
+        createdAt: now,
+        updatedAt: now,
+      }
+      const entry = yield* audit.entry({ action: "alert.create", target: alertId, details: settings })
+      yield* repository.insert(alert, entry)
+      return { ...shown(alert), ...made }
+    })
+
+    const list = Effect.fn("Alerts.list")(function* (orgId: string | null, page: Page) {
+      yield* requireOwner(orgId)
+      const found = yield* repository.list(orgId, page)
+      if (found.items.length === 0 && orgId !== null) yield* orgs.find(orgId)
+      return { alerts: found.items.map(shown), nextCursor: nextCursor(found, (alert) => alert.alertId) }
+    })
+
+    const update = Effect.fn("Alerts.update")(function* (
+      orgId: string | null,
+      alertId: string,
+      settings: typeof UpdateAlert.Type,
+    ) {
+      yield* requireOwner(orgId)
+      const now = yield* DateTime.now
+      const entry = yield* audit.entry({ action: "alert.update", target: alertId, details: settings })
+      const change = Effect.fnUntraced(function* (before: StoredAlert) {
+        const next = { ...before, ...settings, updatedAt: now }
+        yield* check(conditionFault(next))
+        if (settings.active === undefined) return next
+        const firingSince = settings.active ? next.firingSince : null
+        return { ...next, firingSince, failures: 0, failingSince: null, lastError: null }
+      })
+      return shown(yield* repository.change(orgId, alertId, change, entry))
+    })
+
+    const remove = Effect.fn("Alerts.remove")(function* (orgId: string | null, alertId: string) {
+      yield* requireOwner(orgId)
+      const entry = yield* audit.entry({ action: "alert.delete", target: alertId, details: {} })
+      yield* repository.remove(orgId, alertId, entry)
+    })
+
+    const test = Effect.fn("Alerts.test")(function* (orgId: string | null, alertId: string) {
+      yield* requireOwner(orgId)
+      yield* takeTest(orgId ?? noOrg, testsPerMinute)
+      const alert = yield* repository.find(orgId, alertId)
+      return { error: yield* tell("test", alert, null) }
+    })
+
+    return { create, list, update, remove, test }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** What an alert of an owner watches. */

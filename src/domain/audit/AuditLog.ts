@@ -2,7 +2,7 @@ import { Context, DateTime, Effect, Layer, Option, Stream, Struct } from "effect
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry, AuditFilter } from "./AuditEntry.ts"
 import { actorOf, CurrentPrincipal, requireOrg } from "../Principal.ts"
-import type { Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
+import type { NotFound, Unavailable } from "../Errors.ts"
 import { minuteRates } from "../minuteRates.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import type { Person } from "../Person.ts"
@@ -54,68 +54,54 @@ const currentActor = CurrentPrincipal.useSync(({ principal }): Actor => {
 /** Entries that an export reads at once. */
 const exportPageSize = 1_000
 
-type Refused = NotFound | Unauthorized | Forbidden | Unavailable
-
 /** The audit log of orgs. */
-export class AuditLog extends Context.Service<
-  AuditLog,
-  {
-    /**
-     * Makes the entry of a change by the current principal, for the repository that writes the change. Fails when the
-     * keys and portal sessions of an org made too many changes in the last minute.
-     */
-    readonly entry: (change: Change) => Effect.Effect<AuditEntry, TooManyRequests, CurrentPrincipal>
-    /** Fails as `entry` does, for a change whose entry is made by `entryOf`. */
-    readonly takeChange: Effect.Effect<void, TooManyRequests, CurrentPrincipal>
-    /** Makes the entry of what somebody does who is no principal yet, or no more. */
-    readonly entryOf: (actor: string, person: Person | null, change: Change) => Effect.Effect<AuditEntry>
-    /** Makes the entry of a change by the service itself. */
-    readonly entryOfService: (change: Change) => Effect.Effect<AuditEntry>
-    /** A page of the org's entries, newest first. */
-    readonly list: (
-      orgId: string,
-      page: Page & AuditFilter,
-    ) => Effect.Effect<
-      { readonly entries: ReadonlyArray<AuditEntry>; readonly nextCursor: string | null },
-      Refused,
-      CurrentPrincipal
-    >
-    /** All of the org's entries, newest first, page by page. Ends with the credential of its reader. */
-    readonly export: (
-      orgId: string,
-      filter: AuditFilter,
-    ) => Effect.Effect<Stream.Stream<AuditEntry, unknown>, Refused, CurrentPrincipal>
-  }
->()("gatehouse/domain/AuditLog") {
-  static readonly layer = Layer.effect(
-    AuditLog,
-    Effect.gen(function* () {
-      const repository = yield* AuditRepository
-      const random = yield* SecureRandom.SecureRandom
+export class AuditLog extends Context.Service<AuditLog>()("gatehouse/domain/AuditLog", {
+  make: Effect.gen(function* () {
+    const repository = yield* AuditRepository
+    const random = yield* SecureRandom.SecureRandom
 
-      const takeChange = minuteRates("changes")
-      const limited = CurrentPrincipal.use(({ open, principal }) =>
-        !open && "orgId" in principal && principal._tag !== "OrgAdministrator"
-          ? takeChange(principal.orgId, changesPerMinute)
-          : Effect.void,
-      )
+    const takeChange = minuteRates("changes")
+    const limited = CurrentPrincipal.use(({ open, principal }) =>
+      !open && "orgId" in principal && principal._tag !== "OrgAdministrator"
+        ? takeChange(principal.orgId, changesPerMinute)
+        : Effect.void,
+    )
 
-      const entryBy = <E, R>(who: Effect.Effect<Actor, E, R>) =>
-        Effect.fnUntraced(function* ({ event, ...change }: Change) {
-          const [id, at, { madeBy, ...actor }] = [yield* random.ulid, yield* DateTime.now, yield* who]
-          const details = { ...change.details, ...(madeBy === undefined ? {} : { madeBy }) }
-          const entry = { id, at, ...actor, ...change, details, requestId: yield* RequestId }
-          if (event === undefined) return entry
-          return { ...entry, event: yield* makeServiceEvent(random, event, at) }
-        })
+    const entryBy = <E, R>(who: Effect.Effect<Actor, E, R>) =>
+      Effect.fnUntraced(function* ({ event, ...change }: Change) {
+        const [id, at, { madeBy, ...actor }] = [yield* random.ulid, yield* DateTime.now, yield* who]
+        const details = { ...change.details, ...(madeBy === undefined ? {} : { madeBy }) }
+        const entry = { id, at, ...actor, ...change, details, requestId: yield* RequestId }
+        if (event === undefined) return entry
+        return { ...entry, event: yield* makeServiceEvent(random, event, at) }
+      })
 
-      const list = Effect.fn("AuditLog.list")(function* (orgId: string, page: Page & AuditFilter) {
+    return {
+      /**
+       * Makes the entry of a change by the current principal, for the repository that writes the change. Fails when the
+       * keys and portal sessions of an org made too many changes in the last minute.
+       */
+      entry: entryBy(Effect.andThen(limited, currentActor)),
+
+      /** Fails as `entry` does, for a change whose entry is made by `entryOf`. */
+      takeChange: limited,
+
+      /** Makes the entry of what somebody does who is no principal yet, or no more. */
+      entryOf: (actor: string, person: Person | null, change: Change) =>
+        entryBy(Effect.succeed({ actor, person: named(person) }))(change),
+
+      /** Makes the entry of a change by the service itself. */
+      entryOfService: entryBy(Effect.succeed({ actor: "service", person: null })),
+
+      /** A page of the org's entries, newest first. */
+      list: Effect.fn("AuditLog.list")(function* (orgId: string, page: Page & AuditFilter) {
         yield* requireOrg(orgId)
         const found = yield* repository.list(orgId, page)
         return { entries: found.items, nextCursor: nextCursor(found, (entry) => entry.id) }
-      })
+      }),
 
-      const exported = Effect.fn("AuditLog.export")(function* (orgId: string, filter: AuditFilter) {
+      /** All of the org's entries, newest first, page by page. Ends with the credential of its reader. */
+      export: Effect.fn("AuditLog.export")(function* (orgId: string, filter: AuditFilter) {
         yield* requireOrg(orgId)
         const { recheck = Effect.void } = yield* CurrentPrincipal
         const read = (cursor: string | undefined) =>
@@ -127,16 +113,9 @@ export class AuditLog extends Context.Service<
         return Stream.paginate(Effect.succeed(first) as Effect.Effect<Found<AuditEntry>, unknown>, (page) =>
           Effect.map(page, (found) => [found.items, next(found)] as const),
         )
-      })
-
-      return AuditLog.of({
-        entry: entryBy(Effect.andThen(limited, currentActor)),
-        takeChange: limited,
-        entryOf: (actor, person, change) => entryBy(Effect.succeed({ actor, person: named(person) }))(change),
-        entryOfService: entryBy(Effect.succeed({ actor: "service", person: null })),
-        list,
-        export: exported,
-      })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

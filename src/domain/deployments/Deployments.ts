@@ -2,18 +2,14 @@ import type { Redacted } from "effect"
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
-import type { Forbidden, LimitReached, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
-import { ciTokenNeeded, type CurrentPrincipal, managedScope } from "../Principal.ts"
-import type { Project } from "../projects/Project.ts"
+import { ciTokenNeeded, managedScope } from "../Principal.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
 import { refusal } from "./registration.ts"
 import { type CiRun, CiTokenVerifier } from "./CiRun.ts"
-import { type Deployment, type Registration, RegistrationPolicy } from "./Deployment.ts"
+import { type Registration, RegistrationPolicy } from "./Deployment.ts"
 import { type DeploymentFilter, DeploymentRepository } from "./DeploymentRepository.ts"
 import { makeServiceEvent, type NewServiceEvent } from "../ServiceEvent.ts"
-
-type Refused = NotFound | Unauthorized | Forbidden | Unavailable
 
 const registeredBy = (run: CiRun, deployment_id: string, project_id: string): NewServiceEvent => {
   const { actor, branch, owner, provider, ref, repo, runAttempt, runId, sha } = run
@@ -22,45 +18,24 @@ const registeredBy = (run: CiRun, deployment_id: string, project_id: string): Ne
 }
 
 /** Deployments. CI runs register them; principals that manage the project list and promote them. */
-export class Deployments extends Context.Service<
-  Deployments,
-  {
-    /** Returns the run of a CI token. `register` decides whether its repository may register. */
-    readonly admit: (token: Redacted.Redacted<string> | undefined) => Effect.Effect<CiRun, Unauthorized | Unavailable>
-    /** Registers a run that `admit` returned. */
-    readonly register: (run: CiRun) => Effect.Effect<Registration, Unauthorized | LimitReached | Unavailable>
-    /** Makes a deployment current: a preview goes live, or an older deployment is rolled back to. */
-    readonly promote: (
-      projectId: string,
-      deploymentId: string,
-    ) => Effect.Effect<Project, TooManyRequests | Refused, CurrentPrincipal>
-    /** A page of a project's deployments. */
-    readonly list: (
-      projectId: string,
-      page: Page & DeploymentFilter,
-    ) => Effect.Effect<
-      { readonly deployments: ReadonlyArray<Deployment>; readonly nextCursor: string | null },
-      Refused,
-      CurrentPrincipal
-    >
-  }
->()("gatehouse/domain/Deployments") {
-  static readonly layer = Layer.effect(
-    Deployments,
-    Effect.gen(function* () {
-      const repository = yield* DeploymentRepository
-      const projects = yield* ProjectRepository
-      const tokens = yield* CiTokenVerifier
-      const random = yield* SecureRandom.SecureRandom
-      const audit = yield* AuditLog
-      const rules = yield* RegistrationPolicy
+export class Deployments extends Context.Service<Deployments>()("gatehouse/domain/Deployments", {
+  make: Effect.gen(function* () {
+    const repository = yield* DeploymentRepository
+    const projects = yield* ProjectRepository
+    const tokens = yield* CiTokenVerifier
+    const random = yield* SecureRandom.SecureRandom
+    const audit = yield* AuditLog
+    const rules = yield* RegistrationPolicy
 
-      const admit = Effect.fn("Deployments.admit")(function* (token: Redacted.Redacted<string> | undefined) {
+    return {
+      /** Returns the run of a CI token. `register` decides whether its repository may register. */
+      admit: Effect.fn("Deployments.admit")(function* (token: Redacted.Redacted<string> | undefined) {
         if (token === undefined) return yield* ciTokenNeeded()
         return yield* tokens.verify(token)
-      })
+      }),
 
-      const register = Effect.fn("Deployments.register")(function* (run: CiRun) {
+      /** Registers a run that `admit` returned. */
+      register: Effect.fn("Deployments.register")(function* (run: CiRun) {
         const [deploymentId, newProjectId, now] = [yield* random.ulid, yield* random.ulid, yield* DateTime.now]
         const registered = yield* repository.register({
           run,
@@ -73,10 +48,12 @@ export class Deployments extends Context.Service<
         })
         if (registered._tag === "Refused") return yield* refusal(registered.reason)
         const { preview, projectId } = registered
-        return { ok: true, projectId, branch: run.branch, ...(preview ? { preview } : {}) } satisfies Registration
-      })
+        const answer: Registration = { ok: true, projectId, branch: run.branch, ...(preview ? { preview } : {}) }
+        return answer
+      }),
 
-      const promote = Effect.fn("Deployments.promote")(function* (projectId: string, deploymentId: string) {
+      /** Makes a deployment current: a preview goes live, or an older deployment is rolled back to. */
+      promote: Effect.fn("Deployments.promote")(function* (projectId: string, deploymentId: string) {
         const scope = yield* managedScope
         const data = { deployment_id: deploymentId, project_id: projectId }
         const event = { type: "deployment.promoted", data } as const
@@ -87,16 +64,17 @@ export class Deployments extends Context.Service<
           event,
         })
         return yield* repository.promote(scope, projectId, deploymentId, yield* DateTime.now, entry)
-      })
+      }),
 
-      const list = Effect.fn("Deployments.list")(function* (projectId: string, page: Page & DeploymentFilter) {
+      /** A page of a project's deployments. */
+      list: Effect.fn("Deployments.list")(function* (projectId: string, page: Page & DeploymentFilter) {
         const scope = yield* managedScope
         const found = yield* repository.list(scope, projectId, page)
         if (found.items.length === 0) yield* projects.find(scope, projectId)
         return { deployments: found.items, nextCursor: nextCursor(found, (deployment) => deployment.id) }
-      })
-
-      return Deployments.of({ admit, register, promote, list })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -1,6 +1,5 @@
 import { Context, Effect, Layer } from "effect"
-import type { TooManyRequests } from "../Errors.ts"
-import type { CurrentPrincipal, Principal } from "../Principal.ts"
+import type { Principal } from "../Principal.ts"
 import { minuteRates } from "../minuteRates.ts"
 import { networkOf } from "../networks.ts"
 import { ChatRates } from "./Chat.ts"
@@ -10,29 +9,21 @@ export const limitKeyOf = (principal: Principal, address: string) =>
   "keyId" in principal ? `key ${principal.keyId}` : `address ${networkOf(address)}`
 
 /** The rate limits of chats, and of everything else that searches documentation. */
-export class ChatRateLimits extends Context.Service<
-  ChatRateLimits,
-  {
-    /**
-     * Takes one use. Fails when there were too many.
-     *
-     * @param address the client's address, by which callers without a key are counted
-     */
-    readonly take: (
-      principal: CurrentPrincipal["Service"]["principal"],
-      address: string,
-    ) => Effect.Effect<void, TooManyRequests>
-  }
->()("gatehouse/domain/docs/ChatRateLimits") {
-  static readonly layer = Layer.effect(
-    ChatRateLimits,
-    Effect.gen(function* () {
-      const rates = yield* ChatRates
-      const take = minuteRates("chats")
-      return ChatRateLimits.of({
-        take: (principal, address) =>
-          take(limitKeyOf(principal, address), "keyId" in principal ? rates.projectKey : rates.address),
-      })
-    }),
-  )
+export class ChatRateLimits extends Context.Service<ChatRateLimits>()("gatehouse/domain/docs/ChatRateLimits", {
+  make: Effect.gen(function* () {
+    const rates = yield* ChatRates
+    const take = minuteRates("chats")
+
+    return {
+      /**
+       * Takes one use. Fails when there were too many.
+       *
+       * @param address the client's address, by which callers without a key are counted
+       */
+      take: (principal: Principal, address: string) =>
+        take(limitKeyOf(principal, address), "keyId" in principal ? rates.projectKey : rates.address),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -1,15 +1,6 @@
-import { Cause, Context, DateTime, Effect, Exit, identity, Layer, type Scope, Stream } from "effect"
+import { Cause, Context, DateTime, Effect, Exit, identity, Layer, Stream } from "effect"
 import { Digest, SecureRandom } from "effect/crypto"
-import {
-  faultPlace,
-  Forbidden,
-  InvalidRequest,
-  type NotFound,
-  type TooManyRequests,
-  Unauthorized,
-  type Unavailable,
-  type UnprocessableContent,
-} from "../Errors.ts"
+import { faultPlace, Forbidden, InvalidRequest, Unauthorized } from "../Errors.ts"
 import { CurrentPrincipal, type Principal, tenantOf } from "../Principal.ts"
 import { type AnswerPart, limits as chatLimits, type ChatRequest, recentTurns, textOf } from "./Chat.ts"
 import { ChatRateLimits, limitKeyOf } from "./ChatRateLimits.ts"
@@ -83,65 +74,52 @@ const fallback = (asked: EmbeddedQuestion) =>
   )
 
 /** Chats over documentation. */
-export class Chats extends Context.Service<
-  Chats,
-  {
+export class Chats extends Context.Service<Chats>()("gatehouse/domain/Chats", {
+  make: Effect.gen(function* () {
+    const model = yield* LanguageModel
+    const limits = yield* ChatRateLimits
+    const { ofManaged, ofProject } = yield* StoredDocs
+    const openDocs = yield* makeChatDocs
+    const unverified = yield* UnverifiedSentences
+    const questions = yield* DocsQuestions
+    const { ulid } = yield* SecureRandom.SecureRandom
+
+    /** Keeps the question of an answer, if the owner of the documentation wants it. */
+    const keeping = Effect.fnUntraced(function* (
+      stored: DocsRecord | undefined,
+      question: string,
+      parts: Stream.Stream<AnswerPart>,
+    ) {
+      const text = stored?.keepQuestions === true ? keptText(question) : undefined
+      if (stored === undefined || text === undefined) return parts
+      const { orgId, projectId } = stored
+      const asked = { orgId, projectId, id: yield* ulid, askedAt: yield* DateTime.now, thumb: null, ...text }
+      return keptAnswer(parts, asked.id, (found) => questions.keep({ ...asked, found }))
+    })
+
     /**
-     * Answers a conversation, part by part. An invalid request or reference fails before the stream begins. A later
-     * error is a part with the type `error`: the stream itself never fails.
-     *
-     * The documentation stays in memory until the scope closes.
-     *
-     * @param address the client's address, by which the rate limit counts callers without a key
+     * The stored documentation of the caller's project, or of the one that a manager names. A chat with documentation
+     * of its own does not need it.
      */
-    readonly answer: (
-      request: ChatRequest,
-      address: string,
-    ) => Effect.Effect<
-      Stream.Stream<AnswerPart>,
-      Unauthorized | Forbidden | NotFound | InvalidRequest | TooManyRequests | UnprocessableContent | Unavailable,
-      CurrentPrincipal | Scope.Scope
-    >
-  }
->()("gatehouse/domain/Chats") {
-  static readonly layer = Layer.effect(
-    Chats,
-    Effect.gen(function* () {
-      const model = yield* LanguageModel
-      const limits = yield* ChatRateLimits
-      const { ofManaged, ofProject } = yield* StoredDocs
-      const openDocs = yield* makeChatDocs
-      const unverified = yield* UnverifiedSentences
-      const questions = yield* DocsQuestions
-      const { ulid } = yield* SecureRandom.SecureRandom
-
-      /** Keeps the question of an answer, if the owner of the documentation wants it. */
-      const keeping = Effect.fnUntraced(function* (
-        stored: DocsRecord | undefined,
-        question: string,
-        parts: Stream.Stream<AnswerPart>,
-      ) {
-        const text = stored?.keepQuestions === true ? keptText(question) : undefined
-        if (stored === undefined || text === undefined) return parts
-        const { orgId, projectId } = stored
-        const asked = { orgId, projectId, id: yield* ulid, askedAt: yield* DateTime.now, thumb: null, ...text }
-        return keptAnswer(parts, asked.id, (found) => questions.keep({ ...asked, found }))
-      })
-
-      /**
-       * The stored documentation of the caller's project, or of the one that a manager names. A chat with documentation
-       * of its own does not need it.
-       */
-      const storedOf = (principal: Principal, { docsPages, docsZipUrl, projectId }: ChatRequest) => {
-        const isNeeded = docsPages === undefined && docsZipUrl === undefined
-        if (principal._tag !== "ProjectKey") {
-          return isNeeded && projectId !== undefined ? ofManaged(projectId) : Effect.undefined
-        }
-        const found = ofProject(principal)
-        return isNeeded ? found : Effect.catchTag(found, "Unavailable", () => Effect.undefined)
+    const storedOf = (principal: Principal, { docsPages, docsZipUrl, projectId }: ChatRequest) => {
+      const isNeeded = docsPages === undefined && docsZipUrl === undefined
+      if (principal._tag !== "ProjectKey") {
+        return isNeeded && projectId !== undefined ? ofManaged(projectId) : Effect.undefined
       }
+      const found = ofProject(principal)
+      return isNeeded ? found : Effect.catchTag(found, "Unavailable", () => Effect.undefined)
+    }
 
-      const answer = Effect.fn("Chats.answer")(function* (request: ChatRequest, address: string) {
+    return {
+      /**
+       * Answers a conversation, part by part. An invalid request or reference fails before the stream begins. A later
+       * error is a part with the type `error`: the stream itself never fails.
+       *
+       * The documentation stays in memory until the scope closes.
+       *
+       * @param address the client's address, by which the rate limit counts callers without a key
+       */
+      answer: Effect.fn("Chats.answer")(function* (request: ChatRequest, address: string) {
         const principal = yield* mayChat
         yield* limits.take(principal, address)
         const question = yield* questionOf(request)
@@ -170,11 +148,11 @@ export class Chats extends Context.Service<
           Stream.catchCause(toErrorPart),
         )
         return yield* keeping(kept, question, answered)
-      })
-
-      return Chats.of({ answer })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** Whose documentation a chat uses. */

@@ -2,7 +2,7 @@ import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { descriptionOf, type Page, titleOf } from "./DocsPassages.ts"
 import { Documents } from "./Documents.ts"
-import { faultPlace, type Unavailable } from "../Errors.ts"
+import { faultPlace } from "../Errors.ts"
 import { cut } from "../Schemas.ts"
 import { type DocsRecord, isDue, isToFetch, targetOf, zipUrlOf } from "./ProjectDocs.ts"
 import { type DocsOf, type LeasedDocs, type NewPage, ProjectDocsRepository } from "./ProjectDocsRepository.ts"
@@ -61,110 +61,104 @@ const sizeOf = ({ description, markdown, slug, title }: NewPage) => {
 }
 
 /** Fetches the documentation of projects in the background. */
-export class DocsFetcher extends Context.Service<
-  DocsFetcher,
-  {
-    /**
-     * Continues through the documentation of all orgs: fetches and stores what is due, and erases what was removed.
-     * Returns whether it did anything.
-     */
-    readonly pass: Effect.Effect<boolean, Unavailable>
-  }
->()("gatehouse/domain/DocsFetcher") {
-  static readonly layer = Layer.effect(
-    DocsFetcher,
-    Effect.gen(function* () {
-      const repository = yield* ProjectDocsRepository
-      const documents = yield* Documents
-      const random = yield* SecureRandom.SecureRandom
-      /** Where the next pass continues. */
-      let last: DocsOf | undefined
+export class DocsFetcher extends Context.Service<DocsFetcher>()("gatehouse/domain/DocsFetcher", {
+  make: Effect.gen(function* () {
+    const repository = yield* ProjectDocsRepository
+    const documents = yield* Documents
+    const random = yield* SecureRandom.SecureRandom
+    /** Where the next pass continues. */
+    let last: DocsOf | undefined
 
-      /** The next due documentation, of several orgs. */
-      const takeDue = Effect.gen(function* () {
-        const due: Array<DocsRecord> = []
-        const ofOrg = new Map<string, number>()
-        for (let scanned = 0; scanned < maxScanned && due.length < maxFetched; scanned += scanBatchSize) {
-          const records = yield* repository.scan(last, scanBatchSize)
-          const now = yield* DateTime.now
-          for (const record of records) {
-            if (due.length === maxFetched) break
-            last = record
-            const taken = ofOrg.get(record.orgId) ?? 0
-            if (taken >= maxFetchedOfOrg || !isDue(record, now)) continue
-            ofOrg.set(record.orgId, taken + 1)
-            due.push(record)
-          }
-          if (records.length < scanBatchSize && due.length < maxFetched) {
-            last = undefined
-            break
-          }
-        }
-        return due
-      })
-
-      /** Erases rows that nobody reads. Returns whether all are erased. */
-      const clean = Effect.fnUntraced(function* (docs: LeasedDocs) {
-        while ((yield* repository.clean(docs, cleanBatchSize)) >= cleanBatchSize) yield* Effect.sleep("50 millis")
-      })
-
-      /** Adds the pages of a zip. Returns their size; `undefined` without the lease. */
-      const addPages = Effect.fnUntraced(function* (docs: LeasedDocs, pages: ReadonlyArray<Page>) {
-        let [bytes, characters] = [0, 0]
-        for (const batch of batchesOf(pages)) {
-          // Other requests continue between the pages.
-          const added = yield* Effect.forEach(batch, (page) => Effect.as(Effect.yieldNow, toNewPage(page)))
-          for (const size of added.map(sizeOf)) [bytes, characters] = [bytes + size.bytes, characters + size.characters]
-          if (!(yield* repository.addPages(docs, added))) return undefined
-        }
-        return { pages: pages.length, bytes, characters }
-      })
-
-      const store = Effect.fnUntraced(function* (docs: LeasedDocs, record: DocsRecord, url: string) {
-        yield* clean(docs)
-        const archive = yield* documents.currentArchive({ url, orgId: docs.orgId })
-        const stored = {
-          target: targetOf(record),
-          deploymentId: record.deployment?.id ?? null,
-          at: yield* DateTime.now,
-        }
-        if (record.stored?.digest === archive.version) {
-          return yield* repository.store(docs, { ...record.stored, ...stored })
-        }
-        const size = yield* addPages(docs, archive.pages)
-        if (size === undefined) return
-        yield* repository.store(docs, { edition: docs.lease, digest: archive.version, ...stored, ...size })
-      })
-
-      const fail = Effect.fnUntraced(function* (docs: LeasedDocs, record: DocsRecord, error: string) {
-        const at = yield* DateTime.now
-        const target = targetOf(record)
-        const before = record.failure?.target === target ? record.failure.attempts : 0
-        const failure = { target, error: cut(error, 1_000), attempts: before + 1, at }
-        yield* Effect.logInfo(`Documentation is not fetched: ${withoutSecrets(failure.error)}`).pipe(
-          Effect.annotateLogs({ attempts: failure.attempts }),
-        )
-        yield* repository.fail(docs, failure)
-      })
-
-      /** Works at one project. Another worker may have taken it. */
-      const work = Effect.fnUntraced(function* (record: DocsRecord) {
-        const docs = { orgId: record.orgId, projectId: record.projectId, lease: yield* random.ulid }
+    /** The next due documentation, of several orgs. */
+    const takeDue = Effect.gen(function* () {
+      const due: Array<DocsRecord> = []
+      const ofOrg = new Map<string, number>()
+      for (let scanned = 0; scanned < maxScanned && due.length < maxFetched; scanned += scanBatchSize) {
+        const records = yield* repository.scan(last, scanBatchSize)
         const now = yield* DateTime.now
-        const isClaimed = yield* repository.claim(docs, record.revision, now, DateTime.addDuration(now, leaseTime))
-        if (!isClaimed) return
-        const url = isToFetch(record, now) ? zipUrlOf(record) : undefined
-        if (url === undefined) return yield* Effect.andThen(clean(docs), repository.release(docs))
-        yield* store(docs, record, url).pipe(
-          Effect.timeoutOrElse({
-            duration: workTime,
-            orElse: () => fail(docs, record, "The documentation could not be stored in time."),
-          }),
-          Effect.catch(({ error }) => fail(docs, record, error)),
-        )
-      })
+        for (const record of records) {
+          if (due.length === maxFetched) break
+          last = record
+          const taken = ofOrg.get(record.orgId) ?? 0
+          if (taken >= maxFetchedOfOrg || !isDue(record, now)) continue
+          ofOrg.set(record.orgId, taken + 1)
+          due.push(record)
+        }
+        if (records.length < scanBatchSize && due.length < maxFetched) {
+          last = undefined
+          break
+        }
+      }
+      return due
+    })
 
-      const pass = Effect.gen(function* () {
+    /** Erases rows that nobody reads. Returns whether all are erased. */
+    const clean = Effect.fnUntraced(function* (docs: LeasedDocs) {
+      while ((yield* repository.clean(docs, cleanBatchSize)) >= cleanBatchSize) yield* Effect.sleep("50 millis")
+    })
+
+    /** Adds the pages of a zip. Returns their size; `undefined` without the lease. */
+    const addPages = Effect.fnUntraced(function* (docs: LeasedDocs, pages: ReadonlyArray<Page>) {
+      let [bytes, characters] = [0, 0]
+      for (const batch of batchesOf(pages)) {
+        // Other requests continue between the pages.
+        const added = yield* Effect.forEach(batch, (page) => Effect.as(Effect.yieldNow, toNewPage(page)))
+        for (const size of added.map(sizeOf)) [bytes, characters] = [bytes + size.bytes, characters + size.characters]
+        if (!(yield* repository.addPages(docs, added))) return undefined
+      }
+      return { pages: pages.length, bytes, characters }
+    })
+
+    const store = Effect.fnUntraced(function* (docs: LeasedDocs, record: DocsRecord, url: string) {
+      yield* clean(docs)
+      const archive = yield* documents.currentArchive({ url, orgId: docs.orgId })
+      const stored = {
+        target: targetOf(record),
+        deploymentId: record.deployment?.id ?? null,
+        at: yield* DateTime.now,
+      }
+      if (record.stored?.digest === archive.version) {
+        return yield* repository.store(docs, { ...record.stored, ...stored })
+      }
+      const size = yield* addPages(docs, archive.pages)
+      if (size === undefined) return
+      yield* repository.store(docs, { edition: docs.lease, digest: archive.version, ...stored, ...size })
+    })
+
+    const fail = Effect.fnUntraced(function* (docs: LeasedDocs, record: DocsRecord, error: string) {
+      const at = yield* DateTime.now
+      const target = targetOf(record)
+      const before = record.failure?.target === target ? record.failure.attempts : 0
+      const failure = { target, error: cut(error, 1_000), attempts: before + 1, at }
+      yield* Effect.logInfo(`Documentation is not fetched: ${withoutSecrets(failure.error)}`).pipe(
+        Effect.annotateLogs({ attempts: failure.attempts }),
+      )
+      yield* repository.fail(docs, failure)
+    })
+
+    /** Works at one project. Another worker may have taken it. */
+    const work = Effect.fnUntraced(function* (record: DocsRecord) {
+      const docs = { orgId: record.orgId, projectId: record.projectId, lease: yield* random.ulid }
+      const now = yield* DateTime.now
+      const isClaimed = yield* repository.claim(docs, record.revision, now, DateTime.addDuration(now, leaseTime))
+      if (!isClaimed) return
+      const url = isToFetch(record, now) ? zipUrlOf(record) : undefined
+      if (url === undefined) return yield* Effect.andThen(clean(docs), repository.release(docs))
+      yield* store(docs, record, url).pipe(
+        Effect.timeoutOrElse({
+          duration: workTime,
+          orElse: () => fail(docs, record, "The documentation could not be stored in time."),
+        }),
+        Effect.catch(({ error }) => fail(docs, record, error)),
+      )
+    })
+
+    return {
+      /**
+       * Continues through the documentation of all orgs: fetches and stores what is due, and erases what was removed.
+       * Returns whether it did anything.
+       */
+      pass: Effect.gen(function* () {
         const due = yield* takeDue
         yield* Effect.forEach(
           due,
@@ -177,9 +171,9 @@ export class DocsFetcher extends Context.Service<
           { concurrency, discard: true },
         )
         return due.length > 0
-      }).pipe(Effect.withSpan("DocsFetcher.pass"))
-
-      return DocsFetcher.of({ pass })
-    }),
-  )
+      }).pipe(Effect.withSpan("DocsFetcher.pass")),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -1,11 +1,11 @@
 import { Context, DateTime, Effect, Layer } from "effect"
-import { Forbidden, NotFound, type TooManyRequests, Unauthorized, type Unavailable } from "../Errors.ts"
+import { Forbidden, NotFound, Unauthorized } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
 import { CurrentPrincipal, managedScope } from "../Principal.ts"
 import { RetentionDays } from "../Retention.ts"
 import { ChatRateLimits } from "./ChatRateLimits.ts"
 import { parseQuestion, wordsOf } from "./docsWords.ts"
-import type { AskedQuestion, DocsQuestion, Feedback, NewQuestion, QuestionFilter } from "./DocsQuestion.ts"
+import type { Feedback, NewQuestion, QuestionFilter } from "./DocsQuestion.ts"
 import { DocsQuestionRepository, maxQuestionsOfProject } from "./DocsQuestionRepository.ts"
 import { ProjectDocsRepository } from "./ProjectDocsRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
@@ -18,58 +18,32 @@ const writeBatchSize = 500
 /** Questions that one statement erases. */
 const eraseBatchSize = 2_000
 
-type Refused = Unauthorized | Forbidden | Unavailable
-
 const questionNotFound = () =>
   new NotFound({ error: "There is no such answer: the project keeps no questions, or it was removed." })
 
 /** The questions of readers, of projects whose owners keep them. */
-export class DocsQuestions extends Context.Service<
-  DocsQuestions,
-  {
-    /** Keeps a question. Never waits and never fails: the question is written with the next flush. */
-    readonly keep: (question: NewQuestion) => void
-    /** Writes the questions since the last call. What could not be written is written by the next call. */
-    readonly flush: Effect.Effect<void, Unavailable>
-    /** Records whether an answer has helped its reader. */
-    readonly rate: (
-      feedback: Feedback,
-      address: string,
-    ) => Effect.Effect<void, NotFound | TooManyRequests | Refused, CurrentPrincipal>
-    readonly list: (
-      projectId: string,
-      page: Page & QuestionFilter,
-    ) => Effect.Effect<
-      { readonly questions: ReadonlyArray<DocsQuestion>; readonly nextCursor: string | null },
-      NotFound | Refused,
-      CurrentPrincipal
-    >
-    readonly mostAsked: (
-      projectId: string,
-      filter: QuestionFilter & { readonly limit: number },
-    ) => Effect.Effect<{ readonly questions: ReadonlyArray<AskedQuestion> }, NotFound | Refused, CurrentPrincipal>
-    /** Erases all questions of a project. */
-    readonly erase: (projectId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
-    /** Removes the questions that are older than the retention, batch by batch. */
-    readonly removeOld: Effect.Effect<void, Unavailable>
-  }
->()("gatehouse/domain/DocsQuestions") {
-  static readonly layer = Layer.effect(
-    DocsQuestions,
-    Effect.gen(function* () {
-      const repository = yield* DocsQuestionRepository
-      const docs = yield* ProjectDocsRepository
-      const limits = yield* ChatRateLimits
-      const days = yield* RetentionDays
-      const unwritten = new Map<string, NewQuestion>()
-      let dropped = 0
+export class DocsQuestions extends Context.Service<DocsQuestions>()("gatehouse/domain/DocsQuestions", {
+  make: Effect.gen(function* () {
+    const repository = yield* DocsQuestionRepository
+    const docs = yield* ProjectDocsRepository
+    const limits = yield* ChatRateLimits
+    const days = yield* RetentionDays
+    const unwritten = new Map<string, NewQuestion>()
+    let dropped = 0
 
-      const add = (question: NewQuestion) => {
+    const find = Effect.fnUntraced(function* (projectId: string) {
+      return yield* docs.find(yield* managedScope, projectId)
+    })
+
+    return {
+      /** Keeps a question. Never waits and never fails: the question is written with the next flush. */
+      keep: (question: NewQuestion) => {
         if (unwritten.size < maxUnwritten) unwritten.set(question.id, question)
         else dropped++
-      }
+      },
 
-      const flush = Effect.gen(function* () {
+      /** Writes the questions since the last call. What could not be written is written by the next call. */
+      flush: Effect.gen(function* () {
         const questions = [...unwritten.values()]
         for (let from = 0; from < questions.length; from += writeBatchSize) {
           const batch = questions.slice(from, from + writeBatchSize)
@@ -79,9 +53,10 @@ export class DocsQuestions extends Context.Service<
         }
         if (dropped > 0) yield* Effect.logWarning(`${dropped} questions are not kept: too many wait for the database`)
         dropped = 0
-      })
+      }),
 
-      const rate = Effect.fn("DocsQuestions.rate")(function* ({ messageId, thumb }: Feedback, address: string) {
+      /** Records whether an answer has helped its reader. */
+      rate: Effect.fn("DocsQuestions.rate")(function* ({ messageId, thumb }: Feedback, address: string) {
         const { principal } = yield* CurrentPrincipal
         if (principal._tag === "Anonymous") {
           return yield* new Unauthorized({ error: "Feedback needs a project key: Authorization: Bearer <key>." })
@@ -92,38 +67,36 @@ export class DocsQuestions extends Context.Service<
         if (waiting !== undefined && waiting.projectId === principal.projectId) {
           unwritten.set(messageId, { ...waiting, thumb })
         } else if (!(yield* repository.setThumb(principal, messageId, thumb))) return yield* questionNotFound()
-      })
+      }),
 
-      const find = Effect.fnUntraced(function* (projectId: string) {
-        return yield* docs.find(yield* managedScope, projectId)
-      })
-
-      const list = Effect.fn("DocsQuestions.list")(function* (projectId: string, page: Page & QuestionFilter) {
+      list: Effect.fn("DocsQuestions.list")(function* (projectId: string, page: Page & QuestionFilter) {
         const found = yield* repository.list(yield* find(projectId), page)
         return { questions: found.items, nextCursor: nextCursor(found, ({ id }) => id) }
-      })
+      }),
 
-      const mostAsked = Effect.fn("DocsQuestions.mostAsked")(function* (
+      mostAsked: Effect.fn("DocsQuestions.mostAsked")(function* (
         projectId: string,
         filter: QuestionFilter & { readonly limit: number },
       ) {
         return { questions: yield* repository.mostAsked(yield* find(projectId), filter) }
-      })
+      }),
 
-      const erase = Effect.fn("DocsQuestions.erase")(function* (projectId: string) {
+      /** Erases all questions of a project. */
+      erase: Effect.fn("DocsQuestions.erase")(function* (projectId: string) {
         const [record, now] = [yield* find(projectId), yield* DateTime.now]
         while ((yield* repository.erase(record, now, eraseBatchSize)) >= eraseBatchSize);
-      })
+      }),
 
-      const removeOld = Effect.gen(function* () {
+      /** Removes the questions that are older than the retention, batch by batch. */
+      removeOld: Effect.gen(function* () {
         if (days === undefined) return
         const before = DateTime.subtract(yield* DateTime.now, { days })
         yield* removeInBatches(eraseBatchSize, (size) => repository.removeOld(before, size))
-      }).pipe(Effect.withSpan("DocsQuestions.removeOld"))
-
-      return DocsQuestions.of({ keep: add, flush, rate, list, mostAsked, erase, removeOld })
-    }),
-  )
+      }).pipe(Effect.withSpan("DocsQuestions.removeOld")),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** The characters of a question that are kept. */

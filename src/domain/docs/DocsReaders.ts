@@ -3,19 +3,9 @@ import { ChatRateLimits } from "./ChatRateLimits.ts"
 import { docsTools } from "./chatTools.ts"
 import { DocsIndexes } from "./DocsIndexes.ts"
 import { pageUrl } from "./DocsPassages.ts"
-import type {
-  Forbidden,
-  NotFound,
-  TooManyRequests,
-  Unauthorized,
-  Unavailable,
-  UnprocessableContent,
-} from "../Errors.ts"
 import { CurrentPrincipal } from "../Principal.ts"
 import type { ListedPage } from "./ProjectDocsRepository.ts"
 import { type ReadableDocs, StoredDocs } from "./StoredDocs.ts"
-
-type Refused = NotFound | Unauthorized | Forbidden | TooManyRequests | Unavailable
 
 /** Markdown's special characters in a title. */
 const escaped = (text: string) => text.replaceAll(/[[\]\\]/g, "\\$&")
@@ -30,43 +20,31 @@ const llmsText = ({ docsUrl, projectName }: ReadableDocs, pages: ReadonlyArray<L
   [`# ${projectName.replaceAll(/\s+/g, " ")}`, "", "## Docs", "", ...pages.map(line(docsUrl)), ""].join("\n")
 
 /** Reads the stored documentation of projects for assistants. Each use takes one of the chats of its caller. */
-export class DocsReaders extends Context.Service<
-  DocsReaders,
-  {
-    /** The documentation of a project, if the caller may read it. */
-    readonly find: (projectId: string, address: string) => Effect.Effect<ReadableDocs, Refused, CurrentPrincipal>
-    /** Uses a tool; `undefined` when there is no such tool. */
-    readonly use: (
-      docs: ReadableDocs,
-      tool: string,
-      argument: string,
-    ) => Effect.Effect<string | undefined, Unavailable | UnprocessableContent>
-    /** The list of pages, as llms.txt. */
-    readonly list: (docs: ReadableDocs) => Effect.Effect<string, Unavailable>
-  }
->()("gatehouse/domain/DocsReaders") {
-  static readonly layer = Layer.effect(
-    DocsReaders,
-    Effect.gen(function* () {
-      const stored = yield* StoredDocs
-      const limits = yield* ChatRateLimits
-      const indexes = yield* DocsIndexes
+export class DocsReaders extends Context.Service<DocsReaders>()("gatehouse/domain/DocsReaders", {
+  make: Effect.gen(function* () {
+    const stored = yield* StoredDocs
+    const limits = yield* ChatRateLimits
+    const indexes = yield* DocsIndexes
 
-      return DocsReaders.of({
-        find: Effect.fn("DocsReaders.find")(function* (projectId: string, address: string) {
-          const { principal } = yield* CurrentPrincipal
-          yield* limits.take(principal, address)
-          return yield* stored.read(projectId)
-        }),
+    return {
+      /** The documentation of a project, if the caller may read it. */
+      find: Effect.fn("DocsReaders.find")(function* (projectId: string, address: string) {
+        const { principal } = yield* CurrentPrincipal
+        yield* limits.take(principal, address)
+        return yield* stored.read(projectId)
+      }),
 
-        use: Effect.fn("DocsReaders.use")(function* (docs: ReadableDocs, tool: string, argument: string) {
-          const opened = yield* indexes.open(docs.source)
-          const tools = docsTools({ docs: opened, docsUrl: docs.docsUrl ?? undefined })
-          return yield* tools.find(({ name }) => name === tool)?.run(argument) ?? Effect.undefined
-        }, Effect.scoped),
+      /** Uses a tool; `undefined` when there is no such tool. */
+      use: Effect.fn("DocsReaders.use")(function* (docs: ReadableDocs, tool: string, argument: string) {
+        const opened = yield* indexes.open(docs.source)
+        const tools = docsTools({ docs: opened, docsUrl: docs.docsUrl ?? undefined })
+        return yield* tools.find(({ name }) => name === tool)?.run(argument) ?? Effect.undefined
+      }, Effect.scoped),
 
-        list: (docs) => Effect.map(stored.list(docs), (pages) => llmsText(docs, pages)),
-      })
-    }),
-  )
+      /** The list of pages, as llms.txt. */
+      list: (docs: ReadableDocs) => Effect.map(stored.list(docs), (pages) => llmsText(docs, pages)),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -2,20 +2,13 @@ import { Context, DateTime, Effect, Layer, type Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { nextRun, nextRuns } from "./cronTimes.ts"
-import {
-  type Conflict,
-  InvalidRequest,
-  type LimitReached,
-  type NotFound,
-  type TooManyRequests,
-  type Unavailable,
-} from "../Errors.ts"
-import type { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "./JobSchedule.ts"
+import { InvalidRequest } from "../Errors.ts"
+import type { CreateJobSchedule, UpdateJobSchedule } from "./JobSchedule.ts"
 import { JobScheduleRepository } from "./JobScheduleRepository.ts"
 import { JobTemplates, withoutUndefined } from "./JobTemplates.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { roundRobin } from "../roundRobin.ts"
-import { currentTenant, type ForTenant } from "../Principal.ts"
+import { currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /** Schedules that one transaction runs. */
@@ -28,37 +21,16 @@ const orInvalid = <A>(run: Result.Result<A, string>) =>
   Effect.mapError(Effect.fromResult(run), (error) => new InvalidRequest({ error: `${error}.` }))
 
 /** The schedules of the current tenant, and their runs. */
-export class JobSchedules extends Context.Service<
-  JobSchedules,
-  {
-    readonly create: (
-      input: typeof CreateJobSchedule.Type,
-    ) => ForTenant<string, InvalidRequest | LimitReached | TooManyRequests>
-    readonly list: (
-      asked?: WholeList,
-    ) => ForTenant<{ readonly schedules: ReadonlyArray<JobSchedule>; readonly next_cursor?: string }>
-    /** A schedule with its next runs and its last job. */
-    readonly get: (scheduleId: string) => ForTenant<JobScheduleDetail, NotFound>
-    readonly update: (
-      input: typeof UpdateJobSchedule.Type,
-    ) => ForTenant<void, InvalidRequest | LimitReached | NotFound | TooManyRequests>
-    /** Creates a job of the schedule now, also while it is paused; returns the job's id. */
-    readonly run: (scheduleId: string) => ForTenant<string, Conflict | LimitReached | NotFound>
-    readonly remove: (scheduleId: string) => ForTenant<void, NotFound | TooManyRequests>
-    /** Runs all due schedules; orgs take turns. */
-    readonly runDue: Effect.Effect<void, Unavailable>
-  }
->()("gatehouse/domain/JobSchedules") {
-  static readonly layer = Layer.effect(
-    JobSchedules,
-    Effect.gen(function* () {
-      const repository = yield* JobScheduleRepository
-      const templates = yield* JobTemplates
-      const random = yield* SecureRandom.SecureRandom
-      const wakeups = yield* Wakeups
-      const audit = yield* AuditLog
+export class JobSchedules extends Context.Service<JobSchedules>()("gatehouse/domain/JobSchedules", {
+  make: Effect.gen(function* () {
+    const repository = yield* JobScheduleRepository
+    const templates = yield* JobTemplates
+    const random = yield* SecureRandom.SecureRandom
+    const wakeups = yield* Wakeups
+    const audit = yield* AuditLog
 
-      const create = Effect.fn("JobSchedules.create")(function* (input: typeof CreateJobSchedule.Type) {
+    return {
+      create: Effect.fn("JobSchedules.create")(function* (input: typeof CreateJobSchedule.Type) {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const { active = true, cron, overlap = "allow", timezone = "UTC", workflow } = input
@@ -78,23 +50,24 @@ export class JobSchedules extends Context.Service<
         const entry = yield* audit.entry({ action: "schedule.create", target: scheduleId, details })
         yield* repository.insert(schedule, entry)
         return scheduleId
-      })
+      }),
 
-      const list = Effect.fn("JobSchedules.list")(function* (asked?: WholeList) {
+      list: Effect.fn("JobSchedules.list")(function* (asked?: WholeList) {
         const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, wholeListPage(asked))
         return { schedules: found.items, ...nextCursorIfMore(found, (schedule) => schedule.schedule_id) }
-      })
+      }),
 
-      const get = Effect.fn("JobSchedules.get")(function* (scheduleId: string) {
+      /** A schedule with its next runs and its last job. */
+      get: Effect.fn("JobSchedules.get")(function* (scheduleId: string) {
         const orgId = yield* currentTenant
         const { lastJob, schedule } = yield* repository.find(orgId, scheduleId)
         const { active, cron, timezone } = schedule
         const next_times = active ? nextRuns(cron, timezone, yield* DateTime.now, shownRuns) : []
         return { ...schedule, next_times, last_job: lastJob }
-      })
+      }),
 
-      const update = Effect.fn("JobSchedules.update")(function* (input: typeof UpdateJobSchedule.Type) {
+      update: Effect.fn("JobSchedules.update")(function* (input: typeof UpdateJobSchedule.Type) {
         const orgId = yield* currentTenant
         const { active, cron, overlap, schedule_id: scheduleId, timezone, workflow } = input
         const timing = withoutUndefined({ active, cron, overlap, timezone })
@@ -102,32 +75,34 @@ export class JobSchedules extends Context.Service<
         const details = withoutUndefined({ workflow, ...timing })
         const entry = yield* audit.entry({ action: "schedule.update", target: scheduleId, details })
         yield* repository.update(orgId, scheduleId, changes, yield* DateTime.now, entry)
-      })
+      }),
 
-      const run = Effect.fn("JobSchedules.run")(function* (scheduleId: string) {
+      /** Creates a job of the schedule now, also while it is paused; returns the job's id. */
+      run: Effect.fn("JobSchedules.run")(function* (scheduleId: string) {
         const orgId = yield* currentTenant
         const jobId = yield* random.ulid
         yield* repository.run(orgId, scheduleId, jobId, yield* DateTime.now)
         yield* wakeups.jobs(orgId)
         return jobId
-      })
+      }),
 
-      const remove = Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
+      remove: Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
         const orgId = yield* currentTenant
         const entry = yield* audit.entry({ action: "schedule.delete", target: scheduleId, details: {} })
         yield* repository.remove(orgId, scheduleId, entry)
-      })
+      }),
 
-      const runDue = roundRobin(
+      /** Runs all due schedules; orgs take turns. */
+      runDue: roundRobin(
         maxRunBatch,
         Effect.fnUntraced(function* (batch) {
           const { moved, next, orgs } = yield* repository.runDue({ ...batch, now: yield* DateTime.now })
           yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })
           return { moved, next }
         }),
-      )
-
-      return JobSchedules.of({ create, list, get, update, run, remove, runDue })
-    }),
-  )
+      ),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

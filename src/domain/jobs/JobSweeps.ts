@@ -138,6 +138,7 @@ export const makeJobSweeps = Effect.gen(function* () {
   })
 
   return {
+    /** Queues a failed job again, or in the background all that a filter selects. Returns `null` for one job. */
     retry: Effect.fn("Jobs.retry")(function* (input: typeof RetryJobs.Type) {
       const orgId = yield* currentTenant
       yield* checkTarget(input)
@@ -163,6 +164,7 @@ export const makeJobSweeps = Effect.gen(function* () {
         return yield* Effect.as(cancelOne(orgId, job_id!), null)
       }),
 
+    /** The unfinished retries and cancellations by a filter, oldest first. */
     sweeps: Effect.flatMap(currentTenant, repository.sweeps),
 
     endSweep: Effect.fn("Jobs.endSweep")(function* (target: string) {

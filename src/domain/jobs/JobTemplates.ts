@@ -1,6 +1,5 @@
 import { Context, Effect, Layer, Redacted, type Schema } from "effect"
 import { Cipher } from "../Cipher.ts"
-import type { InvalidRequest } from "../Errors.ts"
 import { checkReceiverUrl, ReceiverUrlRules } from "../webhooks/ReceiverUrl.ts"
 import type { jobFields } from "./Job.ts"
 
@@ -41,45 +40,39 @@ const defaults = {
 type Fields = Schema.Struct.Type<typeof jobFields>
 
 /** Makes templates of the fields of a request. */
-export class JobTemplates extends Context.Service<
-  JobTemplates,
-  {
-    /** Checks the callback URL, and encrypts the callback secret for `owner`: the id of the job or schedule. */
-    readonly prepare: (fields: Fields, owner: string) => Effect.Effect<JobTemplate, InvalidRequest>
+export class JobTemplates extends Context.Service<JobTemplates>()("gatehouse/domain/JobTemplates", {
+  make: Effect.gen(function* () {
+    const cipher = yield* Cipher
+    const rules = yield* ReceiverUrlRules
+
     /** `prepare` for the fields that change. */
-    readonly change: (fields: Partial<Fields>, owner: string) => Effect.Effect<Partial<JobTemplate>, InvalidRequest>
-  }
->()("gatehouse/domain/JobTemplates") {
-  static readonly layer = Layer.effect(
-    JobTemplates,
-    Effect.gen(function* () {
-      const cipher = yield* Cipher
-      const rules = yield* ReceiverUrlRules
+    const change = Effect.fnUntraced(function* (fields: Partial<Fields>, owner: string) {
+      const { callback_secret: secret, callback_url: url } = fields
+      if (url != null) yield* checkReceiverUrl("callback_url", url, rules)
+      const template = {
+        workflow: fields.workflow,
+        input: fields.input,
+        deploymentId: fields.deployment_id,
+        callbackUrl: url,
+        callbackSecret: secret == null ? secret : yield* cipher.encrypt(Redacted.make(secret), owner),
+        skipCallbacks: fields.skip_callbacks,
+        concurrencyKey: fields.concurrency_key,
+        priority: fields.priority,
+        maxAttempts: fields.max_attempts,
+        retryDelaySeconds: fields.retry_delay_seconds,
+        expiresInSeconds: fields.expires_in_seconds,
+      }
+      return withoutUndefined(template)
+    })
 
-      const change = Effect.fnUntraced(function* (fields: Partial<Fields>, owner: string) {
-        const { callback_secret: secret, callback_url: url } = fields
-        if (url != null) yield* checkReceiverUrl("callback_url", url, rules)
-        const template = {
-          workflow: fields.workflow,
-          input: fields.input,
-          deploymentId: fields.deployment_id,
-          callbackUrl: url,
-          callbackSecret: secret == null ? secret : yield* cipher.encrypt(Redacted.make(secret), owner),
-          skipCallbacks: fields.skip_callbacks,
-          concurrencyKey: fields.concurrency_key,
-          priority: fields.priority,
-          maxAttempts: fields.max_attempts,
-          retryDelaySeconds: fields.retry_delay_seconds,
-          expiresInSeconds: fields.expires_in_seconds,
-        }
-        return withoutUndefined(template)
-      })
+    return {
+      change,
 
-      return JobTemplates.of({
-        change,
-        prepare: (fields, owner) =>
-          Effect.map(change(fields, owner), (given) => ({ ...defaults, workflow: fields.workflow, ...given })),
-      })
-    }),
-  )
+      /** Checks the callback URL, and encrypts the callback secret for `owner`: the id of the job or schedule. */
+      prepare: (fields: Fields, owner: string) =>
+        Effect.map(change(fields, owner), (given) => ({ ...defaults, workflow: fields.workflow, ...given })),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -1,15 +1,8 @@
 import { Context, DateTime, Deferred, Effect, Exit, FiberSet, Latch, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import {
-  type Conflict,
-  InvalidRequest,
-  type LimitReached,
-  type NotFound,
-  type TooManyRequests,
-  type Unavailable,
-} from "../Errors.ts"
+import { InvalidRequest, type LimitReached, type Unavailable } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
-import { currentTenant, type ForTenant, RequestOrg } from "../Principal.ts"
+import { currentTenant, RequestOrg } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { makeNonce } from "../ServiceEvent.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
@@ -23,25 +16,15 @@ import type {
   CreateJobs,
   FailJob,
   HeartbeatJob,
-  Job,
-  JobDetail,
   JobLine,
-  JobStatus,
   LogJob,
   StepJob,
 } from "./Job.ts"
 import { completed, endIdOf, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
-import { type CreatedJob, type JobFilter, JobRepository, type NewJob, type ReportOutcome } from "./JobRepository.ts"
-import {
-  type CancelJobs,
-  type ChangedJobs,
-  type JobCause,
-  type JobSweep,
-  makeJobSweeps,
-  type RetryJobs,
-} from "./JobSweeps.ts"
+import { type JobFilter, JobRepository, type NewJob } from "./JobRepository.ts"
+import { type CancelJobs, makeJobSweeps } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
-import { makeWorkflows, type SetWorkflow, type Workflow } from "./Workflows.ts"
+import { makeWorkflows } from "./Workflows.ts"
 
 const defaultLeaseSeconds = 60
 /** How far ahead `run_at` may be. */
@@ -169,105 +152,42 @@ const completion = ({ attempt, result = null }: typeof CompleteJob.Type): JobRep
 })
 
 /** The jobs of the current tenant. Its workers claim and finish them; webhooks report the outcomes. */
-export class Jobs extends Context.Service<
-  Jobs,
-  {
-    readonly create: (input: typeof CreateJob.Type) => ForTenant<CreatedJob, InvalidRequest | LimitReached>
-    /** Creates jobs, all or none of them. Returns the id of each. An error names the place of its job. */
-    readonly createBatch: (
-      input: typeof CreateJobs.Type,
-    ) => ForTenant<ReadonlyArray<string>, InvalidRequest | LimitReached>
-    /**
-     * Claims queued jobs, the highest priority first, then the oldest. With `wait_seconds`, waits that long for the
-     * first one. Fails with `LimitReached` when too many claims of the org wait in this replica.
-     */
-    readonly claim: (
-      input: typeof ClaimJobs.Type,
-    ) => ForTenant<ReadonlyArray<ClaimedJob>, InvalidRequest | LimitReached>
-    readonly heartbeat: (input: typeof HeartbeatJob.Type) => ForTenant<void, NotFound | Conflict | LimitReached>
-    /** Keeps lines that the worker of a job has logged. */
-    readonly log: (input: typeof LogJob.Type) => ForTenant<void, NotFound | Conflict | LimitReached>
-    /** The newest lines of a job, oldest first. */
-    readonly lines: (jobId: string) => ForTenant<ReadonlyArray<JobLine>, NotFound>
-    /** Keeps the result of a finished step; the first result of a step stays. */
-    readonly step: (input: typeof StepJob.Type) => ForTenant<void, InvalidRequest | NotFound | Conflict | LimitReached>
-    /** Completes a job. Returns its new status; `null` when it was completed before and nothing changes. */
-    readonly complete: (
-      input: typeof CompleteJob.Type,
-    ) => ForTenant<JobStatus | null, NotFound | Conflict | LimitReached>
-    /** Completes jobs, each as `complete` does by itself. Returns what became of each. */
-    readonly completeBatch: (input: typeof CompleteJobs.Type) => ForTenant<ReadonlyArray<ReportOutcome>>
-    /**
-     * Fails a job, or queues it again. Returns its new status; `null` when nothing changes, because it was done before.
-     */
-    readonly fail: (input: typeof FailJob.Type) => ForTenant<JobStatus | null, NotFound | Conflict | LimitReached>
-    /**
-     * Cancels a job that is not finished, or in the background all that a filter selects. They make no event; their
-     * workers get a `Conflict`. Returns `null` for one job.
-     */
-    readonly cancel: (
-      input: typeof CancelJobs.Type,
-    ) => ForTenant<ChangedJobs | null, InvalidRequest | NotFound | Conflict | TooManyRequests>
-    /** Queues a failed job again, or in the background all that a filter selects. Returns `null` for one job. */
-    readonly retry: (
-      input: typeof RetryJobs.Type,
-    ) => ForTenant<ChangedJobs | null, InvalidRequest | NotFound | Conflict | LimitReached | TooManyRequests>
-    /** The unfinished retries and cancellations by a filter, oldest first. */
-    readonly sweeps: ForTenant<ReadonlyArray<JobSweep>>
-    readonly endSweep: (sweepId: string) => ForTenant<void, NotFound | TooManyRequests>
-    readonly causes: (filter: Pick<JobFilter, "workflow" | "since" | "until">) => ForTenant<ReadonlyArray<JobCause>>
-    readonly get: (jobId: string) => ForTenant<JobDetail, NotFound>
-    readonly list: (
-      query: Page & JobFilter,
-    ) => ForTenant<{ readonly jobs: ReadonlyArray<Job>; readonly next_cursor: string | null }, InvalidRequest>
-    /** Sets the settings of a workflow in place of those that it has. */
-    readonly setWorkflow: (input: typeof SetWorkflow.Type) => ForTenant<void, Conflict | LimitReached | TooManyRequests>
-    readonly workflow: (workflow: string) => ForTenant<Workflow, NotFound>
-    /** The workflows that have settings, by their names. */
-    readonly workflows: ForTenant<ReadonlyArray<Workflow>>
-    readonly deleteWorkflow: (workflow: string) => ForTenant<void, NotFound | TooManyRequests>
-    /** Queues all jobs with an expired lease again, or fails them after their last lease; orgs take turns. */
-    readonly expireLeases: Effect.Effect<void, Unavailable>
-    /** Fails all jobs that nobody has claimed in time; orgs take turns. */
-    readonly expireQueued: Effect.Effect<void, Unavailable>
-    /** Opens all delayed jobs whose time to run has come to claims; orgs take turns. */
-    readonly queueDelayed: Effect.Effect<void, Unavailable>
-  }
->()("gatehouse/domain/Jobs") {
-  static readonly layer = Layer.effect(
-    Jobs,
-    Effect.gen(function* () {
-      const repository = yield* JobRepository
-      const templates = yield* JobTemplates
-      const random = yield* SecureRandom.SecureRandom
-      const wakeups = yield* Wakeups
-      const claim = yield* makeClaim
-      const report = yield* makeReport
-      const sweeps = yield* makeJobSweeps
-      const workflows = yield* makeWorkflows
+export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
+  make: Effect.gen(function* () {
+    const repository = yield* JobRepository
+    const templates = yield* JobTemplates
+    const random = yield* SecureRandom.SecureRandom
+    const wakeups = yield* Wakeups
+    const report = yield* makeReport
+    const sweeps = yield* makeJobSweeps
+    const workflows = yield* makeWorkflows
 
-      const insert = Effect.fnUntraced(function* (
-        inputs: ReadonlyArray<typeof CreateJob.Type>,
-        fieldOf: (field: string, n: number) => string,
-      ) {
-        const orgId = yield* currentTenant
-        const now = yield* DateTime.now
-        const jobs: ReadonlyArray<NewJob> = yield* Effect.forEach(inputs, (input, n) =>
-          Effect.gen(function* () {
-            const jobId = yield* random.ulid
-            const template = yield* templates.prepare(input, jobId)
-            const keys = { idempotencyKey: input.idempotency_key ?? null, ...(yield* uniqueAndTime(input, now)) }
-            return { ...template, ...keys, jobId, orgId, now }
-          }).pipe(Effect.mapError(({ error }) => new InvalidRequest({ error: fieldOf(error, n) }))),
-        )
-        const made = yield* repository.insert(jobs)
-        yield* wakeups.jobs(orgId)
-        return made
-      })
-      const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
+    const insert = Effect.fnUntraced(function* (
+      inputs: ReadonlyArray<typeof CreateJob.Type>,
+      fieldOf: (field: string, n: number) => string,
+    ) {
+      const orgId = yield* currentTenant
+      const now = yield* DateTime.now
+      const jobs: ReadonlyArray<NewJob> = yield* Effect.forEach(inputs, (input, n) =>
+        Effect.gen(function* () {
+          const jobId = yield* random.ulid
+          const template = yield* templates.prepare(input, jobId)
+          const keys = { idempotencyKey: input.idempotency_key ?? null, ...(yield* uniqueAndTime(input, now)) }
+          return { ...template, ...keys, jobId, orgId, now }
+        }).pipe(Effect.mapError(({ error }) => new InvalidRequest({ error: fieldOf(error, n) }))),
+      )
+      const made = yield* repository.insert(jobs)
+      yield* wakeups.jobs(orgId)
+      return made
+    })
+
+    return {
+      create: Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
         return (yield* insert([input], (error) => error))[0]!
-      })
-      const createBatch = Effect.fn("Jobs.createBatch")(function* ({ jobs }: typeof CreateJobs.Type) {
+      }),
+
+      /** Creates jobs, all or none of them. Returns the id of each. An error names the place of its job. */
+      createBatch: Effect.fn("Jobs.createBatch")(function* ({ jobs }: typeof CreateJobs.Type) {
         for (const [n, job] of jobs.entries()) {
           const field = (["unique", "debounce_seconds"] as const).find((name) => job[name] !== undefined)
           if (field === undefined) continue
@@ -275,63 +195,86 @@ export class Jobs extends Context.Service<
         }
         const made = yield* insert(jobs, (error, n) => `jobs.${n}.${error}`)
         return made.map(({ jobId }) => jobId)
-      })
+      }),
 
-      const heartbeat = Effect.fn("Jobs.heartbeat")(function* (input: typeof HeartbeatJob.Type) {
+      /**
+       * Claims queued jobs, the highest priority first, then the oldest. With `wait_seconds`, waits that long for the
+       * first one. Fails with `LimitReached` when too many claims of the org wait in this replica.
+       */
+      claim: yield* makeClaim,
+
+      heartbeat: Effect.fn("Jobs.heartbeat")(function* (input: typeof HeartbeatJob.Type) {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const leaseUntil = DateTime.add(now, { seconds: input.lease_seconds ?? defaultLeaseSeconds })
         const { attempt, note, progress } = input
         const lines = linesAt(input.lines, now)
         yield* repository.extendLease(orgId, input.job_id, { leaseUntil, now, attempt, progress, note, lines })
-      })
+      }),
 
-      const log = Effect.fn("Jobs.log")(function* ({ attempt, job_id, lines }: typeof LogJob.Type) {
+      /** Keeps lines that the worker of a job has logged. */
+      log: Effect.fn("Jobs.log")(function* ({ attempt, job_id, lines }: typeof LogJob.Type) {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const kept = { progress: undefined, note: undefined, lines: linesAt(lines, now) }
         yield* repository.extendLease(orgId, job_id, { leaseUntil: null, now, attempt, ...kept })
-      })
+      }),
 
-      const lines = Effect.fn("Jobs.lines")(function* (jobId: string) {
+      /** The newest lines of a job, oldest first. */
+      lines: Effect.fn("Jobs.lines")(function* (jobId: string) {
         return yield* repository.lines(yield* currentTenant, jobId)
-      })
+      }),
 
-      const step = Effect.fn("Jobs.step")(function* (input: typeof StepJob.Type) {
+      /** Keeps the result of a finished step; the first result of a step stays. */
+      step: Effect.fn("Jobs.step")(function* (input: typeof StepJob.Type) {
         const { attempt, job_id, name, result = null } = input
         const now = yield* DateTime.now
         yield* repository.finishStep(yield* currentTenant, job_id, { attempt, name, result, now })
-      })
+      }),
 
-      const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
+      /** Completes a job. Returns its new status; `null` when it was completed before and nothing changes. */
+      complete: Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
         const orgId = yield* currentTenant
         return yield* report.one(orgId, input.job_id, completion(input))
-      })
+      }),
 
-      const completeBatch = Effect.fn("Jobs.completeBatch")(function* ({ jobs }: typeof CompleteJobs.Type) {
+      /** Completes jobs, each as `complete` does by itself. Returns what became of each. */
+      completeBatch: Effect.fn("Jobs.completeBatch")(function* ({ jobs }: typeof CompleteJobs.Type) {
         const reports = jobs.map((job) => ({ jobId: job.job_id, report: completion(job) }))
         return yield* report.all(yield* currentTenant, reports)
-      })
+      }),
 
-      const fail = Effect.fn("Jobs.fail")(function* (input: typeof FailJob.Type) {
+      /**
+       * Fails a job, or queues it again. Returns its new status; `null` when nothing changes, because it was done
+       * before.
+       */
+      fail: Effect.fn("Jobs.fail")(function* (input: typeof FailJob.Type) {
         const orgId = yield* currentTenant
         const { attempt, error, job_id, mapped_stack = null, retry = false } = input
         return yield* report.one(orgId, job_id, { _tag: "Ended", outcome: failed(error, mapped_stack), attempt, retry })
-      })
+      }),
 
-      const cancel = Effect.fn("Jobs.cancel")((input: typeof CancelJobs.Type) =>
+      ...sweeps,
+
+      ...workflows,
+
+      /**
+       * Cancels a job that is not finished, or in the background all that a filter selects. They make no event; their
+       * workers get a `Conflict`. Returns `null` for one job.
+       */
+      cancel: Effect.fn("Jobs.cancel")((input: typeof CancelJobs.Type) =>
         sweeps.cancel(input, (orgId, jobId) =>
           // It stores nothing.
           Effect.catchTag(report.one(orgId, jobId, { _tag: "Canceled" }), "LimitReached", Effect.die),
         ),
-      )
+      ),
 
-      const get = Effect.fn("Jobs.get")(function* (jobId: string) {
+      get: Effect.fn("Jobs.get")(function* (jobId: string) {
         const orgId = yield* currentTenant
         return yield* repository.find(orgId, jobId)
-      })
+      }),
 
-      const list = Effect.fn("Jobs.list")(function* (query: Page & JobFilter) {
+      list: Effect.fn("Jobs.list")(function* (query: Page & JobFilter) {
         const orgId = yield* currentTenant
         const { status = query.error === undefined ? undefined : "failed" } = query
         if (query.error !== undefined && status !== "failed") {
@@ -341,38 +284,24 @@ export class Jobs extends Context.Service<
         }
         const found = yield* repository.list(orgId, { ...query, status }, query)
         return { jobs: found.items, next_cursor: nextCursor(found, (job) => job.job_id) ?? found.scannedTo }
-      })
+      }),
 
-      const expireLeases = makeExpiry(repository.expireLeases, ({ orgId, jobId }) =>
+      /** Queues all jobs with an expired lease again, or fails them after their last lease; orgs take turns. */
+      expireLeases: makeExpiry(repository.expireLeases, ({ orgId, jobId }) =>
         Effect.catchTag(report.one(orgId, jobId, { _tag: "LeaseExpired" }), "LimitReached", Effect.die),
-      )
-      const expireQueued = makeExpiry(repository.findExpired, ({ orgId, jobId }) =>
-        Effect.catchTag(report.one(orgId, jobId, { _tag: "Expired" }), "LimitReached", Effect.die),
-      )
-      const queueDelayed = makeDelayed(repository.queueDelayed, wakeups.jobs)
+      ),
 
-      return Jobs.of({
-        create,
-        createBatch,
-        claim,
-        heartbeat,
-        log,
-        lines,
-        step,
-        complete,
-        completeBatch,
-        fail,
-        ...sweeps,
-        ...workflows,
-        cancel,
-        get,
-        list,
-        expireLeases,
-        expireQueued,
-        queueDelayed,
-      })
-    }),
-  )
+      /** Fails all jobs that nobody has claimed in time; orgs take turns. */
+      expireQueued: makeExpiry(repository.findExpired, ({ orgId, jobId }) =>
+        Effect.catchTag(report.one(orgId, jobId, { _tag: "Expired" }), "LimitReached", Effect.die),
+      ),
+
+      /** Opens all delayed jobs whose time to run has come to claims; orgs take turns. */
+      queueDelayed: makeDelayed(repository.queueDelayed, wakeups.jobs),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 type Claimed = ReadonlyArray<ClaimedJob>

@@ -140,6 +140,7 @@ export const makeWorkflows = Effect.gen(function* () {
   const audit = yield* AuditLog
 
   return {
+    /** Sets the settings of a workflow in place of those that it has. */
     setWorkflow: Effect.fn("Jobs.setWorkflow")(function* (input: typeof SetWorkflow.Type) {
       const orgId = yield* currentTenant
       const { workflow: target, ...details } = input
@@ -155,6 +156,7 @@ export const makeWorkflows = Effect.gen(function* () {
       return found ?? (yield* workflowNotFound())
     }),
 
+    /** The workflows that have settings, by their names. */
     workflows: Effect.flatMap(currentTenant, (orgId) => repository.workflows(orgId)),
 
     deleteWorkflow: Effect.fn("Jobs.deleteWorkflow")(function* (target: string) {

@@ -1,35 +1,14 @@
-import { Context, DateTime, Effect, Layer, type Redacted } from "effect"
+import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import {
-  type Conflict,
-  type CostAboveLimit,
-  type CreditsExhausted,
-  Forbidden,
-  InvalidRequest,
-  type IpNotAllowed,
-  type LimitReached,
-  type NotFound,
-  type TooManyRequests,
-  type Unauthorized,
-  Unavailable,
-} from "../Errors.ts"
+import { Forbidden, InvalidRequest, Unavailable } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
-import {
-  currentHolder,
-  type CurrentPrincipal,
-  managedScope,
-  orgNotFound,
-  OrgScope,
-  requireAdministrator,
-  requireKeys,
-} from "../Principal.ts"
+import { currentHolder, managedScope, orgNotFound, OrgScope, requireAdministrator, requireKeys } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import type { HolderKeys } from "./KeySettings.ts"
 import {
   type ApiKey,
-  type CreatedApiKey,
   type CreateOrgKey,
   type CreateProjectKey,
   defaultGraceSeconds,
@@ -38,27 +17,21 @@ import {
   fromRandomBytes,
   type RotateKey,
   type UpdateKey,
-  type ValidatedKey,
 } from "./ApiKey.ts"
 import {
   ApiKeyRepository,
   type KeyChange,
   type KeyFilter,
-  type KeyGrant,
   type NewApiKey,
   type OtherPrefix,
 } from "./ApiKeyRepository.ts"
 import * as KeyChecks from "./KeyChecks.ts"
-import { bytesOf, type ImportedKeys, type ImportKeys, type KeyToImport } from "./ImportKeys.ts"
+import { bytesOf, type ImportKeys, type KeyToImport } from "./ImportKeys.ts"
 import { KeyHash } from "./KeyLookup.ts"
 import { KeyMemory } from "../KeyMemory.ts"
 import { makeRoleCheck } from "./Roles.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
 import { PermissionSet } from "./Permission.ts"
-
-type Refused = Unauthorized | Forbidden | Unavailable
-/** What a change can be refused with. */
-type ChangeRefused = Refused | TooManyRequests
 
 const isoOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
 
@@ -97,131 +70,22 @@ const makeCreate = (mint: ReturnType<typeof mintKeys>, audit: AuditLog["Service"
   })
 
 /** API keys: created once, stored as a hash, validated for every request of a gateway. */
-export class ApiKeys extends Context.Service<
-  ApiKeys,
-  {
-    readonly createForProject: (
-      input: typeof CreateProjectKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
-    readonly createForOrg: (
-      orgId: string,
-      input: typeof CreateOrgKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
-    /**
-     * Imports keys that were made elsewhere, by their hashes: all or none. A hash that the org has imported before
-     * changes nothing. Only the administrator may do this: such keys may be weak, and a slow hash costs CPU time.
-     */
-    readonly importKeys: (
-      orgId: string,
-      input: ImportKeys,
-    ) => Effect.Effect<
-      ImportedKeys,
-      InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused,
-      CurrentPrincipal
-    >
-    /** Changes a key of the org. Other replicas hear of it, or stop answering from memory. */
-    readonly update: (
-      orgId: string,
-      keyId: string,
-      input: UpdateKey,
-    ) => Effect.Effect<ApiKey, InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused, CurrentPrincipal>
-    readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
-    /** Replaces a key of the org by a new one. The old key stays valid for the grace period. */
-    readonly rotate: (
-      orgId: string,
-      keyId: string,
-      input: typeof RotateKey.Type,
-    ) => Effect.Effect<
-      CreatedApiKey,
-      InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused,
-      CurrentPrincipal
-    >
-    readonly get: (orgId: string, keyId: string) => Effect.Effect<ApiKey, NotFound | Refused, CurrentPrincipal>
-    /** A page of the org's keys that fit the filter. */
-    readonly list: (
-      orgId: string,
-      query: Page & KeyFilter,
-    ) => Effect.Effect<
-      { readonly keys: ReadonlyArray<ApiKey>; readonly nextCursor: string | null },
-      NotFound | Refused,
-      CurrentPrincipal
-    >
-    /** Returns the owner of a valid key. The error is the same for every invalid key. */
-    readonly authenticate: (
-      key: Redacted.Redacted<string>,
-      address: string,
-    ) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
-    /** `authenticate` by the SHA-256 of a key in hex, which a session has. */
-    readonly authenticateHash: (hash: string) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
-    /**
-     * Validates a use of a key that is not the caller's credential. Fails with `IpNotAllowed` when the key may not be
-     * used from the client's address; with `Forbidden` when the key lacks a permission that the use needs; with
-     * `TooManyRequests` when the key has reached its rate limit, or is not valid and an anonymous caller has failed 600
-     * times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit` when the use costs more
-     * than the rate limit; with `CreditsExhausted` when it has too few credits.
-     */
-    readonly validate: (
-      key: Redacted.Redacted<string>,
-      address: string,
-      use?: KeyChecks.KeyUse,
-    ) => Effect.Effect<
-      ValidatedKey,
-      Unauthorized | IpNotAllowed | Forbidden | TooManyRequests | CostAboveLimit | CreditsExhausted | Unavailable,
-      CurrentPrincipal
-    >
-    /**
-     * `validate` for a proxy that asks for the request of somebody else: the answer has what the upstream may know. The
-     * failures of every `address` are limited, at each door by themselves: who asks sends no credential of its own.
-     */
-    readonly authorize: (
-      key: Redacted.Redacted<string>,
-      address: string,
-      use: KeyChecks.KeyUse,
-      door?: KeyChecks.KeyDoor,
-    ) => Effect.Effect<
-      KeyChecks.AuthorizedUse,
-      Unauthorized | IpNotAllowed | Forbidden | TooManyRequests | CostAboveLimit | CreditsExhausted | Unavailable
-    >
-    /**
-     * `authenticate` without a fiber, for the hot path. Calls `done` with the owner of a valid key, or with
-     * `undefined`; then `authenticate` returns the reason. Calls it synchronously when memory has the answer.
-     */
-    readonly recognize: (key: string, done: (grant: KeyGrant | undefined) => void) => void
-    /**
-     * `validate` without a fiber, for the hot path and a caller that is known. Calls `done` with the answer to a use
-     * that is valid and within the limits as far as memory knows; else with `undefined`, and takes and counts nothing.
-     */
-    readonly tryValidate: (key: string, use: KeyChecks.KeyUse, done: (answer: ValidatedKey | undefined) => void) => void
-    /** `authorize` without a fiber, as `tryValidate`. */
-    readonly tryAuthorize: (
-      key: string,
-      use: KeyChecks.KeyUse,
-      done: (authorization: KeyChecks.AuthorizedUse | undefined) => void,
-    ) => void
-    /** Writes the uses since the last call. Uses that could not be written are written by the next call. */
-    readonly flushUsage: Effect.Effect<void, Unavailable>
-    /** Returns the leased quotas that are idle or past their lifetime. */
-    readonly returnIdleQuotas: Effect.Effect<void>
-    /** Returns all leased quotas, at shutdown. */
-    readonly returnQuotas: Effect.Effect<void>
-  }
->()("gatehouse/domain/ApiKeys") {
-  static readonly layer = Layer.effect(
-    ApiKeys,
-    Effect.gen(function* () {
-      const repository = yield* ApiKeyRepository
-      const orgs = yield* OrgRepository
-      const random = yield* SecureRandom.SecureRandom
-      const audit = yield* AuditLog
-      const checks = yield* KeyChecks.make
-      const { forget, imported: noteImport } = yield* KeyMemory
-      const mint = mintKeys(random, yield* KeyHash)
+export class ApiKeys extends Context.Service<ApiKeys>()("gatehouse/domain/ApiKeys", {
+  make: Effect.gen(function* () {
+    const repository = yield* ApiKeyRepository
+    const orgs = yield* OrgRepository
+    const random = yield* SecureRandom.SecureRandom
+    const audit = yield* AuditLog
+    const checks = yield* KeyChecks.make
+    const { forget, imported: noteImport } = yield* KeyMemory
+    const mint = mintKeys(random, yield* KeyHash)
 
-      const create = makeCreate(mint, audit)
-      const checkRoles = yield* makeRoleCheck
+    const create = makeCreate(mint, audit)
+    const checkRoles = yield* makeRoleCheck
 
+    return {
       // `Effect.fn` would take a stack trace at each call, which costs a tenth of a creation.
-      const createForProject = Effect.fnUntraced(function* (input: typeof CreateProjectKey.Type) {
+      createForProject: Effect.fnUntraced(function* (input: typeof CreateProjectKey.Type) {
         const { projectId } = input
         const holder = yield* currentHolder
         if (holder !== undefined) {
@@ -235,9 +99,9 @@ export class ApiKeys extends Context.Service<
         return yield* create(input, { projectId }, (key, entry) =>
           repository.insertForProject(scope, projectId, key, entry),
         )
-      }, Effect.withSpan("ApiKeys.createForProject"))
+      }, Effect.withSpan("ApiKeys.createForProject")),
 
-      const createForOrg = Effect.fnUntraced(function* (orgId: string, input: typeof CreateOrgKey.Type) {
+      createForOrg: Effect.fnUntraced(function* (orgId: string, input: typeof CreateOrgKey.Type) {
         const holder = yield* currentHolder
         if (holder !== undefined) {
           if (holder.orgId !== orgId) return yield* orgNotFound()
@@ -248,12 +112,13 @@ export class ApiKeys extends Context.Service<
         yield* requireAdministrator
         yield* checkRoles({ orgId }, input.roles)
         return yield* create(input, { orgId }, (key, entry) => repository.insertForOrg(orgId, key, entry))
-      }, Effect.withSpan("ApiKeys.createForOrg"))
+      }, Effect.withSpan("ApiKeys.createForOrg")),
 
-      const importKeys = Effect.fn("ApiKeys.importKeys")(function* (
-        orgId: string,
-        { dryRun = false, keys }: ImportKeys,
-      ) {
+      /**
+       * Imports keys that were made elsewhere, by their hashes: all or none. A hash that the org has imported before
+       * changes nothing. Only the administrator may do this: such keys may be weak, and a slow hash costs CPU time.
+       */
+      importKeys: Effect.fn("ApiKeys.importKeys")(function* (orgId: string, { dryRun = false, keys }: ImportKeys) {
         yield* requireAdministrator
         const now = yield* DateTime.now
         yield* checkRoles({ orgId }, [...new Set(keys.flatMap(({ roles }) => roles ?? []))])
@@ -268,17 +133,10 @@ export class ApiKeys extends Context.Service<
           imported: outcomes.flatMap(({ id, index, isNew }) => (isNew ? [{ index, id: dryRun ? null : id }] : [])),
           existing: outcomes.flatMap(({ id, index, isNew }) => (isNew ? [] : [{ index, id }])),
         }
-      })
+      }),
 
-      const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
-        const holder = yield* requireKeys(orgId)
-        const event = { type: "key.deleted", data: { key_id: keyId } } as const
-        const entry = yield* audit.entry({ action: "key.delete", target: keyId, details: {}, event })
-        yield* repository.remove(orgId, keyId, entry, holder)
-        yield* forget(keyId)
-      })
-
-      const update = Effect.fn("ApiKeys.update")(function* (orgId: string, keyId: string, input: UpdateKey) {
+      /** Changes a key of the org. Other replicas hear of it, or stop answering from memory. */
+      update: Effect.fn("ApiKeys.update")(function* (orgId: string, keyId: string, input: UpdateKey) {
         const holder = yield* requireKeys(orgId)
         if (holder !== undefined) yield* only(["name"], input)
         const { expiresAt, name, ...asked } = input
@@ -299,13 +157,18 @@ export class ApiKeys extends Context.Service<
         const { changed, key } = yield* repository.update(orgId, keyId, change, entry, holder)
         yield* Effect.forEach(changed, forget, { discard: true })
         return shownTo(holder)(key)
-      })
+      }),
 
-      const rotate = Effect.fn("ApiKeys.rotate")(function* (
-        orgId: string,
-        keyId: string,
-        input: typeof RotateKey.Type,
-      ) {
+      remove: Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
+        const holder = yield* requireKeys(orgId)
+        const event = { type: "key.deleted", data: { key_id: keyId } } as const
+        const entry = yield* audit.entry({ action: "key.delete", target: keyId, details: {}, event })
+        yield* repository.remove(orgId, keyId, entry, holder)
+        yield* forget(keyId)
+      }),
+
+      /** Replaces a key of the org by a new one. The old key stays valid for the grace period. */
+      rotate: Effect.fn("ApiKeys.rotate")(function* (orgId: string, keyId: string, input: typeof RotateKey.Type) {
         const holder = yield* requireKeys(orgId)
         if (holder !== undefined) yield* only(["overlapSeconds"], input)
         const { expiresAt, overlapSeconds = defaultGraceSeconds, ...asked } = input
@@ -335,14 +198,15 @@ export class ApiKeys extends Context.Service<
         )
         yield* forget(keyId)
         return { id: stored.id, name, prefix: stored.prefix, key }
-      })
+      }),
 
-      const get = Effect.fn("ApiKeys.get")(function* (orgId: string, keyId: string) {
+      get: Effect.fn("ApiKeys.get")(function* (orgId: string, keyId: string) {
         const holder = yield* requireKeys(orgId)
         return shownTo(holder)(yield* repository.find(orgId, keyId, holder))
-      })
+      }),
 
-      const list = Effect.fn("ApiKeys.list")(function* (orgId: string, { cursor, limit, ...filter }: Page & KeyFilter) {
+      /** A page of the org's keys that fit the filter. */
+      list: Effect.fn("ApiKeys.list")(function* (orgId: string, { cursor, limit, ...filter }: Page & KeyFilter) {
         const holder = yield* requireKeys(orgId)
         const { externalId = filter.externalId } = holder ?? {}
         if ((filter.externalId ?? externalId) !== externalId) return { keys: [], nextCursor: null }
@@ -352,11 +216,13 @@ export class ApiKeys extends Context.Service<
           keys: found.items.map(shownTo(holder)),
           nextCursor: nextCursor(found, (key) => key.id) ?? found.seenTo ?? null,
         }
-      })
+      }),
 
-      return ApiKeys.of({ createForProject, createForOrg, importKeys, update, remove, rotate, get, list, ...checks })
-    }),
-  )
+      ...checks,
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** Refuses what the session of a portal may not set. What is new in a request is refused, until it is listed. */

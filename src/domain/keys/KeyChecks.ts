@@ -145,6 +145,10 @@ export const make = Effect.gen(function* () {
   const mayBeCredential = (key: string) =>
     key.length >= apiKeyLengths.min && key.length <= apiKeyLengths.max && isWellFormed(key)
 
+  /**
+   * `authenticate` without a fiber, for the hot path. Calls `done` with the owner of a valid key, or with `undefined`;
+   * then `authenticate` returns the reason. Calls it synchronously when memory has the answer.
+   */
   const recognize = (key: string, done: (grant: KeyGrant | undefined) => void) =>
     lookUpHash(key, (found) => {
       const grant = Exit.isSuccess(found) ? found.value : undefined
@@ -181,6 +185,10 @@ export const make = Effect.gen(function* () {
       done(grant, credits)
     })
 
+  /**
+   * `validate` without a fiber, for the hot path and a caller that is known. Calls `done` with the answer to a use that
+   * is valid and within the limits as far as memory knows; else with `undefined`, and takes and counts nothing.
+   */
   const tryValidate = (key: string, use: KeyUse, done: (answer: ValidatedKey | undefined) => void) =>
     tryUse(key, use, (grant, credits) => done(grant === undefined ? undefined : answerOf(grant, use, credits ?? null)))
 
@@ -190,6 +198,7 @@ export const make = Effect.gen(function* () {
     return { grant, credits, rate: { ...limit, remaining: quotas.rateLeft(grant.limits!, limit.limit) } }
   }
 
+  /** `authorize` without a fiber, as `tryValidate`. */
   const tryAuthorize = (key: string, use: KeyUse, done: (authorization: AuthorizedUse | undefined) => void) =>
     tryUse(key, { ...use, details: true }, (grant, credits) =>
       done(grant === undefined ? undefined : authorized(grant, credits ?? null)),
@@ -205,11 +214,13 @@ export const make = Effect.gen(function* () {
     if (grant === undefined) return Effect.fail(notValid)
     return grant.isOfHolder ? Effect.fail(holdersKey) : Effect.succeed(grant)
   }
+  /** Returns the owner of a valid key. The error is the same for every invalid key. */
   const authenticate = (key: Redacted.Redacted<string>, address: string) =>
     mayBeCredential(Redacted.value(key))
       ? Effect.flatMap(find(Redacted.value(key), address), ({ grant }) => orInvalid(grant))
       : Effect.fail(notValid)
 
+  /** `authenticate` by the SHA-256 of a key in hex, which a session has. */
   const authenticateHash = (hash: string) =>
     Effect.callback<KeyGrant | undefined, Unavailable>((resume) => {
       const cached = lookup.cached(hash)
@@ -264,6 +275,13 @@ export const make = Effect.gen(function* () {
     return yield* notValid
   })
 
+  /**
+   * Validates a use of a key that is not the caller's credential. Fails with `IpNotAllowed` when the key may not be
+   * used from the client's address; with `Forbidden` when the key lacks a permission that the use needs; with
+   * `TooManyRequests` when the key has reached its rate limit, or is not valid and an anonymous caller has failed 600
+   * times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit` when the use costs more
+   * than the rate limit; with `CreditsExhausted` when it has too few credits.
+   */
   const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string, use: KeyUse = {}) {
     const { principal } = yield* CurrentPrincipal
     const isAnonymous = principal._tag === "Anonymous"
@@ -273,6 +291,10 @@ export const make = Effect.gen(function* () {
     return answerOf(grant, use, credits)
   })
 
+  /**
+   * `validate` for a proxy that asks for the request of somebody else: the answer has what the upstream may know. The
+   * failures of every `address` are limited, at each door by themselves: who asks sends no credential of its own.
+   */
   const authorize = (key: Redacted.Redacted<string>, address: string, use: KeyUse, door: KeyDoor = "authorize") =>
     Effect.map(takeUse(key, address, { ...use, details: true }, failures[door]), ({ credits, grant }) =>
       authorized(grant, credits),
@@ -286,8 +308,11 @@ export const make = Effect.gen(function* () {
     authenticateHash,
     validate,
     authorize,
+    /** Writes the uses since the last call. Uses that could not be written are written by the next call. */
     flushUsage: usage.flush,
+    /** Returns the leased quotas that are idle or past their lifetime. */
     returnIdleQuotas: quotas.returnIdle,
+    /** Returns all leased quotas, at shutdown. */
     returnQuotas: quotas.returnAll,
   }
 })

@@ -4,7 +4,7 @@ import { Base64Url } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
 import type { Unavailable } from "../Errors.ts"
 import { monotonicMillis } from "../monotonicMillis.ts"
-import { type ExchangeKey, type JsonWebKeys, type KeyToken, maxTokenSeconds } from "./ApiKey.ts"
+import { type ExchangeKey, maxTokenSeconds } from "./ApiKey.ts"
 import { Ed25519, seedBytes } from "../Ed25519.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
@@ -99,28 +99,16 @@ const makeSigning = Effect.gen(function* () {
 })
 
 /** Short-lived tokens for keys, which others verify without asking. */
-export class KeyTokens extends Context.Service<
-  KeyTokens,
-  {
-    /** Exchanges a key for a token. It is a use of the key, and refused as `ApiKeys.authorize`. */
-    readonly exchange: (
-      key: Redacted.Redacted<string>,
-      address: string,
-      asked: Omit<typeof ExchangeKey.Type, "key">,
-    ) => Effect.Effect<KeyToken, Effect.Error<ReturnType<ApiKeys["Service"]["authorize"]>>>
-    /** The public keys: those that sign, will sign, or have signed what may still be valid. */
-    readonly publicKeys: Effect.Effect<typeof JsonWebKeys.Type, Unavailable>
-  }
->()("gatehouse/domain/KeyTokens") {
-  static readonly layer = Layer.effect(
-    KeyTokens,
-    Effect.gen(function* () {
-      const keys = yield* ApiKeys
-      const random = yield* SecureRandom.SecureRandom
-      const issuer = yield* TokenIssuer
-      const signing = yield* makeSigning
+export class KeyTokens extends Context.Service<KeyTokens>()("gatehouse/domain/KeyTokens", {
+  make: Effect.gen(function* () {
+    const keys = yield* ApiKeys
+    const random = yield* SecureRandom.SecureRandom
+    const issuer = yield* TokenIssuer
+    const signing = yield* makeSigning
 
-      const exchange = Effect.fn("KeyTokens.exchange")(function* (
+    return {
+      /** Exchanges a key for a token. It is a use of the key, and refused as `ApiKeys.authorize`. */
+      exchange: Effect.fn("KeyTokens.exchange")(function* (
         key: Redacted.Redacted<string>,
         address: string,
         { expiresInSeconds = defaultSeconds, permissions }: Omit<typeof ExchangeKey.Type, "key">,
@@ -143,9 +131,10 @@ export class KeyTokens extends Context.Service<
         }
         const content = `${encode({ alg: "EdDSA", typ: "JWT", kid })}.${encode(claims)}`
         return { token: `${content}.${toUrl(sign(content))}`, expiresAt: DateTime.makeUnsafe(exp * 1000) }
-      })
+      }),
 
-      const publicKeys = Effect.map(signing.read, (all) => ({
+      /** The public keys: those that sign, will sign, or have signed what may still be valid. */
+      publicKeys: Effect.map(signing.read, (all) => ({
         keys: all.map(({ id, publicKey }) => ({
           kty: "OKP",
           crv: "Ed25519",
@@ -154,9 +143,9 @@ export class KeyTokens extends Context.Service<
           kid: id,
           x: toUrl(publicKey),
         })),
-      }))
-
-      return KeyTokens.of({ exchange, publicKeys })
-    }),
-  )
+      })),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

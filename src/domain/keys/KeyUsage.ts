@@ -1,6 +1,6 @@
 import { Context, DateTime, Effect, Layer, Schema } from "effect"
-import { type Forbidden, InvalidRequest, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
-import { type CurrentPrincipal, requireKeys, requireOrg } from "../Principal.ts"
+import { InvalidRequest, type Unavailable } from "../Errors.ts"
+import { requireKeys, requireOrg } from "../Principal.ts"
 import { RetentionDays } from "../Retention.ts"
 import { time } from "../Schemas.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
@@ -202,63 +202,52 @@ const intervalOf = Effect.fnUntraced(function* ({ every = "hour", from, to }: Us
   return { first, end, hours, from: first * hours, to: end * hours }
 })
 
-type Refused = Unauthorized | Forbidden | Unavailable
-type Answer<E> = Effect.Effect<{ readonly usage: ReadonlyArray<UsageInterval> }, E, CurrentPrincipal>
-
 const reportBatchSize = 5_000
 
 /** The usage of keys: validations by key and interval. */
-export class KeyUsageReport extends Context.Service<
-  KeyUsageReport,
-  {
-    readonly ofKey: (orgId: string, keyId: string, query: UsageQuery) => Answer<InvalidRequest | NotFound | Refused>
-    /** All keys of an org together, also those that were deleted. */
-    readonly ofOrg: (orgId: string, query: UsageQuery) => Answer<InvalidRequest | NotFound | Refused>
-    /** Removes the usage that is older than the retention, batch by batch. Returns the number of removed hours. */
-    readonly removeOld: Effect.Effect<number, Unavailable>
-  }
->()("gatehouse/domain/KeyUsageReport") {
-  static readonly layer = Layer.effect(
-    KeyUsageReport,
-    Effect.gen(function* () {
-      const usages = yield* KeyUsageRepository
-      const keys = yield* ApiKeyRepository
-      const orgs = yield* OrgRepository
-      const days = yield* RetentionDays
+export class KeyUsageReport extends Context.Service<KeyUsageReport>()("gatehouse/domain/KeyUsageReport", {
+  make: Effect.gen(function* () {
+    const usages = yield* KeyUsageRepository
+    const keys = yield* ApiKeyRepository
+    const orgs = yield* OrgRepository
+    const days = yield* RetentionDays
 
-      const read = Effect.fnUntraced(function* (orgId: string, keyId: string | undefined, query: UsageQuery) {
-        const { end, first, from, hours, to } = yield* intervalOf(query)
-        const found = yield* usages.find(orgId, keyId, { from, to, every: hours })
-        const byHour = new Map(found.map((one) => [one.hour, one]))
-        const usage = Array.from({ length: end - first }, (_, n): UsageInterval => {
-          const hour = (first + n) * hours
-          const { cost = 0, forbidden = 0, limited = 0, valid = 0 } = byHour.get(hour) ?? {}
-          return { at: DateTime.makeUnsafe(hour * hourMillis), valid, forbidden, limited, cost }
-        })
-        return { found: found.length > 0, usage }
+    const read = Effect.fnUntraced(function* (orgId: string, keyId: string | undefined, query: UsageQuery) {
+      const { end, first, from, hours, to } = yield* intervalOf(query)
+      const found = yield* usages.find(orgId, keyId, { from, to, every: hours })
+      const byHour = new Map(found.map((one) => [one.hour, one]))
+      const usage = Array.from({ length: end - first }, (_, n): UsageInterval => {
+        const hour = (first + n) * hours
+        const { cost = 0, forbidden = 0, limited = 0, valid = 0 } = byHour.get(hour) ?? {}
+        return { at: DateTime.makeUnsafe(hour * hourMillis), valid, forbidden, limited, cost }
       })
+      return { found: found.length > 0, usage }
+    })
 
-      const ofKey = Effect.fn("KeyUsageReport.ofKey")(function* (orgId: string, keyId: string, query: UsageQuery) {
+    return {
+      ofKey: Effect.fn("KeyUsageReport.ofKey")(function* (orgId: string, keyId: string, query: UsageQuery) {
         const holder = yield* requireKeys(orgId)
         yield* keys.find(orgId, keyId, holder)
         const { usage } = yield* read(orgId, keyId, query)
         return { usage }
-      })
+      }),
 
-      const ofOrg = Effect.fn("KeyUsageReport.ofOrg")(function* (orgId: string, query: UsageQuery) {
+      /** All keys of an org together, also those that were deleted. */
+      ofOrg: Effect.fn("KeyUsageReport.ofOrg")(function* (orgId: string, query: UsageQuery) {
         yield* requireOrg(orgId)
         const { found, usage } = yield* read(orgId, undefined, query)
         if (!found) yield* orgs.find(orgId)
         return { usage }
-      })
+      }),
 
-      const removeOld = Effect.gen(function* () {
+      /** Removes the usage that is older than the retention, batch by batch. Returns the number of removed hours. */
+      removeOld: Effect.gen(function* () {
         if (days === undefined) return 0
         const before = Math.floor(DateTime.toEpochMillis(DateTime.subtract(yield* DateTime.now, { days })) / hourMillis)
         return yield* removeInBatches(reportBatchSize, (size) => usages.removeOld(before, size))
-      }).pipe(Effect.withSpan("KeyUsageReport.removeOld"))
-
-      return KeyUsageReport.of({ ofKey, ofOrg, removeOld })
-    }),
-  )
+      }).pipe(Effect.withSpan("KeyUsageReport.removeOld")),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

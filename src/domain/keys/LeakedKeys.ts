@@ -50,40 +50,34 @@ const maxAuditedText = 1_000
 const audited = (text: string | null | undefined) => (text == null ? null : cut(text, maxAuditedText))
 
 /** Keys that secret scanners have found in public. */
-export class LeakedKeys extends Context.Service<
-  LeakedKeys,
-  {
-    /** Disables every token that is a key, for ever. Returns a label for each token, in the same order. */
-    readonly report: (tokens: ReadonlyArray<ReportedToken>) => Effect.Effect<ReadonlyArray<TokenLabel>, Unavailable>
-  }
->()("gatehouse/domain/LeakedKeys") {
-  static readonly layer = Layer.effect(
-    LeakedKeys,
-    Effect.gen(function* () {
-      const repository = yield* ApiKeyRepository
-      const hashOf = yield* KeyHash
-      const audit = yield* AuditLog
-      const { forget } = yield* KeyMemory
+export class LeakedKeys extends Context.Service<LeakedKeys>()("gatehouse/domain/LeakedKeys", {
+  make: Effect.gen(function* () {
+    const repository = yield* ApiKeyRepository
+    const hashOf = yield* KeyHash
+    const audit = yield* AuditLog
+    const { forget } = yield* KeyMemory
 
-      const disable = Effect.fnUntraced(function* ({ source, token, type, url }: ReportedToken) {
-        if (!isWellFormed(token)) return false
-        const details = { reporter: "github", type: audited(type), source: audited(source), url: audited(url) }
-        const entryOf = (keyId: string) => {
-          const event = { type: "key.leaked", data: { key_id: keyId, url: details.url } } as const
-          return audit.entryOfService({ action: "key.leaked", target: keyId, details, event })
-        }
-        const leaked = yield* repository.disableLeaked(hashOf(token), entryOf)
-        if (leaked === undefined) return false
-        yield* forget(leaked.keyId)
-        if (leaked.isNew) {
-          yield* Effect.logWarning("A leaked key is disabled").pipe(
-            Effect.annotateLogs({ orgId: leaked.orgId, keyId: leaked.keyId }),
-          )
-        }
-        return true
-      })
+    const disable = Effect.fnUntraced(function* ({ source, token, type, url }: ReportedToken) {
+      if (!isWellFormed(token)) return false
+      const details = { reporter: "github", type: audited(type), source: audited(source), url: audited(url) }
+      const entryOf = (keyId: string) => {
+        const event = { type: "key.leaked", data: { key_id: keyId, url: details.url } } as const
+        return audit.entryOfService({ action: "key.leaked", target: keyId, details, event })
+      }
+      const leaked = yield* repository.disableLeaked(hashOf(token), entryOf)
+      if (leaked === undefined) return false
+      yield* forget(leaked.keyId)
+      if (leaked.isNew) {
+        yield* Effect.logWarning("A leaked key is disabled").pipe(
+          Effect.annotateLogs({ orgId: leaked.orgId, keyId: leaked.keyId }),
+        )
+      }
+      return true
+    })
 
-      const report = Effect.fn("LeakedKeys.report")(function* (tokens: ReadonlyArray<ReportedToken>) {
+    return {
+      /** Disables every token that is a key, for ever. Returns a label for each token, in the same order. */
+      report: Effect.fn("LeakedKeys.report")(function* (tokens: ReadonlyArray<ReportedToken>) {
         return yield* Effect.forEach(tokens, (reported) =>
           Effect.map(disable(reported), (isKey): TokenLabel => ({
             token_raw: reported.token,
@@ -91,11 +85,11 @@ export class LeakedKeys extends Context.Service<
             label: isKey ? "true_positive" : "false_positive",
           })),
         )
-      })
-
-      return LeakedKeys.of({ report })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** A report of leaked keys, as it was signed. */

@@ -1,16 +1,8 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import {
-  type Forbidden,
-  InvalidRequest,
-  LimitReached,
-  NotFound,
-  type TooManyRequests,
-  type Unauthorized,
-  type Unavailable,
-} from "../Errors.ts"
-import { type CurrentPrincipal, type OrgScope, requireOrg } from "../Principal.ts"
+import { InvalidRequest, LimitReached, NotFound, type Unavailable } from "../Errors.ts"
+import { type OrgScope, requireOrg } from "../Principal.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { KeyMemory } from "../KeyMemory.ts"
 import { RoleName } from "./KeySettings.ts"
@@ -78,53 +70,39 @@ export const makeRoleCheck = Effect.map(
           ),
 )
 
-type Refused = Unauthorized | Forbidden | NotFound | Unavailable
-
 /** Named sets of permissions, changed in one place for all keys that have them. */
-export class Roles extends Context.Service<
-  Roles,
-  {
-    readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<Role>, Refused, CurrentPrincipal>
-    readonly put: (
-      orgId: string,
-      name: string,
-      input: typeof PutRole.Type,
-    ) => Effect.Effect<Role, LimitReached | TooManyRequests | Refused, CurrentPrincipal>
-    readonly remove: (orgId: string, name: string) => Effect.Effect<void, TooManyRequests | Refused, CurrentPrincipal>
-  }
->()("gatehouse/domain/Roles") {
-  static readonly layer = Layer.effect(
-    Roles,
-    Effect.gen(function* () {
-      const repository = yield* RoleRepository
-      const orgs = yield* OrgRepository
-      const audit = yield* AuditLog
-      const { forgetRoles } = yield* KeyMemory
+export class Roles extends Context.Service<Roles>()("gatehouse/domain/Roles", {
+  make: Effect.gen(function* () {
+    const repository = yield* RoleRepository
+    const orgs = yield* OrgRepository
+    const audit = yield* AuditLog
+    const { forgetRoles } = yield* KeyMemory
 
-      const list = Effect.fn("Roles.list")(function* (orgId: string) {
+    return {
+      list: Effect.fn("Roles.list")(function* (orgId: string) {
         yield* requireOrg(orgId)
         const found = yield* repository.list(orgId)
         if (found.length === 0) yield* orgs.find(orgId)
         return found
-      })
+      }),
 
-      const put = Effect.fn("Roles.put")(function* (orgId: string, name: string, input: typeof PutRole.Type) {
+      put: Effect.fn("Roles.put")(function* (orgId: string, name: string, input: typeof PutRole.Type) {
         yield* requireOrg(orgId)
         const role = { name, permissions: [...new Set(input.permissions)] }
         const entry = yield* audit.entry({ action: "role.put", target: orgId, details: { ...role } })
         yield* repository.put(orgId, role, entry)
         yield* forgetRoles(orgId)
         return role
-      })
+      }),
 
-      const remove = Effect.fn("Roles.remove")(function* (orgId: string, name: string) {
+      remove: Effect.fn("Roles.remove")(function* (orgId: string, name: string) {
         yield* requireOrg(orgId)
         const entry = yield* audit.entry({ action: "role.delete", target: orgId, details: { name } })
         yield* repository.remove(orgId, name, entry)
         yield* forgetRoles(orgId)
-      })
-
-      return Roles.of({ list, put, remove })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

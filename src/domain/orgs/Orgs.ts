@@ -2,11 +2,11 @@ import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import { type CurrentPrincipal, managedScope, type OrgScope, requireAdministrator, requireOrg } from "../Principal.ts"
+import { managedScope, type OrgScope, requireAdministrator, requireOrg } from "../Principal.ts"
 import { formatOwner, parseOwner, type RepositoryOwner } from "../RepositoryOwner.ts"
-import type { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable } from "../Errors.ts"
+import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
 import { KeyMemory } from "../KeyMemory.ts"
-import type { CreateOrg, Org, OrgDetail, UpdateOrg } from "./Org.ts"
+import type { CreateOrg, Org, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 
@@ -65,100 +65,70 @@ export class OrgRepository extends Context.Service<
 >()("gatehouse/domain/Orgs/OrgRepository") {}
 
 /** The orgs that the current principal manages. */
-export class Orgs extends Context.Service<
-  Orgs,
-  {
-    /** Creates an org. Only the administrator may do this. */
-    readonly create: (
-      input: typeof CreateOrg.Type,
-    ) => Effect.Effect<Org, TooManyRequests | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
-    /** An org with its limits and its usage. */
-    readonly get: (
-      orgId: string,
-    ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
-    /** The name of the tenant's own org, for whoever acts for it; undefined for an org that is gone. */
-    readonly nameOf: (tenant: string) => Effect.Effect<string | undefined, Unavailable>
-    /** Changes an org's name, limits, key prefix, retention and owners. Only the administrator may do this. */
-    readonly update: (
-      orgId: string,
-      changes: UpdateOrg,
-    ) => Effect.Effect<
-      OrgDetail,
-      NotFound | Conflict | TooManyRequests | Unauthorized | Forbidden | Unavailable,
-      CurrentPrincipal
-    >
-    /** Deletes an org with everything in it. Only the administrator may do this. */
-    readonly remove: (
-      orgId: string,
-    ) => Effect.Effect<void, NotFound | TooManyRequests | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
-    /** A page of the orgs. */
-    readonly list: (
-      page: Page,
-    ) => Effect.Effect<
-      { readonly orgs: ReadonlyArray<Org>; readonly nextCursor: string | null },
-      Unauthorized | Forbidden | Unavailable,
-      CurrentPrincipal
-    >
-  }
->()("gatehouse/domain/Orgs") {
-  static readonly layer = Layer.effect(
-    Orgs,
-    Effect.gen(function* () {
-      const repository = yield* OrgRepository
-      const random = yield* SecureRandom.SecureRandom
-      const audit = yield* AuditLog
-      const defaults = yield* DefaultLimits
-      const { forgetOwner } = yield* KeyMemory
+export class Orgs extends Context.Service<Orgs>()("gatehouse/domain/Orgs", {
+  make: Effect.gen(function* () {
+    const repository = yield* OrgRepository
+    const random = yield* SecureRandom.SecureRandom
+    const audit = yield* AuditLog
+    const defaults = yield* DefaultLimits
+    const { forgetOwner } = yield* KeyMemory
 
-      const create = Effect.fn("Orgs.create")(function* (input: typeof CreateOrg.Type) {
+    const detail = (orgId: string) =>
+      Effect.map(repository.findWithUsage(orgId), ({ org, overrides, owners, used, ...settings }) => ({
+        ...org,
+        owners: owners.map(formatOwner),
+        ...settings,
+        limits: limitsOf(defaults, overrides),
+        used,
+      }))
+
+    return {
+      /** Creates an org. Only the administrator may do this. */
+      create: Effect.fn("Orgs.create")(function* (input: typeof CreateOrg.Type) {
         yield* requireAdministrator
         const org: Org = { orgId: yield* random.ulid, name: input.name, createdAt: yield* DateTime.now }
         const { orgId, name } = org
         const entry = yield* audit.entry({ action: "org.create", target: orgId, details: { name } })
         yield* repository.insert(org, entry)
         return org
-      })
+      }),
 
-      const detail = (orgId: string) =>
-        Effect.map(repository.findWithUsage(orgId), ({ org, overrides, owners, used, ...settings }) => ({
-          ...org,
-          owners: owners.map(formatOwner),
-          ...settings,
-          limits: limitsOf(defaults, overrides),
-          used,
-        }))
-
-      const get = Effect.fn("Orgs.get")(function* (orgId: string) {
+      /** An org with its limits and its usage. */
+      get: Effect.fn("Orgs.get")(function* (orgId: string) {
         yield* requireOrg(orgId)
         return yield* detail(orgId)
-      })
+      }),
 
-      const nameOf = Effect.fn("Orgs.nameOf")(function* (tenant: string) {
+      /** The name of the tenant's own org, for whoever acts for it; undefined for an org that is gone. */
+      nameOf: Effect.fn("Orgs.nameOf")(function* (tenant: string) {
         const found = yield* Effect.catchTag(repository.find(tenant), "NotFound", () => Effect.undefined)
         return found?.name
-      })
+      }),
 
-      const update = Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
+      /** Changes an org's name, limits, key prefix, retention and owners. Only the administrator may do this. */
+      update: Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
         yield* requireAdministrator
         const parsed = changes.owners?.map((owner) => parseOwner(owner)!)
         const entry = yield* audit.entry({ action: "org.update", target: orgId, details: { ...changes } })
         yield* repository.update(orgId, { ...changes, owners: parsed }, entry)
         return yield* detail(orgId)
-      })
+      }),
 
-      const remove = Effect.fn("Orgs.remove")(function* (orgId: string) {
+      /** Deletes an org with everything in it. Only the administrator may do this. */
+      remove: Effect.fn("Orgs.remove")(function* (orgId: string) {
         yield* requireAdministrator
         const entry = yield* audit.entry({ action: "org.delete", target: orgId, details: {} })
         yield* repository.remove(orgId, yield* DateTime.now, entry)
         yield* forgetOwner(orgId)
-      })
+      }),
 
-      const list = Effect.fn("Orgs.list")(function* (page: Page) {
+      /** A page of the orgs. */
+      list: Effect.fn("Orgs.list")(function* (page: Page) {
         const found = yield* repository.list(yield* managedScope, page)
         return { orgs: found.items, nextCursor: nextCursor(found, (org) => org.orgId) }
-      })
-
-      return Orgs.of({ create, get, nameOf, update, remove, list })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -5,16 +5,7 @@ import { AuditLog } from "../audit/AuditLog.ts"
 import { CurrentPrincipal, managedScope, orgNotFound, OrgScope } from "../Principal.ts"
 import { isSameOwner, type RepositoryOwner } from "../RepositoryOwner.ts"
 import { LinkPolicy, type PutRepositoryLink, type RepositoryLink } from "./RepositoryLink.ts"
-import {
-  type Conflict,
-  Forbidden,
-  InvalidRequest,
-  type LimitReached,
-  NotFound,
-  type TooManyRequests,
-  type Unauthorized,
-  type Unavailable,
-} from "../Errors.ts"
+import { type Conflict, Forbidden, InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import { KeyMemory } from "../KeyMemory.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
@@ -91,76 +82,34 @@ export class ProjectRepository extends Context.Service<
 export const projectNotFound = () => new NotFound({ error: "There is no such project." })
 export const linkNotFound = () => new NotFound({ error: "No repository is linked to the project." })
 
-type Refused = Unauthorized | Forbidden | Unavailable
-/** What a change can be refused with. */
-type ChangeRefused = Refused | TooManyRequests
-
 /** The projects that the current principal manages. */
-export class Projects extends Context.Service<
-  Projects,
-  {
-    /**
-     * Creates a project in the given org, else in the org of the caller's key, else as `ProjectRepository.insert` says.
-     */
-    readonly create: (
-      input: typeof CreateProject.Type,
-    ) => Effect.Effect<Project, NotFound | LimitReached | ChangeRefused, CurrentPrincipal>
-    /** A page of the projects, of one org when `orgId` is given. */
-    readonly list: (
-      query: Page & { readonly orgId?: string | undefined },
-    ) => Effect.Effect<
-      { readonly projects: ReadonlyArray<Project>; readonly nextCursor: string | null },
-      NotFound | Refused,
-      CurrentPrincipal
-    >
-    readonly get: (projectId: string) => Effect.Effect<Project, NotFound | Refused, CurrentPrincipal>
-    /** Changes a project. A link to a repository lets the CI runs of the repository register. */
-    readonly update: (
-      projectId: string,
-      changes: UpdateProject,
-    ) => Effect.Effect<Project, NotFound | Conflict | LimitReached | ChangeRefused, CurrentPrincipal>
-    /** Deletes a project with its keys and deployments. */
-    readonly remove: (projectId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
-    /** The repository of a project, and the pins of its runs. */
-    readonly getLink: (projectId: string) => Effect.Effect<RepositoryLink, NotFound | Refused, CurrentPrincipal>
-    /**
-     * Links a project to a repository of any provider, with pins. In guarded mode, an org key links only its org's
-     * owners.
-     */
-    readonly putLink: (
-      projectId: string,
-      link: PutRepositoryLink,
-    ) => Effect.Effect<
-      RepositoryLink,
-      InvalidRequest | NotFound | Conflict | LimitReached | ChangeRefused,
-      CurrentPrincipal
-    >
-    readonly removeLink: (projectId: string) => Effect.Effect<void, NotFound | ChangeRefused, CurrentPrincipal>
-  }
->()("gatehouse/domain/Projects") {
-  static readonly layer = Layer.effect(
-    Projects,
-    Effect.gen(function* () {
-      const repository = yield* ProjectRepository
-      const orgs = yield* OrgRepository
-      const random = yield* SecureRandom.SecureRandom
-      const audit = yield* AuditLog
-      const rules = yield* LinkPolicy
-      const { forgetOwner } = yield* KeyMemory
+export class Projects extends Context.Service<Projects>()("gatehouse/domain/Projects", {
+  make: Effect.gen(function* () {
+    const repository = yield* ProjectRepository
+    const orgs = yield* OrgRepository
+    const random = yield* SecureRandom.SecureRandom
+    const audit = yield* AuditLog
+    const rules = yield* LinkPolicy
+    const { forgetOwner } = yield* KeyMemory
 
-      /** Nobody can sit on the name of another's repository: an org key links only repositories of its org's owners. */
-      const mayLink = Effect.fnUntraced(function* (scope: OrgScope, owner: RepositoryOwner) {
-        if (scope._tag === "EveryOrg") return
-        const owners = yield* orgs.owners(scope.orgId)
-        if (owners.some((own) => isSameOwner(own, owner))) return
-        return yield* new Forbidden({
-          error:
-            "An org key can link only repositories whose owner is in the org's owners. Ask the administrator to add the owner, or to link this repository.",
-        })
+    /** Nobody can sit on the name of another's repository: an org key links only repositories of its org's owners. */
+    const mayLink = Effect.fnUntraced(function* (scope: OrgScope, owner: RepositoryOwner) {
+      if (scope._tag === "EveryOrg") return
+      const owners = yield* orgs.owners(scope.orgId)
+      if (owners.some((own) => isSameOwner(own, owner))) return
+      return yield* new Forbidden({
+        error:
+          "An org key can link only repositories whose owner is in the org's owners. Ask the administrator to add the owner, or to link this repository.",
       })
+    })
 
+    return {
       // `Effect.fn` would take a stack trace at each call, which costs a tenth of a creation.
-      const create = Effect.fnUntraced(function* (input: typeof CreateProject.Type) {
+      /**
+       * Creates a project in the given org, else in the org of the caller's key, else as `ProjectRepository.insert`
+       * says.
+       */
+      create: Effect.fnUntraced(function* (input: typeof CreateProject.Type) {
         const scope = yield* managedScope
         const { principal } = yield* CurrentPrincipal
         const ownOrg = principal._tag === "OrgKey" || principal._tag === "OrgPerson" ? principal.orgId : undefined
@@ -175,9 +124,10 @@ export class Projects extends Context.Service<
         const project = { projectId, name, orgId, defaultOrgId: yield* random.ulid, now: yield* DateTime.now }
         const entry = yield* audit.entry({ action: "project.create", target: projectId, details: { name } })
         return yield* repository.insert(project, entry)
-      }, Effect.withSpan("Projects.create"))
+      }, Effect.withSpan("Projects.create")),
 
-      const list = Effect.fn("Projects.list")(function* (query: Page & { readonly orgId?: string | undefined }) {
+      /** A page of the projects, of one org when `orgId` is given. */
+      list: Effect.fn("Projects.list")(function* (query: Page & { readonly orgId?: string | undefined }) {
         const scope = yield* managedScope
         if (query.orgId !== undefined && scope._tag === "OneOrg" && scope.orgId !== query.orgId) {
           return yield* orgNotFound()
@@ -186,31 +136,38 @@ export class Projects extends Context.Service<
         const found = yield* repository.list(wanted, query)
         if (found.items.length === 0 && wanted._tag === "OneOrg") yield* orgs.find(wanted.orgId)
         return { projects: found.items, nextCursor: nextCursor(found, (project) => project.projectId) }
-      })
+      }),
 
-      const get = Effect.fn("Projects.get")(function* (projectId: string) {
+      get: Effect.fn("Projects.get")(function* (projectId: string) {
         return yield* repository.find(yield* managedScope, projectId)
-      })
+      }),
 
-      const update = Effect.fn("Projects.update")(function* (projectId: string, changes: UpdateProject) {
+      /** Changes a project. A link to a repository lets the CI runs of the repository register. */
+      update: Effect.fn("Projects.update")(function* (projectId: string, changes: UpdateProject) {
         const scope = yield* managedScope
         if (changes.hostOwner != null) yield* mayLink(scope, { provider: "github", owner: changes.hostOwner })
         const entry = yield* audit.entry({ action: "project.update", target: projectId, details: { ...changes } })
         return yield* repository.update(scope, projectId, changes, yield* DateTime.now, entry)
-      })
+      }),
 
-      const remove = Effect.fn("Projects.remove")(function* (projectId: string) {
+      /** Deletes a project with its keys and deployments. */
+      remove: Effect.fn("Projects.remove")(function* (projectId: string) {
         const scope = yield* managedScope
         const entry = yield* audit.entry({ action: "project.delete", target: projectId, details: {} })
         const orgId = yield* repository.remove(scope, projectId, yield* DateTime.now, entry)
         yield* forgetOwner(orgId, projectId)
-      })
+      }),
 
-      const getLink = Effect.fn("Projects.getLink")(function* (projectId: string) {
+      /** The repository of a project, and the pins of its runs. */
+      getLink: Effect.fn("Projects.getLink")(function* (projectId: string) {
         return yield* repository.findLink(yield* managedScope, projectId)
-      })
+      }),
 
-      const putLink = Effect.fn("Projects.putLink")(function* (projectId: string, asked: PutRepositoryLink) {
+      /**
+       * Links a project to a repository of any provider, with pins. In guarded mode, an org key links only its org's
+       * owners.
+       */
+      putLink: Effect.fn("Projects.putLink")(function* (projectId: string, asked: PutRepositoryLink) {
         const scope = yield* managedScope
         const { provider, hostOwner: owner, environment = null, workflow = null } = asked
         if (!rules.issuers.has(provider)) {
@@ -223,15 +180,15 @@ export class Projects extends Context.Service<
         const link = { ...asked, workflow, environment }
         const entry = yield* audit.entry({ action: "project.link", target: projectId, details: { ...link } })
         return yield* repository.putLink(scope, projectId, link, yield* DateTime.now, entry)
-      })
+      }),
 
-      const removeLink = Effect.fn("Projects.removeLink")(function* (projectId: string) {
+      removeLink: Effect.fn("Projects.removeLink")(function* (projectId: string) {
         const scope = yield* managedScope
         const entry = yield* audit.entry({ action: "project.unlink", target: projectId, details: {} })
         yield* repository.removeLink(scope, projectId, yield* DateTime.now, entry)
-      })
-
-      return Projects.of({ create, list, get, update, remove, getLink, putLink, removeLink })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

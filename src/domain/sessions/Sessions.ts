@@ -1,7 +1,7 @@
 import { Context, DateTime, Duration, Effect, Layer, Redacted, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
-import { Forbidden, InvalidRequest, NotFound, type TooManyRequests, Unauthorized, type Unavailable } from "../Errors.ts"
+import { Forbidden, InvalidRequest, NotFound, Unauthorized, type Unavailable } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
 import {
   actorOf,
@@ -65,109 +65,67 @@ type CheckMaker = (session: StoredSession) => Effect.Effect<unknown, Unauthorize
 export const tokenPattern = /^([0-7][0-9A-HJKMNP-TV-Z]{25})?\.[0-9a-f]{64}$/
 
 /** Sessions of people: each stands for a credential, and ends with it. */
-export class Sessions extends Context.Service<
-  Sessions,
-  {
-    /** Exchanges the credential of the current request for a session. Fails for a request that has none. */
-    readonly signIn: Effect.Effect<SignedIn, Unauthorized | Forbidden | TooManyRequests | Unavailable, CurrentPrincipal>
-    /** Makes a session of a person, which ends with the id token. */
-    readonly signInPerson: (
-      session: Pick<StoredSession, "orgId" | "credentialHash" | "sid" | "expiresAt"> & {
-        readonly person: SignedInPerson
-      },
-    ) => Effect.Effect<SignedIn, Unavailable>
-    /** The session of a token. Fails when there is none, or it has ended. The caller checks its credential. */
-    readonly find: (token: Redacted.Redacted<string>) => Effect.Effect<StoredSession, Unauthorized | Unavailable>
-    /** Ends the session of the current request, if it has one. */
-    readonly signOut: Effect.Effect<void, Unavailable, CurrentPrincipal>
-    /** The token that a session sends with its changes. Another site cannot read it. */
-    readonly csrfTokenOf: (token: Redacted.Redacted<string>) => string
-    /**
-     * Makes a link that opens the portal of the current tenant. It ends with the session, key or token of who makes it.
-     * Only who manages the keys of the org may let it have keys.
-     */
-    readonly createLink: (
-      link: CreatePortalLink,
-    ) => Effect.Effect<
-      PortalLink,
-      Unauthorized | Forbidden | InvalidRequest | NotFound | TooManyRequests | Unavailable,
-      CurrentPrincipal
-    >
-    /**
-     * Exchanges the token of a link for a portal session, once. A session in a frame is shorter.
-     *
-     * @param check fails when the credential that made the link has ended
-     */
-    readonly openLink: (
-      token: Redacted.Redacted<string>,
-      isInFrame: boolean,
-      check: CheckMaker,
-    ) => Effect.Effect<SignedIn, Unauthorized | Unavailable>
+export class Sessions extends Context.Service<Sessions>()("gatehouse/domain/Sessions", {
+  make: Effect.gen(function* () {
+    const repository = yield* SessionRepository
+    const random = yield* SecureRandom.SecureRandom
+    const hashOf = yield* KeyHash
+    const projects = yield* ProjectRepository
+    const audit = yield* AuditLog
+
+    const keyOf = (token: Redacted.Redacted<string>) => {
+      const text = Redacted.value(token)
+      const [, orgId = ""] = tokenPattern.exec(text) ?? []
+      return tokenPattern.test(text) ? { orgId, hash: hashOf(text) } : undefined
+    }
+
+    const mint = Effect.fnUntraced(function* (orgId: string, lifetime: Duration.Duration, end?: DateTime.Utc) {
+      const bytes = yield* random.randomBytes(32)
+      const token = `${orgId}.${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`
+      const createdAt = yield* DateTime.now
+      const expiresAt = DateTime.addDuration(createdAt, lifetime)
+      const stored = { hash: hashOf(token), createdAt, expiresAt: end ? DateTime.min(expiresAt, end) : expiresAt }
+      return { token: Redacted.make(token), stored }
+    })
+
+    const insert = Effect.fnUntraced(function* (
+      made: Pick<StoredSession, "orgId" | "kind" | "credentialHash"> & Partial<StoredSession>,
+      actor: string,
+      lifetime: Duration.Duration = sessionLifetime,
+    ) {
+      const { stored, token } = yield* mint(made.orgId, lifetime, made.expiresAt)
+      const none = { person: null, sid: null, portal: null, madeBy: null, madeIn: null }
+      const session: StoredSession = { id: yield* random.ulid, ...none, ...made, ...stored }
+      const { expiresAt, id, kind, person, portal } = session
+      const ends = { expiresAt: DateTime.formatIso(expiresAt) }
+      const entry = yield* audit.entryOf(actor, person, {
+        ...(kind === "link"
+          ? { action: "portal_link.create", details: { ...ends, ...portal } }
+          : { action: "session.create", details: { ...ends, ...(person && { role: person.role }) } }),
+        target: id,
+      })
+      yield* repository.insert(session, kind === "link" ? maxPortals : maxSessions, entry)
+      return { token, session }
+    })
+
     /** A page of the links of the current tenant and the portals that they opened, oldest first. */
-    readonly links: (
-      page: Page,
-      check: CheckMaker,
-    ) => Effect.Effect<
-      {
-        readonly links: ReadonlyArray<StoredSession & { readonly state: PortalLinkState }>
-        readonly next_cursor: string | null
-      },
-      Unauthorized | Forbidden | NotFound | Unavailable,
-      CurrentPrincipal
-    >
-    /** Ends a link of the current tenant, and the portal that it opened. */
-    readonly revokeLink: (
-      linkId: string,
-    ) => Effect.Effect<void, Unauthorized | Forbidden | NotFound | TooManyRequests | Unavailable, CurrentPrincipal>
-    /** Removes expired sessions. */
-    readonly removeExpired: Effect.Effect<void, Unavailable>
-  }
->()("gatehouse/domain/Sessions") {
-  static readonly layer = Layer.effect(
-    Sessions,
-    Effect.gen(function* () {
-      const repository = yield* SessionRepository
-      const random = yield* SecureRandom.SecureRandom
-      const hashOf = yield* KeyHash
-      const projects = yield* ProjectRepository
-      const audit = yield* AuditLog
+    const links = Effect.fn("Sessions.links")(function* (page: Page, check: CheckMaker) {
+      const orgId = yield* currentTenant
+      yield* requireOrg(orgId)
+      const found = yield* repository.links(orgId, page, yield* DateTime.now)
+      const stateOf = (link: StoredSession): Effect.Effect<PortalLinkState, Unavailable> =>
+        Effect.as(check(link), link.kind === "link" ? ("unopened" as const) : ("open" as const)).pipe(
+          Effect.catchTag(["Unauthorized", "NotFound"], () => Effect.succeed("ended" as const)),
+        )
+      const links = yield* Effect.forEach(found.items, ({ isAlive, ...link }) =>
+        Effect.map(isAlive ? stateOf(link) : Effect.succeed("ended" as const), (state) => ({ ...link, state })),
+      )
+      return { links, next_cursor: nextCursor(found, ({ id }) => id) }
+    })
 
-      const keyOf = (token: Redacted.Redacted<string>) => {
-        const text = Redacted.value(token)
-        const [, orgId = ""] = tokenPattern.exec(text) ?? []
-        return tokenPattern.test(text) ? { orgId, hash: hashOf(text) } : undefined
-      }
-
-      const mint = Effect.fnUntraced(function* (orgId: string, lifetime: Duration.Duration, end?: DateTime.Utc) {
-        const bytes = yield* random.randomBytes(32)
-        const token = `${orgId}.${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`
-        const createdAt = yield* DateTime.now
-        const expiresAt = DateTime.addDuration(createdAt, lifetime)
-        const stored = { hash: hashOf(token), createdAt, expiresAt: end ? DateTime.min(expiresAt, end) : expiresAt }
-        return { token: Redacted.make(token), stored }
-      })
-
-      const insert = Effect.fnUntraced(function* (
-        made: Pick<StoredSession, "orgId" | "kind" | "credentialHash"> & Partial<StoredSession>,
-        actor: string,
-        lifetime: Duration.Duration = sessionLifetime,
-      ) {
-        const { stored, token } = yield* mint(made.orgId, lifetime, made.expiresAt)
-        const none = { person: null, sid: null, portal: null, madeBy: null, madeIn: null }
-        const session: StoredSession = { id: yield* random.ulid, ...none, ...made, ...stored }
-        const { expiresAt, id, kind, person, portal } = session
-        const ends = { expiresAt: DateTime.formatIso(expiresAt) }
-        const entry = yield* audit.entryOf(actor, person, {
-          ...(kind === "link"
-            ? { action: "portal_link.create", details: { ...ends, ...portal } }
-            : { action: "session.create", details: { ...ends, ...(person && { role: person.role }) } }),
-          target: id,
-        })
-        yield* repository.insert(session, kind === "link" ? maxPortals : maxSessions, entry)
-        return { token, session }
-      })
-
-      const signIn = Effect.gen(function* () {
+    return {
+      /** Exchanges the credential of the current request for a session. Fails for a request that has none. */
+      signIn: Effect.gen(function* () {
         const { principal, credential } = yield* CurrentPrincipal
         if (credential === undefined || principal._tag === "Anonymous") return yield* noCredential()
         if (!notAnonymous(principal))
@@ -178,26 +136,39 @@ export class Sessions extends Context.Service<
         const kind: SessionKind = principal._tag === "Administrator" ? "administrator" : "key"
         yield* audit.takeChange
         return yield* insert({ orgId, kind, credentialHash: hashOf(Redacted.value(credential)) }, actorOf(principal))
-      }).pipe(Effect.withSpan("Sessions.signIn"))
+      }).pipe(Effect.withSpan("Sessions.signIn")),
 
-      const signInPerson: Sessions["Service"]["signInPerson"] = (session) =>
-        insert({ ...session, kind: "person" }, personActor(session.person.subject))
+      /** Makes a session of a person, which ends with the id token. */
+      signInPerson: (
+        session: Pick<StoredSession, "orgId" | "credentialHash" | "sid" | "expiresAt"> & {
+          readonly person: SignedInPerson
+        },
+      ) => insert({ ...session, kind: "person" }, personActor(session.person.subject)),
 
-      const find = Effect.fn("Sessions.find")(function* (token: Redacted.Redacted<string>) {
+      /** The session of a token. Fails when there is none, or it has ended. The caller checks its credential. */
+      find: Effect.fn("Sessions.find")(function* (token: Redacted.Redacted<string>) {
         const key = keyOf(token)
         const session = key && (yield* repository.find(key, yield* DateTime.now))
         return session ?? (yield* sessionEnded)
-      })
+      }),
 
-      const signOut = Effect.gen(function* () {
+      /** Ends the session of the current request, if it has one. */
+      signOut: Effect.gen(function* () {
         const { principal, session } = yield* CurrentPrincipal
         if (session === undefined) return
         const { id, person } = session
         const end = { action: "session.end", target: id, details: {} } as const
         yield* repository.remove(session, yield* audit.entryOf(actorOf(principal), person, end))
-      }).pipe(Effect.withSpan("Sessions.signOut"))
+      }).pipe(Effect.withSpan("Sessions.signOut")),
 
-      const createLink = Effect.fn("Sessions.createLink")(function* (asked: CreatePortalLink) {
+      /** The token that a session sends with its changes. Another site cannot read it. */
+      csrfTokenOf: (token: Redacted.Redacted<string>) => hashOf(`csrf ${Redacted.value(token)}`),
+
+      /**
+       * Makes a link that opens the portal of the current tenant. It ends with the session, key or token of who makes
+       * it. Only who manages the keys of the org may let it have keys.
+       */
+      createLink: Effect.fn("Sessions.createLink")(function* (asked: CreatePortalLink) {
         const orgId = yield* currentTenant
         const portal = rightsOf(asked)
         if (!portal.webhooks && portal.keys === null) return yield* nothingAllowed
@@ -224,9 +195,14 @@ export class Sessions extends Context.Service<
           Duration.seconds(asked.expires_in_seconds ?? defaultLinkSeconds),
         )
         return { token: link.token, linkId: link.session.id, expiresAt: link.session.expiresAt }
-      })
+      }),
 
-      const openLink = Effect.fn("Sessions.openLink")(function* (
+      /**
+       * Exchanges the token of a link for a portal session, once. A session in a frame is shorter.
+       *
+       * @param check fails when the credential that made the link has ended
+       */
+      openLink: Effect.fn("Sessions.openLink")(function* (
         linkToken: Redacted.Redacted<string>,
         isInFrame: boolean,
         check: CheckMaker,
@@ -241,50 +217,27 @@ export class Sessions extends Context.Service<
         const entry = yield* audit.entryOf(portalActor(link.id), null, open)
         const session = yield* repository.openLink(link, stored, maxPortals, entry)
         return session === undefined ? yield* linkUsed : { token, session }
-      })
+      }),
 
-      const links = Effect.fn("Sessions.links")(function* (page: Page, check: CheckMaker) {
-        const orgId = yield* currentTenant
-        yield* requireOrg(orgId)
-        const found = yield* repository.links(orgId, page, yield* DateTime.now)
-        const stateOf = (link: StoredSession): Effect.Effect<PortalLinkState, Unavailable> =>
-          Effect.as(check(link), link.kind === "link" ? ("unopened" as const) : ("open" as const)).pipe(
-            Effect.catchTag(["Unauthorized", "NotFound"], () => Effect.succeed("ended" as const)),
-          )
-        const links = yield* Effect.forEach(found.items, ({ isAlive, ...link }) =>
-          Effect.map(isAlive ? stateOf(link) : Effect.succeed("ended" as const), (state) => ({ ...link, state })),
-        )
-        return { links, next_cursor: nextCursor(found, ({ id }) => id) }
-      })
+      links,
 
-      const revokeLink = Effect.fn("Sessions.revokeLink")(function* (linkId: string) {
+      /** Ends a link of the current tenant, and the portal that it opened. */
+      revokeLink: Effect.fn("Sessions.revokeLink")(function* (linkId: string) {
         const orgId = yield* currentTenant
         yield* requireOrg(orgId)
         const entry = yield* audit.entry({ action: "portal_link.revoke", target: linkId, details: {} })
         yield* repository.revokeLink(orgId, linkId, entry)
-      })
+      }),
 
-      const removeExpired = Effect.gen(function* () {
+      /** Removes expired sessions. */
+      removeExpired: Effect.gen(function* () {
         const now = yield* DateTime.now
         yield* removeInBatches(removeBatchSize, (size) => repository.removeExpired(now, size))
-      }).pipe(Effect.withSpan("Sessions.removeExpired"))
-
-      const csrfTokenOf = (token: Redacted.Redacted<string>) => hashOf(`csrf ${Redacted.value(token)}`)
-
-      return Sessions.of({
-        signIn,
-        signInPerson,
-        find,
-        signOut,
-        csrfTokenOf,
-        createLink,
-        openLink,
-        links,
-        revokeLink,
-        removeExpired,
-      })
-    }),
-  )
+      }).pipe(Effect.withSpan("Sessions.removeExpired")),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** Who holds a session, or made a request. */

@@ -122,34 +122,28 @@ const makeFailures = () => {
 }
 
 /** Runs sweeps in the background; orgs take turns, and so do the sweeps of an org. */
-export class Sweeps extends Context.Service<
-  Sweeps,
-  {
-    /** Runs the open sweeps until none is left. A sweep that fails is set aside and does not stop the others. */
-    readonly run: Effect.Effect<void, Unavailable>
-  }
->()("gatehouse/domain/Sweeps") {
-  static readonly layer = Layer.effect(
-    Sweeps,
-    Effect.gen(function* () {
-      const repository = yield* SweepRepository
-      const wakeups = yield* Wakeups
-      // The metrics begin at 0, so that the first rows already have a rate.
-      yield* Effect.forEach(kinds, (kind) => Metric.update(Metric.withAttributes(sweptRows, { kind }), 0))
-      const failures = makeFailures()
+export class Sweeps extends Context.Service<Sweeps>()("gatehouse/domain/Sweeps", {
+  make: Effect.gen(function* () {
+    const repository = yield* SweepRepository
+    const wakeups = yield* Wakeups
+    // The metrics begin at 0, so that the first rows already have a rate.
+    yield* Effect.forEach(kinds, (kind) => Metric.update(Metric.withAttributes(sweptRows, { kind }), 0))
+    const failures = makeFailures()
 
-      /** Runs one batch of a sweep. */
-      const advance = Effect.fnUntraced(function* (sweep: Sweep, limit: number) {
-        const swept = yield* repository.advance(sweep.sweepId, yield* DateTime.now, limit)
-        if (swept === null || swept.isDone) failures.forget(sweep)
-        if (swept === null) return
-        if (swept.isWaiting === true) yield* failures.wait(sweep)
-        yield* Metric.update(Metric.withAttributes(sweptRows, { kind: sweep.kind }), swept.rows)
-        if (makesDue[sweep.kind]) yield* wakeups.deliveries
-        if (sweep.kind === "retryJobs") yield* wakeups.jobs(sweep.orgId)
-      })
+    /** Runs one batch of a sweep. */
+    const advance = Effect.fnUntraced(function* (sweep: Sweep, limit: number) {
+      const swept = yield* repository.advance(sweep.sweepId, yield* DateTime.now, limit)
+      if (swept === null || swept.isDone) failures.forget(sweep)
+      if (swept === null) return
+      if (swept.isWaiting === true) yield* failures.wait(sweep)
+      yield* Metric.update(Metric.withAttributes(sweptRows, { kind: sweep.kind }), swept.rows)
+      if (makesDue[sweep.kind]) yield* wakeups.deliveries
+      if (sweep.kind === "retryJobs") yield* wakeups.jobs(sweep.orgId)
+    })
 
-      const run = Effect.gen(function* () {
+    return {
+      /** Runs the open sweeps until none is left. A sweep that fails is set aside and does not stop the others. */
+      run: Effect.gen(function* () {
         let lastOrg = ""
         while (true) {
           const sweep = yield* repository.next(lastOrg, failures.setAside(yield* DateTime.now))
@@ -172,9 +166,9 @@ export class Sweeps extends Context.Service<
           const isOfEvents = sweep.kind === "deliver" || sweep.kind === "emit"
           if (isSameOrg || !isOfEvents) yield* Effect.sleep(Duration.min(took, maxBatchPause))
         }
-      })
-
-      return Sweeps.of({ run })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

@@ -2,9 +2,9 @@ import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
-import { Conflict, NotFound, type TooManyRequests, type Unavailable } from "../Errors.ts"
+import { Conflict, NotFound, type Unavailable } from "../Errors.ts"
 import { cutRows, nextCursor, type Page } from "../Page.ts"
-import { currentTenant, type ForTenant } from "../Principal.ts"
+import { currentTenant } from "../Principal.ts"
 import { CreatedAt, DeliveryId, EventId, Id, ResendId, time, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { SelectedEventType } from "./EventPatterns.ts"
@@ -93,41 +93,19 @@ export class DeliveryLogRepository extends Context.Service<
 >()("gatehouse/domain/DeliveryLog/DeliveryLogRepository") {}
 
 /** The deliveries of the current tenant. */
-export class DeliveryLog extends Context.Service<
-  DeliveryLog,
-  {
-    readonly list: (
-      query: Page & DeliveryFilter,
-    ) => ForTenant<{ readonly deliveries: ReadonlyArray<Delivery>; readonly next_cursor: string | null }>
-    readonly get: (deliveryId: string) => ForTenant<DeliveryDetail, NotFound>
-    readonly retry: (deliveryId: string) => ForTenant<void, NotFound | Conflict>
-    /** Resends the unsuccessful deliveries of an endpoint in a range of time. */
-    readonly recover: (input: {
-      readonly webhook_endpoint_id: string
-      readonly since: DateTime.Utc
-      readonly until?: DateTime.Utc | undefined
-    }) => ForTenant<Recovered, NotFound | Conflict>
-    /** Counts the unsuccessful deliveries of a filter, and resends them in the background. */
-    readonly resend: (input: {
-      readonly filter: ResendFilter
-      readonly dry_run?: boolean | undefined
-    }) => ForTenant<Counted & { readonly resendId: string | null }, Conflict | TooManyRequests>
-    readonly resends: ForTenant<{ readonly resends: ReadonlyArray<Resend> }>
-    readonly cancelResend: (resendId: string) => ForTenant<void, NotFound | TooManyRequests>
-    readonly causes: (
-      filter: Pick<DeliveryFilter, "webhook_endpoint_id" | "since" | "until">,
-    ) => ForTenant<{ readonly causes: ReadonlyArray<DeliveryCause> }>
-  }
->()("gatehouse/domain/DeliveryLog") {
-  static readonly layer = Layer.effect(
-    DeliveryLog,
-    Effect.gen(function* () {
-      const repository = yield* DeliveryLogRepository
-      const wakeups = yield* Wakeups
-      const audit = yield* AuditLog
-      const random = yield* SecureRandom.SecureRandom
+export class DeliveryLog extends Context.Service<DeliveryLog>()("gatehouse/domain/DeliveryLog", {
+  make: Effect.gen(function* () {
+    const repository = yield* DeliveryLogRepository
+    const wakeups = yield* Wakeups
+    const audit = yield* AuditLog
+    const random = yield* SecureRandom.SecureRandom
 
-      const list = Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {
+    const resends = Effect.map(Effect.flatMap(currentTenant, repository.resends), (resends) => ({ resends })).pipe(
+      Effect.withSpan("DeliveryLog.resends"),
+    )
+
+    return {
+      list: Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {
         const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, query, query)
         // A delivery has a few hundred bytes, so only `limit` ends a page.
@@ -136,20 +114,25 @@ export class DeliveryLog extends Context.Service<
           deliveries: page.items,
           next_cursor: nextCursor(page, (delivery) => delivery.delivery_id) ?? found.scannedTo,
         }
-      })
+      }),
 
-      const get = Effect.fn("DeliveryLog.get")(function* (deliveryId: string) {
+      get: Effect.fn("DeliveryLog.get")(function* (deliveryId: string) {
         const orgId = yield* currentTenant
         return yield* repository.find(orgId, deliveryId)
-      })
+      }),
 
-      const retry = Effect.fn("DeliveryLog.retry")(function* (deliveryId: string) {
+      retry: Effect.fn("DeliveryLog.retry")(function* (deliveryId: string) {
         const orgId = yield* currentTenant
         yield* repository.retry(orgId, deliveryId, yield* DateTime.now)
         yield* wakeups.deliveries
-      })
+      }),
 
-      const recover: DeliveryLog["Service"]["recover"] = Effect.fn("DeliveryLog.recover")(function* (input) {
+      /** Resends the unsuccessful deliveries of an endpoint in a range of time. */
+      recover: Effect.fn("DeliveryLog.recover")(function* (input: {
+        readonly webhook_endpoint_id: string
+        readonly since: DateTime.Utc
+        readonly until?: DateTime.Utc | undefined
+      }) {
         const orgId = yield* currentTenant
         const { webhook_endpoint_id: endpointId, since, until = null } = input
         const now = yield* DateTime.now
@@ -157,9 +140,13 @@ export class DeliveryLog extends Context.Service<
         yield* wakeups.deliveries
         if (hasMore) yield* wakeups.sweeps
         return recovered
-      })
+      }),
 
-      const resend: DeliveryLog["Service"]["resend"] = Effect.fn("DeliveryLog.resend")(function* (input) {
+      /** Counts the unsuccessful deliveries of a filter, and resends them in the background. */
+      resend: Effect.fn("DeliveryLog.resend")(function* (input: {
+        readonly filter: ResendFilter
+        readonly dry_run?: boolean | undefined
+      }) {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         // Without an end, a resend would follow the deliveries that fail while it runs.
@@ -172,25 +159,25 @@ export class DeliveryLog extends Context.Service<
         yield* repository.resend(orgId, { filter, count: counted.count }, entry)
         yield* wakeups.sweeps
         return { ...counted, resendId: target }
-      })
+      }),
 
-      const resends = Effect.map(Effect.flatMap(currentTenant, repository.resends), (resends) => ({ resends })).pipe(
-        Effect.withSpan("DeliveryLog.resends"),
-      )
+      resends,
 
-      const cancelResend = Effect.fn("DeliveryLog.cancelResend")(function* (target: string) {
+      cancelResend: Effect.fn("DeliveryLog.cancelResend")(function* (target: string) {
         const orgId = yield* currentTenant
         const entry = yield* audit.entry({ action: "resend.cancel", target, details: {} })
         yield* repository.cancelResend(orgId, entry)
-      })
+      }),
 
-      const causes: DeliveryLog["Service"]["causes"] = Effect.fn("DeliveryLog.causes")(function* (filter) {
+      causes: Effect.fn("DeliveryLog.causes")(function* (
+        filter: Pick<DeliveryFilter, "webhook_endpoint_id" | "since" | "until">,
+      ) {
         return { causes: yield* repository.causes(yield* currentTenant, filter) }
-      })
-
-      return DeliveryLog.of({ list, get, retry, recover, resend, resends, cancelResend, causes })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 export const DeliveryState = Schema.Literals(["pending", "delivered", "failed", "canceled", "skipped"]).annotate({

@@ -99,72 +99,59 @@ const settle = Effect.fnUntraced(function* (
 })
 
 /** Makes the attempts of deliveries. */
-export class Dispatcher extends Context.Service<
-  Dispatcher,
-  {
-    /** Signs and sends a delivery once, and decides what follows. Never fails. */
-    readonly attempt: (delivery: ClaimedDelivery) => Effect.Effect<AttemptRecord>
-    /**
-     * Sends deliveries of one endpoint in one request. Each gets the outcome as its own. Never fails.
-     *
-     * @param requestId new for each request: a receiver that ignores an id which it has seen would lose other events
-     */
-    readonly attemptTogether: (
-      requestId: string,
-      deliveries: ReadonlyArray<ClaimedDelivery>,
-    ) => Effect.Effect<ReadonlyArray<AttemptRecord>>
-  }
->()("gatehouse/domain/Dispatcher") {
-  static readonly layer = Layer.effect(
-    Dispatcher,
-    Effect.gen(function* () {
-      const sender = yield* WebhookSender
-      const delays = yield* RetryDelays
-      const secrets = yield* makePreparer
+export class Dispatcher extends Context.Service<Dispatcher>()("gatehouse/domain/Dispatcher", {
+  make: Effect.gen(function* () {
+    const sender = yield* WebhookSender
+    const delays = yield* RetryDelays
+    const secrets = yield* makePreparer
 
-      const send = (delivery: ClaimedDelivery, { auth, sign }: Signing, startedAt: number) => {
-        const { url, orgId: owner, deliveryId, event, body, headerNames } = delivery
-        const timestamp = Math.floor(startedAt / 1000)
-        const headers = sign({ deliveryId, event, body, timestamp, headerNames })
-        return sender.send({ url, owner, headers, body, auth })
-      }
+    const send = (delivery: ClaimedDelivery, { auth, sign }: Signing, startedAt: number) => {
+      const { url, orgId: owner, deliveryId, event, body, headerNames } = delivery
+      const timestamp = Math.floor(startedAt / 1000)
+      const headers = sign({ deliveryId, event, body, timestamp, headerNames })
+      return sender.send({ url, owner, headers, body, auth })
+    }
 
-      const signAndSend = (delivery: ClaimedDelivery, startedAt: number) => {
-        const signing = secrets.find(delivery)
-        return signing === undefined
-          ? secrets.prepare(delivery).pipe(
-              Effect.flatMap((made) => send(delivery, made, startedAt)),
-              Effect.catchTag("SecretUnreadable", () => Effect.succeed(notSent)),
-            )
-          : send(delivery, signing, startedAt)
-      }
+    const signAndSend = (delivery: ClaimedDelivery, startedAt: number) => {
+      const signing = secrets.find(delivery)
+      return signing === undefined
+        ? secrets.prepare(delivery).pipe(
+            Effect.flatMap((made) => send(delivery, made, startedAt)),
+            Effect.catchTag("SecretUnreadable", () => Effect.succeed(notSent)),
+          )
+        : send(delivery, signing, startedAt)
+    }
 
-      const recordOf = (delivery: ClaimedDelivery, startedAt: number, outcome: AttemptOutcome) => {
-        const at = DateTime.makeUnsafe(startedAt)
-        // A success skips `settle`, whose schedule costs a third of an attempt.
-        return isDelivered(outcome)
-          ? Effect.succeed({ delivery, startedAt: at, outcome, decision: delivered, nextAttemptAt: null })
-          : settle(delays, delivery, at, outcome)
-      }
+    const recordOf = (delivery: ClaimedDelivery, startedAt: number, outcome: AttemptOutcome) => {
+      const at = DateTime.makeUnsafe(startedAt)
+      // A success skips `settle`, whose schedule costs a third of an attempt.
+      return isDelivered(outcome)
+        ? Effect.succeed({ delivery, startedAt: at, outcome, decision: delivered, nextAttemptAt: null })
+        : settle(delays, delivery, at, outcome)
+    }
 
-      const attempt = (delivery: ClaimedDelivery) =>
+    return {
+      /** Signs and sends a delivery once, and decides what follows. Never fails. */
+      attempt: (delivery: ClaimedDelivery) =>
         Effect.clockWith((clock): Effect.Effect<AttemptRecord> => {
           const startedAt = clock.currentTimeMillisUnsafe()
           return Effect.flatMap(signAndSend(delivery, startedAt), (outcome) => recordOf(delivery, startedAt, outcome))
-        })
+        }),
 
-      const attemptTogether = Effect.fnUntraced(function* (
-        requestId: string,
-        deliveries: ReadonlyArray<ClaimedDelivery>,
-      ) {
+      /**
+       * Sends deliveries of one endpoint in one request. Each gets the outcome as its own. Never fails.
+       *
+       * @param requestId new for each request: a receiver that ignores an id which it has seen would lose other events
+       */
+      attemptTogether: Effect.fnUntraced(function* (requestId: string, deliveries: ReadonlyArray<ClaimedDelivery>) {
         const body = batchBody(deliveries.map((one) => one.body))
         const request = { ...deliveries[0]!, deliveryId: requestId, event: batchType, body }
         const startedAt = yield* Clock.currentTimeMillis
         const outcome = yield* signAndSend(request, startedAt)
         return yield* Effect.forEach(deliveries, (delivery) => recordOf(delivery, startedAt, outcome))
-      })
-
-      return Dispatcher.of({ attempt, attemptTogether })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

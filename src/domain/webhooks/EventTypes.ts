@@ -158,64 +158,62 @@ const checkType = Effect.fnUntraced(function* (type: CatalogueType, given: Catal
   if (newest !== undefined && type.example !== null) yield* refuse(makeCheck(newest.schema)(type.example, "example"))
 })
 
-const make = Effect.gen(function* () {
-  const repository = yield* EventTypeRepository
-  const audit = yield* AuditLog
-  const entryOf = (action: AuditAction, { name, schemas = {}, ...fields }: typeof UpdateEventType.Type) =>
-    audit.entry({ action, target: name, details: { fields: Object.keys(fields), versions: Object.keys(schemas) } })
-
-  return {
-    create: Effect.fn("EventTypes.create")(function* (input: typeof CreateEventType.Type) {
-      const orgId = yield* currentTenant
-      const now = yield* DateTime.now
-      const none = { description: null, schemas: {}, example: null, deprecated: false, group: null }
-      const type = { ...none, ...input, created_at: now, updated_at: now }
-      yield* checkType(type, type.schemas)
-      yield* repository.insert(orgId, type, yield* entryOf("event_type.create", input))
-    }),
-
-    update: Effect.fn("EventTypes.update")(function* (input: typeof UpdateEventType.Type) {
-      const orgId = yield* currentTenant
-      const now = yield* DateTime.now
-      const withoutNulls = (schemas: CatalogueType["schemas"]) =>
-        Object.fromEntries(Object.entries(schemas).filter(([, schema]) => schema !== null))
-      const entry = yield* entryOf("event_type.update", input)
-      // Checked before the transaction, which holds a connection and the row of the org.
-      yield* Effect.gen(function* () {
-        const before = yield* repository.find(orgId, input.name)
-        const schemas = withoutNulls({ ...before.schemas, ...input.schemas })
-        // Later than any change before, whatever clock that had: by it a change meanwhile is seen.
-        const updated_at = DateTime.max(now, DateTime.add(before.updated_at, { milliseconds: 1 }))
-        const type = { ...before, ...input, schemas, updated_at }
-        yield* checkType(type, withoutNulls(input.schemas ?? {}))
-        yield* repository.update(orgId, before, type, entry)
-      }).pipe(
-        Effect.retry({ while: ({ _tag }) => _tag === "OtherType", times: maxUpdates }),
-        Effect.catchTag("OtherType", () => Effect.fail(typeChanges)),
-      )
-    }),
-
-    remove: Effect.fn("EventTypes.remove")(function* (name: string) {
-      const orgId = yield* currentTenant
-      yield* repository.remove(orgId, name, yield* entryOf("event_type.delete", { name }))
-    }),
-
-    get: Effect.fn("EventTypes.get")(function* (name: string) {
-      return yield* repository.find(yield* currentTenant, name)
-    }),
-
-    list: Effect.fn("EventTypes.list")(function* (page: Page) {
-      const found = yield* repository.list(yield* currentTenant, page)
-      return { event_types: found.items, next_cursor: nextCursor(found, ({ name }) => name) }
-    }),
-  }
-})
-
 /** The event types that an org describes for its receivers. */
-export class EventTypes extends Context.Service<EventTypes, Effect.Success<typeof make>>()(
-  "gatehouse/domain/webhooks/EventTypes",
-) {
-  static readonly layer = Layer.effect(EventTypes, make)
+export class EventTypes extends Context.Service<EventTypes>()("gatehouse/domain/webhooks/EventTypes", {
+  make: Effect.gen(function* () {
+    const repository = yield* EventTypeRepository
+    const audit = yield* AuditLog
+    const entryOf = (action: AuditAction, { name, schemas = {}, ...fields }: typeof UpdateEventType.Type) =>
+      audit.entry({ action, target: name, details: { fields: Object.keys(fields), versions: Object.keys(schemas) } })
+
+    return {
+      create: Effect.fn("EventTypes.create")(function* (input: typeof CreateEventType.Type) {
+        const orgId = yield* currentTenant
+        const now = yield* DateTime.now
+        const none = { description: null, schemas: {}, example: null, deprecated: false, group: null }
+        const type = { ...none, ...input, created_at: now, updated_at: now }
+        yield* checkType(type, type.schemas)
+        yield* repository.insert(orgId, type, yield* entryOf("event_type.create", input))
+      }),
+
+      update: Effect.fn("EventTypes.update")(function* (input: typeof UpdateEventType.Type) {
+        const orgId = yield* currentTenant
+        const now = yield* DateTime.now
+        const withoutNulls = (schemas: CatalogueType["schemas"]) =>
+          Object.fromEntries(Object.entries(schemas).filter(([, schema]) => schema !== null))
+        const entry = yield* entryOf("event_type.update", input)
+        // Checked before the transaction, which holds a connection and the row of the org.
+        yield* Effect.gen(function* () {
+          const before = yield* repository.find(orgId, input.name)
+          const schemas = withoutNulls({ ...before.schemas, ...input.schemas })
+          // Later than any change before, whatever clock that had: by it a change meanwhile is seen.
+          const updated_at = DateTime.max(now, DateTime.add(before.updated_at, { milliseconds: 1 }))
+          const type = { ...before, ...input, schemas, updated_at }
+          yield* checkType(type, withoutNulls(input.schemas ?? {}))
+          yield* repository.update(orgId, before, type, entry)
+        }).pipe(
+          Effect.retry({ while: ({ _tag }) => _tag === "OtherType", times: maxUpdates }),
+          Effect.catchTag("OtherType", () => Effect.fail(typeChanges)),
+        )
+      }),
+
+      remove: Effect.fn("EventTypes.remove")(function* (name: string) {
+        const orgId = yield* currentTenant
+        yield* repository.remove(orgId, name, yield* entryOf("event_type.delete", { name }))
+      }),
+
+      get: Effect.fn("EventTypes.get")(function* (name: string) {
+        return yield* repository.find(yield* currentTenant, name)
+      }),
+
+      list: Effect.fn("EventTypes.list")(function* (page: Page) {
+        const found = yield* repository.list(yield* currentTenant, page)
+        return { event_types: found.items, next_cursor: nextCursor(found, ({ name }) => name) }
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 const unknownType = (field: string, type: string) =>

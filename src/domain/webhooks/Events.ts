@@ -1,11 +1,10 @@
 import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { InvalidRequest, type LimitReached, type NotFound, Unavailable } from "../Errors.ts"
+import { InvalidRequest, Unavailable } from "../Errors.ts"
 import { cutRows, nextCursor, nextCursorIfMore, type Page } from "../Page.ts"
 import { byteLength } from "../orgs/StoredBytes.ts"
-import { currentTenant, type ForTenant } from "../Principal.ts"
+import { currentTenant } from "../Principal.ts"
 import { AnyJson, atMost, NonEmptyText } from "../Schemas.ts"
-import type { Event, EventDetail, SeenEventType } from "./Event.ts"
 import { type NewEvent, envelopeBody, makeNonce } from "../ServiceEvent.ts"
 import { EventRepository } from "./EventRepository.ts"
 import { EventType, PublishedChannels } from "./EventPatterns.ts"
@@ -79,59 +78,42 @@ const maxRetries = 5
 const catalogueChanges = new Unavailable({ error: "The catalogue of event types is changing; try again." })
 
 /** The events of the current tenant. */
-export class Events extends Context.Service<
-  Events,
-  {
-    /**
-     * Publishes events, all or nothing. Returns their ids and how many deliveries each makes, in the same order. Also
-     * returns how many of them are of an earlier event with the same `idempotency_key`, which makes none.
-     */
-    readonly publish: (
-      events: ReadonlyArray<typeof PublishEvent.Type>,
-      fieldOf: (n: number) => string,
-    ) => ForTenant<
-      { readonly ids: ReadonlyArray<string>; readonly deliveries: ReadonlyArray<number>; readonly repeated: number },
-      InvalidRequest | LimitReached
-    >
-    readonly list: (
-      query: Page & { readonly type?: string | undefined },
-    ) => ForTenant<{ readonly events: ReadonlyArray<Event>; readonly next_cursor: string | null }>
-    readonly get: (eventId: string) => ForTenant<EventDetail, NotFound>
-    /** Every type of the org's events, with the time of its newest event. */
-    readonly types: (
-      page: Page,
-    ) => ForTenant<{ readonly types: ReadonlyArray<SeenEventType>; readonly next_cursor?: string }>
-  }
->()("gatehouse/domain/webhooks/Events") {
-  static readonly layer = Layer.effect(
-    Events,
-    Effect.gen(function* () {
-      const repository = yield* EventRepository
-      const random = yield* SecureRandom.SecureRandom
-      const wakeups = yield* Wakeups
-      const strict = yield* makeStrictCheck
+export class Events extends Context.Service<Events>()("gatehouse/domain/webhooks/Events", {
+  make: Effect.gen(function* () {
+    const repository = yield* EventRepository
+    const random = yield* SecureRandom.SecureRandom
+    const wakeups = yield* Wakeups
+    const strict = yield* makeStrictCheck
 
-      /** Publishes what is valid for a version of the catalogue, if that is the current one when it is written. */
-      const publishChecked = Effect.fnUntraced(function* (
-        orgId: string,
+    /** Publishes what is valid for a version of the catalogue, if that is the current one when it is written. */
+    const publishChecked = Effect.fnUntraced(function* (
+      orgId: string,
+      asked: ReadonlyArray<typeof PublishEvent.Type>,
+      events: ReadonlyArray<NewEvent>,
+      fieldOf: (n: number) => string,
+    ) {
+      const version = strict.versionOf(orgId)
+      const budget = makeBudget()
+      for (const [n, { data, idempotency_key: key, type }] of version === null ? [] : asked.entries()) {
+        // Others have their turn between the checks of a batch.
+        if (n > 0) yield* Effect.yieldNow
+        const error = yield* strict.faultOf({ orgId, version: version! }, type, data, fieldOf(n), budget)
+        // A repeated request gets its earlier event, whatever the catalogue is now.
+        const isRepeated = error && key !== undefined && (yield* repository.isPublished(orgId, key))
+        if (error && !isRepeated) return yield* new InvalidRequest({ error })
+      }
+      return yield* repository.publish(orgId, events, version)
+    })
+
+    return {
+      /**
+       * Publishes events, all or nothing. Returns their ids and how many deliveries each makes, in the same order. Also
+       * returns how many of them are of an earlier event with the same `idempotency_key`, which makes none.
+       */
+      publish: Effect.fn("Events.publish")(function* (
         asked: ReadonlyArray<typeof PublishEvent.Type>,
-        events: ReadonlyArray<NewEvent>,
         fieldOf: (n: number) => string,
       ) {
-        const version = strict.versionOf(orgId)
-        const budget = makeBudget()
-        for (const [n, { data, idempotency_key: key, type }] of version === null ? [] : asked.entries()) {
-          // Others have their turn between the checks of a batch.
-          if (n > 0) yield* Effect.yieldNow
-          const error = yield* strict.faultOf({ orgId, version: version! }, type, data, fieldOf(n), budget)
-          // A repeated request gets its earlier event, whatever the catalogue is now.
-          const isRepeated = error && key !== undefined && (yield* repository.isPublished(orgId, key))
-          if (error && !isRepeated) return yield* new InvalidRequest({ error })
-        }
-        return yield* repository.publish(orgId, events, version)
-      })
-
-      const publish: Events["Service"]["publish"] = Effect.fn("Events.publish")(function* (asked, fieldOf) {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const events = yield* Effect.forEach(asked, (event, n) => newEvent(random, event, now, fieldOf(n)))
@@ -143,25 +125,26 @@ export class Events extends Context.Service<
         yield* wakeups.deliveries
         if (hasMore) yield* wakeups.sweeps
         return { ids, deliveries, repeated: ids.filter((id, n) => id !== events[n]!.id).length }
-      })
+      }),
 
-      const list: Events["Service"]["list"] = Effect.fn("Events.list")(function* (query) {
+      list: Effect.fn("Events.list")(function* (query: Page & { readonly type?: string | undefined }) {
         const orgId = yield* currentTenant
         // An event in a list has a few hundred bytes, so only `limit` ends a page.
         const page = cutRows(yield* repository.list(orgId, query.type, query), query.limit)
         return { events: page.items, next_cursor: nextCursor(page, (event) => event.event_id) }
-      })
+      }),
 
-      const get = Effect.fn("Events.get")(function* (eventId: string) {
+      get: Effect.fn("Events.get")(function* (eventId: string) {
         return yield* repository.find(yield* currentTenant, eventId)
-      })
+      }),
 
-      const types: Events["Service"]["types"] = Effect.fn("Events.types")(function* (page) {
+      /** Every type of the org's events, with the time of its newest event. */
+      types: Effect.fn("Events.types")(function* (page: Page) {
         const found = yield* repository.types(yield* currentTenant, page)
         return { types: found.items, ...nextCursorIfMore(found, ({ type }) => type) }
-      })
-
-      return Events.of({ publish, list, get, types })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

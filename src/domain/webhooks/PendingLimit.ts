@@ -26,36 +26,30 @@ export class PendingDeliveries extends Context.Service<
 >()("gatehouse/domain/PendingLimit/PendingDeliveries") {}
 
 /** Enforces the limit of pending deliveries. It never refuses an event, but deactivates the slowest endpoint. */
-export class PendingLimit extends Context.Service<
-  PendingLimit,
-  {
-    /** For each org over its limit, deactivates the endpoint with the most pending deliveries. */
-    readonly enforce: Effect.Effect<void, Unavailable>
-  }
->()("gatehouse/domain/PendingLimit") {
-  static readonly layer = Layer.effect(
-    PendingLimit,
-    Effect.gen(function* () {
-      const deliveries = yield* PendingDeliveries
-      const endpoints = yield* WebhookEndpointRepository
-      const audit = yield* AuditLog
-      const wakeups = yield* Wakeups
+export class PendingLimit extends Context.Service<PendingLimit>()("gatehouse/domain/PendingLimit", {
+  make: Effect.gen(function* () {
+    const deliveries = yield* PendingDeliveries
+    const endpoints = yield* WebhookEndpointRepository
+    const audit = yield* AuditLog
+    const wakeups = yield* Wakeups
 
-      const deactivate = Effect.fnUntraced(function* (orgId: string, endpointId: string) {
-        const change = {
-          action: "webhook_endpoint.deactivate",
-          target: endpointId,
-          details: { reason: "failing" },
-          event: deactivated(endpointId, "failing"),
-        } as const
-        const entry = yield* audit.entryOfService(change)
-        if (!(yield* endpoints.deactivate(orgId, endpointId, yield* DateTime.now, entry))) return
-        yield* wakeups.sweeps
-        yield* countReached("pendingDeliveries")
-        yield* Effect.logWarning("An endpoint is deactivated: its org has too many pending deliveries")
-      })
+    const deactivate = Effect.fnUntraced(function* (orgId: string, endpointId: string) {
+      const change = {
+        action: "webhook_endpoint.deactivate",
+        target: endpointId,
+        details: { reason: "failing" },
+        event: deactivated(endpointId, "failing"),
+      } as const
+      const entry = yield* audit.entryOfService(change)
+      if (!(yield* endpoints.deactivate(orgId, endpointId, yield* DateTime.now, entry))) return
+      yield* wakeups.sweeps
+      yield* countReached("pendingDeliveries")
+      yield* Effect.logWarning("An endpoint is deactivated: its org has too many pending deliveries")
+    })
 
-      const enforce = Effect.flatMap(
+    return {
+      /** For each org over its limit, deactivates the endpoint with the most pending deliveries. */
+      enforce: Effect.flatMap(
         deliveries.overLimit,
         Effect.forEach(
           ({ orgId, limit, pending, endpointId }) =>
@@ -69,9 +63,9 @@ export class PendingLimit extends Context.Service<
             ),
           { discard: true },
         ),
-      )
-
-      return PendingLimit.of({ enforce })
-    }),
-  )
+      ),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

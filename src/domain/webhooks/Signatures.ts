@@ -3,8 +3,8 @@ import { SecureRandom } from "effect/crypto"
 import { Base64 } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
 import { Ed25519, seedBytes } from "../Ed25519.ts"
-import type { TooManyRequests, Unavailable } from "../Errors.ts"
-import { currentTenant, type ForTenant } from "../Principal.ts"
+import type { Unavailable } from "../Errors.ts"
+import { currentTenant } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
@@ -59,27 +59,22 @@ export const signingSecretOf = (bytes: Uint8Array) => `${prefix}${Base64.encode(
 type Sign = (attempt: Signable) => Readonly<Record<string, string>>
 
 /** Signs webhooks. */
-export class Signer extends Context.Service<
-  Signer,
-  {
-    /**
-     * Prepares secrets for any number of attempts: the current secret, then the previous one during its grace period.
-     * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
-     * `webhook-signature` (or `svix-signature`) has one signature for each secret, and one for each Ed25519 key
-     * (Standard Webhooks 1.0). No secret is a defect.
-     */
-    readonly prepare: (
-      secrets: ReadonlyArray<Redacted.Redacted<string>>,
-      signingKeys?: ReadonlyArray<Redacted.Redacted<string>>,
-    ) => Effect.Effect<Sign>
-  }
->()("gatehouse/domain/Signature/Signer") {
-  static readonly layer = Layer.effect(
-    Signer,
-    Effect.gen(function* () {
-      const { sha256 } = yield* Hmac
-      const ed25519 = yield* Ed25519
-      const prepare: Signer["Service"]["prepare"] = (secrets, signingKeys = []) =>
+export class Signer extends Context.Service<Signer>()("gatehouse/domain/Signature/Signer", {
+  make: Effect.gen(function* () {
+    const { sha256 } = yield* Hmac
+    const ed25519 = yield* Ed25519
+
+    return {
+      /**
+       * Prepares secrets for any number of attempts: the current secret, then the previous one during its grace period.
+       * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
+       * `webhook-signature` (or `svix-signature`) has one signature for each secret, and one for each Ed25519 key
+       * (Standard Webhooks 1.0). No secret is a defect.
+       */
+      prepare: (
+        secrets: ReadonlyArray<Redacted.Redacted<string>>,
+        signingKeys: ReadonlyArray<Redacted.Redacted<string>> = [],
+      ) =>
         Effect.sync((): Sign => {
           const [current] = secrets
           if (current === undefined) throw new Error("A delivery has no secret")
@@ -101,10 +96,11 @@ export class Signer extends Context.Service<
               ].join(" "),
             }
           }
-        })
-      return Signer.of({ prepare })
-    }),
-  )
+        }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** A key pair of an org. The private key is encrypted for the org. */
@@ -142,46 +138,40 @@ export const secretGraceHours = 24
 const publicKeyPrefix = "whpk_"
 
 /** The Ed25519 keys of the current tenant, which sign for endpoints with `signature: "ed25519"`. */
-export class SigningKeys extends Context.Service<
-  SigningKeys,
-  {
+export class SigningKeys extends Context.Service<SigningKeys>()("gatehouse/domain/webhooks/SigningKeys", {
+  make: Effect.gen(function* () {
+    const repository = yield* SigningKeyRepository
+    const ed25519 = yield* Ed25519
+    const cipher = yield* Cipher
+    const audit = yield* AuditLog
+    const random = yield* SecureRandom.SecureRandom
+
+    const make = Effect.fnUntraced(function* (orgId: string) {
+      const { privateKey, publicKey } = ed25519.keyPair(yield* random.randomBytes(seedBytes))
+      return { publicKey, privateKey: yield* cipher.encrypt(Redacted.make(privateKey), orgId) }
+    })
+    const find = Effect.fnUntraced(function* (orgId: string) {
+      return yield* repository.find(orgId, yield* DateTime.now)
+    })
+    const shown = Effect.map((keys: ReadonlyArray<string>) => keys.map((key) => `${publicKeyPrefix}${key}`))
+
     /** Makes the org's first key if it has none. */
-    readonly ensure: ForTenant<void>
-    /** The public keys, the newest first. Makes the first key if there is none. */
-    readonly list: ForTenant<ReadonlyArray<string>>
-    /**
-     * Replaces the key. The old key signs beside the new one for 24 hours. Returns the public keys, the newest first.
-     */
-    readonly rotate: ForTenant<ReadonlyArray<string>, TooManyRequests>
-  }
->()("gatehouse/domain/webhooks/SigningKeys") {
-  static readonly layer = Layer.effect(
-    SigningKeys,
-    Effect.gen(function* () {
-      const repository = yield* SigningKeyRepository
-      const ed25519 = yield* Ed25519
-      const cipher = yield* Cipher
-      const audit = yield* AuditLog
-      const random = yield* SecureRandom.SecureRandom
+    const ensure = Effect.gen(function* () {
+      const orgId = yield* currentTenant
+      if ((yield* find(orgId)).length > 0) return
+      yield* repository.insert(orgId, yield* make(orgId), yield* DateTime.now)
+    }).pipe(Effect.withSpan("SigningKeys.ensure"))
 
-      const make = Effect.fnUntraced(function* (orgId: string) {
-        const { privateKey, publicKey } = ed25519.keyPair(yield* random.randomBytes(seedBytes))
-        return { publicKey, privateKey: yield* cipher.encrypt(Redacted.make(privateKey), orgId) }
-      })
-      const find = Effect.fnUntraced(function* (orgId: string) {
-        return yield* repository.find(orgId, yield* DateTime.now)
-      })
-      const shown = Effect.map((keys: ReadonlyArray<string>) => keys.map((key) => `${publicKeyPrefix}${key}`))
+    return {
+      ensure,
 
-      const ensure = Effect.gen(function* () {
-        const orgId = yield* currentTenant
-        if ((yield* find(orgId)).length > 0) return
-        yield* repository.insert(orgId, yield* make(orgId), yield* DateTime.now)
-      }).pipe(Effect.withSpan("SigningKeys.ensure"))
+      /** The public keys, the newest first. Makes the first key if there is none. */
+      list: Effect.andThen(ensure, Effect.flatMap(currentTenant, find)).pipe(shown),
 
-      const list = Effect.andThen(ensure, Effect.flatMap(currentTenant, find)).pipe(shown)
-
-      const rotate = Effect.gen(function* () {
+      /**
+       * Replaces the key. The old key signs beside the new one for 24 hours. Returns the public keys, the newest first.
+       */
+      rotate: Effect.gen(function* () {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const previousUntil = DateTime.add(now, { hours: signingKeyGraceHours })
@@ -190,11 +180,11 @@ export class SigningKeys extends Context.Service<
         const entry = yield* audit.entry({ action: "signing_key.rotate", target: orgId, details })
         yield* repository.rotate(orgId, key, previousUntil, now, entry)
         return yield* find(orgId)
-      }).pipe(shown, Effect.withSpan("SigningKeys.rotate"))
-
-      return SigningKeys.of({ ensure, list, rotate })
-    }),
-  )
+      }).pipe(shown, Effect.withSpan("SigningKeys.rotate")),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** What the requests to a receiver are made with, encrypted. */

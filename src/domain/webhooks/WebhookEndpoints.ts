@@ -1,9 +1,9 @@
 import { Context, DateTime, Effect, Layer, Option, Redacted, Struct } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { Cipher } from "../Cipher.ts"
-import { Conflict, InvalidRequest, type LimitReached, type NotFound, type TooManyRequests } from "../Errors.ts"
+import { Conflict, InvalidRequest } from "../Errors.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
-import { currentTenant, type ForTenant } from "../Principal.ts"
+import { currentTenant } from "../Principal.ts"
 import { healthOf, healthRanges } from "../activity/Activity.ts"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
@@ -27,13 +27,7 @@ import {
   signingSecretOf,
 } from "./Signatures.ts"
 import { Wakeups } from "../Wakeups.ts"
-import type {
-  CreateWebhookEndpoint,
-  TestWebhookEndpoint,
-  UpdateWebhookEndpoint,
-  WebhookEndpoint,
-  WebhookEndpointDetail,
-} from "./WebhookEndpoint.ts"
+import type { CreateWebhookEndpoint, TestWebhookEndpoint, UpdateWebhookEndpoint } from "./WebhookEndpoint.ts"
 import {
   defaultSettings,
   type EndpointRef,
@@ -144,63 +138,38 @@ const settingDetails = ({ auth, headers, ...settings }: Partial<EndpointSettings
 })
 
 /** The webhook endpoints of the current tenant. */
-export class WebhookEndpoints extends Context.Service<
-  WebhookEndpoints,
-  {
-    readonly create: (
-      input: typeof CreateWebhookEndpoint.Type,
-    ) => ForTenant<
-      { readonly webhook_endpoint_id: string; readonly signing_secret?: string } & Warning,
-      Conflict | InvalidRequest | LimitReached | TooManyRequests
-    >
-    readonly list: (
-      asked?: WholeList,
-    ) => ForTenant<{ readonly webhook_endpoints: ReadonlyArray<WebhookEndpoint>; readonly next_cursor?: string }>
-    /** An endpoint with its health. */
-    readonly get: (by: EndpointRef) => ForTenant<WebhookEndpointDetail, NotFound>
-    readonly update: (
-      input: typeof UpdateWebhookEndpoint.Type,
-    ) => ForTenant<Warning, Conflict | InvalidRequest | LimitReached | NotFound | TooManyRequests>
-    readonly remove: (id: string) => ForTenant<void, NotFound | TooManyRequests>
-    /** Sends a test to the endpoint and returns the response. Fails with a `Conflict` when too many are in flight. */
-    readonly test: (
-      input: typeof TestWebhookEndpoint.Type,
-    ) => ForTenant<TestResult, InvalidRequest | NotFound | Conflict>
-  }
->()("gatehouse/domain/WebhookEndpoints") {
-  static readonly layer = Layer.effect(
-    WebhookEndpoints,
-    Effect.gen(function* () {
-      const repository = yield* WebhookEndpointRepository
-      const activity = yield* ActivityRepository
-      const cipher = yield* Cipher
-      const random = yield* SecureRandom.SecureRandom
-      const rules = yield* ReceiverUrlRules
-      const audit = yield* AuditLog
-      const wakeups = yield* Wakeups
-      const signingKeys = yield* SigningKeys
-      const sendTest = yield* make
-      const { checkIdentity, hostFault } = yield* WebhookSender
-      const checks = { checkIdentity, rules }
+export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gatehouse/domain/WebhookEndpoints", {
+  make: Effect.gen(function* () {
+    const repository = yield* WebhookEndpointRepository
+    const activity = yield* ActivityRepository
+    const cipher = yield* Cipher
+    const random = yield* SecureRandom.SecureRandom
+    const rules = yield* ReceiverUrlRules
+    const audit = yield* AuditLog
+    const wakeups = yield* Wakeups
+    const signingKeys = yield* SigningKeys
+    const sendTest = yield* make
+    const { checkIdentity, hostFault } = yield* WebhookSender
+    const checks = { checkIdentity, rules }
 
-      /**
-       * Why no delivery will reach a new URL, as far as its host says. The caller waits at most a second for its name.
-       */
-      const warningOf = (url: string | undefined): Effect.Effect<Warning> =>
-        url === undefined
-          ? Effect.succeed({})
-          : hostFault(url).pipe(
-              Effect.timeoutOption("1 second"),
-              Effect.map(
-                Option.match({
-                  onNone: () => ({}),
-                  onSome: (fault) =>
-                    fault === null ? {} : { warning: `Nothing can be sent to this url now: ${fault}` },
-                }),
-              ),
-            )
+    /**
+     * Why no delivery will reach a new URL, as far as its host says. The caller waits at most a second for its name.
+     */
+    const warningOf = (url: string | undefined): Effect.Effect<Warning> =>
+      url === undefined
+        ? Effect.succeed({})
+        : hostFault(url).pipe(
+            Effect.timeoutOption("1 second"),
+            Effect.map(
+              Option.match({
+                onNone: () => ({}),
+                onSome: (fault) => (fault === null ? {} : { warning: `Nothing can be sent to this url now: ${fault}` }),
+              }),
+            ),
+          )
 
-      const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
+    return {
+      create: Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
         yield* checkReceiverUrl("url", input.url, rules)
         const id = yield* random.ulid
@@ -222,15 +191,16 @@ export class WebhookEndpoints extends Context.Service<
           ...(made === undefined ? {} : { signing_secret: made }),
           ...(yield* warningOf(url)),
         }
-      })
+      }),
 
-      const list = Effect.fn("WebhookEndpoints.list")(function* (asked?: WholeList) {
+      list: Effect.fn("WebhookEndpoints.list")(function* (asked?: WholeList) {
         const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, wholeListPage(asked))
         return { webhook_endpoints: found.items, ...nextCursorIfMore(found, (one) => one.webhook_endpoint_id) }
-      })
+      }),
 
-      const get = Effect.fn("WebhookEndpoints.get")(function* (by: EndpointRef) {
+      /** An endpoint with its health. */
+      get: Effect.fn("WebhookEndpoints.get")(function* (by: EndpointRef) {
         const orgId = yield* currentTenant
         const endpoint = yield* repository.get(orgId, by)
         const id = endpoint.webhook_endpoint_id
@@ -243,9 +213,9 @@ export class WebhookEndpoints extends Context.Service<
           ),
         )
         return { ...endpoint, health }
-      })
+      }),
 
-      const update = Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {
+      update: Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
         if (input.url !== undefined) yield* checkReceiverUrl("url", input.url, rules)
         const now = yield* DateTime.now
@@ -268,39 +238,29 @@ export class WebhookEndpoints extends Context.Service<
         // Without a limit or an order, what waits for them can be sent now.
         yield* wakeups.deliveries
         return yield* warningOf(url)
-      })
+      }),
 
-      const remove = Effect.fn("WebhookEndpoints.remove")(function* (id: string) {
+      remove: Effect.fn("WebhookEndpoints.remove")(function* (id: string) {
         const orgId = yield* currentTenant
         const entry = yield* audit.entry({ action: "webhook_endpoint.delete", target: id, details: {} })
         yield* repository.remove(orgId, id, yield* DateTime.now, entry)
         yield* wakeups.sweeps
-      })
+      }),
 
-      const test = Effect.fn("WebhookEndpoints.test")(function* (input: typeof TestWebhookEndpoint.Type) {
+      /** Sends a test to the endpoint and returns the response. Fails with a `Conflict` when too many are in flight. */
+      test: Effect.fn("WebhookEndpoints.test")(function* (input: typeof TestWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
         return yield* sendTest(orgId, input)
-      })
-
-      return WebhookEndpoints.of({ create, list, get, update, remove, test })
-    }),
-  )
+      }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** What a creation or change adds to its answer: why no delivery will reach the URL, in a sentence. */
 interface Warning {
   readonly warning?: string
-}
-
-/** What was sent to an endpoint as a test, and its response. */
-interface TestResult {
-  readonly event: string
-  /** The exact body that was signed and sent. */
-  readonly payload: string
-  readonly delivered: boolean
-  readonly status: number | null
-  readonly body: string | null
-  readonly error: string | null
 }
 
 /** The tests of one org's endpoints that may be in flight in this process. */

@@ -1,9 +1,7 @@
 import { Context, Data, Effect, Layer } from "effect"
-import type { Unavailable } from "../../domain/Errors.ts"
 import { limits } from "../../domain/docs/Chat.ts"
 import type { Page } from "../../domain/docs/DocsPassages.ts"
 import { type PageFile, slugsOf } from "../../domain/docs/docsSlugs.ts"
-import type { Archive } from "../../domain/docs/Documents.ts"
 import { textOf } from "./textOf.ts"
 import type { ZipBatch, ZipTask, ZipThreadData } from "./ZipThread.ts"
 import * as WorkerThread from "../workerThread.ts"
@@ -15,25 +13,19 @@ const maxHeapMiB = 48
 export class ZipFault extends Data.TaggedError("ZipFault")<{ readonly message: string }> {}
 
 /** Unpacks zips in a thread of its own, so that other requests continue. */
-export class ZipReader extends Context.Service<
-  ZipReader,
-  {
-    /** Returns the markdown pages of a zip and the digest of the zip. */
-    readonly read: (bytes: Uint8Array) => Effect.Effect<Archive, ZipFault | Unavailable>
-  }
->()("gatehouse/infrastructure/ZipReader") {
-  static readonly layer = Layer.effect(
-    ZipReader,
-    Effect.gen(function* () {
-      const thread = yield* WorkerThread.make<ZipTask>({
-        module: "docs/ZipThread",
-        workerData: { maxPages: limits.pages } satisfies ZipThreadData,
-        resourceLimits: { maxOldGenerationSizeMb: maxHeapMiB, maxYoungGenerationSizeMb: 8 },
-        lost: "The zip could not be unpacked; try again.",
-      })
-      let ids = 0
+export class ZipReader extends Context.Service<ZipReader>()("gatehouse/infrastructure/ZipReader", {
+  make: Effect.gen(function* () {
+    const thread = yield* WorkerThread.make<ZipTask>({
+      module: "docs/ZipThread",
+      workerData: { maxPages: limits.pages } satisfies ZipThreadData,
+      resourceLimits: { maxOldGenerationSizeMb: maxHeapMiB, maxYoungGenerationSizeMb: 8 },
+      lost: "The zip could not be unpacked; try again.",
+    })
+    let ids = 0
 
-      const read = Effect.fn("Documents.unpack")(function* (bytes: Uint8Array) {
+    return {
+      /** Returns the markdown pages of a zip and the digest of the zip. */
+      read: Effect.fn("Documents.unpack")(function* (bytes: Uint8Array) {
         const id = ids++
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.sendIfRunning(id, { op: "close" })))
         const version = yield* thread.ask<string>(id, { op: "open", bytes })
@@ -46,9 +38,9 @@ export class ZipReader extends Context.Service<
         }
         const slugs = slugsOf(files)
         return { version, pages: files.map(({ markdown }, at) => ({ slug: slugs[at]!, markdown })) }
-      }, Effect.scoped)
-
-      return ZipReader.of({ read })
-    }),
-  )
+      }, Effect.scoped),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
