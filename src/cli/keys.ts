@@ -277,7 +277,7 @@ const list = Command.make(
       ({ keys, nextCursor }) => ({ table: keyTable(keys), next: nextCursor }),
     )
   }),
-).pipe(Command.withDescription("List the keys of an org and its projects, oldest first"))
+).pipe(Command.withDescription("List the keys of an org and its projects"))
 
 const show = Command.make(
   "show",

@@ -1,10 +1,10 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import type { OrgDetail } from "../domain/orgs/Org.ts"
+import { type OrgDetail, orgFilters } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { ask, call, callPages } from "./call.ts"
 import { plain, table, usage } from "./output.ts"
-import { given, page } from "./flags.ts"
+import { given, page, payloadFlags } from "./flags.ts"
 import { moveOrg } from "./nodes.ts"
 
 /** The flag that chooses the org of a command. */
@@ -52,10 +52,10 @@ const create = Command.make(
     ),
 ).pipe(Command.withDescription("Create an org; needs the administrator's token"))
 
-const list = Command.make("list", page, (page) =>
+const list = Command.make("list", { ...page, ...payloadFlags(orgFilters) }, ({ order, owns, text, ...page }) =>
   callPages(
     page,
-    (gatehouse, query) => gatehouse.orgs.list({ query }),
+    (gatehouse, query) => gatehouse.orgs.list({ query: { ...query, ...given({ order, owns, text }) } }),
     ({ nextCursor, orgs }) => ({
       table: table(
         ["ORG", "NAME", "CREATED"],
@@ -64,7 +64,7 @@ const list = Command.make("list", page, (page) =>
       next: nextCursor,
     }),
   ),
-).pipe(Command.withDescription("List orgs, oldest first"))
+).pipe(Command.withDescription("List orgs"))
 
 const orgOutput = (
   { keyPrefix, limits, name, orgId, owners, retentionDays, strictEvents, used }: OrgDetail,

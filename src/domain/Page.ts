@@ -1,5 +1,5 @@
 import { Effect, Schema } from "effect"
-import { Text, whole } from "./Schemas.ts"
+import { Name, Text, whole } from "./Schemas.ts"
 
 // With the flag u, the pattern is also in the OpenAPI document.
 const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/u
@@ -36,6 +36,37 @@ export type WholeList = Partial<Page> | undefined
 
 export const wholeListPage = (asked: WholeList): Page => ({ limit: maxWholeListItems, ...asked })
 
+/** The order of a list by the time when its items were made. */
+export type Order = "oldest" | "newest"
+
+/** The order and the text of a list that people search. */
+export const searchQuery = {
+  order: Schema.optionalKey(
+    Schema.Literals(["oldest", "newest"]).annotate({
+      description: "Which items are first. Default: oldest. A cursor is for the order that it came from.",
+      examples: ["newest"],
+    }),
+  ),
+  text: Schema.optionalKey(
+    Name.annotate({
+      description: "A text that the items have, in any case of letters: a part of what the operation says.",
+      examples: ["acme"],
+    }),
+  ),
+}
+
+/** What `searchQuery` asks for. */
+export interface Search {
+  readonly order?: Order | undefined
+  readonly text?: string | undefined
+}
+
+/**
+ * Rows that a page looks at when a filter has no index. Such a page can have fewer items than its limit, and even none,
+ * while others follow.
+ */
+export const maxFilteredRows = 2_000
+
 /** The request of a page: `limit` rows after the row with the id `cursor`, in the order of the list. */
 export interface Page {
   readonly limit: number
@@ -60,6 +91,8 @@ export const maxPageBytes = 4 * 1024 * 1024
 export interface Found<A> {
   readonly items: ReadonlyArray<A>
   readonly hasMore: boolean
+  /** The id of the last row that the page has looked at, when it looked at `maxFilteredRows`. */
+  readonly seenTo?: string
 }
 
 /** Makes a page of up to `limit + 1` rows: the extra row only shows that there are more. */
@@ -68,10 +101,10 @@ export const cutRows = <A>(rows: ReadonlyArray<A>, limit: number): Found<A> => (
   hasMore: rows.length > limit,
 })
 
-/** The id of the last row; `null` when there are no more rows. */
-export const nextCursor = <A>({ hasMore, items }: Found<A>, id: (row: A) => string) => {
+/** The id of the last row, or of the last that was looked at; `null` when there are no more rows. */
+export const nextCursor = <A>({ hasMore, items, seenTo }: Found<A>, id: (row: A) => string) => {
   const last = items.at(-1)
-  return hasMore && last !== undefined ? id(last) : null
+  return hasMore && last !== undefined ? id(last) : (seenTo ?? null)
 }
 
 /** `nextCursor` as a field that is absent on the last page. */

@@ -2,6 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { describe } from "vitest"
+import { TestServer } from "../support/server.ts"
 import { consoles, expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
 import { call, callFor, createOrg } from "./world.ts"
 
@@ -59,6 +60,20 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
           },
           key!,
         )
+      }),
+    )
+
+    it.effect("a key that made a change is named, however many keys are newer", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const orgId = yield* createOrg("Acme")
+        const keys = `/api/v0/orgs/${orgId}/keys`
+        const { key } = yield* call("POST", keys, { name: "the oldest" })
+        yield* Effect.forEach(Array.from({ length: 101 }), () => call("POST", keys, { name: "newer" }))
+        yield* send("POST", "/v1/schedules/create", { as: key!, json: { workflow: "report", cron: "0 4 * * *" } })
+        yield* inTab(`/orgs/${orgId}/audit`, async (page) => {
+          await page.getByText("The key the oldest created a schedule of report").waitFor()
+        })
       }),
     )
 

@@ -7,7 +7,7 @@ import { makeTenant } from "../http/tenants.ts"
 import { adminToken, TestServer } from "../support/server.ts"
 import { until } from "../support/wait.ts"
 import { consoles, expectAccessible, expectFits, hasBrowser, signedInTab } from "./support.ts"
-import { call } from "./world.ts"
+import { call, createOrg } from "./world.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 
 const unknown = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
@@ -29,15 +29,15 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
         const event_id = yield* world.publish("invoice.paid")
         const job = yield* world.finished()
         const { schedule_id } = yield* world.call("schedules/create", { workflow: "report", cron: "0 4 * * *" })
-        const { id: key } = yield* call("POST", `/api/v0/orgs/${world.orgId}/keys`, { name: "gateway" })
-        // More keys than a page of them: the newest is on the second.
         const keysPath = `/api/v0/orgs/${world.orgId}/keys`
+        const { id: key } = yield* call("POST", keysPath, { name: "the oldest of many", externalId: "customer_42" })
+        // More keys than a page of them, and more newer orgs than are asked for names.
         yield* Effect.forEach(Array.from({ length: 100 }), () => call("POST", keysPath, { name: "old" }))
-        const { id: newest } = yield* call("POST", keysPath, { name: "the newest of many", externalId: "customer_42" })
         const listed = world.deliveries({ event_id })
         const [delivery] = yield* until("the delivery", listed, (found) => found.length === 1)
         const other = yield* makeTenant(adminToken)
         const otherJob = yield* other.finished()
+        yield* Effect.forEach(Array.from({ length: 25 }), () => createOrg("newer"), { discard: true })
         const { at, page } = yield* signedInTab(world.path("/keys"))
         yield* Effect.promise(async () => {
           const pasted = {
@@ -66,13 +66,21 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
           const none = await search(page, "an invoice, or what it was")
           await none.getByText("Nothing has this name, and the text has no id.").waitFor()
           await page.keyboard.press("Escape")
-          for (const name of ["the newest of many", "customer_42"]) {
+          for (const name of ["Oldest of", "customer_4"]) {
             const called = await search(page, name)
-            await called.getByRole("option", { name: "the newest of many" }).click()
-            await page.waitForURL(at(world.path(`/keys/${newest}`)))
+            await called.getByRole("option", { name: "the oldest of many" }).click()
+            await page.waitForURL(at(world.path(`/keys/${key}`)))
           }
-          await search(page, "gateway")
-          await page.waitForURL(at(world.path(`/keys/${key}`)))
+          // A look-up that fails is not told as one that found nothing.
+          await page.route(/owns=|text=/, (route) =>
+            route.fulfill({ status: 503, json: { error: "The disk is full." } }),
+          )
+          const failed = await search(page, job)
+          await failed.getByText("The disk is full.").waitFor()
+          await failed.getByLabel("Name, id or line of a log").fill("nobody has this")
+          await failed.getByText("Not everything could be asked").waitFor()
+          await page.keyboard.press("Escape")
+          await page.unroute(/owns=|text=/)
           await search(page, "Publish an")
           await page.getByRole("dialog", { name: "Publish an event" }).waitFor()
           await page.keyboard.press("Escape")

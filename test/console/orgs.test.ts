@@ -54,6 +54,24 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
       }),
     )
 
+    it.effect("the newest orgs are first, and any is found by a part of its name", () =>
+      Effect.gen(function* () {
+        yield* createOrg("Cormorant Freight")
+        yield* Effect.forEach(Array.from({ length: 26 }), (_, n) => createOrg(`Later ${n}`))
+        yield* inTab("/orgs", async (page) => {
+          const names = page.getByRole("table", { name: "Orgs" }).locator("tbody a.main")
+          await expect.poll(() => names.first().textContent()).toBe("Later 25")
+          await page.getByLabel("Org", { exact: true }).fill("cormorant")
+          await expect.poll(() => names.allTextContents()).toEqual(["Cormorant Freight"])
+          await page.getByLabel("Org", { exact: true }).fill("no such org")
+          await page.getByText("No org matches").waitFor()
+          await expectAccessible(page)
+          await page.setViewportSize({ width: 390, height: 800 })
+          await expectFits(page)
+        })
+      }),
+    )
+
     it.effect("an alert is created, tested, turned off and deleted in the settings", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Alpine")

@@ -1,7 +1,8 @@
 import { assert, layer } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApiKeyRepository, maxFilteredKeys } from "#src/domain/keys/ApiKeyRepository.ts"
+import { maxFilteredRows } from "#src/domain/Page.ts"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
@@ -164,6 +165,9 @@ const operations = Effect.fnUntraced(function* (
     [`${name}: checked keys, of a state that none has`, keys.list(id, middle("k"), { state: "leaked" })],
     [`${name}: checked keys, of a project with two names`, keys.list(id, page, { projectId: project, name: "k" })],
     [`${name}: checked keys, of a name that few have`, keys.list(id, page, { externalId: "many", name: "none" })],
+    [`${name}: checked keys, of a text that none has`, keys.list(id, page, { text: "none", order: "newest" })],
+    [`${name}: keys, newest first`, keys.list(id, middle("k"), { order: "newest" })],
+    [`${name}: keys of a name, newest first`, keys.list(id, page, { name: "k", order: "newest" })],
     [`${name}: keys of an external id that none has`, keys.list(id, page, { externalId: "none" })],
     [`${name}: change a key`, Effect.ignore(keys.update(id, `k${someId}`, { rateLimit: null }, newEntry()))],
     [`${name}: remove a key`, Effect.ignore(keys.remove(id, `k${someId}`, newEntry()))],
@@ -180,6 +184,7 @@ const operations = Effect.fnUntraced(function* (
     ["job by its idempotency key", insertJob(org, { idempotencyKey: someId })],
     ["every project", projects.list(everyOrg, middle("p"))],
     ["every org", orgs.list(everyOrg, page)],
+    ["the org of an id", orgs.list(everyOrg, page, { owns: `k${someId}` })],
     ["keys by their hashes", keys.findByHashes(["00", "01"])],
     ["written uses of a key", usages.add([usedHour(org)])],
     ["old usage of keys", usages.removeOld(10, limit)],
@@ -206,7 +211,7 @@ const operations = Effect.fnUntraced(function* (
 // Beside a claim of jobs that took long, a look reads the beginning of its queue.
 const maxRowsOf = (operation: string) => {
   // The index entry and the row of each, first for the last of them and then for the page.
-  if (operation.includes(": checked keys")) return 4 * maxFilteredKeys + maxRows
+  if (operation.includes(": checked keys")) return 4 * maxFilteredRows + maxRows
   return operation.endsWith("of two workflows") || operation.includes(": claim") ? maxRowsOfWorkflows : maxRows
 }
 

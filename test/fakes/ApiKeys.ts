@@ -21,7 +21,7 @@ import type { SettingsChange } from "#src/domain/keys/KeySettings.ts"
 import { PermissionSet } from "#src/domain/keys/Permission.ts"
 import { orgNotFound } from "#src/domain/Principal.ts"
 import { projectNotFound } from "#src/domain/projects/Projects.ts"
-import { inScope, keepEntry, needRoom, pageOf, type StoredKey, World } from "./World.ts"
+import { hasText, inScope, keepEntry, needRoom, pageOf, type StoredKey, World } from "./World.ts"
 
 /** The time of the fake database. */
 const clock = Effect.map(DateTime.now, DateTime.toEpochMillis)
@@ -284,12 +284,13 @@ export const layer = Layer.effect(
         return { name, otherPrefix: undefined }
       }),
 
-      list: (orgId, page, { state, ...columns } = {}) =>
+      list: (orgId, page, { order, state, text, ...columns } = {}) =>
         Effect.map(clock, (now) => {
           const own = [...keys.values()].filter(
             (stored) =>
               stored.orgId === orgId &&
               hasOwner(stored) &&
+              hasText(text, stored.row.name, stored.row.externalId, stored.row.prefix, stored.row.id) &&
               (state === undefined || stateOf(stored.row, now) === state) &&
               Object.entries(columns).every(
                 ([name, value]) => value === undefined || stored.row[name as keyof typeof columns] === value,
@@ -299,6 +300,7 @@ export const layer = Layer.effect(
             own.map((stored) => rowOf(stored, now)),
             (row) => row.id,
             page,
+            order === "newest" ? -1 : 1,
           )
         }),
 

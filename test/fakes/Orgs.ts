@@ -3,7 +3,7 @@ import { orgNotFound } from "#src/domain/Principal.ts"
 import { formatOwner } from "#src/domain/RepositoryOwner.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
-import { amountsOf, findOr, inScope, keepEntry, ownerKey, pageOf, World } from "./World.ts"
+import { amountsOf, findOr, hasText, inScope, keepEntry, ownerKey, pageOf, World } from "./World.ts"
 
 /** Orgs in memory. */
 export const layer = Layer.effect(
@@ -79,14 +79,23 @@ export const layer = Layer.effect(
         if (world.defaultOrgId === orgId) world.defaultOrgId = undefined
       }),
 
-      list: (scope, page) =>
-        Effect.sync(() =>
-          pageOf(
-            [...orgs.values()].filter((org) => inScope(scope, org.orgId)),
+      list: (scope, page, { order, owns, text } = {}) =>
+        Effect.sync(() => {
+          const { deployments, keys, projects } = world
+          const owner = (id: string) =>
+            projects.get(id)?.row.orgId ??
+            keys.get(id)?.orgId ??
+            projects.get(deployments.get(id)?.projectId ?? "")?.row.orgId
+          return pageOf(
+            [...orgs.values()].filter(
+              ({ name, orgId }) =>
+                inScope(scope, orgId) && hasText(text, name, orgId) && (owns === undefined || owner(owns) === orgId),
+            ),
             (org) => org.orgId,
             page,
-          ),
-        ),
+            order === "newest" ? -1 : 1,
+          )
+        }),
     })
   }),
 )

@@ -145,6 +145,10 @@ export const needRoom = Effect.fnUntraced(function* (
 
 export const inScope = (scope: OrgScope, orgId: string) => scope._tag === "EveryOrg" || scope.orgId === orgId
 
+/** Whether one of the values has the text that a list is filtered by. */
+export const hasText = (text: string | undefined, ...values: ReadonlyArray<string | null>) =>
+  text === undefined || values.some((value) => value?.toLowerCase().includes(text.toLowerCase()))
+
 /** The first rows that fit into the bytes of a page, and at least one. */
 export const withinBytes = <A>(rows: ReadonlyArray<A>) => {
   let bytes = 0

@@ -1,8 +1,8 @@
 import { useEffect, useState } from "preact/hooks"
 import { call, GatehouseError } from "../client/call.ts"
-import { contains, useMatches, wholeKey, withoutKey } from "../client/matches.ts"
+import { contains, wholeKey, withoutKey } from "../client/matches.ts"
 import type { Args, OperationId, ResponseBody } from "../client/Operations.ts"
-import { queries, usePages } from "../client/queries.ts"
+import { queries, useData, usePages } from "../client/queries.ts"
 import { useMay } from "../client/session.tsx"
 import { Icon, type IconName } from "../components/Button.tsx"
 import { Dialog } from "../components/Dialog.tsx"
@@ -71,53 +71,44 @@ const requestIn = (text: string) =>
   /request[-_ ]?id\W{1,3}([\w.-]{8,128})/i.exec(text)?.[1] ??
   /\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b/i.exec(text)?.[0]
 
-/** The orgs in which something is looked for; that of the page comes first. */
-interface Scope {
-  readonly orgId: string | undefined
-  readonly orgIds: ReadonlyArray<string>
-}
-
 /**
- * The page of the first id that something has. What a job or the like has comes first, in the orgs that the text names
- * before all others; then a project or an org, if it is not merely where the reader is.
+ * The page of the first id that something has, in any org that the reader may see. What a job or the like has comes
+ * first; then a project or an org, if it is not merely where the reader is.
  */
-const findIds = async (asked: ReadonlyArray<Place>, { orgId: here, orgIds }: Scope, ids: ReadonlyArray<string>) => {
-  const projects = await Promise.all(ids.map((projectId) => answered(call("projects.get", { projectId }))))
-  const orgs = await Promise.all(ids.map((orgId) => answered(call("orgs.get", { orgId }))))
-  const owners = [
-    ...projects.flatMap((one) => one ?? []).map(({ orgId, projectId }) => ({ orgId, id: projectId })),
-    ...orgs.flatMap((one) => one ?? []).map(({ orgId }) => ({ orgId, id: orgId })),
-  ]
-  for (const orgId of new Set([...owners.map(({ orgId }) => orgId), ...orgIds])) {
-    for (const id of ids) {
-      const page = owners.some((owner) => owner.id === id) ? undefined : await findOne(asked, orgId, id)
-      if (page !== undefined) return page
-    }
+const findIds = async (asked: ReadonlyArray<Place>, may: May, here: string | undefined, ids: ReadonlyArray<string>) => {
+  const owners = await Promise.all(
+    ids.map(async (owns) => (may("orgs.list") ? (await call("orgs.list", { owns })).orgs[0]?.orgId : here)),
+  )
+  for (const [i, orgId] of owners.entries()) {
+    const page = orgId && (await findOne(asked, orgId, ids[i]!))
+    if (page) return page
   }
-  const owner = owners.find(({ id }) => id !== here || ids.length === 1)
-  return owner && orgPath(owner.orgId, owner.id === owner.orgId ? "" : `/projects/${owner.id}`)
+  for (const [i, id] of ids.entries()) {
+    const project = owners[i] && (await answered(call("projects.get", { projectId: id })))
+    if (project) return orgPath(project.orgId, `/projects/${id}`)
+    if (id === here && ids.length > 1) continue
+    const org = await answered(call("orgs.get", { orgId: owners[i] ?? id }))
+    if (org) return orgPath(org.orgId)
+  }
+  return undefined
 }
 
 /** The page of a key. The service validates it at no cost; one that it refuses is looked for by its prefix. */
-const findKey = async ({ orgId }: Scope, key: string) => {
+const findKey = async (here: string | undefined, key: string) => {
   const valid = await answered(call("keys.validate", { key, cost: 0 }))
   if (valid !== undefined) return orgPath(valid.orgId, `/keys/${valid.keyId}`)
-  return orgId && orgPath(orgId, `/keys?text=${withoutKey(key)}`)
+  return here && orgPath(here, `/keys?text=${withoutKey(key)}`)
 }
 
-/** The change that a request has made: among the newest of each org, or in the log of the page's org. */
-const findRequest = async ({ orgId: here, orgIds }: Scope, request: string) => {
+/** The change that a request has made: among the newest of each of the newest orgs, or in the log of the page's org. */
+const findRequest = async (may: May, here: string | undefined, request: string) => {
+  const newest = may("orgs.list") ? (await call("orgs.list", { limit: maxOrgs, order: "newest" })).orgs : []
   const page = (orgId: string) => orgPath(orgId, `/audit?text=${request}`)
-  for (const orgId of orgIds) {
+  for (const orgId of new Set([...(here === undefined ? [] : [here]), ...newest.map(({ orgId }) => orgId)])) {
     const log = await answered(call("audit.list", { orgId, limit: 100 }))
     if (log?.entries.some(({ requestId }) => requestId === request)) return page(orgId)
   }
   return here && page(here)
-}
-
-const listed = (asked: ReadonlyArray<Place>) => {
-  const nouns = asked.map(({ noun }) => noun)
-  return `${nouns.slice(0, -1).join(", ")} or ${nouns.at(-1)}`
 }
 
 /** What a reader can go to. */
@@ -151,10 +142,10 @@ const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyAr
     id: Id,
     args: Args<Id>,
     rows: (response: ResponseBody<Id>) => ReadonlyArray<Row>,
-  ) => (may(id) ? call(id, args, { orgId }).then(rows, () => []) : Promise.resolve([]))
+  ) => (may(id) ? answered(call(id, args, { orgId })).then((all) => (all === undefined ? [] : rows(all))) : [])
   const [endpoints, keys, projects, schedules, workflows, jobs] = await Promise.all([
     read("webhooks.list", {}, (all) => all.webhook_endpoints),
-    read("keys.list", { orgId, limit: 100 }, (all) => all.keys),
+    read("keys.list", { orgId, limit: 100, order: "newest" }, (all) => all.keys),
     read("projects.list", { orgId, limit: 100 }, (all) => all.projects),
     read("schedules.list", {}, (all) => all.schedules),
     read("workflows.list", {}, (all) => all.workflows),
@@ -195,20 +186,25 @@ const keyTarget = (orgId: string, { id, name, prefix }: ResponseBody<"keys.list"
 /** How long a text stays before keys are looked up by it, in milliseconds. */
 const typingMillis = 300
 
-/** The keys of an org whose whole name or external id a text is, however many keys it has; undefined: not known yet. */
-const useKeysCalled = (orgId: string | undefined, text: string) => {
+/** Pages of keys that one look-up reads, of 2,000 keys each. */
+const maxKeyPages = 50
+
+/** The keys of an org whose name, external id or prefix has a text, of all its keys; undefined: not known yet. */
+const useKeysCalled = (orgId: string | undefined, text: string, onError: (error: Error) => void) => {
   const [found, setFound] = useState<{ readonly text: string; readonly keys: ReadonlyArray<Target> }>()
   useEffect(() => {
     if (orgId === undefined) return
     let isOver = false
     const look = async () => {
-      const read = (filter: object) =>
-        answered(call("keys.list", { orgId, limit: maxTargets, ...filter })).then((all) => all?.keys ?? [])
-      const called = await Promise.all([read({ name: text }), read({ externalId: text })]).catch(() => [[]])
-      const byId = new Map(called.flat().map((key) => [key.id, keyTarget(orgId, key)]))
-      if (!isOver) setFound({ text, keys: [...byId.values()] })
+      const filter = { orgId, text, limit: maxTargets, order: "newest" } as const
+      let page = await answered(call("keys.list", filter))
+      for (let n = 1; n < maxKeyPages && page?.keys.length === 0 && page.nextCursor !== null; n++) {
+        if (isOver) return
+        page = await answered(call("keys.list", { ...filter, cursor: page.nextCursor }))
+      }
+      if (!isOver) setFound({ text, keys: (page?.keys ?? []).map((key) => keyTarget(orgId, key)) })
     }
-    const timer = setTimeout(() => void look(), typingMillis)
+    const timer = setTimeout(() => void look().catch(onError), typingMillis)
     return () => {
       isOver = true
       clearTimeout(timer)
@@ -229,9 +225,16 @@ const useTargets = (text: string, isLookedUp: boolean) => {
   const orgId = useOrgId()
   const may = useMay()
   const hasOrg = orgId !== undefined
-  const isNamed = ({ name }: { readonly name: string }) => contains(text, name, `org ${name}`)
-  const all = usePages("orgs.list", { limit: 100 }, ({ orgs }) => orgs, { enabled: may("orgs.list"), isLive: false })
-  const { rows: orgs } = useMatches(all, text.trim() === "" || isLookedUp ? undefined : isNamed)
+  const all = usePages("orgs.list", { limit: 100, order: "newest" }, ({ orgs }) => orgs, {
+    enabled: may("orgs.list"),
+    isLive: false,
+  })
+  // Of more orgs than a page of them, the service says which have the text in their names.
+  const name = text.trim().replace(/^org /i, "")
+  const asksNames = all.more !== undefined && !isLookedUp && name !== ""
+  const named = useData("orgs.list", { limit: maxTargets, text: name }, { enabled: asksNames, isLive: false })
+  const orgs = new Map([...(all.rows ?? []), ...(named.data?.orgs ?? [])].map((org) => [org.orgId, org.name]))
+  const [error, setError] = useState<Error | null>(null)
   const [here, setHere] = useState<ReadonlyArray<Target> | undefined>(hasOrg ? undefined : [])
   const [elsewhere, setElsewhere] = useState<ReadonlyArray<Target>>([])
   const [isRead, setRead] = useState(false)
@@ -249,22 +252,21 @@ const useTargets = (text: string, isLookedUp: boolean) => {
         kind: "action",
         icon: "plus" as const,
       })),
-    ...(orgs ?? []).map(({ name, orgId }) => ({
-      to: orgPath(orgId),
-      label: name,
-      kind: "org",
-      icon: "people" as const,
-    })),
+    ...[...orgs].map(([id, name]) => ({ to: orgPath(id), label: name, kind: "org", icon: "people" as const })),
     ...(here ?? []),
   ]
   const near = isLookedUp ? [] : matching(local, text)
   const isName = !isLookedUp && text.trim().length > 1 && here !== undefined
-  const called = useKeysCalled(isName && near.length === 0 && may("keys.list") ? orgId : undefined, text.trim())
+  const called = useKeysCalled(
+    isName && near.length === 0 && may("keys.list") ? orgId : undefined,
+    text.trim(),
+    setError,
+  )
   const found = near.length > 0 ? near : (called ?? [])
   const isWanted = isName && may("orgs.list")
   const asksOthers = isWanted && (!hasOrg || found.length === 0) && all.rows !== undefined
   useEffect(() => {
-    if (hasOrg) void readNamed(may, orgId).then(setHere)
+    if (hasOrg) void readNamed(may, orgId).then(setHere, setError)
   }, [])
   useEffect(() => {
     if (!asksOthers || isRead) return
@@ -277,15 +279,18 @@ const useTargets = (text: string, isLookedUp: boolean) => {
       }
       setRead(true)
     }
-    void read()
+    void read().catch(setError)
     return () => {
       isOver = true
     }
   }, [asksOthers])
-  const isSearching =
-    !isLookedUp &&
-    (here === undefined || called === undefined || (may("orgs.list") && orgs === undefined) || (asksOthers && !isRead))
-  return { found: asksOthers ? [...found, ...matching(elsewhere, text)].slice(0, maxTargets) : found, isSearching }
+  const isAsked = (may("orgs.list") && all.rows === undefined) || (asksNames && named.data === undefined)
+  const isSearching = !isLookedUp && (here === undefined || called === undefined || isAsked || (asksOthers && !isRead))
+  return {
+    found: asksOthers ? [...found, ...matching(elsewhere, text)].slice(0, maxTargets) : found,
+    isSearching,
+    failure: error ?? all.error ?? named.error,
+  }
 }
 
 const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onClose: () => void }) => {
@@ -293,39 +298,41 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
   const may = useMay()
   const [text, setText] = useState(wanted)
   const [chosen, setChosen] = useState(0)
-  const [missing, setMissing] = useState<readonly [text: string, orgs: number]>()
+  const [missing, setMissing] = useState<string>()
   const asked = places.filter(({ needs }) => may(...needs))
   const key = may("keys.get") ? wholeKey.exec(text)?.[0] : undefined
   const ids = key === undefined ? idsIn(text) : []
   const request = may("audit.list") && key === undefined ? requestIn(text) : undefined
   const isLookedUp = key !== undefined || ids.length > 0 || request !== undefined
-  const { found, isSearching } = useTargets(text, isLookedUp)
-  const isMissed = isLookedUp && missing?.[0] === text
-  const where = isMissed && missing[1] > 1 ? `these ${missing[1]} orgs` : "this org"
+  const { failure, found, isSearching } = useTargets(text, isLookedUp)
+  const isMissed = isLookedUp && missing === text
   const error = !isMissed
-    ? isLookedUp || found.length > 0 || isSearching
+    ? isLookedUp || found.length > 0 || (isSearching && failure === null)
       ? undefined
-      : "Nothing has this name, and the text has no id. Of keys and projects, parts of a name are found among the oldest 100, and keys by their whole name or external id among all."
+      : failure !== null
+        ? `Not everything could be asked: ${failure.message}`
+        : `Nothing has this name, and the text has no id.${
+            may("orgs.list")
+              ? ` Of other orgs, the newest ${maxOrgs} were asked, for their oldest 100 projects and their newest 100 keys.`
+              : ""
+          }`
     : key !== undefined
       ? "The service refuses this key. Open its org, and look for its prefix among the keys."
       : ids.length > 0
-        ? `No ${listed(asked)} of ${where} has the id ${ids.join(" or ")}. It may be of another org, or older than what is kept.`
-        : `No newer change of ${where} has the request ${request}. The log of the service has it.`
+        ? `Nothing that you may see has the id ${ids.join(" or ")}. It may be deleted, or older than what is kept.`
+        : `No newer change of the newest ${maxOrgs} orgs has the request ${request}. The log of the service has it.`
   const go = (to: string) => {
     onClose()
     navigate(to)
   }
   const open = async () => {
     if (!isLookedUp) return go((found[chosen] ?? found[0])!.to)
-    const { orgs } = may("orgs.list") ? await call("orgs.list", { limit: maxOrgs }) : { orgs: [] }
-    const orgIds = [...new Set([...(orgId === undefined ? [] : [orgId]), ...orgs.map(({ orgId }) => orgId)])]
-    const scope = { orgId, orgIds }
     const page =
       key !== undefined
-        ? await findKey(scope, key)
-        : ((await findIds(asked, scope, ids)) ??
-          (request === undefined ? undefined : await findRequest(scope, request)))
-    if (page === undefined) return setMissing([text, orgIds.length])
+        ? await findKey(orgId, key)
+        : ((await findIds(asked, may, orgId, ids)) ??
+          (request === undefined ? undefined : await findRequest(may, orgId, request)))
+    if (page === undefined) return setMissing(text)
     go(page)
   }
   const press = (event: KeyboardEvent) => {

@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { searchQuery } from "../Page.ts"
 import { CreatedAt, expiry, Id, KeyId, Name, NullableMetadata, OrgId, ProjectId, Timestamp, whole } from "../Schemas.ts"
 import { changedSettings, Credits, ExternalId, newSettings, RateLimit } from "./KeySettings.ts"
 import { ClientIp } from "./AllowedIps.ts"
@@ -123,6 +124,7 @@ export type KeyState = typeof KeyState.Type
 
 /** The filters of the list of keys. A key must fit all that are given. */
 export const keyFilters = {
+  ...searchQuery,
   externalId: Schema.optionalKey(ExternalId),
   name: Schema.optionalKey(Name.annotate({ description: "The exact name of a key.", examples: ["ci"] })),
   projectId: Schema.optionalKey(Id.annotate({ description: "The project of the keys." })),

@@ -3,7 +3,7 @@ import type { ApiKey, KeyState, ValidKey } from "./ApiKey.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { OrgScope } from "../Principal.ts"
 import { Conflict, type InvalidRequest, LimitReached, NotFound, type Unavailable } from "../Errors.ts"
-import type { Found, Page } from "../Page.ts"
+import type { Found, Page, Search } from "../Page.ts"
 import type { AllowedNetworks } from "./AllowedIps.ts"
 import type { KeySettings, RateLimit, SettingsChange } from "./KeySettings.ts"
 import type { Metadata } from "../Schemas.ts"
@@ -49,18 +49,12 @@ export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "keyPr
 }
 
 /** Which keys a list has: those that fit every filter that is given. */
-export interface KeyFilter {
+export interface KeyFilter extends Search {
   readonly externalId?: string | undefined
   readonly name?: string | undefined
   readonly projectId?: string | undefined
   readonly state?: KeyState | undefined
 }
-
-/**
- * How many keys one page of a list with two filters, or with a state, looks at. Such a page can have fewer keys than
- * its limit, and even none, while others follow.
- */
-export const maxFilteredKeys = 2_000
 
 /** The limits of a key. */
 export interface KeyLimits {
@@ -205,15 +199,8 @@ export class ApiKeyRepository extends Context.Service<
       { readonly name: string; readonly otherPrefix: OtherPrefix },
       NotFound | Conflict | LimitReached | Unavailable
     >
-    /**
-     * Keys of the org, oldest first. `seenTo` is the id of the last key that the page has looked at, when it looked at
-     * as many as it may (`maxFilteredKeys`).
-     */
-    readonly list: (
-      orgId: string,
-      page: Page,
-      filter?: KeyFilter,
-    ) => Effect.Effect<Found<ApiKey> & { readonly seenTo?: string }, Unavailable>
+    /** Keys of the org. With two filters, with a state or a text, a page looks at `maxFilteredRows` keys at most. */
+    readonly list: (orgId: string, page: Page, filter?: KeyFilter) => Effect.Effect<Found<ApiKey>, Unavailable>
     readonly find: (orgId: string, keyId: string, holder?: Holder) => Effect.Effect<ApiKey, NotFound | Unavailable>
     /** The existing keys with these hashes (SHA-256 in hex), by hash. They can be disabled or expired. */
     readonly findByHashes: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>

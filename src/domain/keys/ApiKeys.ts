@@ -214,7 +214,7 @@ export class ApiKeys extends Context.Service<ApiKeys>()("gatehouse/domain/ApiKey
         if (found.items.length === 0) yield* orgs.find(orgId)
         return {
           keys: found.items.map(shownTo(holder)),
-          nextCursor: nextCursor(found, (key) => key.id) ?? found.seenTo ?? null,
+          nextCursor: nextCursor(found, (key) => key.id),
         }
       }),
 

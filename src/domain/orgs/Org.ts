@@ -1,8 +1,9 @@
 import { Schema } from "effect"
 import { Unavailable } from "../Errors.ts"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
+import { type Search, searchQuery } from "../Page.ts"
 import { ownerFormat, parseOwner } from "../RepositoryOwner.ts"
-import { atMost, CreatedAt, KeyPrefix, Name, OrgId, Text, whole } from "../Schemas.ts"
+import { atMost, CreatedAt, Id, KeyPrefix, Name, OrgId, Text, whole } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */
 export const Org = Schema.Struct({
@@ -15,6 +16,22 @@ export interface Org extends Schema.Schema.Type<typeof Org> {}
 export const CreateOrg = Schema.Struct({
   name: Name.annotate({ description: "The name of the org.", examples: ["Acme"] }),
 }).annotate({ identifier: "CreateOrg" })
+
+/** The filters of the list of orgs. */
+export const orgFilters = {
+  ...searchQuery,
+  owns: Schema.optionalKey(
+    Id.annotate({
+      description:
+        "The id of something that the org has: a project, deployment, API key, endpoint, event, delivery, job or schedule.",
+    }),
+  ),
+}
+
+/** Which orgs a list has. */
+export interface OrgFilter extends Search {
+  readonly owns?: string | undefined
+}
 
 const amounts = <S extends Schema.Top>(field: (name: OrgLimitName) => S) =>
   Object.fromEntries(orgLimitNames.map((name) => [name, field(name)])) as { readonly [Name in OrgLimitName]: S }

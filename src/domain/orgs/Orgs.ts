@@ -6,7 +6,7 @@ import { managedScope, type OrgScope, requireAdministrator, requireOrg } from ".
 import { formatOwner, parseOwner, type RepositoryOwner } from "../RepositoryOwner.ts"
 import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
 import { KeyMemory } from "../KeyMemory.ts"
-import type { CreateOrg, Org, UpdateOrg } from "./Org.ts"
+import type { CreateOrg, Org, OrgFilter, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 
@@ -59,8 +59,8 @@ export class OrgRepository extends Context.Service<
       now: DateTime.Utc,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
-    /** Orgs of the scope, oldest first. */
-    readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Org>, Unavailable>
+    /** Orgs of the scope. With a text, a page looks at `maxFilteredRows` orgs at most. */
+    readonly list: (scope: OrgScope, page: Page, filter?: OrgFilter) => Effect.Effect<Found<Org>, Unavailable>
   }
 >()("gatehouse/domain/Orgs/OrgRepository") {}
 
@@ -123,8 +123,8 @@ export class Orgs extends Context.Service<Orgs>()("gatehouse/domain/Orgs", {
       }),
 
       /** A page of the orgs. */
-      list: Effect.fn("Orgs.list")(function* (page: Page) {
-        const found = yield* repository.list(yield* managedScope, page)
+      list: Effect.fn("Orgs.list")(function* ({ cursor, limit, ...filter }: Page & OrgFilter) {
+        const found = yield* repository.list(yield* managedScope, { cursor, limit }, filter)
         return { orgs: found.items, nextCursor: nextCursor(found, (org) => org.orgId) }
       }),
     }

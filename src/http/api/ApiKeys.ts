@@ -118,7 +118,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       params: { orgId: OrgId },
       query: { ...pageQuery, ...keyFilters },
       success: Schema.Struct({
-        keys: Schema.Array(ApiKey).annotate({ description: "The keys of this page, the oldest first." }),
+        keys: Schema.Array(ApiKey).annotate({ description: "The keys of this page." }),
         nextCursor: NextCursor,
       }).annotate({
         identifier: "ApiKeyPage",
@@ -129,8 +129,8 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(
         access.keys.read(
           "List the API keys of an org",
-          "The keys of the org and of its projects, oldest first, that fit all filters. Only their prefixes are shown. With " +
-            "`state`, or with two filters, a page looks at 2,000 keys at most: it can have fewer keys than `limit` while " +
+          "The keys of the org and of its projects, oldest first, that fit all filters. Only their prefixes are shown. `text` is a " +
+            "part of the name, the external id, the prefix or the id. With `state` or `text`, or with two filters, a page looks at 2,000 keys at most: it can have fewer keys than `limit` while " +
             "`nextCursor` continues.",
         ),
       ),

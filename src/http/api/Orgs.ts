@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Conflict, Forbidden, NotFound } from "../../domain/Errors.ts"
-import { CreateOrg, Org, OrgDetail, UpdateOrg } from "../../domain/orgs/Org.ts"
+import { CreateOrg, Org, OrgDetail, orgFilters, UpdateOrg } from "../../domain/orgs/Org.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { OrgId } from "../../domain/Schemas.ts"
 import { Deleted, idempotencyKey } from "./responses.ts"
@@ -19,13 +19,19 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/orgs", {
-      query: pageQuery,
+      query: { ...pageQuery, ...orgFilters },
       success: Schema.Struct({
-        orgs: Schema.Array(Org).annotate({ description: "The orgs of this page, the oldest first." }),
+        orgs: Schema.Array(Org).annotate({ description: "The orgs of this page." }),
         nextCursor: NextCursor,
       }).annotate({ identifier: "OrgPage" }),
       error: Forbidden,
-    }).annotateMerge(access.management.read("List orgs", "All orgs, oldest first. An org key sees only its own org.")),
+    }).annotateMerge(
+      access.management.read(
+        "List orgs",
+        "All orgs that fit all filters, oldest first. An org key sees only its own org. `text` is a part of the name or of the id. " +
+          "With it, a page looks at 2,000 orgs at most: it can have fewer orgs than `limit` while `nextCursor` continues.",
+      ),
+    ),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId", {
       params: { orgId: OrgId },
       success: OrgDetail,

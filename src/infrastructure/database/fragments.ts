@@ -1,7 +1,7 @@
 import { PgTypes } from "@effect/sql-pg"
 import { DateTime, Effect, Result, Schema, SchemaGetter } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
-import { type Found, maxPageBytes, type Page } from "../../domain/Page.ts"
+import { type Found, maxFilteredRows, maxPageBytes, type Order, type Page } from "../../domain/Page.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
 import { keepNumbers } from "../../domain/exactJson.ts"
 import { StoredJson, toJsonText } from "../../domain/StoredJson.ts"
@@ -21,13 +21,42 @@ export const isOfOrg = (sql: SqlClient.SqlClient, orgId: string, column = "org_i
 /** The org of a scope as a parameter; null is every org. */
 export const orgOf = (scope: OrgScope) => (scope._tag === "EveryOrg" ? null : scope.orgId)
 
-type Order = "oldest" | "newest"
-
 /** The cursor condition of a WHERE, for lists in the order of their ids. */
-export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: Order = "oldest") => {
+export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: Order = "oldest", column = "id") => {
   if (page.cursor === undefined) return sql.literal("true")
-  return order === "oldest" ? sql`id > ${page.cursor}` : sql`id < ${page.cursor}`
+  const id = sql.literal(column)
+  return order === "oldest" ? sql`${id} > ${page.cursor}` : sql`${id} < ${page.cursor}`
 }
+
+export const descending = (sql: SqlClient.SqlClient, order: Order) => sql.literal(order === "oldest" ? "" : "DESC")
+
+/**
+ * Bounds what filters without an index look at.
+ *
+ * @param rows the table with the condition that an index fits
+ * @returns the condition of the rows that a page looks at, and the last of them if there may be others
+ */
+export const lookedAt = (
+  sql: SqlClient.SqlClient,
+  rows: Statement.Fragment,
+  id: Statement.Fragment,
+  order: Order = "oldest",
+) =>
+  Effect.map(
+    sql<{ readonly id: string }>`
+      SELECT id FROM ${rows} ORDER BY ${id} ${descending(sql, order)} OFFSET ${maxFilteredRows - 1} LIMIT 1`,
+    ([last]) =>
+      last === undefined
+        ? { within: sql.literal("true") }
+        : {
+            within: order === "oldest" ? sql`${id} <= ${last.id}` : sql`${id} >= ${last.id}`,
+            seenTo: last.id,
+          },
+  )
+
+/** Whether one of some columns has a text, in any case of letters. */
+export const hasText = (sql: SqlClient.SqlClient, text: string, ...columns: ReadonlyArray<string>) =>
+  sql`${sql.or(columns.map((column) => sql`strpos(lower(${sql(column)}), lower(${text})) > 0`))}`
 
 /**
  * Selects the first rows that fit into `maxPageBytes` together, and at least one. The database neither sends the other
@@ -48,7 +77,7 @@ export const withinBytes = (
     SELECT * FROM (
       SELECT *, (count(*) OVER ())::int AS found,
         sum(${bytes}) OVER in_order <= ${maxPageBytes} OR row_number() OVER in_order = 1 AS fits
-      FROM (${rows}) AS rows WINDOW in_order AS (ORDER BY ${sql(id)} ${sql.literal(order === "oldest" ? "" : "DESC")})
+      FROM (${rows}) AS rows WINDOW in_order AS (ORDER BY ${sql(id)} ${descending(sql, order)})
     ) AS rows WHERE fits`
 }
 
@@ -67,7 +96,7 @@ export const pageOf = (
   texts: ReadonlyArray<string>,
   order: Order = "oldest",
 ) => {
-  const inOrder = sql`ORDER BY ${sql(id)} ${sql.literal(order === "oldest" ? "" : "DESC")}`
+  const inOrder = sql`ORDER BY ${sql(id)} ${descending(sql, order)}`
   // The extra row shows whether there are more.
   const rows = sql`${select} ${inOrder} LIMIT ${page.limit + 1}`
   return sql`${withinBytes(sql, rows, id, texts, order)} ${inOrder} LIMIT ${page.limit}`

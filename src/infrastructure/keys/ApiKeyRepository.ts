@@ -20,7 +20,6 @@ import {
   noCredits,
   keyNotFound,
   keyReplaced,
-  maxFilteredKeys,
   mayAddKey,
   type KeyReplacement,
   type NewApiKey,
@@ -41,8 +40,11 @@ import {
   dateOrNull,
   decodePage,
   decodeRows,
+  descending,
   exactJson,
+  hasText,
   isOfOrg,
+  lookedAt,
   orgOf,
   pageOf,
   texts,
@@ -441,7 +443,7 @@ const listKeys = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   orgId: string,
   page: Page,
-  { externalId, name, projectId, state }: KeyFilter,
+  { externalId, name, order = "oldest", projectId, state, text }: KeyFilter,
 ) {
   const filters = [
     externalId === undefined ? undefined : sql`external_id = ${externalId}`,
@@ -451,25 +453,23 @@ const listKeys = Effect.fnUntraced(function* (
   ]
   const [indexed, ...others] = filters.filter((filter) => filter !== undefined)
   if (state !== undefined) others.push(sql`${stateOfKey(sql)} = ${state}`)
+  if (text !== undefined) others.push(hasText(sql, text, "name", "external_id", "prefix", "id"))
   // Only the indexes of the filters have the org and the order in this form (ADR 14).
   const [keys, id] =
     indexed === undefined
-      ? [sql`org_id = ${orgId} AND ${afterCursor(sql, page)}`, sql`id`]
-      : [sql`${isOfOrg(sql, orgId)} AND ${indexed} AND id || '' > ${page.cursor ?? ""}`, sql`id || ''`]
-  const [last] =
-    others.length === 0
-      ? []
-      : yield* sql<{ readonly id: string }>`
-          SELECT id FROM api_keys WHERE ${keys} ORDER BY ${id} OFFSET ${maxFilteredKeys - 1} LIMIT 1`
-  const checked = sql.and([...others, ...(last === undefined ? [] : [sql`${id} <= ${last.id}`])])
+      ? [sql`org_id = ${orgId} AND ${afterCursor(sql, page, order)}`, sql`id`]
+      : [sql`${isOfOrg(sql, orgId)} AND ${indexed} AND ${afterCursor(sql, page, order, "id || ''")}`, sql`id || ''`]
+  const { within = sql.literal("true"), ...seen } =
+    others.length === 0 ? {} : yield* lookedAt(sql, sql`api_keys WHERE ${keys}`, id, order)
+  const checked = sql.and([...others, within])
   // IS TRUE: as a join, a plan could begin with the orgs, and sort all keys of the filter.
   const rows = sql`
     SELECT * FROM api_keys WHERE ${keys} AND ${checked} AND (${hasOwner(sql)}) IS TRUE
-    ORDER BY ${id} LIMIT ${page.limit + 1}`
+    ORDER BY ${id} ${descending(sql, order)} LIMIT ${page.limit + 1}`
   const found = yield* decodeKeyPage(
-    pageOf(sql, page, sql`SELECT ${keyColumns(sql)} FROM (${rows}) AS api_keys`, "id", ["name"]),
+    pageOf(sql, page, sql`SELECT ${keyColumns(sql)} FROM (${rows}) AS api_keys`, "id", ["name"], order),
   )
-  return last === undefined ? found : { ...found, seenTo: last.id }
+  return { ...found, ...seen }
 }, orUnavailable)
 
 /** SQL: the state of a key. */

@@ -11,7 +11,18 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { type Node, nodeOfRow, Nodes } from "../database/Nodes.ts"
 import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
-import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, texts, Time } from "../database/fragments.ts"
+import {
+  afterCursor,
+  date,
+  decodePage,
+  decodeRows,
+  hasText,
+  inScope,
+  lookedAt,
+  pageOf,
+  texts,
+  Time,
+} from "../database/fragments.ts"
 import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
 import { type CountedRows, countedRows, countRows, countUpTo, usedBytes } from "./limits.ts"
 
@@ -152,17 +163,39 @@ export const layer = Layer.effect(
             VALUES (${entry.id}, ${orgId}, 'erase', ${org["node"] as string | null}, ${date(now)})`
         }).pipe(sql.withTransaction, orUnavailable),
 
-      list: (scope, page) =>
-        pageOf(
-          sql,
-          page,
-          sql`SELECT ${columns} FROM orgs WHERE ${inScope(sql, scope, "id")} AND ${afterCursor(sql, page)}`,
-          "orgId",
-          ["name"],
-        ).pipe(decodeList, orUnavailable),
+      list: Effect.fnUntraced(function* (scope, page, { order = "oldest", owns, text } = {}) {
+        const all = sql.and([inScope(sql, scope, "id"), afterCursor(sql, page, order)])
+        const { within, ...seen } =
+          text === undefined
+            ? { within: sql.literal("true") }
+            : yield* lookedAt(sql, sql`orgs WHERE ${all}`, sql`id`, order)
+        const filters = [all, within]
+        if (text !== undefined) filters.push(hasText(sql, text, "name", "id"))
+        if (owns !== undefined)
+          filters.push(sql`id = ANY(${texts(yield* ownersOf([sql, ...nodes.all.map((node) => node.sql)], owns))})`)
+        const rows = sql`SELECT ${columns} FROM orgs WHERE ${sql.and(filters)}`
+        return { ...(yield* pageOf(sql, page, rows, "orgId", ["name"], order).pipe(decodeList)), ...seen }
+      }, orUnavailable),
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+/** The tables whose rows have an id and an org. */
+const owned = [
+  ...["projects", "deployments", "api_keys", "webhook_endpoints", "job_schedules"],
+  ...["jobs", "finished_jobs", "events", "deliveries"],
+]
+
+/** The org of what has an id, in any of the databases; none when nothing has it. */
+const ownersOf = (databases: ReadonlyArray<SqlClient.SqlClient>, id: string) =>
+  Effect.map(
+    Effect.forEach(databases, (sql) => {
+      const of = (table: string) => sql`SELECT org_id AS "orgId" FROM ${sql(table)} WHERE id = ${id}`
+      const [first, ...others] = owned.map(of)
+      return sql<{ readonly orgId: string }>`${others.reduce((all, one) => sql`${all} UNION ALL ${one}`, first!)}`
+    }),
+    (found) => found.flat().map(({ orgId }) => orgId),
+  )
 
 /** What the copy of an org's row has, at the database that has the org's other rows. */
 export interface CopiedOrg {

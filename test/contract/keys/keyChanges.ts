@@ -240,9 +240,9 @@ export const keyChanges = (it: It) => {
       const past = DateTime.makeUnsafe("2001-01-01T00:00:00Z")
       const future = DateTime.makeUnsafe("2999-01-01T00:00:00Z")
       const a = yield* insert({ name: "a", expiresAt: future }, true)
-      const b = yield* insert({ name: "a", enabled: false, externalId: "c" }, true)
+      const b = yield* insert({ name: "a", enabled: false, externalId: "customer-7" }, true)
       const c = yield* insert({ name: "a", enabled: false, expiresAt: past })
-      const d = yield* insert({ name: "A", externalId: "c" }, true)
+      const d = yield* insert({ name: "A", externalId: "customer-7" }, true)
       const e = yield* insert({ name: "a", expiresAt: past }, true)
       yield* repository.disableLeaked(e.hash, () => Effect.succeed(newEntry()))
       const cases: ReadonlyArray<readonly [KeyFilter, ReadonlyArray<{ readonly id: string }>]> = [
@@ -255,9 +255,16 @@ export const keyChanges = (it: It) => {
         [{ state: "expired" }, [c]],
         [{ state: "leaked" }, [e]],
         [{ name: "a", projectId }, [a, b, e]],
-        [{ externalId: "c", name: "a" }, [b]],
-        [{ externalId: "c", name: "A", projectId, state: "valid" }, [d]],
-        [{ externalId: "c", name: "A", projectId, state: "expired" }, []],
+        [{ externalId: "customer-7", name: "a" }, [b]],
+        [{ externalId: "customer-7", name: "A", projectId, state: "valid" }, [d]],
+        [{ externalId: "customer-7", name: "A", projectId, state: "expired" }, []],
+        [{ order: "newest" }, [e, d, c, b, a]],
+        [{ name: "a", order: "newest" }, [e, c, b, a]],
+        [{ state: "disabled", order: "newest" }, [b]],
+        [{ text: "Customer-", name: "a" }, [b]],
+        [{ text: c.id.toLowerCase() }, [c]],
+        [{ text: "a\ncustomer", order: "newest" }, []],
+        [{ text: "SVC_abc", order: "newest" }, [e, d, c, b, a]],
       ]
       for (const [filter, keys] of cases) {
         const ids = keys.map(({ id }) => id)
@@ -267,7 +274,7 @@ export const keyChanges = (it: It) => {
           ids,
         )
       }
-      assert.deepStrictEqual((yield* repository.find(own.orgId, d.id)).externalId, "c")
+      assert.deepStrictEqual((yield* repository.find(own.orgId, d.id)).externalId, "customer-7")
       assert.strictEqual(yield* failureOf(repository.find(foreign.orgId, d.id)), noSuchKey)
     }),
   )

@@ -1,6 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import { Org } from "#src/domain/orgs/Org.ts"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { Org, type OrgFilter } from "#src/domain/orgs/Org.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { It } from "../support.ts"
 import {
@@ -12,7 +13,10 @@ import {
   everyOrg,
   failureOf,
   insertOrg,
+  insertProject,
+  newEntry,
   newId,
+  newKey,
   noSuchOrg,
   oneOrg,
 } from "../support.ts"
@@ -61,6 +65,34 @@ export const orgs = (it: It) => {
       // Inserts in reverse order of the ids, because lists sort by id.
       for (const id of ids.toReversed()) yield* insertOrg("Acme", id)
       yield* assertPages((page) => repository.list(everyOrg, page), idOf, ids, before)
+    }),
+  )
+
+  it.effect("orgs: lists those whose name has a text, and the one that owns an id, in either order", () =>
+    Effect.gen(function* () {
+      const repository = yield* OrgRepository
+      const [a, b, c] = [yield* insertOrg("Kestrel One"), yield* insertOrg("two"), yield* insertOrg("kestrel 3")]
+      const own = b.orgId
+      const key = yield* newKey()
+      yield* (yield* ApiKeyRepository).insertForOrg(own, key, newEntry())
+      const { projectId } = yield* insertProject(own)
+      const cases: ReadonlyArray<readonly [OrgFilter, ReadonlyArray<Org>]> = [
+        [{ text: "KESTREL" }, [a, c]],
+        [{ text: "kestrel", order: "newest" }, [c, a]],
+        [{ text: b.orgId.toLowerCase() }, [b]],
+        [{ text: "kestrel_3" }, []],
+        [{ owns: key.id }, [b]],
+        [{ owns: projectId }, [b]],
+        [{ owns: projectId, text: "kestrel" }, []],
+        [{ owns: own }, []],
+        [{ owns: "' OR true --" }, []],
+      ]
+      for (const [filter, expected] of cases) {
+        yield* assertPages((page) => repository.list(everyOrg, page, filter), idOf, expected.map(idOf))
+      }
+      assert.deepStrictEqual(yield* repository.list(oneOrg(a.orgId), { limit: 9 }, { owns: projectId }), noRows)
+      const [newest] = yield* itemsOf(repository.list(everyOrg, { limit: 1 }, { order: "newest" }))
+      assert.strictEqual(newest!.orgId, c.orgId)
     }),
   )
 

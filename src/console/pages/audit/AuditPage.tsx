@@ -1,3 +1,5 @@
+import { useEffect, useState } from "preact/hooks"
+import { call } from "../../client/call.ts"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
@@ -25,11 +27,28 @@ const subjects = [
 ] as const
 
 const shownId = 8
+const shortened = (id: string) => `…${id.slice(-shownId)}`
+
+/** The keys and projects that entries are about or were made by, each with what reads its name. */
+const namedIn = (orgId: string, entries: ReadonlyArray<Entry>) => {
+  type Named = readonly [id: string, get: () => Promise<{ readonly name: string }>]
+  const key = (id: string): Named => [id, () => call("keys.get", { orgId, id })]
+  const project = (projectId: string): Named => [projectId, () => call("projects.get", { projectId })]
+  return new Map(
+    entries.flatMap(({ action, actor, details, target }) => [
+      ...(actor.startsWith("key:") ? [key(actor.slice("key:".length))] : []),
+      ...(action.startsWith("key.") && action !== "key.import" ? [key(target)] : []),
+      ...(action.startsWith("project.") || action.startsWith("docs.") ? [project(target)] : []),
+      ...(typeof details["projectId"] === "string" ? [project(details["projectId"])] : []),
+    ]),
+  )
+}
 
 /** The names of resources: of those that are still there, and of those that the shown entries created. */
 const useNames = (orgId: string, entries: ReadonlyArray<Entry>): NameOf => {
-  const { rows: keys = [] } = usePages("keys.list", { orgId, limit: 100 }, (response) => response.keys)
-  const { rows: projects = [] } = usePages("projects.list", { orgId, limit: 100 }, (response) => response.projects)
+  const [read, setRead] = useState<ReadonlyMap<string, string>>(new Map())
+  const { rows: keys } = usePages("keys.list", { orgId, limit: 100, order: "newest" }, (response) => response.keys)
+  const { rows: projects } = usePages("projects.list", { orgId, limit: 100 }, (response) => response.projects)
   const { byId } = useEndpoints()
   const names = new Map([
     ...entries.flatMap(({ details, target }) =>
@@ -38,10 +57,19 @@ const useNames = (orgId: string, entries: ReadonlyArray<Entry>): NameOf => {
         .map((name) => [target, name] as const),
     ),
     ...[...byId].map(([id, { description, url }]) => [id, description ?? new URL(url).host] as const),
-    ...keys.map(({ id, name }) => [id, name] as const),
-    ...projects.map(({ name, projectId }) => [projectId, name] as const),
+    ...(keys ?? []).map(({ id, name }) => [id, name] as const),
+    ...(projects ?? []).map(({ name, projectId }) => [projectId, name] as const),
+    ...read,
   ])
-  return (id) => names.get(id) ?? `…${id.slice(-shownId)}`
+  // What neither the entries nor the first page of a list name is read by its id; what is gone has no name.
+  const missing = keys && projects ? [...namedIn(orgId, entries)].filter(([id]) => !names.has(id)) : []
+  useEffect(() => {
+    const readName = async ([id, get]: (typeof missing)[number]) =>
+      [id, (await get().catch(() => undefined))?.name ?? shortened(id)] as const
+    if (missing.length > 0)
+      void Promise.all(missing.map(readName)).then((found) => setRead(new Map([...read, ...found])))
+  }, [missing.map(([id]) => id).join()])
+  return (id) => names.get(id) ?? shortened(id)
 }
 
 const Details = ({ entry }: { readonly entry: Entry }) => (

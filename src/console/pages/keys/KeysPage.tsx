@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import { contains, useMatches, withoutKey } from "../../client/matches.ts"
+import { useMatches, withoutKey } from "../../client/matches.ts"
 import { useCall, usePages } from "../../client/queries.ts"
 import { type Me, useMay, useSession } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
@@ -61,15 +61,18 @@ export default () => {
   )
   const all = usePages(
     "keys.list",
-    { orgId, limit: 100, ...(externalId === undefined ? {} : { externalId }) },
+    {
+      orgId,
+      limit: 100,
+      order: "newest",
+      ...(externalId === undefined ? {} : { externalId }),
+      ...(text?.trim() ? { text: text.trim() } : {}),
+    },
     ({ keys }) => keys,
     { keepsPrevious: true },
   )
-  const matches = (key: Key) =>
-    (text === undefined || contains(text, key.name, key.id) || key.prefix.startsWith(text.trim())) &&
-    (used === undefined || isUsed(key, used, now))
   const isFiltered = text !== undefined || used !== undefined
-  const pages = useMatches(all, isFiltered ? matches : undefined)
+  const pages = useMatches(all, isFiltered ? (key) => used === undefined || isUsed(key, used, now) : undefined)
   const columns = (
     [
       { title: "Key", link: ({ id, name }) => [orgPath(orgId, `/keys/${id}`), name] },

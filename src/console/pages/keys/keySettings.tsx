@@ -128,10 +128,12 @@ interface SettingFieldsProps {
   readonly onChange: (texts: SettingTexts) => void
 }
 
-/** The permissions that the newest keys of the org have. */
+/** The permissions of the roles and of the newest keys of the org. */
 export const useUsedPermissions = () => {
-  const { rows = [] } = usePages("keys.list", { orgId: useOrg(), limit: 100 }, ({ keys }) => keys)
-  return [...new Set(rows.flatMap(({ permissions }) => permissions))]
+  const orgId = useOrg()
+  const { rows = [] } = usePages("keys.list", { orgId, limit: 100, order: "newest" }, ({ keys }) => keys)
+  const { data } = useData("roles.list", { orgId }, { enabled: useMay()("roles.list") })
+  return [...new Set([...rows, ...(data?.roles ?? [])].flatMap(({ permissions }) => permissions))]
 }
 
 /** Permissions and the like. */

@@ -5,12 +5,12 @@ import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
-import { Field, Input } from "../../components/Form.tsx"
+import { Field, Filter, Filters, Input } from "../../components/Form.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
+import { NoMatch, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { numberText, shortNumber } from "../../components/numbers.ts"
-import { navigate, orgPath } from "../../navigation/router.tsx"
+import { navigate, orgPath, useSearch } from "../../navigation/router.tsx"
 import { limitLabels, limitNames, limitTone } from "./limits.ts"
 
 type Overview = ResponseBody<"activity.overview">
@@ -65,7 +65,10 @@ const figures = [
 export default () => {
   const may = useMay()
   const [isCreating, setCreating] = useState(false)
-  const pages = usePages("orgs.list", { limit: 25 }, ({ orgs }) => orgs)
+  const [wanted] = useSearch("text")
+  const text = wanted?.trim()
+  const filter = { limit: 25, order: "newest", ...(text ? { text } : {}) } as const
+  const pages = usePages("orgs.list", filter, ({ orgs }) => orgs, { keepsPrevious: true })
   return (
     <Page
       title="Orgs"
@@ -78,15 +81,22 @@ export default () => {
         )
       }
     >
+      <Filters>
+        <Filter label="Org" name="text" placeholder="Its name or id" />
+      </Filters>
       <Card isPadded={false}>
         <Table
           caption="Orgs"
           {...pages}
           rowKey={({ orgId }) => orgId}
           empty={
-            <Empty icon="people" title="There is no org yet">
-              <p>Create the first one here. The first project without an org makes one, too.</p>
-            </Empty>
+            text ? (
+              <NoMatch noun="org" more={pages.more} />
+            ) : (
+              <Empty icon="people" title="There is no org yet">
+                <p>Create the first one here. The first project without an org makes one, too.</p>
+              </Empty>
+            )
           }
           columns={[
             { title: "Org", link: ({ name, orgId }) => [orgPath(orgId), name] },
