@@ -5,8 +5,8 @@ import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { counted } from "../domain/counted.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
-import { cut } from "../domain/Schemas.ts"
-import { Channels, EventPatterns } from "../domain/webhooks/EventPatterns.ts"
+import { cut, Metadata } from "../domain/Schemas.ts"
+import { Channels, EventPatterns, isReserved } from "../domain/webhooks/EventPatterns.ts"
 import { EventFilter } from "../domain/webhooks/EventFilter.ts"
 import { isObject } from "../domain/webhooks/jsonSchema.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
@@ -28,6 +28,7 @@ interface Found {
     readonly url: string
     readonly channels?: ReadonlyArray<string>
     readonly event_types?: ReadonlyArray<string>
+    readonly metadata?: Readonly<Record<string, unknown>>
   }
   /** What has no counterpart here. */
   readonly lost: ReadonlyArray<string>
@@ -91,6 +92,7 @@ interface Known extends Pick<Found, "owner" | "refusal"> {
     readonly header_names?: "svix"
     readonly filter?: object
     readonly auth?: object
+    readonly metadata?: Readonly<Record<string, unknown>>
   }
   readonly lost: ReadonlyArray<string>
 }
@@ -104,7 +106,9 @@ const found = ({ headers = {}, id, key = id, limit, more, owner, refusal, secret
     return all.filter(isKnown)
   }
   const isAny = !types?.length || types.includes("*")
-  const patterns = isAny ? [] : kept("event types", types, (type) => Schema.is(EventPatterns)([type]), String)
+  // There they are types of the user's own, which cannot be published here.
+  const own = isAny ? [] : kept("event types of the service's own", types, (type) => !isReserved(type), String)
+  const patterns = kept("event types", own, (type) => Schema.is(EventPatterns)([type]), String)
   const sent = kept(
     "headers",
     Object.entries(headers),
@@ -138,7 +142,14 @@ const newSecret = "the secret: the endpoint has a new one"
 
 const SvixPage = <S extends Schema.Constraint>(item: S) =>
   Schema.Struct({ data: Schema.Array(item), iterator: OptionalText, done: Schema.Boolean })
-const SvixApplication = Schema.Struct({ id: Schema.String, uid: OptionalText, name: Schema.String })
+const SvixApplication = Schema.Struct({
+  id: Schema.String,
+  uid: OptionalText,
+  name: Schema.String,
+  rateLimit: OptionalInt,
+  throttleRate: OptionalInt,
+  metadata: maybe(Texts),
+})
 const SvixEndpoint = Schema.Struct({
   id: Schema.String,
   uid: OptionalText,
@@ -148,8 +159,15 @@ const SvixEndpoint = Schema.Struct({
   filterTypes: maybe(Schema.Array(Schema.String)),
   channels: maybe(Schema.Array(Schema.String)),
   rateLimit: OptionalInt,
+  throttleRate: OptionalInt,
+  metadata: maybe(Texts),
 })
 const SvixHeaders = Schema.Struct({ headers: Texts, sensitive: Schema.optional(Schema.Array(Schema.String)) })
+
+/** Requests in a second. Newer versions of Svix name it `throttleRate`. */
+const rateOf = ({ rateLimit, throttleRate }: Pick<typeof SvixApplication.Type, "rateLimit" | "throttleRate">) =>
+  throttleRate ?? rateLimit ?? Infinity
+const isEmpty = (all: object | null | undefined) => Object.keys(all ?? {}).length === 0
 
 const svix: Read = Effect.fnUntraced(function* (get) {
   const list = <S extends Schema.ConstraintDecoder<unknown>>(path: string, item: S) =>
@@ -161,12 +179,20 @@ const svix: Read = Effect.fnUntraced(function* (get) {
     )
   const all: Array<Found> = []
   for (const application of yield* list("/api/v1/app/", SvixApplication)) {
+    const ofAll = rateOf(application)
+    const ofApplication = [
+      ...(ofAll === Infinity
+        ? []
+        : [`the limit of the application, ${ofAll} a second: here it holds for each endpoint`]),
+      ...(isEmpty(application.metadata) ? [] : ["metadata of the application"]),
+    ]
     const of = `/api/v1/app/${application.id}/endpoint/`
     for (const one of yield* list(of, SvixEndpoint)) {
       const { key } = yield* get(`${of}${one.id}/secret/`, Schema.Struct({ key: Schema.String }))
       const { headers, sensitive = [] } = yield* get(`${of}${one.id}/headers/`, SvixHeaders)
       const hidden = sensitive.filter((name) => !(name in headers))
       const isSymmetric = key.startsWith("whsec_")
+      const rate = Math.min(rateOf(one), ofAll)
       all.push(
         found({
           owner: { id: application.uid ?? application.id, name: application.name, key: application.id },
@@ -178,9 +204,14 @@ const svix: Read = Effect.fnUntraced(function* (get) {
           headers,
           secret: isSymmetric ? key : null,
           types: one.filterTypes,
-          limit: { count: one.rateLimit },
-          more: { header_names: "svix", ...(one.channels?.length ? { channels: one.channels } : {}) },
+          limit: { count: rate === Infinity ? null : rate },
+          more: {
+            header_names: "svix",
+            ...(one.channels?.length ? { channels: one.channels } : {}),
+            ...(isEmpty(one.metadata) ? {} : { metadata: one.metadata! }),
+          },
           lost: [
+            ...ofApplication,
             ...(hidden.length === 0 ? [] : [`headers that are not shown: ${hidden.join(", ")}`]),
             ...(isSymmetric ? [] : ["the asymmetric key: the endpoint has a new secret"]),
           ],
@@ -565,8 +596,11 @@ interface Into {
  * twice: it sets what the source has now.
  */
 const importOne = Effect.fnUntraced(function* (one: Found, { isDryRun, isOneOrg, orgId, source }: Into) {
-  const { endpoint, lost, owner, refusal } = one
-  const metadata = originOf(source, one)
+  const { endpoint, owner, refusal } = one
+  const origin = originOf(source, one)
+  const metadata = { ...endpoint.metadata, ...origin }
+  const isMetadataKept = Schema.is(Metadata)(metadata) && !Object.hasOwn(endpoint.metadata ?? {}, "imported")
+  const lost = isMetadataKept ? one.lost : ["metadata: it is over 4 KiB, or has the name imported", ...one.lost]
   const base = { source: endpoint.external_id, org: orgId, endpoint: "", secret: null, lost }
   const refused = (why: string): Imported => ({ ...base, result: "refused", lost: [why.replace(/\.$/, ""), ...lost] })
   if (refusal !== undefined) return refused(refusal)
@@ -577,7 +611,10 @@ const importOne = Effect.fnUntraced(function* (one: Found, { isDryRun, isOneOrg,
   if ("channels" in ofOwner && !Schema.is(Channels)(ofOwner.channels)) {
     return refused(`the id of its owner is no name of a channel: ${owner.id}`)
   }
-  const decoded = decodeEndpoint({ payload: "data", metadata, ...ofOwner, ...endpoint })
+  const decoded = decodeEndpoint({
+    ...{ payload: "data", ...ofOwner, ...endpoint },
+    metadata: isMetadataKept ? metadata : origin,
+  })
   if (Result.isFailure(decoded)) return refused(String(decoded.failure).split("\n")[0]!)
   const payload = decoded.success
   if (isDryRun) {
@@ -598,7 +635,7 @@ const importOne = Effect.fnUntraced(function* (one: Found, { isDryRun, isOneOrg,
       Effect.catchTag("Conflict", () =>
         Effect.gen(function* () {
           const existing = yield* gatehouse.webhooks.get({ payload: { external_id: endpoint.external_id } })
-          if (!isSameOrigin(existing.metadata, metadata)) {
+          if (!isSameOrigin(existing.metadata, origin)) {
             return refused(
               `an endpoint with the external id ${endpoint.external_id} exists that was not imported from it`,
             )

@@ -4,7 +4,7 @@ import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import { CreateJob } from "../domain/jobs/Job.ts"
 import { maxDataBytes, PublishEvent } from "../domain/webhooks/Events.ts"
-import { maxTypeLength, serviceWords, typeForm } from "../domain/webhooks/EventPatterns.ts"
+import { maxTypeLength, reservedWords, typeForm } from "../domain/webhooks/EventPatterns.ts"
 import { type Outbox, type OutboxMetrics, type OutboxConnection, startOutbox } from "../sdk/outbox.ts"
 import { connection } from "./connection.ts"
 import { CommandFailed, usage } from "./output.ts"
@@ -78,7 +78,7 @@ BEGIN
     RAISE invalid_parameter_value USING
       MESSAGE = 'type must have segments of letters, digits, _ and - joined by full stops, as in invoice.paid.';
   END IF;
-  IF split_part(type, '.', 1) IN (${list(["job", ...serviceWords])}) THEN
+  IF split_part(type, '.', 1) IN (${list([...reservedWords])}) THEN
     RAISE invalid_parameter_value USING MESSAGE = format('%s is a type of Gatehouse: use another first word.', type);
   END IF;
   IF data IS NULL OR octet_length(data::text) > ${maxDataBytes} THEN

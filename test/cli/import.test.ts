@@ -18,7 +18,7 @@ const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 const recorded = {
   svix: {
     "/api/v1/app/?limit=100": {
-      data: [{ id: "app_1", uid: "customer-1", name: "Acme", createdAt: "2026-01-01T00:00:00Z", metadata: {} }],
+      data: [{ id: "app_1", uid: "customer-1", name: "Acme", throttleRate: 40, metadata: { plan: "pro" } }],
       iterator: "app_1",
       done: false,
     },
@@ -35,11 +35,12 @@ const recorded = {
           url: "https://example.com/one",
           description: "Production",
           disabled: false,
-          filterTypes: ["user_created", "Invoice.Paid", "not a type"],
+          filterTypes: ["user_created", "Invoice.Paid", "not a type", "job.created", "key.created", "deployment.*"],
           channels: ["project_1"],
-          rateLimit: 50,
+          rateLimit: 90,
+          throttleRate: 50,
           version: 1,
-          metadata: {},
+          metadata: { tier: "gold" },
         },
         {
           id: "ep_2",
@@ -198,7 +199,7 @@ const unkeyPage = (cursor: string | undefined, plaintext: string | undefined) =>
             roles: ["editor"],
             permissions: ["documents.read", "Documents:Read"],
             credits: { remaining: 900, refill: { interval: "monthly", amount: 1000, refillDay: 15 } },
-            identity: { id: "id_1", externalId: "user_1" },
+            identity: { id: "id_1", externalId: "user_1", meta: { team: 1 } },
             ratelimits: [
               { id: "rl_00000001", name: "requests", limit: 100, duration: 60_000, autoApply: true },
               { id: "rl_00000002", name: "tokens", limit: 9, duration: 500, autoApply: false },
@@ -270,8 +271,11 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       ])
       expect(err).toContain("Endpoints: 2 created, 0 updated, 1 refused.")
       expect(rows[0]!.lost).toEqual([
+        "event types of the service's own: job.created, key.created, deployment.*",
         "event types: not a type",
         "headers: host",
+        "the limit of the application, 40 a second: here it holds for each endpoint",
+        "metadata of the application",
         "headers that are not shown: authorization",
       ])
       expect(rows[0]!.secret).toBeNull()
@@ -285,7 +289,8 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
         event_types: ["user_created", "Invoice.Paid"],
         channels: ["project_1"],
         headers: ["x-team"],
-        max_per_second: 50,
+        max_per_second: 40,
+        metadata: { tier: "gold", imported: { from: "svix", owner: "app_1", id: "ep_1" } },
         payload: "data",
         header_names: "svix",
       })
@@ -428,12 +433,14 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       const [first, second] = ["acme_3ZsVn8pFqRkT6wXy", "acme_7HdLm2bNcJgK9uPv"]
       const hash = createHash("sha256").update(second).digest("base64")
       const api = yield* makeReceiver()
+      let mayDecrypt = true
       api.behave(({ body, headers, path }) => {
         const { cursor, decrypt } = JSON.parse(body.toString()) as { cursor?: string; decrypt: boolean }
         const json = (status: number, value: object) => ({ status, body: JSON.stringify(value) })
         if (headers.authorization !== "Bearer of the other" || path !== "/v2/apis.listKeys") {
           return json(401, { meta: {}, error: { detail: "You are not allowed", status: 401 } })
         }
+        if (decrypt && !mayDecrypt) return json(403, { meta: {}, error: { detail: "No decrypt_key", status: 403 } })
         return json(200, unkeyPage(cursor, decrypt ? first : undefined))
       })
       const folder = yield* freshFolder("empty")
@@ -445,10 +452,15 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
           env: { GATEHOUSE_IMPORT_TOKEN: token },
         })
       expect((yield* print("none")).err).toContain("You are not allowed")
+      mayDecrypt = false
+      expect((yield* print()).err).toMatch(/^Unkey decrypts no key[^]*key_0001: not imported: no hash/)
+      mayDecrypt = true
 
       const named = (n: number) => `key_000${n}: `
       const printed = yield* print()
       expect(printed.err.trim().split("\n")).toEqual([
+        `${named(1)}the rate limit tokens`,
+        `${named(1)}the metadata of its identity`,
         `${named(1)}the day of the refill: it is the 1st`,
         `${named(1)}permissions: Documents:Read`,
         `${named(2)}not imported: no hash`,
@@ -482,13 +494,12 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
         },
       ])
 
-      // Keys that Unkey cannot decrypt: their hashes are in a file.
+      // Keys that Unkey does not decrypt: their hashes are in a file, and the others are decrypted.
       writeFileSync(join(folder, "hashes.json"), JSON.stringify({ key_0002: hash }))
       const hashed = yield* print()
-      expect(hashed.err).toContain(`${named(1)}not imported: no hash`)
-      expect((yield* file(hashed.out)).out).toContain("1 keys are imported, 0 exist already.")
+      expect((yield* file(hashed.out)).out).toContain("1 keys are imported, 1 exist already.")
       expect(yield* validate(second)).toMatchObject({ name: "key_0002", permissions: [] })
-      expect((yield* file(hashed.out)).out).toContain("0 keys are imported, 1 exist already.")
+      expect((yield* file(hashed.out)).out).toContain("0 keys are imported, 2 exist already.")
     }),
   )
 })

@@ -3,7 +3,7 @@ import { OpenApi } from "effect/http-api"
 import { readdirSync } from "node:fs"
 import { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { serviceEventTypes } from "#src/domain/ServiceEvent.ts"
-import { serviceWords } from "#src/domain/webhooks/EventPatterns.ts"
+import { reservedWords } from "#src/domain/webhooks/EventPatterns.ts"
 import { Api } from "#src/http/api/Api.ts"
 import { pages, repository } from "./pages.ts"
 
@@ -46,7 +46,7 @@ it.each([
   ["docs/migrate-from/svix.md", /whose first word belongs to Gatehouse \((.*?)\)/s],
 ] as const)("%s names every first word of Gatehouse's own types", (path, sentence) => {
   const listed = codes(sentence.exec(page(path))![1]!)
-  expect(listed.toSorted()).toEqual(["job", ...serviceWords].toSorted())
+  expect(listed.toSorted()).toEqual([...reservedWords].toSorted())
 })
 
 it("docs/upgrading.md says of every migration how previous replicas work beside it", () => {

@@ -14,6 +14,8 @@ const maxPatterns = 50
 
 const firstWord = (type: string) => type.split(".", 1)[0]!
 export const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
+/** The first words of the types that nobody else may publish: of jobs, and of the service's own events. */
+export const reservedWords: ReadonlySet<string> = new Set(["job", ...serviceWords])
 const serviceTypeSet: ReadonlySet<string> = new Set(serviceEventTypes)
 /** The types of the events of finished jobs. */
 const jobEventTypes: ReadonlySet<string> = new Set(["job.completed", "job.failed"])
@@ -24,18 +26,21 @@ export const isServiceType = (type: string): type is ServiceEventType => service
 /** Whether an event of this type is the service's own: its first word is reserved. */
 export const isServiceEvent = (type: string) => serviceWords.has(firstWord(type))
 
+/** Whether nobody else may publish an event of this type. */
+export const isReserved = (type: string) => reservedWords.has(firstWord(type))
+
 /** The type of an event of the user's own. */
 export const EventType = Schema.String.check(
   Schema.isPattern(typeForm, { expected: expectedType }),
   Schema.isMaxLength(maxTypeLength, { expected: `at most ${maxTypeLength} characters` }),
-  Schema.makeFilter((type: string) => !(isServiceEvent(type) || firstWord(type) === "job"), {
-    expected: `a type of your own: job and ${[...serviceWords].join(", ")} are first words of the service`,
+  Schema.makeFilter((type: string) => !isReserved(type), {
+    expected: `a type of your own: ${[...reservedWords].join(", ")} are first words of the service`,
     toJsonSchema: () => [{}, true],
   }),
 ).annotate({
   description:
     `The type: segments of letters, digits, _ and - joined by full stops, at most ${maxTypeLength} characters. The first ` +
-    `words job, ${[...serviceWords].join(", ")} are the service's.`,
+    `words ${[...reservedWords].join(", ")} are the service's.`,
   examples: ["invoice.paid"],
 })
 
@@ -76,15 +81,14 @@ export const SelectedEventType = Text.check(
   Schema.isPattern(/^[^*]*$/u, { expected: "an exact event type, such as invoice.paid: a list takes no patterns" }),
 )
 
-/** Whether a pattern with a first word of the service can match: it is a type of the service, or `key.*`. */
-const canMatch = (pattern: string) =>
-  !isServiceEvent(pattern) || serviceTypeSet.has(pattern) || pattern === `${firstWord(pattern)}.*`
+/** Whether a pattern can match: with a first word of the service it is a type of the service, or `key.*`. */
+const canMatch = (pattern: string) => canExist(pattern) || pattern === `${firstWord(pattern)}.*`
 
 const EventPattern = Schema.String.check(
   Schema.isPattern(patternForm, { expected: "an event type, a pattern such as invoice.*, or *" }),
   Schema.isMaxLength(maxTypeLength, { expected: `at most ${maxTypeLength} characters` }),
   Schema.makeFilter(canMatch, {
-    expected: `one of the service's types (${serviceEventTypes.join(", ")}) or a first word of them, such as key.*`,
+    expected: `one of the service's types (${[...jobEventTypes, ...serviceEventTypes].join(", ")}) or a first word of them, such as key.*`,
     toJsonSchema: () => [{}, true],
   }),
 )

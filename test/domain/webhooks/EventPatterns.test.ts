@@ -43,7 +43,19 @@ describe("event types", () => {
       ...serviceEventTypes,
     ]
     for (const one of good) assert.isTrue(isPattern(one), one)
-    for (const one of ["", "**", "*.paid", "invoice.*.a", "inv*", "invoice.", "key", "key.mine", "key.a.*"]) {
+    for (const one of [
+      "",
+      "**",
+      "*.paid",
+      "invoice.*.a",
+      "inv*",
+      "invoice.",
+      "key",
+      "key.mine",
+      "key.a.*",
+      "job",
+      "job.mine",
+    ]) {
       assert.isFalse(isPattern(one), one)
     }
     assert.isFalse(Schema.is(EventPatterns)([]))
