@@ -5,7 +5,7 @@ import { DateTime, Duration, Effect, Layer, ManagedRuntime, Redacted } from "eff
 import { RetentionRepository } from "../src/domain/Retention.ts"
 import { Database } from "../src/infrastructure/database/Database.ts"
 import { idAt } from "../src/infrastructure/database/fragments.ts"
-import * as RetentionSql from "../src/infrastructure/retention/RetentionRepository.ts"
+import * as RetentionSql from "../src/infrastructure/retention/retentionSql.ts"
 import { startArrivals } from "./support/arrivals.ts"
 import { busyness, commit } from "./support/machine.ts"
 import { folder, startPostgres } from "./support/postgres.ts"

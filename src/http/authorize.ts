@@ -1,7 +1,7 @@
 import { Effect, Result } from "effect"
 import { Unauthorized } from "../domain/Errors.ts"
 import type { AuthorizedUse } from "../domain/keys/KeyChecks.ts"
-import { authorizePath } from "./api/ApiKeys.ts"
+import { authorizePath } from "./api/apiKeysApi.ts"
 import * as Credentials from "./credentials.ts"
 
 // What a proxy sends before it lets a request through (`auth_request`, `ext_authz`, `forwardAuth`), and what it gets.

@@ -1,4 +1,4 @@
-import { parseJson } from "./exactJson.ts"
+import { parseJson } from "./numberTexts.ts"
 
 /** A request that the service refused or did not answer. The message has the sentence of the service. */
 export class RequestFailed extends Error {

@@ -1,4 +1,4 @@
-import { parseJson } from "./exactJson.ts"
+import { parseJson } from "./numberTexts.ts"
 
 /** The body of a webhook. `event` says what happened; the events of jobs have the fields below. */
 export interface WebhookEvent {

@@ -1,4 +1,4 @@
-import { parseJson } from "./exactJson.ts"
+import { parseJson } from "./numberTexts.ts"
 import { backoff, pause, type Post, poster, process, RequestFailed, toError } from "./post.ts"
 
 /** What a worker tells with a heartbeat. */

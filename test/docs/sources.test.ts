@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { globSync, readFileSync } from "node:fs"
-import { dirname, join, relative, sep } from "node:path"
+import { basename, dirname, extname, join, relative, sep } from "node:path"
 
 const root = new URL("../../", import.meta.url).pathname
 const sources = globSync(["{src,test,bench,scripts}/**/*.{ts,tsx}", "packages/*/src/**/*.ts"], {
@@ -39,6 +39,20 @@ it("a text is cut by `cut`, which leaves no half of a pair and no sign in its pl
     .filter((path) => path.startsWith("src/"))
     .filter((path) => /\.slice\(0, [^()]*\)\.toWellFormed\(/.test(readFileSync(root + path, "utf8")))
   assert.deepStrictEqual(halved, [])
+})
+
+// 47 names occurred two to four times: there were four files jobs.ts.
+it("a name of a file occurs once in src; the pages of the console have their own", () => {
+  const seen = new Map<string, string>()
+  const twice = sources
+    .filter((path) => path.startsWith("src/") && !path.startsWith("src/console/"))
+    .flatMap((path) => {
+      const name = basename(path, extname(path)).toLowerCase()
+      const other = seen.get(name)
+      seen.set(name, path)
+      return other === undefined || name === "main" ? [] : [`${path} and ${other}`]
+    })
+  assert.deepStrictEqual(twice, [])
 })
 
 const domain = sources.filter((path) => path.startsWith("src/domain/"))

@@ -24,7 +24,7 @@ const imports = (file: URL, seen = new Set<string>()): ReadonlySet<string> => {
 
 it("the client imports nothing of the server or of a platform", () => {
   const all = [...imports(new URL("../../src/sdk/client.ts", import.meta.url))]
-  expect(all.some((from) => from.endsWith("/http/api/Projects.ts"))).toBe(true)
+  expect(all.some((from) => from.endsWith("/http/api/projectsApi.ts"))).toBe(true)
   expect(
     all.filter((from) => /^node:|platform-node|\/sql|\/infrastructure\/|\/handlers\/|Server\.ts$/.test(from)),
   ).toEqual([])

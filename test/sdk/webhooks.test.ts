@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto"
 import { Webhook } from "standardwebhooks"
 import { Signer } from "#src/domain/webhooks/Signatures.ts"
 import { Ed25519, seedBytes } from "#src/domain/Ed25519.ts"
-import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
+import * as Signatures from "#src/infrastructure/crypto/NodeSignatures.ts"
 import { verifyWebhook, WebhookVerificationError } from "#src/sdk/webhooks.ts"
 
 const at = 1614265330

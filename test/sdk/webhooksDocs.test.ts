@@ -6,7 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Signer } from "#src/domain/webhooks/Signatures.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
-import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
+import * as Signatures from "#src/infrastructure/crypto/NodeSignatures.ts"
 import { hmac } from "../support/hmac.ts"
 
 const page = readFileSync(new URL("../../docs/webhooks.md", import.meta.url), "utf8")

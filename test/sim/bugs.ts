@@ -14,23 +14,23 @@ export interface Bug {
 }
 
 const keyCache = "infrastructure/keys/KeyCache.ts"
-const apiKeys = "infrastructure/keys/ApiKeyRepository.ts"
-const keyCounters = "infrastructure/keys/KeyCounterRepository.ts"
+const apiKeys = "infrastructure/keys/apiKeysSql.ts"
+const keyCounters = "infrastructure/keys/keyCountersSql.ts"
 const keyCounter = "domain/keys/KeyCounter.ts"
 const leasedQuotas = "domain/keys/LeasedQuotas.ts"
 const finishJobs = "infrastructure/jobs/finishJobs.ts"
-const jobRepository = "infrastructure/jobs/JobRepository.ts"
+const jobRepository = "infrastructure/jobs/jobsSql.ts"
 const sweepJobs = "infrastructure/jobs/sweepJobs.ts"
-const workflows = "infrastructure/jobs/workflows.ts"
+const workflows = "infrastructure/jobs/workflowsSql.ts"
 const jobEnd = "domain/jobs/JobEnd.ts"
 const schedules = "infrastructure/jobs/runSchedules.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
 const claim = "infrastructure/webhooks/claimDeliveries.ts"
 const insert = "infrastructure/webhooks/insertEvents.ts"
-const endpoints = "infrastructure/webhooks/WebhookEndpointRepository.ts"
+const endpoints = "infrastructure/webhooks/webhookEndpointsSql.ts"
 const slots = "domain/webhooks/Slots.ts"
 const retryDecision = "domain/webhooks/RetryDecision.ts"
-const idempotency = "infrastructure/idempotency/IdempotencyRepository.ts"
+const idempotency = "infrastructure/idempotency/idempotencySql.ts"
 const createJobs = "infrastructure/jobs/createJobs.ts"
 const eraseOrg = "infrastructure/orgs/eraseOrg.ts"
 
@@ -363,7 +363,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A publish with a known idempotency key makes another event.",
     edits: [
       [
-        "infrastructure/webhooks/EventRepository.ts",
+        "infrastructure/webhooks/eventsSql.ts",
         "SELECT org_id, key, id FROM asked WHERE key IS NOT NULL ORDER BY",
         "SELECT org_id, id, id FROM asked WHERE key IS NOT NULL ORDER BY",
       ],
@@ -449,12 +449,12 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "The events of an org with a shorter retention are removed, and their jobs are not.",
     edits: [
       [
-        "infrastructure/retention/RetentionRepository.ts",
+        "infrastructure/retention/retentionSql.ts",
         '"", events, rowsOf(sql, tables.webhooks[3]!, "finished_jobs", events))',
         '"", events, sql`false`)',
       ],
       [
-        "infrastructure/retention/RetentionRepository.ts",
+        "infrastructure/retention/retentionSql.ts",
         'AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"',
         'AND f.end_id = f.id AS "isGone"',
       ],
@@ -516,7 +516,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A resend by a filter leaves out what came while the endpoint was inactive.",
     edits: [
       [
-        "infrastructure/webhooks/DeliveryLogRepository.ts",
+        "infrastructure/webhooks/deliveryLogSql.ts",
         "coalesce(w.active AND ${sql.and(wanted)}, false) AS wanted",
         "coalesce(w.active AND d.attempts > 0 AND ${sql.and(wanted)}, false) AS wanted",
       ],
@@ -562,7 +562,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "Only the replica that changes a role forgets the keys that have it.",
     edits: [
       [
-        "infrastructure/keys/RoleRepository.ts",
+        "infrastructure/keys/rolesSql.ts",
         "          if (changed.length === 0) return yield* tooManyRoles()\n          yield* notify(orgId)\n",
         "          if (changed.length === 0) return yield* tooManyRoles()\n",
       ],
@@ -727,12 +727,12 @@ export const bugs: ReadonlyArray<Bug> = [
     race: "create a key with an idempotency key, create it again",
     edits: [
       [
-        "infrastructure/idempotency/IdempotencyRepository.ts",
+        "infrastructure/idempotency/idempotencySql.ts",
         "          const [lock] = yield* sql<{ free: boolean }>`",
         "          const [found] = yield* sql<{ record: string }>`\n            SELECT record FROM idempotency_keys\n            WHERE org_id = ${orgId} AND caller = ${caller} AND operation = ${name} AND key = ${key} AND expires_at > ${date(now)}`\n          if (found !== undefined) return KeyedOutcome.Found({ record: found.record })\n          const [lock] = yield* sql<{ free: boolean }>`",
       ],
       [
-        "infrastructure/idempotency/IdempotencyRepository.ts",
+        "infrastructure/idempotency/idempotencySql.ts",
         "          // A separate statement after the lock, so that it sees what the previous holder of the lock has committed.\n          const [found] = yield* sql<{ record: string }>`\n            SELECT record FROM idempotency_keys\n            WHERE org_id = ${orgId} AND caller = ${caller} AND operation = ${name} AND key = ${key} AND expires_at > ${date(now)}`\n          if (found !== undefined) return KeyedOutcome.Found({ record: found.record })\n          const { response, record }",
         "          const { response, record }",
       ],
@@ -756,7 +756,7 @@ export const bugs: ReadonlyArray<Bug> = [
     corner: "ordered",
     edits: [
       [
-        "infrastructure/webhooks/DeliveryQueueRepository.ts",
+        "infrastructure/webhooks/deliveryQueueSql.ts",
         "        due_at = CASE WHEN p.backlogged THEN p.due_at ELSE ${date(now)} END, backlogged = true",
         "        due_at = ${date(now)}, backlogged = true",
       ],
@@ -793,7 +793,7 @@ export const bugs: ReadonlyArray<Bug> = [
     race: "run a due schedule, change its priority",
     edits: [
       [
-        "infrastructure/jobs/JobScheduleRepository.ts",
+        "infrastructure/jobs/jobSchedulesSql.ts",
         "next_at FROM job_schedules WHERE ${is} FOR UPDATE`",
         "next_at FROM job_schedules WHERE ${is}`",
       ],
@@ -823,12 +823,12 @@ export const bugs: ReadonlyArray<Bug> = [
     race: "remove old events, recover their endpoint",
     edits: [
       [
-        "infrastructure/retention/RetentionRepository.ts",
+        "infrastructure/retention/retentionSql.ts",
         "  const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n  const move",
         "  const move",
       ],
       [
-        "infrastructure/retention/RetentionRepository.ts",
+        "infrastructure/retention/retentionSql.ts",
         "whileLocked(sql, records, [wait, ...statements], move)",
         "whileLocked(sql, records, statements, move)",
       ],
@@ -846,7 +846,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "a changed catalogue is not checked again",
     corner: "orgs",
     about: "An event is checked with what the replica has read, and stored whatever is current then.",
-    edits: [["infrastructure/webhooks/EventRepository.ts", " AND strict_events IS NOT DISTINCT FROM a.checked)", ")"]],
+    edits: [["infrastructure/webhooks/eventsSql.ts", " AND strict_events IS NOT DISTINCT FROM a.checked)", ")"]],
   },
   {
     name: "an alert has no claim",
@@ -854,12 +854,12 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "Each replica looks at all alerts whenever it looks, so two tell the same.",
     edits: [
       [
-        "infrastructure/alerts/AlertRepository.ts",
+        "infrastructure/alerts/alertsSql.ts",
         "FROM alerts WHERE active AND due_at <= now() AND ${exists}",
         "FROM alerts WHERE active AND ${exists}",
       ],
       [
-        "infrastructure/alerts/AlertRepository.ts",
+        "infrastructure/alerts/alertsSql.ts",
         "id = ANY(ARRAY(SELECT id FROM chosen)) AND active AND due_at <= now()",
         "id = ANY(ARRAY(SELECT id FROM chosen)) AND active",
       ],
@@ -883,7 +883,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "Jobs are claimed in the order of their creation alone.",
     edits: [
       [
-        "infrastructure/jobs/JobRepository.ts",
+        "infrastructure/jobs/jobsSql.ts",
         "ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED",
         "ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED",
       ],

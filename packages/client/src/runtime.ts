@@ -1,4 +1,4 @@
-import { parseJson } from "./exactJson.ts"
+import { parseJson } from "./numberTexts.ts"
 
 export interface ClientOptions {
   /** The address of the service: `https://gatehouse.example.com`. */

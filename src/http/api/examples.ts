@@ -1,4 +1,4 @@
-import { type JsonSchema, resolved, type Schemas } from "./openapi/JsonSchema.ts"
+import { type JsonSchema, resolved, type Schemas } from "./openapi/OpenApiSchema.ts"
 
 const scalars: Record<string, unknown> = { string: "text", integer: 1, number: 1, boolean: true, null: null }
 

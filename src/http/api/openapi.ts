@@ -7,7 +7,7 @@ import {
   resolved,
   schemaRef,
   type Schemas,
-} from "./openapi/JsonSchema.ts"
+} from "./openapi/OpenApiSchema.ts"
 import { chatPart } from "./openapi/eventStreams.ts"
 import { responseHeaders, eventSchemas, webhookItems, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
 import { securitySchemes } from "./security.ts"

@@ -4,7 +4,7 @@ import { authorizeQuery, type ValidatedKey, ValidateKey } from "../../domain/key
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { hasRepeatedName } from "../../domain/exactJson.ts"
 import { knownFieldsOnly } from "../api/responses.ts"
-import { authorizePath } from "../api/ApiKeys.ts"
+import { authorizePath } from "../api/apiKeysApi.ts"
 import { keyIn, policyIn, upstreamHeaders } from "../authorize.ts"
 import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "../credentials.ts"

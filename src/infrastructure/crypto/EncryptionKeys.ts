@@ -2,7 +2,7 @@ import { Effect, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { closeSync, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, rmSync, writeSync } from "node:fs"
 import { join, resolve } from "node:path"
-import { keyBytes } from "./Cipher.ts"
+import { keyBytes } from "./AesCipher.ts"
 import { StartupError } from "../StartupError.ts"
 
 type Keys = ReadonlyArray<Redacted.Redacted<Uint8Array>>

@@ -3,7 +3,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { Cipher } from "../../domain/Cipher.ts"
 import { Nodes } from "../database/Nodes.ts"
 import { responseOwner } from "../../domain/Idempotency.ts"
-import { keyId, prefixOf } from "./Cipher.ts"
+import { keyId, prefixOf } from "./AesCipher.ts"
 
 /** A column of encrypted secrets. */
 interface SecretColumn {

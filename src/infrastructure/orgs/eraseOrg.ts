@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { isAmong, isOfOrg, texts } from "../database/fragments.ts"
-import { eraseDocs } from "../docs/ProjectDocsRepository.ts"
+import { eraseDocs } from "../docs/projectDocsSql.ts"
 import { subtractStoredBytes } from "./limits.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 

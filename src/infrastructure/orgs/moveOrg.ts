@@ -6,7 +6,7 @@ import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { date, idAt, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
 import { eraseBatch } from "./eraseOrg.ts"
-import { type CopiedOrg, copiedColumns, writeCopy } from "./OrgRepository.ts"
+import { type CopiedOrg, copiedColumns, writeCopy } from "./orgsSql.ts"
 
 /** A table of tenants whose rows move with their org. */
 interface MovedTable {

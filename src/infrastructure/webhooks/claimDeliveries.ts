@@ -8,7 +8,7 @@ import { isCallbackLane, liveEndpoint, backlogLane } from "./lanes.ts"
 import { type Found, maxHeadSize, type Reads } from "./queuePositions.ts"
 import { sentBody } from "../../domain/webhooks/Event.ts"
 import type { HeaderNames, PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
-import { signingKeysOf } from "./SigningKeyRepository.ts"
+import { signingKeysOf } from "./signingKeysSql.ts"
 
 type Sql = SqlClient.SqlClient
 

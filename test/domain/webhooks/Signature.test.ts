@@ -4,7 +4,7 @@ import { createHmac } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { Webhook } from "standardwebhooks"
 import { type Signable, Signer, standardKey, userAgent } from "#src/domain/webhooks/Signatures.ts"
-import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
+import * as Signatures from "#src/infrastructure/crypto/NodeSignatures.ts"
 
 const layer = Layer.provide(Signer.layer, Signatures.layer)
 

@@ -217,27 +217,27 @@ export const loop = /Effect\.forkScoped|\bevery\("|\bevery\(yield|\bhourly\("/g
 /** The loops of the source, by file: how many begin there, and the passes that stand for them, or why none does. */
 export const loops: Readonly<Record<string, readonly [count: number, passes: ReadonlyArray<string> | string]>> = {
   "boot/app.ts": [1, "tries the encryption key once, at the start"],
-  "boot/nodes.ts": [1, "waits for the services of a node"],
+  "boot/TenantNodes.ts": [1, "waits for the services of a node"],
   "domain/activity/LiveFeed.ts": [3, "sends what has changed to its readers"],
   "infrastructure/activity/ActivityWorker.ts": [3, ["activity is counted"]],
-  "infrastructure/alerts/AlertRepository.ts": [1, ["alerts look"]],
+  "infrastructure/alerts/alertsSql.ts": [1, ["alerts look"]],
   "infrastructure/background.ts": [2, "what loops are made of"],
   "infrastructure/database/Database.ts": [2, "looks at the database's settings, and runs in the embedded one alone"],
   "infrastructure/database/Nodes.ts": [2, "migrates a node, and listens to it"],
   "infrastructure/database/PostgresDatabase.ts": [1, "asks whether a connection lives"],
-  "infrastructure/docs/DocsQuestionRepository.ts": [2, ["questions are written", "old questions are removed"]],
+  "infrastructure/docs/docsQuestionsSql.ts": [2, ["questions are written", "old questions are removed"]],
   "infrastructure/docs/DocsWorker.ts": [1, ["documentation is fetched"]],
-  "infrastructure/idempotency/IdempotencyRepository.ts": [1, ["idempotency keys expire"]],
+  "infrastructure/idempotency/idempotencySql.ts": [1, ["idempotency keys expire"]],
   "infrastructure/jobs/JobWorker.ts": [4, ["leases expire", "jobs expire", "delayed jobs are queued", "schedules run"]],
   "infrastructure/keys/KeyCache.ts": [1, "listens to changes of keys: test/http/keys/keyRaces.ts"],
-  "infrastructure/keys/KeyUsageRepository.ts": [3, ["uses of keys are written", "old uses of keys are removed"]],
+  "infrastructure/keys/keyUsageSql.ts": [3, ["uses of keys are written", "old uses of keys are removed"]],
   "infrastructure/orgs/OrgUsageWorker.ts": [2, ["usage is counted"]],
-  "infrastructure/retention/RetentionRepository.ts": [
+  "infrastructure/retention/retentionSql.ts": [
     2,
     ["old events are removed", "old entries of the audit log are removed", "old events of an org are removed"],
   ],
-  "infrastructure/sessions/SessionRepository.ts": [1, ["sessions expire"]],
-  "infrastructure/sweeps/SweepRepository.ts": [
+  "infrastructure/sessions/sessionsSql.ts": [1, ["sessions expire"]],
+  "infrastructure/sweeps/sweepsSql.ts": [
     2,
     ["sweeps run", "an org is erased", "a project is erased", "an org is moved"],
   ],

@@ -3,7 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
-import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
+import * as ActivitySql from "#src/infrastructure/activity/activitySql.ts"
 import { rowsRead } from "../../contract/boundedReads.ts"
 import { databases } from "../../support/databases.ts"
 

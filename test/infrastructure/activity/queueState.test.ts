@@ -4,7 +4,7 @@ import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
 import { OrgScope } from "#src/domain/Principal.ts"
-import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
+import * as ActivitySql from "#src/infrastructure/activity/activitySql.ts"
 import { databases } from "../../support/databases.ts"
 
 const now = DateTime.makeUnsafe(Date.UTC(2026, 10, 20, 17))

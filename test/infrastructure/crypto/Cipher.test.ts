@@ -3,7 +3,7 @@ import { Cause, Effect, Exit, Layer, Redacted, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { inspect } from "node:util"
 import { Cipher } from "#src/domain/Cipher.ts"
-import * as AesCipher from "#src/infrastructure/crypto/Cipher.ts"
+import * as AesCipher from "#src/infrastructure/crypto/AesCipher.ts"
 
 const key = (byte: number) => Redacted.make(new Uint8Array(32).fill(byte))
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -22,26 +22,26 @@ import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
-import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
-import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
-import * as DocsQuestionsSql from "#src/infrastructure/docs/DocsQuestionRepository.ts"
-import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
-import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
-import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
-import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
-import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
+import * as ActivitySql from "#src/infrastructure/activity/activitySql.ts"
+import * as AuditLogSql from "#src/infrastructure/audit/auditLogSql.ts"
+import * as DeploymentsSql from "#src/infrastructure/deployments/deploymentsSql.ts"
+import * as DocsQuestionsSql from "#src/infrastructure/docs/docsQuestionsSql.ts"
+import * as IdempotencySql from "#src/infrastructure/idempotency/idempotencySql.ts"
+import * as ApiKeysSql from "#src/infrastructure/keys/apiKeysSql.ts"
+import * as KeyUsageSql from "#src/infrastructure/keys/keyUsageSql.ts"
+import * as ProjectsSql from "#src/infrastructure/projects/projectsSql.ts"
+import * as SessionsSql from "#src/infrastructure/sessions/sessionsSql.ts"
 import { setWorkflow } from "../../contract/jobs/workflows.ts"
 import { eraseBatch } from "#src/infrastructure/orgs/eraseOrg.ts"
-import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
-import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
-import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
-import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
-import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
-import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
-import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
-import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
-import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/jobsSql.ts"
+import * as JobSchedulesSql from "#src/infrastructure/jobs/jobSchedulesSql.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
+import * as RetentionSql from "#src/infrastructure/retention/retentionSql.ts"
+import * as SweepsSql from "#src/infrastructure/sweeps/sweepsSql.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/deliveryLogSql.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/webhooks/deliveryQueueSql.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/eventsSql.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/webhookEndpointsSql.ts"
 import { rowsRead, withoutAutovacuum } from "../../contract/boundedReads.ts"
 import {
   everyOrg,
@@ -732,14 +732,14 @@ const checkStages = Effect.fnUntraced(function* <Stage>(
  * columns, a plan that was made for few rows reads all of them.
  */
 const byPlace: Readonly<Record<string, string>> = {
-  "activity/ActivityRepository.ts": "activity.removeOld",
-  "docs/DocsQuestionRepository.ts": "questions.removeOld",
-  "docs/ProjectDocsRepository.ts": "erasures: projects",
-  "idempotency/IdempotencyRepository.ts": "idempotency.deleteExpired",
-  "keys/KeyUsageRepository.ts": "usages.removeOld",
+  "activity/activitySql.ts": "activity.removeOld",
+  "docs/docsQuestionsSql.ts": "questions.removeOld",
+  "docs/projectDocsSql.ts": "erasures: projects",
+  "idempotency/idempotencySql.ts": "idempotency.deleteExpired",
+  "keys/keyUsageSql.ts": "usages.removeOld",
   "orgs/eraseOrg.ts": "erasures",
-  "sessions/SessionRepository.ts": "sessions.removeExpired",
-  "webhooks/DeliveryQueueRepository.ts": "queue.correctTimes",
+  "sessions/sessionsSql.ts": "sessions.removeExpired",
+  "webhooks/deliveryQueueSql.ts": "queue.correctTimes",
   "webhooks/claimDeliveries.ts": "queue.claim, and WebhooksScale.test.ts",
   "webhooks/recordAttempts.ts": "queue.record",
 }

@@ -4,7 +4,7 @@ import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { DocsIndexes as DocsIndexesPort, inMemory } from "#src/domain/docs/DocsIndexes.ts"
 import type { Page } from "#src/domain/docs/DocsPassages.ts"
-import * as DocsIndexes from "#src/infrastructure/docs/DocsIndexes.ts"
+import * as DocsIndexes from "#src/infrastructure/docs/ThreadedIndexes.ts"
 import { docs, manyPages } from "../../support/docs.ts"
 
 const MiB = 1024 * 1024

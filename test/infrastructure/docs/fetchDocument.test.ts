@@ -2,7 +2,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { fetchDocument } from "#src/infrastructure/docs/Documents.ts"
+import { fetchDocument } from "#src/infrastructure/docs/FetchedDocuments.ts"
 import { type SafeResponse, SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
 
 type Headers = Readonly<Record<string, string>>

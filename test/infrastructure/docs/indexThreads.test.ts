@@ -2,7 +2,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { makeThread } from "#src/infrastructure/docs/DocsIndexes.ts"
+import { makeThread } from "#src/infrastructure/docs/ThreadedIndexes.ts"
 
 const limits = { maxBytes: 16 * 1024 * 1024, maxIndexBytes: 8 * 1024 * 1024, isBackground: false }
 const pages = [{ slug: "keys", markdown: "# Keys\n\nTo rotate a key, create a second one." }]

@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Idempotency } from "#src/domain/Idempotency.ts"
-import * as IdempotencyKeysWorker from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
+import * as IdempotencyKeysWorker from "#src/infrastructure/idempotency/idempotencySql.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
 it.effect("removes expired records at the start and about every hour, and continues after a failure", () =>

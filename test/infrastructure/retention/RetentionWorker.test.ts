@@ -3,7 +3,7 @@ import { DateTime, Duration, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { AuditRetentionDays, Retention, RetentionDays, RetentionRepository } from "#src/domain/Retention.ts"
-import * as RetentionWorker from "#src/infrastructure/retention/RetentionRepository.ts"
+import * as RetentionWorker from "#src/infrastructure/retention/retentionSql.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
 it.effect("removes at the start and about every minute, and continues after a failure", () =>

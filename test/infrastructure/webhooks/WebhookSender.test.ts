@@ -5,7 +5,7 @@ import { generateKeyPairSync } from "node:crypto"
 import type { EndpointAuth } from "#src/domain/webhooks/EndpointAuth.ts"
 import { type FailureKind, WebhookSender } from "#src/domain/webhooks/WebhookSender.ts"
 import { SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
-import * as Sender from "#src/infrastructure/webhooks/WebhookSender.ts"
+import * as Sender from "#src/infrastructure/webhooks/HttpWebhookSender.ts"
 import { makeAuthority, selfSigned, trusted } from "../../support/certificate.ts"
 import { type Behaviour, closedPort, makeReceiver, type Reply } from "../../support/receiver.ts"
 

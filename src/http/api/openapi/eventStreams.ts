@@ -1,6 +1,6 @@
 import { OpenApi } from "effect/http-api"
-import type { JsonSchema } from "./JsonSchema.ts"
-import { schemaRef } from "./JsonSchema.ts"
+import type { JsonSchema } from "./OpenApiSchema.ts"
+import { schemaRef } from "./OpenApiSchema.ts"
 
 const text = (description: string) => ({ type: "string", description }) as const
 

@@ -1,5 +1,5 @@
 import { serviceEvents } from "../../../domain/webhooks/serviceEvents.ts"
-import { type JsonSchema, mapValues, schemaRef } from "./JsonSchema.ts"
+import { type JsonSchema, mapValues, schemaRef } from "./OpenApiSchema.ts"
 
 /** The headers of responses, which operations refer to. */
 export const responseHeaders = {

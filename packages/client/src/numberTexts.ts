@@ -1,4 +1,4 @@
-// The packages share no code: src/sdk/exactJson.ts and packages/client/src/exactJson.ts are the same file.
+// The packages share no code: src/sdk/numberTexts.ts and packages/client/src/numberTexts.ts are the same file.
 
 const { rawJSON } = JSON as unknown as { readonly rawJSON?: (text: string) => unknown }
 

@@ -4,7 +4,7 @@ import { type Alert, CreateAlert, UpdateAlert } from "../domain/alerts/Alert.ts"
 import type { Client } from "../sdk/client.ts"
 import { call, callPages } from "./call.ts"
 import { given, page, payloadFlags } from "./flags.ts"
-import { orgFlag, resolveOrg } from "./orgs.ts"
+import { orgFlag, resolveOrg } from "./orgsCommand.ts"
 import { CommandFailed, plain, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 

@@ -23,7 +23,7 @@ import {
   texts,
   Time,
 } from "../database/fragments.ts"
-import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
+import { countPending, pendingSample, samplePending } from "../webhooks/pendingDeliveriesSql.ts"
 import { type CountedRows, countedRows, countRows, countUpTo, usedBytes } from "./limits.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })

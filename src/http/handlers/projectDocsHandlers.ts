@@ -7,7 +7,7 @@ import { type ReadableDocs, StoredDocs } from "../../domain/docs/StoredDocs.ts"
 import { docsToolDefinitions, type ToolDefinition } from "../../domain/docs/chatTools.ts"
 import { Api } from "../api/Api.ts"
 import { readingBodies } from "./jsonBody.ts"
-import type { McpMessage, McpReply } from "../api/ProjectDocs.ts"
+import type { McpMessage, McpReply } from "../api/projectDocsApi.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 export const layer = HttpApiBuilder.group(Api, "docs", (handlers) =>

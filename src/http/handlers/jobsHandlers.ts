@@ -8,7 +8,7 @@ import { JobScheduleDetail } from "../../domain/jobs/JobSchedule.ts"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
 import { Jobs } from "../../domain/jobs/Jobs.ts"
 import { Api } from "../api/Api.ts"
-import { ClaimedJobs, JobPage, JobSchedulePage } from "../api/Jobs.ts"
+import { ClaimedJobs, JobPage, JobSchedulePage } from "../api/jobsApi.ts"
 import { done } from "../api/responses.ts"
 import { jsonResponse } from "./jsonResponse.ts"
 

@@ -24,7 +24,7 @@ import {
 } from "../database/fragments.ts"
 import { everywhere, Nodes, type NodesService } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { countDue, sumDue } from "../webhooks/DeliveryQueueRepository.ts"
+import { countDue, sumDue } from "../webhooks/deliveryQueueSql.ts"
 
 const decodeCounts = decodeRows(
   Schema.Struct({

@@ -5,7 +5,7 @@ import { DocsQuestion, type NewQuestion, type QuestionFilter } from "../../domai
 import { DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { eraseFrom, isOf } from "./ProjectDocsRepository.ts"
+import { eraseFrom, isOf } from "./projectDocsSql.ts"
 import { hourly, logged } from "../background.ts"
 
 const { found: _, ...fields } = DocsQuestion.fields

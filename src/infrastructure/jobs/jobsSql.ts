@@ -44,8 +44,8 @@ import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
 import * as ReportJob from "./finishJobs.ts"
 import * as JobSweeps from "./sweepJobs.ts"
-import * as Workflows from "./workflows.ts"
-import { decodeClaims, spareCandidates, unkeyedOf, withoutPriority } from "./workflows.ts"
+import * as Workflows from "./workflowsSql.ts"
+import { decodeClaims, spareCandidates, unkeyedOf, withoutPriority } from "./workflowsSql.ts"
 import { type JobLook, jobPositions, type JobReads, maxLookedJobs, type QueuedJob } from "./jobPositions.ts"
 
 const Row = Schema.Struct({

@@ -9,8 +9,8 @@ import { describeSqlError } from "../database/PostgresDatabase.ts"
 import { type Check, clockCheck, fail, inBytes, ok, warn } from "./Check.ts"
 import { texts } from "../database/fragments.ts"
 import { databaseBytes } from "../database/Readiness.ts"
-import { checkStorage } from "./storage.ts"
-import { checkSecrets } from "./secrets.ts"
+import { checkStorage } from "./checkStorage.ts"
+import { checkSecrets } from "./checkSecrets.ts"
 
 /** The oldest major version of PostgreSQL that this version supports. */
 const oldestMajor = 14

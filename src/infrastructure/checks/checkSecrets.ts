@@ -1,7 +1,7 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { Cipher } from "../../domain/Cipher.ts"
-import { keyId } from "../crypto/Cipher.ts"
+import { keyId } from "../crypto/AesCipher.ts"
 import { fail, ok, warn } from "./Check.ts"
 
 /** The number of secrets that may still be needed, by the id of the key that encrypted them. */

@@ -16,7 +16,7 @@ import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { plain, print, table, usage } from "./output.ts"
 import { ask, call, callPages, faultsOf } from "./call.ts"
 import { clearFlag, given, Json, JsonText, page, payloadFlags, textOrFile } from "./flags.ts"
-import { orgFlag, resolveOrg } from "./orgs.ts"
+import { orgFlag, resolveOrg } from "./orgsCommand.ts"
 import { readSecret } from "./secretInput.ts"
 
 /** The limits of a key, each in two flags. */

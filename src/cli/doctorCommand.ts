@@ -66,10 +66,10 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
   // Imported here: the other commands start faster without the service's modules.
   const [postgres, embedded, issuer, proxy, clock] = yield* Effect.promise(() =>
     Promise.all([
-      import("../infrastructure/checks/postgres.ts"),
-      import("../infrastructure/checks/embedded.ts"),
-      import("../infrastructure/checks/network.ts"),
-      import("../infrastructure/checks/network.ts"),
+      import("../infrastructure/checks/checkPostgres.ts"),
+      import("../infrastructure/checks/checkEmbedded.ts"),
+      import("../infrastructure/checks/checkNetwork.ts"),
+      import("../infrastructure/checks/checkNetwork.ts"),
       import("../infrastructure/checks/Check.ts"),
     ]),
   )

@@ -37,7 +37,7 @@ import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
-import { signingKeysOf } from "./SigningKeyRepository.ts"
+import { signingKeysOf } from "./signingKeysSql.ts"
 import { cancelLanes, type EndedLane, nextLane, ofEndpoints, stateNow } from "./lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
 

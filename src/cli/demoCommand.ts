@@ -9,7 +9,7 @@ import * as Gatehouse from "../sdk/client.ts"
 import { type Environment, register } from "../sdk/register.ts"
 import { Json } from "./flags.ts"
 import { CommandFailed } from "./output.ts"
-import { makeReceiver } from "./listen.ts"
+import { makeReceiver } from "./listenCommand.ts"
 import { newSecret } from "./secretInput.ts"
 
 const audience = "https://gatehouse.demo"

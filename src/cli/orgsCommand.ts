@@ -5,7 +5,7 @@ import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { ask, call, callPages } from "./call.ts"
 import { plain, table, usage } from "./output.ts"
 import { given, page, payloadFlags } from "./flags.ts"
-import { moveOrg } from "./nodes.ts"
+import { moveOrg } from "./nodesCommand.ts"
 
 /** The flag that chooses the org of a command. */
 export const orgFlag = Flag.String("org").pipe(

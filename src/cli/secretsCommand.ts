@@ -26,7 +26,7 @@ const reencryptAll = Effect.fnUntraced(function* (settings: Config.Settings) {
   // Imported here: the other commands start faster without the service's modules.
   const [Cipher, { describeSqlError }, EncryptionKeys, Reencryption] = yield* Effect.promise(() =>
     Promise.all([
-      import("../infrastructure/crypto/Cipher.ts"),
+      import("../infrastructure/crypto/AesCipher.ts"),
       import("../infrastructure/database/PostgresDatabase.ts"),
       import("../infrastructure/crypto/EncryptionKeys.ts"),
       import("../infrastructure/crypto/Reencryption.ts"),

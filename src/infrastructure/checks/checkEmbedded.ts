@@ -10,9 +10,9 @@ import { describeSqlError } from "../database/PostgresDatabase.ts"
 import * as EmbeddedDatabase from "../database/embedded/EmbeddedDatabase.ts"
 import * as EncryptionKeys from "../crypto/EncryptionKeys.ts"
 import { type Check, fail, ok } from "./Check.ts"
-import { checkMigrations } from "./postgres.ts"
-import { checkSecrets } from "./secrets.ts"
-import { checkStorage } from "./storage.ts"
+import { checkMigrations } from "./checkPostgres.ts"
+import { checkSecrets } from "./checkSecrets.ts"
+import { checkStorage } from "./checkStorage.ts"
 
 type Keys = ReadonlyArray<Redacted.Redacted<Uint8Array>>
 

@@ -17,7 +17,7 @@ import { afterCursor, date, decodePage, inScope, pageOf, Time } from "../databas
 import * as Limits from "../orgs/limits.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orgExists } from "../projects/repositoryLinks.ts"
-import { decodeProjects, projectColumns } from "../projects/ProjectRepository.ts"
+import { decodeProjects, projectColumns } from "../projects/projectsSql.ts"
 import { findLinkedProjects, registerRun } from "./registerRun.ts"
 
 const Row = Schema.Struct({ ...Deployment.fields, createdAt: Time })

@@ -57,7 +57,7 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import { keysImported, revocationChannel } from "./KeyCache.ts"
-import { lockCounters, nowMillis, writeCounters } from "./KeyCounterRepository.ts"
+import { lockCounters, nowMillis, writeCounters } from "./keyCountersSql.ts"
 
 /** What `makeInsert` asks for: a key, its owner, and how many keys the org has. */
 interface WantedKey extends Omit<NewApiKey, "metadata"> {

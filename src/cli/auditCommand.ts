@@ -3,7 +3,7 @@ import { Command } from "effect/cli"
 import { AuditEntry, auditFilter } from "../domain/audit/AuditEntry.ts"
 import { ask, callPages } from "./call.ts"
 import { given, page, payloadFlags } from "./flags.ts"
-import { orgFlag, resolveOrg } from "./orgs.ts"
+import { orgFlag, resolveOrg } from "./orgsCommand.ts"
 import { CommandFailed, table } from "./output.ts"
 
 const filter = payloadFlags(auditFilter)
