@@ -28,7 +28,7 @@ import { serve } from "./serveCommand.ts"
 
 const described = root.pipe(
   Command.withDescription(
-    "API keys, projects, CI deployments and webhooks. Set GATEHOUSE_TOKEN to an API key or to the server's ADMIN_TOKEN, or use login, for the commands that call the service.",
+    "API keys, webhooks, jobs, projects and CI deployments. Set GATEHOUSE_TOKEN to an API key or to the server's ADMIN_TOKEN, or use login, for the commands that call the service.",
   ),
 )
 

@@ -33,7 +33,7 @@ class Understood extends Data.TaggedError("Understood") {}
 const dry = Command.provideEffectDiscard(gatehouse, Effect.fail(new Understood()))
 
 /** The fault that the command line finds in its arguments. */
-const faultOfCommand = (args: ReadonlyArray<string>) =>
+export const faultOfCommand = (args: ReadonlyArray<string>) =>
   Command.runWith(dry, { version: "0.0.0", renderErrors: false })(args).pipe(
     Effect.provide(Layer.merge(services, ConfigProvider.layer(ConfigProvider.fromEnvRecord({})))),
     Effect.provideService(Console.Console, { ...console, log: () => {}, error: () => {} } as Console.Console),
@@ -41,7 +41,9 @@ const faultOfCommand = (args: ReadonlyArray<string>) =>
     Effect.map((exit) => {
       if (Exit.isSuccess(exit)) return undefined
       const error = Option.getOrUndefined(Cause.findErrorOption(exit.cause))
-      return error instanceof Understood ? undefined : `gatehouse ${args.join(" ")}: ${Cause.pretty(exit.cause)}`
+      if (error instanceof Understood) return undefined
+      const faults = error !== undefined && "errors" in error ? error.errors.map(({ message }) => message) : []
+      return `gatehouse ${args.join(" ")}: ${faults.length > 0 ? faults.join("; ") : Cause.pretty(exit.cause)}`
     }),
   )
 

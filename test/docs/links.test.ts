@@ -1,8 +1,12 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, it } from "@effect/vitest"
+import { Effect } from "effect"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
-import { ofNode, variables } from "./commands.ts"
+import * as Errors from "#src/domain/Errors.ts"
+import { faultOfCommand, ofNode, variables } from "./commands.ts"
 import { pages, proseOf, repository } from "./pages.ts"
+import { operationOf } from "./requests.ts"
 
 /** The anchors of a page's headings, as GitHub creates them. */
 const anchorsOf = (path: string) =>
@@ -92,3 +96,53 @@ it("something reads every named environment variable", () => {
     expect(readFileSync(repository + path, "utf8"), path).toContain(name)
   }
 })
+
+/** What the other services of docs/migrate-from have, and pages that are no operations. */
+const ofOthers = /^\/v2\/|^\/(?:metrics|healthz|readyz|docs|console|openapi\.json)\b/
+
+it("every named operation exists", () => {
+  for (const page of pages) {
+    const named = [...proseOf(page).matchAll(/`(GET|POST|PUT|PATCH|DELETE) (\/[^` ?]*)[^`]*`/g)]
+    const missing = named.filter(
+      ([, method, path]) => !ofOthers.test(path!) && operationOf(method!, path!) === undefined,
+    )
+    expect(
+      missing.map(([text]) => text),
+      page.path,
+    ).toEqual([])
+  }
+})
+
+interface ErrorClass {
+  readonly ast?: { readonly annotations?: { readonly httpApiStatus?: number } }
+  readonly fields?: { readonly code?: { readonly ast: { readonly literal?: string } } }
+}
+
+it("every code of an error is named with its own status", () => {
+  const statuses = new Map(
+    (Object.values(Errors) as ReadonlyArray<ErrorClass>).map(({ ast, fields }) => [
+      fields?.code?.ast.literal,
+      ast?.annotations?.httpApiStatus,
+    ]),
+  )
+  expect(statuses.get("not_found")).toBe(404)
+  for (const page of pages) {
+    const named = [...proseOf(page).matchAll(/\b([45]\d\d) `([a-z_]+)`/g)]
+    expect(
+      named.filter(([, status, code]) => statuses.get(code) !== Number(status)),
+      page.path,
+    ).toEqual([])
+  }
+})
+
+it.effect("every named command of gatehouse exists", () =>
+  Effect.gen(function* () {
+    for (const page of pages) {
+      for (const [, words] of proseOf(page).matchAll(/`gatehouse ([a-z][^`]*)`/g)) {
+        const fault = yield* faultOfCommand(words!.split(" "))
+        // Prose names a command without its arguments.
+        if (fault !== undefined && !/Missing/.test(fault)) expect(fault, page.path).toBeUndefined()
+      }
+    }
+  }),
+)
