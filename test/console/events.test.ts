@@ -54,6 +54,69 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
       }).pipe(Effect.scoped),
     )
 
+    it.effect("an event says which endpoints did not receive it, each with the reason", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const fields = {
+          "all of it": {},
+          "other types": { event_types: ["customer.*"] },
+          "other channel": { channels: ["blue"] },
+          "other values": { filter: { "data.plan": "gold" } },
+          inactive: { active: false },
+        }
+        for (const [description, more] of Object.entries(fields)) yield* world.endpoint({ description, ...more })
+        const event_id = yield* world.publish("invoice.paid", { plan: "free" })
+        yield* world.endpoint({ description: "too late" })
+        yield* inTab(world.path(`/events/${event_id}`), async (page) => {
+          const deliveries = page.getByRole("table", { name: "Deliveries" }).locator("tbody tr")
+          await expect.poll(() => deliveries.count()).toBe(2)
+          await deliveries.filter({ hasText: "Skipped" }).waitFor()
+          const others = page.getByRole("table", { name: "Endpoints that did not receive it" })
+          const reasons = {
+            "other types": "Type: it receives customer.*.",
+            "other channel": "Channel: it receives blue; the event has none.",
+            "other values": 'Filter: the event does not have {"data.plan":"gold"}.',
+            "too late": "It was added after the event.",
+          }
+          for (const [name, reason] of Object.entries(reasons)) {
+            await others.getByRole("row").filter({ hasText: name }).getByText(reason).waitFor()
+          }
+          await expect.poll(() => others.locator("tbody tr").count()).toBe(4)
+          await expectAccessible(page)
+          await page.setViewportSize({ width: 390, height: 800 })
+          await expectFits(page)
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("a link opens what its maker chose, and is revoked in the list", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const { at, page } = yield* signedInTab(world.path("/portal"))
+        yield* Effect.promise(async () => {
+          await page.getByLabel("Webhooks: all endpoints").uncheck()
+          await page.getByText("Choose webhooks, keys, or both.").waitFor()
+          await page.getByLabel("API keys of one holder").check()
+          await page.getByRole("textbox", { name: "Holder" }).fill("customer_42")
+          await page.getByLabel("Keys at most").fill("3")
+          await page.getByLabel("Permissions").fill("files.read")
+          await expectAccessible(page)
+          await page.getByRole("button", { name: "Make a link" }).click()
+          const link = String(await page.getByRole("region", { name: "Link", exact: true }).textContent())
+          const row = page.getByRole("row").filter({ hasText: "up to 3 keys of customer_42: files.read" })
+          await row.getByText("unopened").waitFor()
+          await page.setViewportSize({ width: 390, height: 800 })
+          await expectFits(page)
+          await page.getByRole("button", { name: /^Revoke the link/ }).click()
+          await page.getByRole("dialog").getByRole("button", { name: "Revoke link" }).click()
+          await row.waitFor({ state: "detached" })
+          await page.goto(at(`/portal${new URL(link.trim()).hash}`))
+          await page.getByRole("button", { name: "Open" }).click()
+          await page.getByRole("alert").waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
     it.effect("a link for a tenant's own people opens the webhooks of the org, and nothing else", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld

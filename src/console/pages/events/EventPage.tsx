@@ -2,14 +2,18 @@ import { useState } from "preact/hooks"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
-import { Loaded } from "../../components/Table.tsx"
+import { Loaded, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
+import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useParam } from "../../navigation/router.tsx"
 import { DeliveryTable } from "../deliveries/DeliveryTable.tsx"
+import { type EndpointDetail, shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 import { PublishEvent } from "./PublishEvent.tsx"
+
+type EventDetail = ResponseBody<"events.get">
 
 /** The data of an event that was published, as a JSON text; undefined for the event of a job. */
 const dataOf = (payload: string) => {
@@ -30,6 +34,67 @@ const PublishCopy = ({ data, type }: { readonly type: string; readonly data: str
   )
 }
 
+/** The first words of the types of the service's own events, which * does not match. */
+const ofService = /^(endpoint|delivery|deployment|key)\./
+
+/** Why an endpoint has no delivery of an event, by its settings as they are now. */
+const reasonOf = ({ channels, created_at, event_types, filter }: EndpointDetail, event: EventDetail) => {
+  const types = event_types ?? ["*"]
+  const wants = (pattern: string) =>
+    pattern === "*"
+      ? !ofService.test(event.type)
+      : pattern === event.type || (pattern.endsWith(".*") && event.type.startsWith(pattern.slice(0, -1)))
+  if (created_at > event.created_at) return "It was added after the event."
+  if (!types.some(wants)) return `Type: it receives ${types.join(", ")}.`
+  if (channels !== null && !channels.some((channel) => event.channels.includes(channel)))
+    return `Channel: it receives ${channels.join(", ")}; the event has ${event.channels.join(", ") || "none"}.`
+  if (event.job_id !== null) return "The job asked for no webhooks, or for its own callback alone."
+  if (filter !== null) return `Filter: the event does not have ${JSON.stringify(filter)}.`
+  return "Its delivery is on its way, or its settings were changed after the event."
+}
+
+const Reason = ({ event, id }: { readonly id: string; readonly event: EventDetail }) => {
+  const { data, error } = useData("webhooks.get", { id })
+  if (data === undefined) return error ? <>{error.message}</> : <span class="skeleton w-50" />
+  return <span class="anywhere">{reasonOf(data, event)}</span>
+}
+
+/** Rows that are shown first, because each asks for its endpoint. */
+const firstRows = 20
+
+/** The endpoints that did not receive an event, each with the reason. */
+const Others = ({ event, received }: { readonly event: EventDetail; readonly received: ReadonlySet<string> }) => {
+  const orgId = useOrg()
+  const [count, setCount] = useState(firstRows)
+  const { endpoints, error, refetch } = useEndpoints()
+  const others = endpoints?.filter(({ webhook_endpoint_id: id }) => !received.has(id))
+  if (others?.length === 0) return null
+  return (
+    <Card title="Endpoints that did not receive it" isPadded={false}>
+      <Table
+        caption="Endpoints that did not receive it"
+        {...{ error, refetch, rows: others?.slice(0, count), empty: null }}
+        more={others && others.length > count ? () => setCount(count + firstRows) : undefined}
+        rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
+        columns={[
+          {
+            title: "Endpoint",
+            link: ({ description, url, webhook_endpoint_id: id }) => [
+              orgPath(orgId, `/endpoints/${id}`),
+              shortUrl(url),
+              description,
+            ],
+          },
+          {
+            title: "Why, as it is set now",
+            cell: ({ webhook_endpoint_id: id }) => <Reason id={id} event={event} />,
+          },
+        ]}
+      />
+    </Card>
+  )
+}
+
 /** One event: its payload, and what became of it at each receiver. */
 export default () => {
   const id = useParam("eventId")
@@ -37,7 +102,7 @@ export default () => {
   const may = useMay()
   const response = useData("events.get", { event_id: id })
   const event = response.data
-  const pages = usePages("deliveries.list", { event_id: id, limit: 50 }, ({ deliveries }) => deliveries)
+  const pages = usePages("deliveries.list", { event_id: id, limit: 100 }, ({ deliveries }) => deliveries)
   const data = event?.job_id === null ? dataOf(event.payload) : undefined
   return (
     <Page
@@ -53,11 +118,17 @@ export default () => {
                 {...pages}
                 empty={
                   <Empty icon="send" title="Nobody received it">
-                    <p>No endpoint wanted this type when the event came.</p>
+                    <p>Below is why, for each endpoint.</p>
                   </Empty>
                 }
               />
             </Card>
+            {pages.rows && pages.more === undefined && may("webhooks.list", "webhooks.get") && (
+              <Others
+                event={event}
+                received={new Set(pages.rows.flatMap(({ webhook_endpoint_id: to }) => (to === null ? [] : [to])))}
+              />
+            )}
             <Card title="Event">
               <Facts
                 of={{
