@@ -38,6 +38,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the catalogue, over
           await dialog.getByRole("button", { name: "Save" }).click()
           await page.getByText("Schema, version 2").waitFor()
           await page.getByText("1, 2").waitFor()
+          await page.getByRole("link", { name: "Add an endpoint for it" }).click()
+          const types = page.getByRole("dialog").getByLabel("Event types")
+          await expect.poll(() => types.inputValue()).toBe("invoice.paid")
         })
         yield* Effect.promise(async () => {
           await page.goto(at(world.path(`/endpoints/${endpoint}`)))

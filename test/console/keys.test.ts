@@ -143,6 +143,37 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
       }),
     )
 
+    it.effect("keys of a file are checked, then imported, and those that are here stay", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const one = (n: number) => ({ hash: String(n).padStart(64, "0"), algorithm: "sha256", name: `old ${n}` })
+        yield* call("POST", `/api/v0/orgs/${orgId}/keys/import`, { keys: [one(1)] })
+        yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
+          await page.getByRole("button", { name: "Import keys" }).click()
+          const dialog = page.getByRole("dialog", { name: "Import keys" })
+          const choose = (text: string) =>
+            dialog.getByLabel("File").setInputFiles({
+              name: "keys.json",
+              mimeType: "application/json",
+              buffer: Buffer.from(text),
+            })
+          await choose("[")
+          await dialog.getByText("Not valid JSON").waitFor()
+          await choose(JSON.stringify([{ ...one(1), hash: "short" }]))
+          await dialog.getByRole("button", { name: "Check the file" }).click()
+          await dialog.getByRole("alert").getByText("hash").waitFor()
+          await choose(JSON.stringify({ keys: [one(1), one(2), one(3)] }))
+          await dialog.getByRole("button", { name: "Check the file" }).click()
+          await dialog.getByText("2 keys can be imported, 1 is here already.").waitFor()
+          await expectAccessible(page)
+          await dialog.getByRole("button", { name: "Import 2 keys" }).click()
+          await page.getByRole("status").getByText("2 keys are imported.").waitFor()
+          await page.getByRole("link", { name: "old 3" }).waitFor()
+          await expectFits(page)
+        })
+      }),
+    )
+
     it.effect("keys are found by when they were last used", () =>
       Effect.gen(function* () {
         const { sql } = yield* TestServer

@@ -27,6 +27,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
           await page.getByLabel("Owners of repositories").fill("acme\ngitlab:acme")
           await page.getByRole("button", { name: "Save the owners" }).click()
           await page.getByRole("status").getByText("The owners are saved.").waitFor()
+          await page.getByLabel("Days to keep").fill("30")
+          await page.getByRole("button", { name: "Save the retention" }).click()
+          await page.getByRole("status").getByText("The retention is saved.").waitFor()
           await page.getByLabel("API keys").fill("many")
           await page.getByText("Enter a whole number").waitFor()
           await page.getByLabel("API keys").fill("25")
@@ -35,6 +38,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
         })
         expect(yield* call("GET", `/api/v0/orgs/${orgId}`)).toMatchObject({
           name: "Acme",
+          retentionDays: 30,
           owners: ["acme", "gitlab:acme"],
           limits: { keys: 25, projects: 10_000 },
         })

@@ -3,7 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { describe } from "vitest"
 import { until } from "../support/wait.ts"
-import { consoles, hasBrowser, inTab, signedInTab } from "./support.ts"
+import { consoles, expectAccessible, hasBrowser, inTab, signedInTab } from "./support.ts"
 import { call, callFor, createOrg } from "./world.ts"
 
 /** Where nothing listens. */
@@ -11,6 +11,18 @@ const nowhere = "https://127.0.0.1:1/hook"
 
 describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over %s", (_, console) => {
   layer(console, { excludeTestServices: true })((it) => {
+    it.effect("a new service asks for a first project, and has an overview from then on", () =>
+      inTab("/", async (page, at) => {
+        await page.getByRole("button", { name: "Create your first project" }).click()
+        await page.getByLabel("Name").fill("docs")
+        await expectAccessible(page)
+        await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
+        await page.getByRole("heading", { level: 1, name: "docs" }).waitFor()
+        await page.goto(at("/"))
+        await page.getByText("No attempt has failed").waitFor()
+      }),
+    )
+
     it.effect("says what fails and whose it is, without a reload", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Kestrel Payments")

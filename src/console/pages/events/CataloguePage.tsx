@@ -3,14 +3,14 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
+import { Button, buttonClass } from "../../components/Button.tsx"
 import { Json, parseJson } from "../../components/Code.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
 import { Check, Field, Input, TextArea } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page, useCreate } from "../../components/Page.tsx"
 import { Loaded, Table } from "../../components/Table.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { orgPath, useSearch } from "../../navigation/router.tsx"
+import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
 
 type EventType = ResponseBody<"eventTypes.get">
 
@@ -19,6 +19,7 @@ const newestOf = ({ schemas }: EventType) => Object.keys(schemas).toSorted(inOrd
 
 /** One type: what its events have in their data. */
 const Details = ({ name }: { readonly name: string }) => {
+  const orgId = useOrg()
   const may = useMay()
   const [, select] = useSearch("type")
   const call = useCall(() => select(undefined))
@@ -26,6 +27,11 @@ const Details = ({ name }: { readonly name: string }) => {
   const [isEditing, setEditing] = useState(false)
   const actions = (
     <>
+      {may("webhooks.create") && (
+        <Link class={buttonClass()} to={orgPath(orgId, `/endpoints?new=1&type=${encodeURIComponent(name)}`)}>
+          Add an endpoint for it
+        </Link>
+      )}
       {may("eventTypes.update") && <Button onClick={() => setEditing(true)}>Edit</Button>}
       {may("eventTypes.delete") && (
         <AskButton

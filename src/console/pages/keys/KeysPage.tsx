@@ -3,6 +3,7 @@ import { useMatches, withoutKey } from "../../client/matches.ts"
 import { useCall, usePages } from "../../client/queries.ts"
 import { type Me, useMay, useSession } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Check, Field, Filter, Filters, Form, Input, Select } from "../../components/Form.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
@@ -21,6 +22,7 @@ import {
   SettingFields,
   ShownOnce,
 } from "./keySettings.tsx"
+import { ImportKeys } from "./ImportKeys.tsx"
 import { Roles } from "./Roles.tsx"
 
 const none = <span class="quiet">none</span>
@@ -59,6 +61,7 @@ export default () => {
     "Create key",
     held?.projectId === null ? "keys.createForOrg" : "keys.createForProject",
   )
+  const [isImporting, setImporting] = useState(false)
   const all = usePages(
     "keys.list",
     {
@@ -117,7 +120,12 @@ export default () => {
           ? "Make a key for your program. Keep it secret: whoever has it may use it."
           : "Keys of the org and of its projects. Only their prefixes are stored in the clear."
       }
-      actions={create}
+      actions={
+        <>
+          {may("keys.importKeys") && <Button onClick={() => setImporting(true)}>Import keys…</Button>}
+          {create}
+        </>
+      }
     >
       <Filters>
         <Field label="Name, prefix or id">
@@ -154,6 +162,7 @@ export default () => {
         />
       </Card>
       {may("roles.list") && <Roles />}
+      {isImporting && <ImportKeys onClose={() => setImporting(false)} />}
       {isCreating && (held ? <CreateOwnKey of={held} onClose={close} /> : <CreateKey onClose={close} />)}
     </Page>
   )

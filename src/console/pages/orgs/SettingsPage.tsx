@@ -19,7 +19,7 @@ interface OrgProps {
 }
 
 interface TextFormProps extends OrgProps {
-  readonly field: "name" | "keyPrefix"
+  readonly field: "name" | "keyPrefix" | "retentionDays"
   readonly label: string
   readonly hint?: string
   readonly noun: string
@@ -28,11 +28,11 @@ interface TextFormProps extends OrgProps {
 /** One text of an org. */
 const TextForm = ({ field, hint, label, noun, org }: TextFormProps) => {
   const call = useCall()
-  const stored = org[field] ?? ""
+  const stored = String(org[field] ?? "")
   const [text, setText] = useState(stored)
   const save = async () => {
-    const value = field === "name" ? { name: text } : { keyPrefix: text.trim() || null }
-    await call("orgs.update", { orgId: org.orgId, ...value })
+    const value = field === "name" ? text : field === "keyPrefix" ? text.trim() || null : Number(text) || null
+    await call("orgs.update", { orgId: org.orgId, [field]: value })
     toast(`The ${noun} is saved.`)
   }
   return (
@@ -40,6 +40,7 @@ const TextForm = ({ field, hint, label, noun, org }: TextFormProps) => {
       <Field label={label} hint={hint}>
         <Input
           name={field}
+          {...(field === "retentionDays" ? { type: "number", min: 1 } : {})}
           value={text}
           onInput={setText}
           required={field === "name"}
@@ -179,8 +180,13 @@ export default () => {
                 <OwnersForm org={org} key={org.owners.join()} />
               </Card>
             </div>
-            <Card title="Events">
+            <Card title="Events and jobs">
               <StrictForm org={org} key={String(org.strictEvents)} />
+              <TextForm
+                {...{ org, field: "retentionDays", label: "Days to keep events and finished jobs", noun: "retention" }}
+                key={`${org.retentionDays} days`}
+                hint="Empty: as long as the service keeps those of every org, which is also the longest."
+              />
             </Card>
             <Card title="Limits">
               <LimitsForm org={org} />

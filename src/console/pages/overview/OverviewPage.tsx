@@ -1,7 +1,9 @@
-import { useMemo } from "preact/hooks"
+import { useMemo, useState } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { Badge } from "../../components/Badge.tsx"
+import { useMay } from "../../client/session.tsx"
+import { Button } from "../../components/Button.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { type Column, Table } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
@@ -9,6 +11,7 @@ import { Time } from "../../components/Time.tsx"
 import { numberText, shortNumber } from "../../components/numbers.ts"
 import { Link, orgPath, useChoice } from "../../navigation/router.tsx"
 import { outcomeText } from "../deliveries/DeliveryTable.tsx"
+import { CreateProject } from "../projects/ProjectsPage.tsx"
 import { reasonText } from "../webhooks/endpoints.ts"
 import { Activity, type Every, ranges, useRange } from "./Activity.tsx"
 import { Health, Replicas } from "./Health.tsx"
@@ -20,6 +23,9 @@ const millisOf: Record<Every, number> = { minute: hourMillis, hour: 24 * hourMil
 export default () => {
   const [every, setEvery] = useRange("minute")
   const since = useMemo(() => new Date(Date.now() - millisOf[every]).toISOString(), [every])
+  const may = useMay()
+  const { data } = useData("orgs.list", { limit: 1 }, { enabled: may("projects.create"), refetchMillis: 10_000 })
+  if (data?.orgs.length === 0) return <FirstStart />
   return (
     <Page
       title="Overview"
@@ -31,6 +37,24 @@ export default () => {
       <ActiveOrgs since={since} />
       <Activity every={every} />
       <Replicas />
+    </Page>
+  )
+}
+
+/** What a new service shows in the place of figures that are all zero. */
+const FirstStart = () => {
+  const [isOpen, setOpen] = useState(false)
+  return (
+    <Page title="Overview">
+      <Card>
+        <Empty icon="cube" title="Nothing is here yet">
+          <p>A project has API keys, deployments and documentation. Its org has webhooks and jobs.</p>
+          <Button look="primary" icon="plus" onClick={() => setOpen(true)}>
+            Create your first project
+          </Button>
+        </Empty>
+      </Card>
+      {isOpen && <CreateProject onClose={() => setOpen(false)} />}
     </Page>
   )
 }

@@ -5,16 +5,18 @@ import { Field, Input } from "../../components/Form.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
-import { useOrg } from "../../navigation/org.ts"
+import { useOrg, useOrgId } from "../../navigation/org.ts"
 import { navigate, orgPath } from "../../navigation/router.tsx"
 
-const CreateProject = ({ onClose }: { readonly onClose: () => void }) => {
-  const orgId = useOrg()
+/** Creates a project; outside of an org, in the one that the service makes for it. */
+export const CreateProject = ({ onClose }: { readonly onClose: () => void }) => {
+  const here = useOrgId()
   const call = useCall()
   const [name, setName] = useState("")
   const [idempotencyKey] = useState(() => crypto.randomUUID())
   const create = async () => {
-    const { projectId } = await call("projects.create", { name, orgId }, idempotencyKey)
+    const owner = here === undefined ? {} : { orgId: here }
+    const { orgId, projectId } = await call("projects.create", { name, ...owner }, idempotencyKey)
     navigate(orgPath(orgId, `/projects/${projectId}`))
   }
   return (

@@ -6,6 +6,7 @@ import { objectOf } from "../../components/Code.tsx"
 import { Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { Check, Field, Form, Input, Lines, linesOf, Select, TextArea } from "../../components/Form.tsx"
 import { toast } from "../../components/Toasts.tsx"
+import { useSearch } from "../../navigation/router.tsx"
 import { ShowSecret } from "./SigningSecret.tsx"
 import { authText, bodies, type EndpointDetail, newSecret } from "./endpoints.ts"
 
@@ -15,7 +16,8 @@ interface CreateProps {
 }
 
 export const CreateEndpoint = ({ onClose, onCreated }: CreateProps) => {
-  const [fields, setFields] = useState<Fields>(() => ({ ...emptyFields, signing_secret: newSecret() }))
+  const [event_types = ""] = useSearch("type")
+  const [fields, setFields] = useState<Fields>(() => ({ ...emptyFields, event_types, signing_secret: newSecret() }))
   const [idempotencyKey] = useState(() => crypto.randomUUID())
   const [madeId, setMadeId] = useState<string>()
   const call = useCall()
