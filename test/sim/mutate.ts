@@ -133,7 +133,8 @@ const isSound = (text: string) => {
 
 /** The tests of a file, the quickest first: each is the arguments of a run. */
 const stepsFor = (file: string): ReadonlyArray<ReadonlyArray<string>> => {
-  const feature = basename(dirname(file)) === "domain" ? basename(file, ".ts").toLowerCase() : basename(dirname(file))
+  const [folder, ...inside] = file.split("/").slice(2)
+  const feature = inside.length > 0 ? folder! : basename(file, ".ts").toLowerCase()
   const own = (part: string) =>
     globSync(`test/${part}/${feature}/*.test.ts`, { cwd: repository }).length > 0 ? [`test/${part}/${feature}`] : []
   const isOfWebhooks = feature === "jobs" || feature === "webhooks"

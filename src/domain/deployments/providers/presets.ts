@@ -242,7 +242,7 @@ export const runFromGitHub = (claims: GitHubClaims): Result.Result<ClaimedRun, U
     ref,
     sha,
     previewReason: Claims.previewReason(eventName === "push" && Claims.isBranchRef(ref), eventName, ref),
-    pullRequest: isPullRequest && pullRequest !== null ? Number(pullRequest[1]) : null,
+    pullRequest: pullRequest === null ? null : Number(pullRequest[1]),
     runId: claims.run_id,
     runAttempt: Number(claims.run_attempt),
     workflow: Claims.orNull(claims.workflow),
