@@ -110,7 +110,7 @@ import * as DeliveryMetrics from "../infrastructure/webhooks/DeliveryTelemetry.t
 import * as DeliveryWorker from "../infrastructure/webhooks/DeliveryWorker.ts"
 import * as EventsSql from "../infrastructure/webhooks/eventsSql.ts"
 import * as EventTypesSql from "../infrastructure/webhooks/eventTypesSql.ts"
-import * as PendingDeliveriesSql from "../infrastructure/webhooks/pendingDeliveriesSql.ts"
+import * as PendingDeliveriesSql from "../infrastructure/orgs/pendingDeliveriesSql.ts"
 import * as SigningKeysSql from "../infrastructure/webhooks/signingKeysSql.ts"
 import * as WebhookEndpointsSql from "../infrastructure/webhooks/webhookEndpointsSql.ts"
 import * as WebhookSender from "../infrastructure/webhooks/HttpWebhookSender.ts"

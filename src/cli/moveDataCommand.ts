@@ -14,7 +14,7 @@ export const moveData = Command.make(
     // Imported here: the other commands start faster without the service's modules.
     const [{ moveData }, { describeSqlError }] = yield* Effect.promise(() =>
       Promise.all([
-        import("../infrastructure/database/copyTables.ts"),
+        import("../infrastructure/copyTables.ts"),
         import("../infrastructure/database/PostgresDatabase.ts"),
       ]),
     )

@@ -56,21 +56,23 @@ it("a name of a file occurs once in src; the pages of the console have their own
 })
 
 const domain = sources.filter((path) => path.startsWith("src/domain/"))
-/** The feature of a file of the domain; "" for what is below all features. */
-const featureOf = (path: string) => {
-  const [folder, file] = relative("src/domain", path).split(sep)
-  return file === undefined ? "" : folder!
+/** The feature of a file of a layer; "" for what is below all features. */
+const featureOf = (layer: string, path: string) => {
+  const [folder, file] = relative(layer, path).split(sep)
+  return file === undefined || folder === ".." ? "" : folder!
 }
 
-// Five pairs used each other both ways: audit and webhooks, deployments and projects, keys and orgs…
-it("features of the domain use each other one way only", () => {
+// Five pairs of the domain used each other both ways, as audit and webhooks, and six of the infrastructure.
+it.each(["src/domain", "src/infrastructure"])("features of %s use each other one way only", (layer) => {
   const arrows = new Set(
-    domain.flatMap((path) =>
-      [...readFileSync(root + path, "utf8").matchAll(/ from "(\.[^"]+)"/g)]
-        .map(([, to]) => [featureOf(path), featureOf(join(dirname(path), to!))] as const)
-        .filter(([from, to]) => from !== "" && to !== "" && from !== to)
-        .map((arrow) => arrow.join(" → ")),
-    ),
+    sources
+      .filter((path) => path.startsWith(`${layer}/`))
+      .flatMap((path) =>
+        [...readFileSync(root + path, "utf8").matchAll(/ from "(\.[^"]+)"/g)]
+          .map(([, to]) => [featureOf(layer, path), featureOf(layer, join(dirname(path), to!))] as const)
+          .filter(([from, to]) => from !== "" && to !== "" && from !== to)
+          .map((arrow) => arrow.join(" → ")),
+      ),
   )
   assert.isAbove(arrows.size, 10)
   const both = [...arrows].filter((arrow) => arrows.has(arrow.split(" → ").toReversed().join(" → ")))

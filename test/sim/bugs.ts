@@ -26,13 +26,13 @@ const jobEnd = "domain/jobs/JobEnd.ts"
 const schedules = "infrastructure/jobs/runSchedules.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
 const claim = "infrastructure/webhooks/claimDeliveries.ts"
-const insert = "infrastructure/webhooks/insertEvents.ts"
+const insert = "infrastructure/queue/insertEvents.ts"
 const endpoints = "infrastructure/webhooks/webhookEndpointsSql.ts"
 const slots = "domain/webhooks/Slots.ts"
 const retryDecision = "domain/webhooks/RetryDecision.ts"
 const idempotency = "infrastructure/idempotency/idempotencySql.ts"
 const createJobs = "infrastructure/jobs/createJobs.ts"
-const eraseOrg = "infrastructure/orgs/eraseOrg.ts"
+const eraseOrg = "infrastructure/sweeps/eraseOrg.ts"
 
 export const bugs: ReadonlyArray<Bug> = [
   // Keys
@@ -645,7 +645,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A retry or a cancellation by a filter changes jobs after somebody has ended it.",
     edits: [
       [
-        "infrastructure/sweeps/filterSweeps.ts",
+        "infrastructure/filterSweeps.ts",
         "DELETE FROM sweeps WHERE id = ${entry.target}",
         "UPDATE sweeps SET total = total WHERE id = ${entry.target}",
       ],
@@ -871,7 +871,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A retry of a delivery that a recovery covers is sent twice.",
     edits: [
       [
-        "infrastructure/webhooks/lanes.ts",
+        "infrastructure/queue/lanes.ts",
         "(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)",
         "(VALUES ('failed'), ('canceled'), ('skipped'), ('delivered')) AS s (state)",
       ],

@@ -6,7 +6,7 @@ import { date } from "../database/fragments.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { auditAnnotation } from "../telemetry/Telemetry.ts"
-import { emit, emitAll, emitted, eventColumns } from "../webhooks/emitEvents.ts"
+import { emit, emitAll, emitted, eventColumns } from "../queue/emitEvents.ts"
 
 /** The columns of the audit log, in the order in which `audited` and `auditedTogether` insert them. */
 const auditColumns = (sql: SqlClient.SqlClient) =>

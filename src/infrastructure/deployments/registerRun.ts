@@ -21,7 +21,7 @@ import {
   lockRepositoryName,
   orgExists,
 } from "../projects/repositoryLinks.ts"
-import { emit, emitted } from "../webhooks/emitEvents.ts"
+import { emit, emitted } from "../queue/emitEvents.ts"
 
 type Sql = SqlClient.SqlClient
 

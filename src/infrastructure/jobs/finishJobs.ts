@@ -25,9 +25,9 @@ import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
-import { laneHeads } from "../webhooks/lanes.ts"
-import { type LaneHead, queuePositions } from "../webhooks/queuePositions.ts"
-import { deliveryIdOf, inlineReceivers, insertDeliveries, passesFilter, wantsType } from "../webhooks/insertEvents.ts"
+import { laneHeads } from "../queue/lanes.ts"
+import { type LaneHead, queuePositions } from "../queue/queuePositions.ts"
+import { deliveryIdOf, inlineReceivers, insertDeliveries, passesFilter, wantsType } from "../queue/insertEvents.ts"
 
 /** Reports of an org that share a statement. */
 const maxReports = 64

@@ -19,7 +19,7 @@ import { date, decodeRows, idAt, isAmong, isOfOrg, texts, Time, toJsonText } fro
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
-import { endFilterSweep, filterSweeps, startFilterSweep } from "../sweeps/filterSweeps.ts"
+import { endFilterSweep, filterSweeps, startFilterSweep } from "../filterSweeps.ts"
 import { finishedJob, loggedAttempt } from "./finishJobs.ts"
 import { jobPositions, type QueuedJob } from "./jobPositions.ts"
 

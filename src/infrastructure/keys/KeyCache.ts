@@ -14,6 +14,7 @@ import * as Batches from "../database/Batches.ts"
 import { Nodes, type NodesService } from "../database/Nodes.ts"
 import { Notification, Notifications } from "../database/Notifications.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
+import { keysImported, ownerDeleted, revocationChannel, rolesChanged } from "../revocations.ts"
 import { startLengths } from "../../domain/keys/ImportKeys.ts"
 import { networkOf } from "../../domain/networks.ts"
 import * as WorkerThread from "../workerThread.ts"
@@ -408,22 +409,6 @@ export const make = Effect.gen(function* () {
 export const layer = Layer.effectContext(
   Effect.map(make, (cache) => Context.make(KeyLookup, cache).pipe(Context.add(KeyMemory, cache))),
 )
-
-/**
- * The channel of revocations. The payload is the key's id; or `org:<id>` or `project:<id of the org>:<id>`, when all
- * keys of one are revoked; or `roles:<id of the org>`, when a role was changed; or `imported`.
- */
-export const revocationChannel = "gatehouse_key_deleted"
-
-/** The payload when all keys of an org, or of one of its projects, are revoked. */
-export const ownerDeleted = (orgId: string, projectId?: string) =>
-  projectId === undefined ? `org:${orgId}` : `project:${orgId}:${projectId}`
-
-/** The payload when keys were imported. */
-export const keysImported = "imported"
-
-/** The payload when a role of an org was changed. */
-export const rolesChanged = (orgId: string) => `roles:${orgId}`
 
 const toRevocation = (payload: string) => {
   const [kind, orgId, projectId] = payload.split(":")

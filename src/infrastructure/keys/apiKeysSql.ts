@@ -56,7 +56,7 @@ import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
-import { keysImported, revocationChannel } from "./KeyCache.ts"
+import { keysImported, revocationChannel } from "../revocations.ts"
 import { lockCounters, nowMillis, writeCounters } from "./keyCountersSql.ts"
 
 /** What `makeInsert` asks for: a key, its owner, and how many keys the org has. */

@@ -7,7 +7,7 @@ import { inScope, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
-import { revocationChannel, rolesChanged } from "./KeyCache.ts"
+import { revocationChannel, rolesChanged } from "../revocations.ts"
 
 /** Roles in PostgreSQL. */
 export const layer = Layer.effect(

@@ -10,7 +10,7 @@ import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { type Node, nodeOfRow, Nodes } from "../database/Nodes.ts"
-import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
+import { ownerDeleted, revocationChannel } from "../revocations.ts"
 import {
   afterCursor,
   date,
@@ -23,7 +23,7 @@ import {
   texts,
   Time,
 } from "../database/fragments.ts"
-import { countPending, pendingSample, samplePending } from "../webhooks/pendingDeliveriesSql.ts"
+import { countPending, pendingSample, samplePending } from "./pendingDeliveriesSql.ts"
 import { type CountedRows, countedRows, countRows, countUpTo, usedBytes } from "./limits.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })

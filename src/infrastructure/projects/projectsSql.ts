@@ -9,7 +9,7 @@ import { type NewProject, projectNotFound, ProjectRepository } from "../../domai
 import { audited, auditedTogether } from "../audit/audited.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
+import { ownerDeleted, revocationChannel } from "../revocations.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import {

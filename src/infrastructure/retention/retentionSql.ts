@@ -8,8 +8,8 @@ import { idAt, texts, timeOfId } from "../database/fragments.ts"
 import { CommitMillis } from "../database/boundedTransactions.ts"
 import { deadlines, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/limits.ts"
-import { isOfEvent } from "../webhooks/insertEvents.ts"
-import { lockRecoveries, stateNow } from "../webhooks/lanes.ts"
+import { isOfEvent } from "../queue/insertEvents.ts"
+import { lockRecoveries, stateNow } from "../queue/lanes.ts"
 
 /*
  * A range of time is a partition of each table of the records (ADR 32). Its name ends with its lower bound, the

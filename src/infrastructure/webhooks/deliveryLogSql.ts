@@ -23,9 +23,9 @@ import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { afterCursor, date, dateOrNull, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
 import { oneAtATime } from "../database/oneAtATime.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { changedLanes, queuePositions } from "./queuePositions.ts"
-import { endFilterSweep, filterSweeps, startFilterSweep } from "../sweeps/filterSweeps.ts"
-import { isOfEvent, maxDeliveriesPerEvent } from "./insertEvents.ts"
+import { changedLanes, queuePositions } from "../queue/queuePositions.ts"
+import { endFilterSweep, filterSweeps, startFilterSweep } from "../filterSweeps.ts"
+import { isOfEvent, maxDeliveriesPerEvent } from "../queue/insertEvents.ts"
 import { sentBody } from "../../domain/webhooks/Event.ts"
 import { PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
 import {
@@ -39,7 +39,7 @@ import {
   stateNow,
   unsuccessfulDeliveries,
   unsuccessfulStates,
-} from "./lanes.ts"
+} from "../queue/lanes.ts"
 
 /** The log of deliveries in PostgreSQL. */
 export const layer = Layer.effect(

@@ -14,9 +14,9 @@ import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
-import { deliverEvents } from "./insertEvents.ts"
-import { laneHeads } from "./lanes.ts"
-import { type LaneHead, queuePositions } from "./queuePositions.ts"
+import { deliverEvents } from "../queue/insertEvents.ts"
+import { laneHeads } from "../queue/lanes.ts"
+import { type LaneHead, queuePositions } from "../queue/queuePositions.ts"
 
 /** Events in PostgreSQL. */
 export const layer = Layer.effect(

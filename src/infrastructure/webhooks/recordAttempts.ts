@@ -14,8 +14,8 @@ import { makeServiceEvent, type ServiceEvent } from "../../domain/ServiceEvent.t
 import { laneId, laneNumber } from "../../domain/webhooks/lane.ts"
 import { auditWritten } from "../audit/audited.ts"
 import { date, integers, isAmong, texts, times } from "../database/fragments.ts"
-import { emitAll, emitted, eventRows } from "./emitEvents.ts"
-import { cancelLanes, type EndedLane, nextLane } from "./lanes.ts"
+import { emitAll, emitted, eventRows } from "../queue/emitEvents.ts"
+import { cancelLanes, type EndedLane, nextLane } from "../queue/lanes.ts"
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null

@@ -38,7 +38,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
-import { cancelLanes, type EndedLane, nextLane, ofEndpoints, stateNow } from "./lanes.ts"
+import { cancelLanes, type EndedLane, nextLane, ofEndpoints, stateNow } from "../queue/lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 type NewEndpoint = Parameters<WebhookEndpointRepository["Service"]["insert"]>[0]

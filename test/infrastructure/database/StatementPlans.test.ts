@@ -32,7 +32,7 @@ import * as KeyUsageSql from "#src/infrastructure/keys/keyUsageSql.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/projectsSql.ts"
 import * as SessionsSql from "#src/infrastructure/sessions/sessionsSql.ts"
 import { setWorkflow } from "../../contract/jobs/workflows.ts"
-import { eraseBatch } from "#src/infrastructure/orgs/eraseOrg.ts"
+import { eraseBatch } from "#src/infrastructure/sweeps/eraseOrg.ts"
 import * as JobsSql from "#src/infrastructure/jobs/jobsSql.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/jobSchedulesSql.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
@@ -737,7 +737,7 @@ const byPlace: Readonly<Record<string, string>> = {
   "docs/projectDocsSql.ts": "erasures: projects",
   "idempotency/idempotencySql.ts": "idempotency.deleteExpired",
   "keys/keyUsageSql.ts": "usages.removeOld",
-  "orgs/eraseOrg.ts": "erasures",
+  "sweeps/eraseOrg.ts": "erasures",
   "sessions/sessionsSql.ts": "sessions.removeExpired",
   "webhooks/deliveryQueueSql.ts": "queue.correctTimes",
   "webhooks/claimDeliveries.ts": "queue.claim, and WebhooksScale.test.ts",

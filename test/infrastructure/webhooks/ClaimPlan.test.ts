@@ -3,7 +3,7 @@ import { DateTime, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { claimSql } from "#src/infrastructure/webhooks/claimDeliveries.ts"
-import type { Reads } from "#src/infrastructure/webhooks/queuePositions.ts"
+import type { Reads } from "#src/infrastructure/queue/queuePositions.ts"
 import { databases } from "../../support/databases.ts"
 
 const now = DateTime.makeUnsafe("2026-11-20T17:00:00.000Z")

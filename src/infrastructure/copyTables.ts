@@ -3,12 +3,12 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { existsSync } from "node:fs"
 import { join } from "node:path"
-import { checkSecrets } from "../checks/checkSecrets.ts"
-import { embeddedClient } from "./Database.ts"
-import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
-import { texts } from "./fragments.ts"
-import { migrate } from "./Migrations.ts"
-import { migrationClient } from "./PostgresDatabase.ts"
+import { checkSecrets } from "./checks/checkSecrets.ts"
+import { embeddedClient } from "./database/Database.ts"
+import * as EmbeddedDatabase from "./database/embedded/EmbeddedDatabase.ts"
+import { texts } from "./database/fragments.ts"
+import { migrate } from "./database/Migrations.ts"
+import { migrationClient } from "./database/PostgresDatabase.ts"
 
 /** Data cannot be moved. `message` is one line that says what to do. */
 export class NotMoved extends Data.TaggedError("NotMoved")<{ readonly message: string }> {}

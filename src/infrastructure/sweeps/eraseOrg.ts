@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { isAmong, isOfOrg, texts } from "../database/fragments.ts"
 import { eraseDocs } from "../docs/projectDocsSql.ts"
-import { subtractStoredBytes } from "./limits.ts"
+import { subtractStoredBytes } from "../orgs/limits.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 
 /** The position of an erasure: whether the pass has found rows, the step, and the last row of the step. */

@@ -6,7 +6,7 @@ import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { date, idAt, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
 import { eraseBatch } from "./eraseOrg.ts"
-import { type CopiedOrg, copiedColumns, writeCopy } from "./orgsSql.ts"
+import { type CopiedOrg, copiedColumns, writeCopy } from "../orgs/orgsSql.ts"
 
 /** A table of tenants whose rows move with their org. */
 interface MovedTable {
@@ -21,7 +21,7 @@ interface MovedTable {
   readonly platformStays?: boolean
 }
 
-/** Every table with an `org_id` is here, or is the platform's: `test/infrastructure/orgs/moveOrg.test.ts`. */
+/** Every table with an `org_id` is here, or is the platform's: `test/contract/orgs/Move.test.ts`. */
 export const movedTables: ReadonlyArray<MovedTable> = [
   { name: "org_signing_keys", order: [] },
   { name: "webhook_endpoints", order: ["id"] },

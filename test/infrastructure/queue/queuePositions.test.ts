@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { DateTime } from "effect"
 import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { type Found, type LaneHead, makeQueuePositions } from "#src/infrastructure/webhooks/queuePositions.ts"
+import { type Found, type LaneHead, makeQueuePositions } from "#src/infrastructure/queue/queuePositions.ts"
 
 const now = DateTime.makeUnsafe("2026-11-25T12:00:00.000Z")
 const at = (seconds: number) => DateTime.add(now, { seconds })

@@ -4,10 +4,10 @@ import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "../../domain/webhooks/PendingLimit.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { makeResting } from "../background.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
-import { countBatchSize, countInBatches, limitOf } from "../orgs/limits.ts"
+import { countBatchSize, countInBatches, limitOf } from "./limits.ts"
 
 /** Pending deliveries that one statement counts of each org; an org with as many is counted lane by lane. */
 export const pendingSample = 1_000
