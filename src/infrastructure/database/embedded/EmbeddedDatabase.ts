@@ -41,6 +41,7 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
       cause,
     })
   if (folder !== undefined && !exists) {
+    yield* Effect.logInfo(`Creating the database in DATA_DIR ${dataDir}, once. This takes some seconds`)
     // Created by a second engine on a thread of its own, whose memory is released at its end.
     yield* Effect.tryPromise({
       try: () => startThread({ folder, unfinished: DataFolder.unfinished(folder) }).ended,
