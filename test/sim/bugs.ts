@@ -901,4 +901,49 @@ export const bugs: ReadonlyArray<Bug> = [
       ],
     ],
   },
+  // People
+  {
+    name: "a logout token of a session ends all",
+    corner: "deployments",
+    about: "The provider signs out one session of a person, and everybody is signed out.",
+    edits: [
+      [
+        "infrastructure/sessions/SessionRepository.ts",
+        '${sid === undefined ? sql.literal("") : sql`AND sid = ${sid}`}',
+        "",
+      ],
+    ],
+  },
+  {
+    name: "a lost role keeps its sessions",
+    corner: "deployments",
+    about: "A person who comes back with another role keeps the sessions of the one that they had.",
+    edits: [
+      [
+        "infrastructure/sessions/SessionRepository.ts",
+        "<> ALL(${texts(except)})",
+        "<> ALL(${texts(except)}) AND ${except.length === 0}::boolean",
+      ],
+    ],
+  },
+  {
+    name: "a session outlives its id token",
+    corner: "deployments",
+    about: "All sessions last as long as those of keys.",
+    edits: [
+      ["domain/sessions/Sessions.ts", "expiresAt: end ? DateTime.min(expiresAt, end) : expiresAt }", "expiresAt }"],
+    ],
+  },
+  {
+    name: "a role of an org counts for all",
+    corner: "deployments",
+    about: "The session of a person forgets the org of their role.",
+    edits: [
+      [
+        "domain/sessions/People.ts",
+        "sessions.signInPerson({ orgId, person",
+        'sessions.signInPerson({ orgId: "", person',
+      ],
+    ],
+  },
 ]

@@ -40,6 +40,8 @@ export interface Body {
   readonly sweep_id?: string | null
   readonly resend_id?: string | null
   readonly keyId?: string
+  readonly csrfToken?: string
+  readonly person?: { readonly subject: string; readonly role: string } | null
   readonly jobs?: ReadonlyArray<{
     readonly job_id: string
     readonly attempt: number

@@ -1,6 +1,6 @@
 import { Duration, Effect, Layer } from "effect"
 import { generateKeyPairSync, sign } from "node:crypto"
-import { HttpClient, HttpClientResponse } from "effect/http"
+import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/http"
 import { SafeHttp, type SafeResponse, SafeHttpError, type SafeRequest } from "#src/infrastructure/net/SafeHttp.ts"
 import type { Received } from "./history.ts"
 import type { Actor, Dice, World } from "./world.ts"
@@ -134,11 +134,51 @@ export interface CiRun {
   readonly runId: number
 }
 
+/** The company's identity provider, at which people sign in. */
+export const provider = "https://login.example"
+/** How the service is known there. */
+export const clientId = "gatehouse"
+/** Two orgs that are there before a world begins. */
+export const orgsOfPeople = ["01KAHBMKZ3D2X7S5QN8W4V6R9T", "01KAHBMKZ3D2X7S5QN8W4V6R9V"] as const
+/** What the groups of people may do: in one org, or in all. */
+export const groups = {
+  watchers: { role: "viewer", orgId: null },
+  makers: { role: "developer", orgId: orgsOfPeople[0] },
+  readers: { role: "viewer", orgId: orgsOfPeople[1] },
+} as const
+export type Group = keyof typeof groups
+const settingsOfProvider = {
+  issuer: provider,
+  jwks_uri: `${provider}/jwks`,
+  authorization_endpoint: `${provider}/authorize`,
+  token_endpoint: `${provider}/token`,
+}
+
+/** The claims of an id token as the code that is exchanged for it: this provider remembers nothing. */
+export const codeOf = (claims: object) => Buffer.from(JSON.stringify(claims)).toString("base64url")
+
+/** The answer of the token endpoint. */
+const exchanged = ({ body }: HttpClientRequest.HttpClientRequest) => {
+  const form = new URLSearchParams(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "")
+  const claims = JSON.parse(Buffer.from(form.get("code")!, "base64url").toString()) as object
+  return JSON.stringify({ id_token: signed({ iss: provider, aud: clientId, ...claims }) })
+}
+
+const signed = (claims: object) => {
+  const encode = (part: object) => Buffer.from(JSON.stringify(part)).toString("base64url")
+  const input = `${encode({ alg: "RS256", kid: jwk.kid })}.${encode(claims)}`
+  return `${input}.${sign("sha256", Buffer.from(input), privateKey).toString("base64url")}`
+}
+
 const digitsOf = (name: string) => name.replace(/\D/g, "")
 
-/** The issuer of CI tokens. */
+/** The issuer of CI tokens, and the company's identity provider. */
 export class Issuers {
-  readonly documents = new Map([[`${issuer}/.well-known/jwks`, JSON.stringify({ keys: [jwk] })]])
+  readonly documents = new Map([
+    [`${issuer}/.well-known/jwks`, JSON.stringify({ keys: [jwk] })],
+    [settingsOfProvider.jwks_uri, JSON.stringify({ keys: [jwk] })],
+    [`${provider}/.well-known/openid-configuration`, JSON.stringify(settingsOfProvider)],
+  ])
   isDown = false
 
   /** The token of a run, which is valid for an hour. */
@@ -163,9 +203,14 @@ export class Issuers {
       workflow: "deploy",
       actor: owner,
     }
-    const encode = (part: object) => Buffer.from(JSON.stringify(part)).toString("base64url")
-    const input = `${encode({ alg: "RS256", kid: jwk.kid })}.${encode(claims)}`
-    return `${input}.${sign("sha256", Buffer.from(input), privateKey).toString("base64url")}`
+    return signed(claims)
+  }
+
+  /** The provider signs out a person, by `sub`, or a session of theirs, by `sid`. */
+  logoutToken(whom: { readonly sub: string } | { readonly sid: string }, nowMillis: number) {
+    const iat = Math.floor(nowMillis / 1000)
+    const events = { "http://schemas.openid.net/event/backchannel-logout": {} }
+    return signed({ iss: provider, aud: clientId, iat, exp: iat + 120, jti: `logout ${nowMillis}`, events, ...whom })
   }
 
   layer(actor: Actor): Layer.Layer<HttpClient.HttpClient> {
@@ -173,7 +218,9 @@ export class Issuers {
       HttpClient.HttpClient,
       HttpClient.make((request, url) =>
         Effect.callback((resume) => {
-          const document = this.isDown ? undefined : this.documents.get(url.href)
+          const isExchange = url.href === settingsOfProvider.token_endpoint
+          const found = isExchange ? exchanged(request) : this.documents.get(url.href)
+          const document = this.isDown ? undefined : found
           const cancel = actor.after(actor.dice.int(1, 60), () =>
             resume(
               Effect.succeed(

@@ -32,7 +32,6 @@ const leftOut: Readonly<Record<string, string>> = {
   "projects.putLink": "a first run of CI links its repository, which deployments.register does",
   "projects.removeLink": "as projects.putLink",
   "secretScanning.github": "GitHub signs it; it disables a key, as keys.update does",
-  "sessions.remove": "sessions end with their keys, which is what faults can delay",
   "webhooks.test": "sends at once and stores nothing",
   "webhooks.rotatePublicKey": "signatures are checked by the secret, which always signs",
 }

@@ -285,7 +285,16 @@ export const corners = {
     habits: { limited: 0.9, batches: 0.4, failing: 0.01 },
   },
   deployments: {
-    operations: { register: 8, promote: 4, portal: 3, createProject: 1, deleteProject: 1, useSession: 1, createKey: 1 },
+    operations: {
+      register: 8,
+      promote: 4,
+      portal: 3,
+      signInPeople: 3,
+      createProject: 1,
+      deleteProject: 1,
+      useSession: 1,
+      createKey: 1,
+    },
     faults: { issuer: 1, pause: 2, crash: 1, "cut at commit": 2, "slow database": 2, "at a statement": 3 },
     faultMillis: 8_000,
     replicas: [2, 2, 3],

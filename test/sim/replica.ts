@@ -14,7 +14,7 @@ import { OpenSocket } from "#src/infrastructure/database/PostgresDatabase.ts"
 import { DeletedOrgs, makeDeletedOrgs } from "#src/infrastructure/orgs/DeletedOrgs.ts"
 import { goodLink, type Link, type SimulatedDatabase } from "./database.ts"
 import type { Body } from "./history.ts"
-import { baseUrl, type Issuers, type Receivers } from "./network.ts"
+import { baseUrl, clientId, groups, type Issuers, provider, type Receivers } from "./network.ts"
 import { Actor, type ClockError, type World } from "./world.ts"
 
 /** The administrator's token of every simulated service. */
@@ -27,6 +27,14 @@ const environment = {
   ENCRYPTION_KEY: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
   ALLOW_PRIVATE_NETWORKS: "true",
   OIDC_ALLOWED_OWNERS: "acme",
+  CONSOLE_OIDC_ISSUER: provider,
+  CONSOLE_OIDC_CLIENT_ID: clientId,
+  CONSOLE_OIDC_CLIENT_SECRET: "secret of the client",
+  CONSOLE_OIDC_ROLES: JSON.stringify({
+    groups: Object.fromEntries(
+      Object.entries(groups).map(([name, { orgId, role }]) => [name, orgId === null ? role : `${role}:${orgId}`]),
+    ),
+  }),
   // So that a run sees the end of them.
   WEBHOOK_RETRY_DELAYS: "2s,5s,10s,20s,40s,60s,90s,120s",
   AUDIT_RETENTION_DAYS: "1",
@@ -210,7 +218,8 @@ export class Replica {
       let response: MemoryResponse | undefined
       const handle = () => {
         if (this.#handle === undefined) return lose()
-        const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body))
+        const text = typeof body === "string" ? body : JSON.stringify(body)
+        const bytes = body === undefined ? undefined : Buffer.from(text)
         const request = requestOf(method, path, headers, bytes)
         response = new MemoryResponse(request, (status, text, cookie) => end({ status, body: parsed(text), cookie }))
         this.#handle(request, response)
@@ -292,8 +301,8 @@ const requestOf = (
 class MemoryResponse extends ServerResponse {
   readonly #done: (status: number, text: string, cookie: string | undefined) => void
   #cookie: string | undefined
-  /** An authorization of a proxy has headers and no body: they count as its body. */
-  #authorized: string | undefined
+  /** An authorization of a proxy, and a redirect, have headers and no body: they count as its body. */
+  #told: string | undefined
   readonly #parts: Array<Buffer> = []
   #isOver = false
   constructor(request: IncomingMessage, done: (status: number, text: string, cookie: string | undefined) => void) {
@@ -307,7 +316,9 @@ class MemoryResponse extends ServerResponse {
     if (cookie !== undefined) this.#cookie = String(cookie).split(";", 1)[0]
     const keyId = headers?.["x-gatehouse-key"] ?? this.getHeader("x-gatehouse-key")
     const orgId = headers?.["x-gatehouse-org"] ?? this.getHeader("x-gatehouse-org")
-    if (keyId !== undefined) this.#authorized = JSON.stringify({ keyId, orgId })
+    if (keyId !== undefined) this.#told = JSON.stringify({ keyId, orgId })
+    const url = headers?.["location"] ?? this.getHeader("location")
+    if (url !== undefined) this.#told = JSON.stringify({ url })
     return this
   }
   override write(part: string | Uint8Array): boolean {
@@ -321,7 +332,7 @@ class MemoryResponse extends ServerResponse {
     this.finished = true
     this.emit("finish")
     this.emit("close")
-    this.#done(this.statusCode, this.#authorized ?? Buffer.concat(this.#parts).toString(), this.#cookie)
+    this.#done(this.statusCode, this.#told ?? Buffer.concat(this.#parts).toString(), this.#cookie)
     return this
   }
   /** The client goes away. */

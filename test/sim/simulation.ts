@@ -3,7 +3,7 @@ import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { SimulatedDatabase } from "./database.ts"
 import { compiled, engine } from "./engine.ts"
 import type { Fault, History, Removed, Violation } from "./history.ts"
-import { Issuers, type Manner, Receivers } from "./network.ts"
+import { Issuers, type Manner, orgsOfPeople, Receivers } from "./network.ts"
 import { judge, queries } from "./oracle/judge.ts"
 import { moments, type Plan, traps, type Trouble } from "./plan.ts"
 import { Replica } from "./replica.ts"
@@ -57,6 +57,8 @@ const migrated = () =>
       replica.start()
       await world.run(() => replica.isUp)
       replica.crash()
+      for (const [n, id] of orgsOfPeople.entries())
+        database.rows(`INSERT INTO orgs (id, name, created_at) VALUES ('${id}', 'people${n}', '2029-01-01')`)
       const files = await database.files()
       await database.close()
       return files

@@ -1,7 +1,7 @@
 import { Context, Effect, Fiber } from "effect"
 import { hash } from "node:crypto"
 import type { Body, Done, KeyedTry, Try } from "./history.ts"
-import { baseUrl, type Issuers, type Receivers } from "./network.ts"
+import { baseUrl, codeOf, type Group, groups, type Issuers, orgsOfPeople, type Receivers } from "./network.ts"
 import type { Plan, Trouble } from "./plan.ts"
 import { adminToken, type Answer, type Call, noAnswer, type Replica, type Surroundings } from "./replica.ts"
 import { type Actor, type Dice, epochMillis, type World } from "./world.ts"
@@ -13,6 +13,7 @@ export const weights = {
   updateKey: 3,
   changeLimits: 1,
   useSession: 1,
+  signInPeople: 0.5,
   rotateKey: 1,
   deleteKey: 2,
   revokeKey: 2,
@@ -731,6 +732,86 @@ const useCookie = Effect.fnUntraced(function* (
       yield* clients.admin(dice, "deleteKey", tenant, "DELETE", path, undefined, { keyId: known.id })
     }
   }
+})
+
+/** Somebody comes back from the identity provider, to any replica. */
+const enter = Effect.fnUntraced(function* (
+  clients: Clients,
+  tenant: Tenant,
+  dice: Dice,
+  person: { readonly sub: string; readonly sid: string; readonly group: Group | "strangers"; readonly seconds: number },
+) {
+  const begin = { method: "GET", path: "/console/sign-in", headers: {} }
+  const { body, cookie = "", status } = yield* clients.send(dice, "goToProvider", tenant, begin, {}, { tries: 5 })
+  if (status !== 303) return []
+  const asked = new URL(body.url).searchParams
+  const { group, seconds, ...claims } = person
+  const iat = Math.floor((epochMillis + clients.world.now) / 1000)
+  const code = codeOf({ ...claims, groups: [group], nonce: asked.get("nonce"), iat, exp: iat + seconds })
+  const back = new URLSearchParams({ state: asked.get("state")!, code })
+  const call = { method: "GET", path: `/console/sign-in/callback?${back}`, headers: { cookie } }
+  const session = clients.name(tenant, "session")
+  const args = { ...claims, group, session, until: 1000 * (iat + seconds) - epochMillis }
+  const kind = group === "strangers" ? "loseRole" : "enter"
+  const entered = yield* clients.send(dice, kind, tenant, call, args, { tries: 5 })
+  return entered.status === 303 ? [{ session, headers: { cookie: entered.cookie! } }] : []
+})
+
+/** Somebody signs in with the company's identity in two browsers, and uses both everywhere until their sessions end. */
+const signInPeople: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const sub = clients.name(tenant, "person")
+  const group = dice.pick(Object.keys(groups) as Array<Group>)
+  const person = { sub, group, seconds: dice.pick([30, 600]) }
+  const sids = [`${sub}-one`, `${sub}-two`] as const
+  const [one, two] = [
+    yield* enter(clients, tenant, dice, { ...person, sid: sids[0] }),
+    yield* enter(clients, tenant, dice, { ...person, sid: sids[1] }),
+  ]
+  const sessions = [...one, ...two]
+  if (sessions.length === 0) return
+  const read = (path: string, args: object) =>
+    Effect.suspend(() => {
+      const { headers, session } = dice.pick(sessions)
+      return clients.send(
+        dice,
+        "usePerson",
+        tenant,
+        { method: "GET", path, headers },
+        { session, ...args },
+        { tries: 3 },
+      )
+    })
+  const use = Effect.suspend(() => {
+    const orgId = dice.pick(orgsOfPeople)
+    return dice.chance(0.5) ? read("/api/v0/sessions/current", {}) : read(`/api/v0/orgs/${orgId}`, { orgId })
+  })
+  const uses = (times: number) => Array.from({ length: times }, () => use)
+  yield* spread(dice, 6_000, uses(8))
+  const logOut = (whom: { readonly sub: string } | { readonly sid: string }) => {
+    const body = `logout_token=${clients.issuers.logoutToken(whom, epochMillis + clients.world.now)}`
+    const call = { method: "POST", path: "/console/sign-out", headers: {}, body }
+    return clients.send(dice, "logOut", tenant, call, whom)
+  }
+  const leave = Effect.gen(function* () {
+    const { headers, session } = dice.pick(sessions)
+    const path = "/api/v0/sessions/current"
+    const { body } = yield* clients.send(dice, "usePerson", tenant, { method: "GET", path, headers }, { session })
+    const change = { method: "DELETE", path, headers: { ...headers, "x-csrf-token": body?.csrfToken ?? "" } }
+    yield* clients.send(dice, "leave", tenant, change, { session })
+  })
+  const comeAs = (other: Group | "strangers") =>
+    Effect.map(enter(clients, tenant, dice, { ...person, group: other, sid: `${sub}-three` }), (entered) =>
+      sessions.push(...entered),
+    )
+  const end = dice.pick([
+    Effect.suspend(() => logOut({ sub })),
+    Effect.suspend(() => logOut({ sid: dice.pick(sids) })),
+    leave,
+    comeAs(dice.pick(["watchers", "makers", "strangers"])),
+    Effect.void,
+  ])
+  yield* spread(dice, 400, [end, ...uses(8)])
+  yield* spread(dice, dice.pick([2_000, 40_000]), uses(12))
 })
 
 const deleteKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
@@ -1752,6 +1833,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   updateKey,
   changeLimits,
   useSession,
+  signInPeople,
   rotateKey,
   deleteKey,
   revokeKey,

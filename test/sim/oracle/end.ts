@@ -10,14 +10,22 @@ export const settled = ({ endAt, rows }: History): ReadonlyArray<Violation> =>
   }))
 
 const faulty = new Set([400, 403, 405, 413, 415, 422, 500])
+/**
+ * What a valid request may be refused as: a key without the permission of its use, an event that the catalogue refuses,
+ * a person without a role, and a token of the provider by a clock that is off.
+ */
+const refusals: Readonly<Record<string, number>> = {
+  useRole: 403,
+  strictPublish: 400,
+  loseRole: 403,
+  logOut: 400,
+}
 
 /** No valid request is refused as invalid, and none meets an unexpected fault. */
 export const valid = ({ done }: History): ReadonlyArray<Violation> =>
   done.flatMap(({ body, kind, tenant, tries }) =>
     tries
-      // A key without the permission that a use needs, and an event that the catalogue may refuse.
-      .filter(({ status }) => status !== undefined && faulty.has(status) && !(status === 403 && kind === "useRole"))
-      .filter(({ status }) => !(status === 400 && kind === "strictPublish"))
+      .filter(({ status }) => status !== undefined && faulty.has(status) && status !== refusals[kind])
       .map(({ end, status }) => ({
         oracle: "valid",
         at: end,

@@ -6,6 +6,7 @@ import { jobs } from "./jobs.ts"
 import { keys, roles, tokens } from "./keys.ts"
 import { once } from "./once.ts"
 import { alerts, orgLimits, strict } from "./orgs.ts"
+import { people } from "./people.ts"
 import { retention } from "./retention.ts"
 import { schedules } from "./schedules.ts"
 import { tenants } from "./tenants.ts"
@@ -106,6 +107,7 @@ const oracles: ReadonlyArray<Oracle> = [
   alerts,
   orgLimits,
   strict,
+  people,
   deployments,
   portals,
   holders,
