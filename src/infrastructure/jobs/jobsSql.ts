@@ -301,7 +301,10 @@ const findExpired = (sql: SqlClient.SqlClient, batch: LeaseBatch, since: DateTim
   )
 }
 
-/** One batch of a sweep: queues the jobs that have attempts and their unique keys left, and returns the others. */
+/**
+ * One batch of a sweep: queues the jobs that have attempts and their unique keys left, and returns the others. A job
+ * whose key is locked stays for a later batch.
+ */
 const expireLeases = (
   sql: SqlClient.SqlClient,
   usage: OrgUsage["Service"],
@@ -315,18 +318,23 @@ const expireLeases = (
       WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow), max_attempts) AS max_attempts`
   const { next, picked } = pickDue(sql, runningJobs, columns, batch, since)
   const isQueued = sql`attempt < max_attempts AND ${ReportJob.keepsKey(sql, "picked")}`
+  const ofKey = sql`job_keys k WHERE k.org_id = picked.org_id AND k.workflow = picked.workflow AND k.key = unique_key`
   return sql<ExpiredRow>`
-    ${picked}, with_attempts AS (
-      SELECT * FROM picked WHERE attempt < max_attempts
+    ${picked}, taken AS MATERIALIZED (
+      -- Without those whose key another transaction holds: the leases of other orgs do not wait for it.
+      SELECT * FROM picked WHERE attempt >= max_attempts OR NOT EXISTS (SELECT FROM ${ofKey})
+        OR (SELECT true FROM ${ofKey} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+    ), with_attempts AS (
+      SELECT * FROM taken WHERE attempt < max_attempts
     ), ${ReportJob.keptKeys(sql, "with_attempts")}, queued AS (
       UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)},
         attempt_log = ${ReportJob.loggedAttempt(sql, "jobs", sql`${leaseExpired.error}::text`, sql`${date(now)}::timestamptz`)}
       WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE ${isQueued}))
       RETURNING id, octet_length(attempt_log::text) AS log_bytes
     )
-    SELECT (SELECT count(*)::int FROM picked) AS picked, ${next} AS next,
+    SELECT (SELECT count(*)::int FROM taken) AS picked, ${next} AS next,
       ${queuedAgain(sql, isQueued)} AS again,
-      (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked
+      (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM taken AS picked
        WHERE NOT (${isQueued})) AS exhausted,
       (SELECT coalesce(json_agg(json_build_array(org_id, queued.log_bytes - coalesce(picked.log_bytes, 0))), '[]')
        FROM queued JOIN picked USING (id)) AS stored`.pipe(

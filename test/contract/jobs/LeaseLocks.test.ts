@@ -1,0 +1,54 @@
+// Runs on PostgreSQL only: the embedded database has one session, so sessions never meet there.
+import { assert, layer } from "@effect/vitest"
+import { type DateTime, Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import { databases } from "../../support/databases.ts"
+import { untilWaiting } from "../meet.ts"
+import { insertOrg } from "../support.ts"
+import { createJob, epoch, findJob, plus } from "../webhooks/webhookSupport.ts"
+
+const world = Layer.merge(JobsSql.layer, OrgsSql.layer).pipe(
+  Layer.provideMerge(crypto.layer),
+  Layer.provideMerge(databases.postgres),
+)
+
+/** A running job with a unique key. */
+const insertRunning = Effect.fnUntraced(function* (now: DateTime.Utc) {
+  const { orgId } = yield* insertOrg()
+  const unique = { key: "one", states: ["queued", "running"] as const, since: null, debounces: false }
+  const { jobId } = yield* createJob(orgId, { unique, maxAttempts: 3 })
+  const claim = { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) }
+  yield* JobRepository.use((jobs) => jobs.claim(orgId, claim))
+  return { orgId, status: Effect.map(findJob(orgId, jobId), ({ status }) => status) }
+})
+
+layer(world)("leases and locks", (it) => {
+  // Seen failing when a batch waited for the unique key of a job.
+  it.effect("a transaction that holds a unique key delays no lease of another org, and that job expires later", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const now = epoch()
+      const [slow, other] = [yield* insertRunning(now), yield* insertRunning(now)]
+      const [held, over] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      const holder = yield* Effect.gen(function* () {
+        yield* sql`SELECT FROM job_keys WHERE org_id = ${slow.orgId} FOR UPDATE`
+        yield* Deferred.succeed(held, undefined)
+        yield* Deferred.await(over)
+      }).pipe(sql.withTransaction, Effect.forkChild)
+      yield* Deferred.await(held)
+      const expire = JobRepository.use((jobs) => jobs.expireLeases({ after: null, limit: 1_000, now: plus(now, 120) }))
+      const waits = Effect.as(untilWaiting(1), "waits")
+      const { queued, exhausted } = yield* Effect.raceFirst(expire, Effect.flatMap(waits, Effect.die))
+      assert.deepStrictEqual([yield* slow.status, yield* other.status], ["running", "queued"])
+      assert.deepStrictEqual([queued, exhausted], [1, []])
+      yield* Deferred.succeed(over, undefined)
+      yield* Fiber.join(holder)
+      yield* expire
+      assert.strictEqual(yield* slow.status, "queued")
+    }),
+  )
+})
