@@ -796,7 +796,8 @@ const signInPeople: Operation = Effect.fnUntraced(function* (clients, tenant, di
     const { headers, session } = dice.pick(sessions)
     const path = "/api/v0/sessions/current"
     const { body } = yield* clients.send(dice, "usePerson", tenant, { method: "GET", path, headers }, { session })
-    const change = { method: "DELETE", path, headers: { ...headers, "x-csrf-token": body?.csrfToken ?? "" } }
+    if (body?.csrfToken === undefined) return
+    const change = { method: "DELETE", path, headers: { ...headers, "x-csrf-token": body.csrfToken } }
     yield* clients.send(dice, "leave", tenant, change, { session })
   })
   const comeAs = (other: Group | "strangers") =>
