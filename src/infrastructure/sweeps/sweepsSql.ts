@@ -161,6 +161,9 @@ const runBatch = Effect.fnUntraced(function* (
   }
 })
 
+/** The lanes of an org whose deliveries are being canceled while a resend of the org runs. */
+const maxCancelingLanes = 20
+
 /** Sweeps in PostgreSQL. */
 export const layer = Layer.effect(
   SweepRepository,
@@ -177,14 +180,14 @@ export const layer = Layer.effect(
 
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
-        // A resend waits for the cancel sweeps of its org: they may still have to cancel deliveries that it covers.
+        // A resend reads the lanes whose deliveries are still to be canceled: it waits while there are too many.
         const first = (orgs: Statement.Fragment) => sql`
           (SELECT id, org_id, kind FROM sweeps s
             WHERE ${orgs} AND id <> ALL(${texts(setAside)})
               AND (kind IN ('move', 'erase') OR NOT EXISTS (
                 SELECT FROM org_moves m WHERE m.org_id = s.org_id AND m.state NOT IN ('copying', 'left')))
               AND NOT (kind = 'resend' AND EXISTS (
-                SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel'))
+                SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel' OFFSET ${maxCancelingLanes}))
             ORDER BY org_id || '', turn LIMIT 1)`
         return sql<{ id: string; org_id: string; kind: Sweep["kind"] }>`
           ${first(sql`org_id || '' > ${afterOrg}`)} UNION ALL ${first(sql`org_id || '' <= ${afterOrg}`)} LIMIT 1`.pipe(

@@ -423,19 +423,30 @@ const firstCovered = (
         ORDER BY id LIMIT ${limit}::int
       ) AS d
       UNION ALL
-      SELECT p.id, (SELECT created_at FROM deliveries WHERE id = p.id) FROM (${endedLanes(sql, endpointId)}) AS s
-      CROSS JOIN LATERAL (
-        -- After what the sweep has done, whose dead entries a plan would read again; in the order of the primary key.
-        SELECT delivery_id AS id FROM pending_deliveries
-        WHERE lane = s.lane AND delivery_id > greatest(s.done_to, ${after}) AND ${end("delivery_id")}
-        ORDER BY delivery_id LIMIT ${limit}::int
-      ) AS p
+      SELECT p.id, (SELECT created_at FROM deliveries WHERE id = p.id)
+      FROM (${inEndedLanes(sql, sql`endpoint_id = ${endpointId}`, after, end("delivery_id"), limit)}) AS p
     ) AS d ORDER BY d.id LIMIT ${limit}::int`
 }
 
-/** A SELECT of the lanes of an endpoint whose deliveries a sweep cancels. */
-const endedLanes = (sql: SqlClient.SqlClient, endpointId: string) =>
-  sql`SELECT lane, done_to FROM sweeps WHERE endpoint_id = ${endpointId} AND kind = 'cancel'`
+/**
+ * A SELECT of the next deliveries after an id that sweeps still have to cancel, in the order of their ids in each lane.
+ *
+ * @param of SQL: whose sweeps
+ * @param end SQL: the end of the range of `delivery_id`
+ */
+const inEndedLanes = (
+  sql: SqlClient.SqlClient,
+  of: Statement.Fragment,
+  after: string,
+  end: Statement.Fragment,
+  limit: number,
+) => sql`
+  SELECT p.id FROM (SELECT lane, done_to FROM sweeps WHERE ${of} AND kind = 'cancel') AS s CROSS JOIN LATERAL (
+    -- After what the sweep has done, whose dead entries a plan would read again; in the order of the primary key.
+    SELECT delivery_id AS id FROM pending_deliveries
+    WHERE lane = s.lane AND delivery_id > greatest(s.done_to, ${after}) AND ${end}
+    ORDER BY delivery_id LIMIT ${limit}::int
+  ) AS p`
 
 /** Makes the next deliveries of a recovery after `doneTo` due now. */
 export const recoverBatch = (
@@ -483,7 +494,7 @@ const requeue = (
       ) AS d
     ), gone AS (
       DELETE FROM pending_deliveries
-      WHERE lane = ANY(ARRAY(SELECT lane FROM (${endedLanes(sql, recovery.endpointId)}) AS s))
+      WHERE lane = ANY(ARRAY(SELECT lane FROM sweeps WHERE endpoint_id = ${recovery.endpointId} AND kind = 'cancel'))
         AND delivery_id = ANY(ARRAY(SELECT id FROM held))
       RETURNING delivery_id AS id, claim_id, lease_until
     ), claimed AS MATERIALIZED (
@@ -575,12 +586,19 @@ interface ResendOfOrg {
 
 /**
  * A SELECT of the next unsuccessful deliveries of an org, or of an endpoint, after `doneTo`, in the order of their ids:
- * by an index, and `wanted` says whether the resend sends them.
+ * by an index, and those that a sweep still has to cancel; `wanted` says whether the resend sends them.
  */
 const resendable = (sql: Sql, { filter, orgId }: ResendOfOrg, doneTo: string, limit: number) => {
   const all = sql.literal("true")
   const { event_type, failure, since, state, status, until, webhook_endpoint_id: endpoint } = filter
   const [of, id] = endpoint === undefined ? (["org", orgId] as const) : (["endpoint", endpoint] as const)
+  const before = since === undefined ? "" : idBefore(since)
+  const after = doneTo > before ? doneTo : before
+  const end = (id: "id" | "delivery_id") => (until === undefined ? all : sql`${sql.literal(id)} < ${idAfter(until)}`)
+  // Those of inactive endpoints are not sent.
+  const sweepsOf = sql`org_id = ${orgId} AND ${endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`}
+    AND (SELECT active FROM webhook_endpoints WHERE id = endpoint_id)`
+  const canceled = inEndedLanes(sql, sweepsOf, after, end("delivery_id"), limit)
   const wanted = [
     event_type === undefined ? all : sql`e.type = ${event_type}`,
     status === undefined ? all : sql`d.attempt_status = ${status}`,
@@ -593,11 +611,12 @@ const resendable = (sql: Sql, { filter, orgId }: ResendOfOrg, doneTo: string, li
     FROM (
       SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
         SELECT id FROM ${unsuccessfulDeliveries(sql)}
-        WHERE ${isUnsuccessful(sql, of, sql.literal("s.state"), id)} AND org_id = ${orgId} AND id > ${doneTo}
-          AND ${since === undefined ? all : sql`id > ${idBefore(since)}`}
-          AND ${until === undefined ? all : sql`id < ${idAfter(until)}`}
+        WHERE ${isUnsuccessful(sql, of, sql.literal("s.state"), id)} AND org_id = ${orgId}
+          AND id > ${after} AND ${end("id")}
         ORDER BY id LIMIT ${limit}::int
-      ) AS d WHERE ${state === undefined ? all : sql`s.state = ${state}`} ORDER BY d.id LIMIT ${limit}::int
+      ) AS d WHERE ${state === undefined ? all : sql`s.state = ${state}`}
+      ${state === undefined || state === "canceled" ? sql`UNION ALL ${canceled}` : sql.literal("")}
+      ORDER BY id LIMIT ${limit}::int
     ) AS first
     CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = first.id LIMIT 1) AS d
     LEFT JOIN LATERAL (SELECT type FROM events WHERE id = d.event_id LIMIT 1) AS e ON true

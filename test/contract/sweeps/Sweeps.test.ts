@@ -407,6 +407,40 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
+    it.effect("a resend waits for no sweep that cancels, and sends what that one still has to cancel", () =>
+      Effect.gen(function* () {
+        const { countResend, resend, resends } = yield* DeliveryLogRepository
+        const { advance, next } = yield* SweepRepository
+        const now = epoch()
+        const { endpoint, orgId } = yield* insertLarge(now, "pending")
+        yield* updateEndpoint(orgId, endpoint, now, { active: false })
+        yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: true })
+        const other = yield* insertEndpoint(orgId)
+        yield* insertMany({ orgId, endpoint: other, state: "failed", count: 30, now: DateTime.toDateUtc(now) })
+        assert.deepStrictEqual(yield* countResend(orgId, {}), { count: many + 30, isAll: true })
+        assert.deepStrictEqual(yield* countResend(orgId, { state: "failed" }), { count: 30, isAll: true })
+        yield* resend(
+          orgId,
+          { filter: {}, count: many + 30 },
+          newEntry({ action: "resend.start", target: yield* newId }),
+        )
+        const turn = Effect.gen(function* () {
+          // After this, the sweeps of the org are the first.
+          const { kind, sweepId } = (yield* next(orgId.slice(0, -1), []))!
+          yield* advance(sweepId, plus(now, 2), 50)
+          return kind
+        })
+        // Seen failing: it waited until all was canceled.
+        assert.deepStrictEqual([yield* turn, yield* turn], ["cancel", "resend"])
+        assert.strictEqual((yield* resends(orgId))[0]!.resent, 50)
+        yield* sweep
+        assert.deepStrictEqual(yield* stored(endpoint), { pending: many, queued: many })
+        assert.deepStrictEqual(yield* stored(other), { pending: 30, queued: 30 })
+        for (const each of [endpoint, other]) yield* removeEndpoint(orgId, each, plus(now, 3))
+        yield* sweep
+      }),
+    )
+
     it.effect("an event to hundreds of endpoints is queued for a few at once, and for the others by a sweep", () =>
       Effect.gen(function* () {
         yield* putOffBacklog
