@@ -175,13 +175,14 @@ const listener = (settings: Settings) =>
     Layer.catchTag("ServeError", ({ cause }) => Layer.effectContext(cannotListen(settings, cause))),
   )
 
-/** What reaches outside of the process: the network, the database, and chance. A simulation has its own. */
+/** What reaches outside of the thread: the network, the database, chance, and zips. A simulation has its own. */
 const outside = (settings: Settings) => ({
   listener: listener(settings),
   // Deliveries and documents share one connection pool.
   receivers: SafeHttp.layer(settings),
   issuers: operatorHttp,
   random: SecureRandom.layer,
+  zips: ZipReader.layer,
 })
 
 /**
@@ -189,14 +190,14 @@ const outside = (settings: Settings) => ({
  * the HTTP server and the services behind it. The caller provides the logger and the tracer. Fails with a
  * `StartupError`.
  */
-export const app = (settings: Settings, { issuers, listener, random, receivers } = outside(settings)) =>
+export const app = (settings: Settings, { issuers, listener, random, receivers, zips } = outside(settings)) =>
   Layer.mergeAll(Server.layer, ProcessMetrics.layer, logWelcome(settings)).pipe(
     Layer.provideMerge(listener),
     Layer.provideMerge(Layer.mergeAll(workers, Tenants.layer(Layer.provideMerge(tenantWorkers, webhooks(settings))))),
     Layer.provideMerge(Layer.merge(KeyTokens.layer, alerts(settings))),
     Layer.provide(Layer.mergeAll(TokenKeysSql.layer, Layer.succeed(TokenIssuer, settings.baseUrl))),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
-    Layer.provide([receivers, issuers]),
+    Layer.provide([receivers, issuers, zips]),
     Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Observed.layer))),
     Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
@@ -370,7 +371,7 @@ const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
     Layer.provideMerge(Layer.merge(DocsQuestions.layer, StoredDocs.layer)),
     Layer.provide([model, Layer.succeed(UnverifiedSentences, aiUnverified), audit]),
     Layer.provide([DocsQuestionsSql.layer, ProjectDocsSql.layer]),
-    Layer.provide(Layer.provide(Documents.layer({ maxBytes: caches.documents }), ZipReader.layer)),
+    Layer.provide(Documents.layer({ maxBytes: caches.documents })),
     Layer.provideMerge(Layer.mergeAll(ChatRateLimits.layer, DocsWakeup.layer, indexes)),
     Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, release: releaseMemory })),
   )

@@ -946,4 +946,29 @@ export const bugs: ReadonlyArray<Bug> = [
       ],
     ],
   },
+  // Documentation
+  {
+    name: "a list has the pages of all editions",
+    corner: "deployments",
+    about: "The pages that a new version has replaced stay for a minute, and are listed.",
+    edits: [
+      [
+        "infrastructure/docs/ProjectDocsRepository.ts",
+        "SELECT slug, title, description FROM docs_pages WHERE ${isIn(docs, edition)} ORDER BY slug",
+        "SELECT slug, title, description FROM docs_pages WHERE ${isOf(sql, docs)} ORDER BY slug",
+      ],
+    ],
+  },
+  {
+    name: "an old fetch stores its pages",
+    corner: "deployments",
+    about: "A worker stores what it has fetched, although the owner has set another version meanwhile.",
+    edits: [
+      [
+        "infrastructure/docs/ProjectDocsRepository.ts",
+        "sql`${isOf(sql, docs)} AND lease = ${docs.lease}`",
+        "isOf(sql, docs)",
+      ],
+    ],
+  },
 ]

@@ -15,6 +15,8 @@ export type Manner = "well" | "slow" | "hangs" | "fails" | "busy" | "lies" | "lo
 export class Receivers {
   readonly world: World
   readonly received: Array<Received> = []
+  /** What is fetched from some of them. */
+  readonly documents = new Map<string, string>()
   /** How often a receiver fails that behaves well. */
   failing = 0.03
   /** Who waits for an answer: once for each request. */
@@ -46,7 +48,7 @@ export class Receivers {
   }
 
   /** The time until the receiver has the request, and until its answer is back; and the answer. */
-  #plan(manner: Manner) {
+  #plan(manner: Manner, document: string | undefined) {
     const dice = this.#dice
     const answer = (status: number, headers: Readonly<Record<string, string>> = {}, body = "") => ({
       status,
@@ -58,8 +60,9 @@ export class Receivers {
     if (manner === "fails" || (manner === "well" && dice.chance(this.failing))) {
       return { there: quick, back: quick, answer: answer(dice.pick([500, 502, 503, 404])) }
     }
-    if (manner === "well") return { there: quick, back: quick, answer: answer(dice.pick([200, 202, 204])) }
-    if (manner === "slow") return { there: quick, back: dice.int(500, 14_000), answer: answer(200) }
+    const status = document === undefined && manner === "well" ? dice.pick([200, 202, 204]) : 200
+    if (manner === "well") return { there: quick, back: quick, answer: answer(status, {}, document) }
+    if (manner === "slow") return { there: quick, back: dice.int(500, 14_000), answer: answer(200, {}, document) }
     if (manner === "busy") {
       return { there: quick, back: quick, answer: answer(429, { "retry-after": String(dice.int(1, 90)) }) }
     }
@@ -75,7 +78,7 @@ export class Receivers {
   request(actor: Actor, request: SafeRequest): Effect.Effect<SafeResponse, SafeHttpError> {
     return Effect.callback((resume) => {
       const manner = this.mannerOf(request.url)
-      const { there, back, answer } = this.#plan(manner)
+      const { there, back, answer } = this.#plan(manner, this.documents.get(request.url))
       const timeout = Duration.toMillis(Duration.fromInputUnsafe(request.timeout))
       const isAnswered = there + back < timeout
       const waiting = { actor }

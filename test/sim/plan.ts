@@ -290,6 +290,7 @@ export const corners = {
       promote: 4,
       portal: 3,
       signInPeople: 3,
+      storeDocs: 3,
       createProject: 1,
       deleteProject: 1,
       useSession: 1,

@@ -2,6 +2,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Cause, ConfigProvider, Effect, Exit, Layer, Logger, Metric, References, Scope } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { type HttpMiddleware, HttpServer, type HttpServerRequest } from "effect/http"
+import { hash } from "node:crypto"
 import { IncomingMessage, ServerResponse } from "node:http"
 import { Socket } from "node:net"
 import { app } from "#src/boot/app.ts"
@@ -11,6 +12,7 @@ import * as HotPath from "#src/http/server/hotPath.ts"
 import { Known } from "#src/infrastructure/database/Migrations.ts"
 import { Admission, makeAdmission } from "#src/infrastructure/database/orUnavailable.ts"
 import { OpenSocket } from "#src/infrastructure/database/PostgresDatabase.ts"
+import { ZipReader } from "#src/infrastructure/docs/ZipReader.ts"
 import { DeletedOrgs, makeDeletedOrgs } from "#src/infrastructure/orgs/DeletedOrgs.ts"
 import { goodLink, type Link, type SimulatedDatabase } from "./database.ts"
 import type { Body } from "./history.ts"
@@ -50,6 +52,15 @@ const load = (retentionDays: number) =>
   )
 /** The settings of replicas, by how many days they keep records. */
 const settings = { 1: load(1), 2: load(2) }
+
+/** Zips are their pages in JSON: a thread unpacks real ones, which ends at a moment of real time. */
+const zips = Layer.succeed(
+  ZipReader,
+  ZipReader.of({
+    read: (bytes) =>
+      Effect.sync(() => ({ version: hash("sha256", bytes), pages: JSON.parse(Buffer.from(bytes).toString()) })),
+  }),
+)
 
 /** The migrations, loaded before the world begins: it has no files. */
 const migrations = await Effect.runPromise(
@@ -136,6 +147,7 @@ export class Replica {
         SecureRandom.SecureRandom,
         SecureRandom.make((size) => actor.dice.randomize(new Uint8Array(size))),
       ),
+      zips,
     }
     const observed = Layer.mergeAll(
       Logger.layer([Logger.make(({ cause, logLevel, message }) => this.#log(logLevel, message, cause))]),

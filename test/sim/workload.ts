@@ -52,6 +52,7 @@ export const weights = {
   deleteProject: 0.7,
   register: 2,
   promote: 0.7,
+  storeDocs: 0.3,
   portal: 0.7,
   repeat: 2,
   lists: 2,
@@ -1553,6 +1554,34 @@ const promote: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   })
 })
 
+/** The documentation of a project changes a few times, is read everywhere, and is removed in the end. */
+const storeDocs: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const project = clients.name(tenant, "docs")
+  const { orgId } = tenant
+  const asked = { name: project }
+  const create = ["POST", "/api/v0/projects", { ...asked, orgId }, asked, true] as const
+  const { body, status } = yield* clients.admin(dice, "createProject", tenant, ...create)
+  if (status !== 200) return
+  const path = `/api/v0/projects/${body.projectId}/docs`
+  const call = { method: "GET", path: `${path}/llms.txt`, headers: { "x-api-key": tenant.key } }
+  const read = clients.send(dice, "readDocs", tenant, call, { project }, { tries: 1 })
+  const versions = dice.int(2, 4)
+  for (let version = 1; version <= versions; version++) {
+    const docsZipUrl = `https://${project}-${version}.example/docs.zip`
+    const count = dice.int(1, 4)
+    const pages = Array.from({ length: count }, (_, n) => {
+      return { slug: `page${n}`, markdown: `# version ${version} page ${n} of ${count}` }
+    })
+    clients.receivers.documents.set(docsZipUrl, JSON.stringify(pages))
+    if (dice.chance(0.4)) clients.receivers.behave(docsZipUrl, "slow")
+    yield* clients.admin(dice, "putDocs", tenant, "PUT", path, { docsZipUrl }, { project, version, url: docsZipUrl })
+    const reads = Array.from({ length: 8 }, () => read)
+    yield* spread(dice, dice.pick([500, 3_000, 40_000]), reads)
+  }
+  yield* clients.admin(dice, "removeDocs", tenant, "DELETE", path, undefined, { project })
+  yield* spread(dice, 500, [read, read])
+})
+
 /**
  * A portal link is opened by two at once, and later again, now and then after it was revoked. Its session ends with
  * the key that made the link. In a frame, its holder asks for three keys at once, and may have one.
@@ -1874,6 +1903,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   deleteProject,
   register,
   promote,
+  storeDocs,
   portal,
   repeat,
   lists,

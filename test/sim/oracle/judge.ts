@@ -1,6 +1,7 @@
 import type { History, Violation } from "../history.ts"
 import { deliveries } from "./deliveries.ts"
 import { deployments, holders, portals } from "./deployments.ts"
+import { docs } from "./docs.ts"
 import { erased, quiet, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys, roles, tokens } from "./keys.ts"
@@ -108,6 +109,7 @@ const oracles: ReadonlyArray<Oracle> = [
   orgLimits,
   strict,
   people,
+  docs,
   deployments,
   portals,
   holders,
