@@ -220,7 +220,7 @@ export const bugs: ReadonlyArray<Bug> = [
     corner: "jobs",
     about: "A job with one attempt left is neither queued nor failed.",
     edits: [
-      [jobRepository, "FROM picked WHERE attempt < max_attempts\n", "FROM picked WHERE attempt < max_attempts - 1\n"],
+      [jobRepository, "FROM taken WHERE attempt < max_attempts\n", "FROM taken WHERE attempt < max_attempts - 1\n"],
     ],
   },
   {
