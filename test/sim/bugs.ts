@@ -907,11 +907,7 @@ export const bugs: ReadonlyArray<Bug> = [
     corner: "deployments",
     about: "The provider signs out one session of a person, and everybody is signed out.",
     edits: [
-      [
-        "infrastructure/sessions/SessionRepository.ts",
-        '${sid === undefined ? sql.literal("") : sql`AND sid = ${sid}`}',
-        "",
-      ],
+      ["infrastructure/sessions/sessionsSql.ts", '${sid === undefined ? sql.literal("") : sql`AND sid = ${sid}`}', ""],
     ],
   },
   {
@@ -920,7 +916,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A person who comes back with another role keeps the sessions of the one that they had.",
     edits: [
       [
-        "infrastructure/sessions/SessionRepository.ts",
+        "infrastructure/sessions/sessionsSql.ts",
         "<> ALL(${texts(except)})",
         "<> ALL(${texts(except)}) AND ${except.length === 0}::boolean",
       ],
@@ -953,7 +949,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "The pages that a new version has replaced stay for a minute, and are listed.",
     edits: [
       [
-        "infrastructure/docs/ProjectDocsRepository.ts",
+        "infrastructure/docs/projectDocsSql.ts",
         "SELECT slug, title, description FROM docs_pages WHERE ${isIn(docs, edition)} ORDER BY slug",
         "SELECT slug, title, description FROM docs_pages WHERE ${isOf(sql, docs)} ORDER BY slug",
       ],
@@ -964,11 +960,7 @@ export const bugs: ReadonlyArray<Bug> = [
     corner: "deployments",
     about: "A worker stores what it has fetched, although the owner has set another version meanwhile.",
     edits: [
-      [
-        "infrastructure/docs/ProjectDocsRepository.ts",
-        "sql`${isOf(sql, docs)} AND lease = ${docs.lease}`",
-        "isOf(sql, docs)",
-      ],
+      ["infrastructure/docs/projectDocsSql.ts", "sql`${isOf(sql, docs)} AND lease = ${docs.lease}`", "isOf(sql, docs)"],
     ],
   },
 ]
