@@ -8,7 +8,8 @@ export type Records = "webhooks" | "audit"
 /** Removes the next rows of an org. Returns how many, and the id after which it continues; `null` at the end. */
 type RemoveOfOrg = (
   orgId: string,
-  before: DateTime.Utc,
+  now: DateTime.Utc,
+  age: Duration.Duration,
   after: string,
   limit: number,
 ) => Effect.Effect<{ readonly removed: number; readonly next: string | null }, Unavailable>
@@ -50,11 +51,11 @@ export class RetentionRepository extends Context.Service<
       limit: number,
     ) => Effect.Effect<ReadonlyArray<{ readonly orgId: string; readonly days: number }>, Unavailable>
     /**
-     * Reads the next `limit` events of an org after an id that were created before a time, and removes those without a
-     * pending delivery, with their jobs.
+     * Reads the next `limit` events of an org after an id that were created before `now` minus `age`, by this clock and
+     * that of the database, and removes those without a pending delivery, with their jobs.
      */
     readonly removeOfOrg: RemoveOfOrg
-    /** Reads the next `limit` jobs of an org after an id; removes those that ended before a time without an event. */
+    /** Reads the next `limit` jobs of an org after an id; removes those that ended before then without an event. */
     readonly removeJobsOfOrg: RemoveOfOrg
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
@@ -99,14 +100,15 @@ export class Retention extends Context.Service<Retention>()("gatehouse/domain/Re
       return total
     })
 
-    const removeOfOrg = Effect.fnUntraced(function* (orgId: string, before: DateTime.Utc) {
+    const removeOfOrg = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, age: Duration.Duration) {
       let total = 0
       for (const remove of [repository.removeOfOrg, repository.removeJobsOfOrg]) {
         let after: string | null = ""
         while (after !== null) {
           const { next, removed }: Effect.Success<ReturnType<RemoveOfOrg>> = yield* remove(
             orgId,
-            before,
+            now,
+            age,
             after,
             maxRemovedOfOrg,
           )
@@ -136,7 +138,7 @@ export class Retention extends Context.Service<Retention>()("gatehouse/domain/Re
         while (orgs.length > 0) {
           for (const org of orgs.filter((org) => days === undefined || org.days < days)) {
             // An org that cannot be changed now, as after a move, must not stop the others.
-            total += yield* removeOfOrg(org.orgId, DateTime.subtract(now, { days: org.days })).pipe(
+            total += yield* removeOfOrg(org.orgId, now, Duration.days(org.days)).pipe(
               Effect.catch(({ error }) =>
                 Effect.as(Effect.logWarning(`Old events of an org are not removed: ${error}`), 0),
               ),

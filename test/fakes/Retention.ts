@@ -50,8 +50,9 @@ export const layer = Layer.effect(
           [...retentionDays].flatMap(([orgId, days]) => (days === null || orgId <= after ? [] : [{ orgId, days }])),
         ),
 
-      removeOfOrg: (orgId, before) =>
+      removeOfOrg: (orgId, now, age) =>
         Effect.sync(() => {
+          const before = DateTime.subtractDuration(now, age)
           const old = [...events.values()].filter(
             (event) =>
               event.orgId === orgId &&
@@ -66,8 +67,9 @@ export const layer = Layer.effect(
           return { removed: old.length, next: null }
         }),
 
-      removeJobsOfOrg: (orgId, before) =>
+      removeJobsOfOrg: (orgId, now, age) =>
         Effect.sync(() => {
+          const before = DateTime.subtractDuration(now, age)
           const withEvent = new Set([...events.values()].map(({ jobId }) => jobId))
           const ended = [...jobs.values()].filter(
             ({ orgId: org, row }) => org === orgId && isOld(row.finished_at, before) && !withEvent.has(row.job_id),

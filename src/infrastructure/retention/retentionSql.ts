@@ -87,7 +87,7 @@ const lowsOf = (sql: Sql, records: Records, prefix: "" | "gone_" = "") => {
   )
 }
 
-/** The earlier of a time of this process and of the database: a clock that is ahead must remove nothing. */
+/** The time of this process or of the database, which is earlier: a clock that is ahead must remove nothing. */
 const earliest = (sql: Sql, now: DateTime.Utc) =>
   Effect.map(sql<{ now: Date }>`SELECT now() AS now`, ([row]) =>
     Math.min(DateTime.toEpochMillis(now), row!.now.getTime()),
@@ -404,15 +404,16 @@ const removeLeft = Effect.fnUntraced(function* (sql: Sql, limit: number) {
   return events.length
 })
 
-/** Removes the next events of an org before a time, in a transaction, beside its requests. */
+/** Removes the next events of an org that are older than `age`, in a transaction, beside its requests. */
 const removeOfOrg = Effect.fnUntraced(function* (
   sql: Sql,
   orgId: string,
-  before: DateTime.Utc,
+  now: DateTime.Utc,
+  age: Duration.Duration,
   after: string,
   limit: number,
 ) {
-  const end = idAt(yield* earliest(sql, before))
+  const end = idAt((yield* earliest(sql, now)) - Duration.toMillis(age))
   yield* lockRecoveries(sql, orgId, "alone")
   const looked = yield* sql<EventOfJob>`
     SELECT id, job_id AS job FROM events WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
@@ -426,15 +427,16 @@ const removeOfOrg = Effect.fnUntraced(function* (
   return { removed: events.length, next: looked.length === limit ? looked.at(-1)!.id : null }
 })
 
-/** Removes the next jobs of an org that ended before a time without an event, as canceled ones do. */
+/** Removes the next jobs of an org that ended so long ago without an event, as canceled ones do. */
 const removeJobsOfOrg = Effect.fnUntraced(function* (
   sql: Sql,
   orgId: string,
-  before: DateTime.Utc,
+  now: DateTime.Utc,
+  age: Duration.Duration,
   after: string,
   limit: number,
 ) {
-  const end = idAt(yield* earliest(sql, before))
+  const end = idAt((yield* earliest(sql, now)) - Duration.toMillis(age))
   const looked = yield* sql<EventOfJob & { readonly isGone: boolean }>`
     SELECT f.end_id AS id, f.id AS job, f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
     FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
@@ -498,11 +500,10 @@ export const layer = Layer.effect(
           SELECT id AS "orgId", retention_days AS days FROM orgs WHERE retention_days IS NOT NULL AND id > ${afterOrg}
           ORDER BY id LIMIT ${limit}`.pipe(orUnavailableWithin("sweep")),
 
-      removeOfOrg: (orgId, before, after, limit) =>
-        removeOfOrg(sql, orgId, before, after, limit).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+      removeOfOrg: (...asked) => removeOfOrg(sql, ...asked).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
 
-      removeJobsOfOrg: (orgId, before, after, limit) =>
-        removeJobsOfOrg(sql, orgId, before, after, limit).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+      removeJobsOfOrg: (...asked) =>
+        removeJobsOfOrg(sql, ...asked).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),
 )

@@ -275,7 +275,13 @@ export const retention = (it: It) => {
           for (const one of [removeOfOrg, removeJobsOfOrg]) {
             let next: string | null = ""
             while (next !== null) {
-              const batch: Effect.Success<ReturnType<typeof one>> = yield* one(orgId, plus(now, 3_600), next, 2)
+              const batch: Effect.Success<ReturnType<typeof one>> = yield* one(
+                orgId,
+                plus(now, 3_600),
+                Duration.zero,
+                next,
+                2,
+              )
               removed += batch.removed
               next = batch.next
             }

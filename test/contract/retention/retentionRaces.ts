@@ -1,5 +1,5 @@
 import { assert } from "@effect/vitest"
-import { Effect } from "effect"
+import { Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { JobRepository, type UniqueJob } from "#src/domain/jobs/JobRepository.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
@@ -159,7 +159,7 @@ export const retentionRaces = {
     yield* finish(orgId, jobId, failed(), time, { endId: yield* idOf(time) })
     const before = plus(time, 3_600)
     const outcomes = yield* meet(
-      RetentionRepository.use((retention) => retention.removeOfOrg(orgId, before, "", 100)),
+      RetentionRepository.use((retention) => retention.removeOfOrg(orgId, before, Duration.zero, "", 100)),
       JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, before, newEntry())),
     )
     assert.strictEqual(outcomes[0], "ok")
@@ -180,7 +180,7 @@ export const retentionRaces = {
     ).pipe(Effect.orDie)
     let recovered = -1
     const outcomes = yield* meet(
-      RetentionRepository.use((retention) => retention.removeOfOrg(orgId, old, "", 100)),
+      RetentionRepository.use((retention) => retention.removeOfOrg(orgId, old, Duration.zero, "", 100)),
       Effect.tap(recover(orgId, endpoint, plus(old, -7_200), later), (count) => Effect.sync(() => (recovered = count))),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { DateTime, Duration, Effect, Fiber, Layer, Logger } from "effect"
+import { Duration, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { AuditRetentionDays, Retention, RetentionDays, RetentionRepository } from "#src/domain/Retention.ts"
@@ -71,20 +71,22 @@ it.effect("does nothing without a retention time", () =>
 it.effect("removes what is past the retention of an org, batch by batch, unless RETENTION_DAYS is less", () =>
   Effect.gen(function* () {
     const calls: Array<string> = []
-    const days = (before: DateTime.Utc) => Duration.toDays(Duration.millis(-DateTime.toEpochMillis(before)))
     const repository = Layer.mock(RetentionRepository, {
       shorterOrgs: (after) =>
         Effect.succeed(
           ["a", "b", "c"].filter((orgId) => orgId > after).map((orgId, n) => ({ orgId, days: 30 * (n + 1) })),
         ),
-      removeOfOrg: (orgId, before, after) =>
+      removeOfOrg: (orgId, _now, age, after) =>
         Effect.sync(
-          () => (calls.push(`${orgId} ${days(before)} ${after}`), { removed: 5, next: after === "" ? "1" : null }),
+          () => (
+            calls.push(`${orgId} ${Duration.toDays(age)} ${after}`),
+            { removed: 5, next: after === "" ? "1" : null }
+          ),
         ),
-      removeJobsOfOrg: (orgId, before) =>
+      removeJobsOfOrg: (orgId, _now, age) =>
         orgId === "a"
           ? Effect.fail(new Unavailable({ error: "It moves." }))
-          : Effect.sync(() => (calls.push(`${orgId} ${days(before)} jobs`), { removed: 1, next: null })),
+          : Effect.sync(() => (calls.push(`${orgId} ${Duration.toDays(age)} jobs`), { removed: 1, next: null })),
     })
     const { removeOfOrgs } = yield* Effect.provide(
       Retention,
