@@ -161,6 +161,8 @@ export const CreateJobs = Schema.Struct({
   }),
 }).annotate({ identifier: "CreateJobs" })
 
+/** The lease of a claim or a heartbeat that names none. */
+export const defaultLeaseSeconds = 60
 const LeaseSeconds = whole(1, 3600).annotate({
   description: "How long the claim of the job is valid, in seconds. Default: 60.",
   examples: [60],

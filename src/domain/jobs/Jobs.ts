@@ -1,24 +1,23 @@
-import { Context, DateTime, Deferred, Effect, Exit, FiberSet, Latch, Layer, Result } from "effect"
+import { Context, DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { InvalidRequest, type LimitReached, type Unavailable } from "../Errors.ts"
+import { InvalidRequest } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
-import { currentTenant, RequestOrg } from "../Principal.ts"
+import { currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { makeNonce } from "../ServiceEvent.ts"
-import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
+import { makeClaim } from "./ClaimJobs.ts"
 import { makeDelayed, makeExpiry } from "./Leases.ts"
-import type {
-  ClaimedJob,
-  ClaimJobs,
-  CompleteJob,
-  CompleteJobs,
-  CreateJob,
-  CreateJobs,
-  FailJob,
-  HeartbeatJob,
-  JobLine,
-  LogJob,
-  StepJob,
+import {
+  type CompleteJob,
+  type CompleteJobs,
+  type CreateJob,
+  type CreateJobs,
+  defaultLeaseSeconds,
+  type FailJob,
+  type HeartbeatJob,
+  type JobLine,
+  type LogJob,
+  type StepJob,
 } from "./Job.ts"
 import { completed, endIdOf, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
 import { type JobFilter, JobRepository, type NewJob } from "./JobRepository.ts"
@@ -26,7 +25,6 @@ import { type CancelJobs, makeJobSweeps } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 import { makeWorkflows } from "./Workflows.ts"
 
-const defaultLeaseSeconds = 60
 /** How far ahead `run_at` may be. */
 const maxDelayDays = 366
 
@@ -62,42 +60,6 @@ const uniqueAndTime = (input: typeof CreateJob.Type, now: DateTime.Utc) => {
     }),
   )
 }
-
-/** The workflows of a claim; `undefined` for any. Fails when the request has both fields. */
-const claimedWorkflows = ({ workflow, workflows }: typeof ClaimJobs.Type) => {
-  if (workflow !== undefined && workflows !== undefined) {
-    return Effect.fail(
-      new InvalidRequest({ error: "workflow and workflows must not be sent together: send one of them." }),
-    )
-  }
-  return Effect.succeed(workflow === undefined ? workflows && [...new Set(workflows)].toSorted() : [workflow])
-}
-
-/** Claims jobs, at once or after a wait. */
-const makeClaim = Effect.gen(function* () {
-  const repository = yield* JobRepository
-  const wakeups = yield* Wakeups
-  const limited = limitWaitingClaims((yield* DefaultLimits).waitingClaims)
-
-  const claimNow = Effect.fnUntraced(function* (key: PollKey, limit: number) {
-    const now = yield* DateTime.now
-    const leaseUntil = DateTime.add(now, { seconds: key.leaseSeconds })
-    return yield* repository.claim(key.orgId, { workflows: key.workflows, limit, now, leaseUntil })
-  })
-  const waiting = yield* makeJobPolls(
-    (key, limit) => Effect.provideService(claimNow(key, limit), RequestOrg, key.orgId),
-    (orgId, jobs) => Effect.flatMap(DateTime.now, (now) => repository.release(orgId, jobs, now)),
-  )
-  yield* wakeups.onJobs(waiting.wake)
-
-  return Effect.fn("Jobs.claim")(function* (input: typeof ClaimJobs.Type) {
-    const orgId = yield* currentTenant
-    const { limit = 1, lease_seconds: leaseSeconds = defaultLeaseSeconds, wait_seconds: wait = 0 } = input
-    const key = { orgId, workflows: yield* claimedWorkflows(input), leaseSeconds }
-    if (wait === 0) return yield* claimNow(key, limit)
-    return yield* limited(orgId, waiting.wait(key, limit, wait))
-  })
-})
 
 /** Reports about jobs, with a nonce for an event, and signals the deliveries. */
 const makeReport = Effect.gen(function* () {
@@ -302,217 +264,4 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
   }),
 }) {
   static readonly layer = Layer.effect(this, this.make)
-}
-
-type Claimed = ReadonlyArray<ClaimedJob>
-
-/** Claims with the same key share one poll. */
-interface PollKey {
-  readonly orgId: string
-  /** Sorted, without duplicates; `undefined` for any workflow. */
-  readonly workflows: ReadonlyArray<string> | undefined
-  readonly leaseSeconds: number
-}
-
-/** A claim that waits for jobs. */
-interface Waiter {
-  /** The maximum of jobs. */
-  readonly limit: number
-  readonly answer: Deferred.Deferred<Claimed, Unavailable>
-  /**
-   * Whether the statement in flight claims for it. That statement is not interrupted, so the waiter waits for its
-   * result.
-   */
-  isServed: boolean
-  /** Whether its time to wait is over. */
-  isOver: boolean
-  jobs: Claimed
-}
-
-/** The claims of one key that wait, and what wakes their loop. */
-interface Poll {
-  readonly key: PollKey
-  /** In the order of their arrival. */
-  readonly waiters: Set<Waiter>
-  /** Ends the sleep between two claims when it opens. */
-  readonly wake: Latch.Latch
-}
-
-/** Jobs that one statement claims at most. */
-const maxClaimedJobs = 100
-/** How often a poll claims when nothing wakes it. It finds the jobs that other replicas queue. */
-const pollInterval = "1 second"
-
-/** The next waiters to claim for, first come first served, and the sum of their limits, up to `max`. */
-export const nextToServe = <W extends { readonly limit: number }>(waiters: Iterable<W>, max = maxClaimedJobs) => {
-  const served: Array<W> = []
-  let limit = 0
-  for (const waiter of waiters) {
-    if (limit >= max) break
-    served.push(waiter)
-    limit += waiter.limit
-  }
-  return { served, limit: Math.min(limit, max) }
-}
-
-/**
- * Distributes jobs to waiters, first come first served, up to the limit of each. `left` are the jobs without a waiter.
- */
-export const distribute = <W extends { readonly limit: number }, J>(waiters: Iterable<W>, jobs: ReadonlyArray<J>) => {
-  const shares: Array<readonly [W, ReadonlyArray<J>]> = []
-  let at = 0
-  for (const waiter of waiters) {
-    if (at >= jobs.length) break
-    shares.push([waiter, jobs.slice(at, at + waiter.limit)])
-    at += waiter.limit
-  }
-  return { shares, left: jobs.slice(at) }
-}
-
-/** The polls of this replica, by org and key. Bounded by the claims that wait. */
-const makePolls = () => {
-  const orgs = new Map<string, Map<string, Poll>>()
-  const nameOf = ({ workflows, leaseSeconds }: PollKey) => JSON.stringify([leaseSeconds, workflows])
-
-  return {
-    find: (key: PollKey) => orgs.get(key.orgId)?.get(nameOf(key)),
-    add: (key: PollKey): Poll => {
-      const poll = { key, waiters: new Set<Waiter>(), wake: Latch.makeUnsafe(false) }
-      const polls = orgs.get(key.orgId) ?? new Map<string, Poll>()
-      orgs.set(key.orgId, polls.set(nameOf(key), poll))
-      return poll
-    },
-    remove: ({ key }: Poll) => {
-      const polls = orgs.get(key.orgId)!
-      polls.delete(nameOf(key))
-      if (polls.size === 0) orgs.delete(key.orgId)
-    },
-    /** Wakes the polls of an org. */
-    wake: (orgId: string) => orgs.get(orgId)?.forEach((poll) => poll.wake.openUnsafe()),
-  }
-}
-
-const answer = (poll: Poll, waiter: Waiter, exit: Exit.Exit<Claimed, Unavailable>) => {
-  poll.waiters.delete(waiter)
-  if (Exit.isSuccess(exit)) waiter.jobs = exit.value
-  Deferred.doneUnsafe(waiter.answer, exit)
-}
-
-/** Removes a waiter without an answer. The loop of a poll without waiters ends. */
-const leave = (poll: Poll, waiter: Waiter) => {
-  poll.waiters.delete(waiter)
-  if (poll.waiters.size === 0) poll.wake.openUnsafe()
-}
-
-/**
- * Claims that wait for a job. Claims of the same key share one poll, which claims for all of them in one statement:
- * when a waiter arrives, when the org gets a job, and every second. So a job wakes one waiter. Jobs whose waiter has
- * left go to the next waiter, or back to the queue.
- *
- * @param claim claims up to `limit` jobs
- * @param release returns claimed jobs to the queue
- */
-const makeJobPolls = Effect.fnUntraced(function* (
-  claim: (key: PollKey, limit: number) => Effect.Effect<Claimed, Unavailable>,
-  release: (orgId: string, jobs: Claimed) => Effect.Effect<void, Unavailable>,
-) {
-  // Polls do not run in the fibers of requests, because a poll outlives the waiter that started it.
-  const run = yield* FiberSet.makeRuntime()
-  const polls = makePolls()
-
-  const share = (key: PollKey, jobs: Claimed): Effect.Effect<void> =>
-    Effect.suspend(() => {
-      const poll = polls.find(key)
-      const { shares, left } = distribute(poll?.waiters ?? [], jobs)
-      for (const [waiter, own] of shares) answer(poll!, waiter, Exit.succeed(own))
-      if (left.length === 0) return Effect.void
-      return release(key.orgId, left).pipe(
-        Effect.andThen(Effect.sync(() => polls.wake(key.orgId))),
-        Effect.catchCause((cause) =>
-          Effect.logWarning(
-            "Claimed jobs without a waiter are not released; they are queued when their lease expires",
-            cause,
-          ),
-        ),
-      )
-    })
-
-  /** Claims for the next waiters. Returns whether there may be more jobs for the others. */
-  const serve = Effect.fnUntraced(function* (poll: Poll) {
-    const { served, limit } = nextToServe(poll.waiters)
-    for (const waiter of served) waiter.isServed = true
-    const exit = yield* Effect.exit(claim(poll.key, limit))
-    for (const waiter of served) waiter.isServed = false
-    if (Exit.isFailure(exit)) {
-      for (const waiter of [...poll.waiters]) answer(poll, waiter, exit)
-      return false
-    }
-    yield* share(poll.key, exit.value)
-    for (const waiter of served) if (waiter.isOver && poll.waiters.has(waiter)) answer(poll, waiter, Exit.succeed([]))
-    return exit.value.length === limit
-  }, Effect.uninterruptible)
-
-  const loop = Effect.fnUntraced(function* (poll: Poll) {
-    while (poll.waiters.size > 0) {
-      poll.wake.closeUnsafe()
-      const hasMore = yield* serve(poll)
-      if (!hasMore && poll.waiters.size > 0) yield* Effect.raceFirst(poll.wake.await, Effect.sleep(pollInterval))
-    }
-    polls.remove(poll)
-  })
-
-  const join = (key: PollKey, waiter: Waiter) => {
-    const joined = polls.find(key)
-    const poll = joined ?? polls.add(key)
-    poll.waiters.add(waiter)
-    poll.wake.openUnsafe()
-    if (joined === undefined) run(loop(poll))
-    return poll
-  }
-
-  /** Waits up to `seconds` for up to `limit` jobs. Returns an empty list if none arrives. */
-  const wait = (key: PollKey, limit: number, seconds: number) =>
-    Effect.uninterruptibleMask((restore) => {
-      const waiter: Waiter = { limit, answer: Deferred.makeUnsafe(), isServed: false, isOver: false, jobs: [] }
-      const poll = join(key, waiter)
-      const end = Effect.suspend(() => {
-        waiter.isOver = true
-        if (waiter.isServed || !poll.waiters.has(waiter)) return Deferred.await(waiter.answer)
-        leave(poll, waiter)
-        return Effect.succeed<Claimed>([])
-      })
-      const answered = Deferred.await(waiter.answer)
-      return restore(Effect.raceFirst(answered, Effect.andThen(Effect.sleep(`${seconds} seconds`), end))).pipe(
-        Effect.onInterrupt(() =>
-          Effect.sync(() => {
-            leave(poll, waiter)
-            if (waiter.jobs.length > 0) run(share(key, waiter.jobs))
-          }),
-        ),
-      )
-    })
-
-  return { wait, wake: polls.wake }
-})
-
-/** Limits the claims of each org that wait in this replica. */
-export const limitWaitingClaims = (limit: number) => {
-  // Bounded by the waiting claims: an org without one has no entry.
-  const waiting = new Map<string, number>()
-  const change = (orgId: string, by: 1 | -1) => {
-    const count = (waiting.get(orgId) ?? 0) + by
-    if (count === 0) waiting.delete(orgId)
-    else waiting.set(orgId, count)
-  }
-
-  /** Runs a claim that waits. Fails with `LimitReached` at once when its org has reached the limit. */
-  return <A, E, R>(orgId: string, claim: Effect.Effect<A, E, R>) =>
-    Effect.suspend((): Effect.Effect<A, E | LimitReached, R> => {
-      if ((waiting.get(orgId) ?? 0) >= limit) return limitReached("waitingClaims", limit)
-      change(orgId, 1)
-      return Effect.ensuring(
-        claim,
-        Effect.sync(() => change(orgId, -1)),
-      )
-    })
 }

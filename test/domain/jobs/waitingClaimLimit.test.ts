@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
-import { limitWaitingClaims } from "#src/domain/jobs/Jobs.ts"
+import { limitWaitingClaims } from "#src/domain/jobs/ClaimJobs.ts"
 import { outcomeOf } from "../support.ts"
 import { settle } from "../webhooks/webhookSupport.ts"
 
