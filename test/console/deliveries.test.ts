@@ -111,6 +111,12 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
             .nth(1)
             .click({ position: { x: 2, y: 2 } })
           await heading("first.made")
+          // On a phone, the button that goes back closes the panel.
+          await page.setViewportSize({ width: 390, height: 800 })
+          await page.goBack()
+          await panel.waitFor({ state: "detached" })
+          await page.goForward()
+          await heading("first.made")
           await panel.getByRole("link", { name: "Whole page" }).click()
           await page.getByRole("heading", { level: 1, name: "first.made" }).waitFor()
         })
@@ -129,9 +135,14 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
         yield* until("the skipped one", world.deliveries({ state: "skipped" }), (found) => found.length === 1)
         yield* world.call("webhooks/update", { id, active: true })
         world.receiver.behave({ status: 200 })
-        yield* inTab(world.path("/deliveries"), async (page) => {
+        yield* inTab(world.path(`/deliveries?endpoint=${id}&since=2026-01-01T12:00:00.000Z`), async (page) => {
           await page.getByRole("button", { name: "Resend all that failed…" }).click()
           await page.getByText("1 delivery will be resent.").waitFor()
+          // The filter is said again: which endpoint, since when, which state.
+          const facts = await page.getByRole("dialog").locator(".facts").innerText()
+          for (const fact of [/Endpoint\s+127\.0\.0\.1/, /Since\s+Jan 1, 2026/, /State\s+failed/])
+            expect(facts).toMatch(fact)
+          await expectAccessible(page)
           await page.getByRole("button", { name: "Resend", exact: true }).click()
           await page.getByText("1 delivery is resent.").waitFor()
         })

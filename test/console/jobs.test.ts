@@ -262,7 +262,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           const row = page.getByRole("table", { name: "Limits of workflows" }).getByRole("row").nth(1)
           await expect
             .poll(() => row.innerText())
-            .toMatch(/mail\s+0 of 2\s+–\s+100 starts per 1 min\s+5 attempts, after/)
+            .toMatch(/mail\s+3\s+0 of 2\s+–\s+100 starts per 1 min\s+5 attempts, after/)
           await expectAccessible(page)
           await expectFits(page)
           await row.getByRole("link", { name: "mail" }).click()

@@ -318,6 +318,12 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           await page.getByRole("img", { name: "Validations: Valid 3, Limited 0, Forbidden 0" }).waitFor()
           await chart.locator(".marked").waitFor({ state: "detached" })
           await expect.poll(() => legend.innerText()).toMatch(/Valid\s+3/)
+          // A tap shows the values of an hour, and they stay.
+          const tap = (type: string) =>
+            page.evaluate(`document.querySelectorAll("figure[aria-label=Validations] svg g")[3].dispatchEvent(
+              new PointerEvent("${type}", { bubbles: true, pointerType: "touch" }))`)
+          for (const type of ["pointerdown", "pointerleave", "click"]) await tap(type)
+          await expect.poll(() => legend.innerText()).toMatch(/Valid\s+0/)
           await page.getByText("Show as a table").first().click()
           await page
             .getByRole("region", { name: "Validations, as a table" })

@@ -76,11 +76,11 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
       }),
     )
 
-    it.effect("an alert is created, tested, turned off and deleted in the settings", () =>
+    it.effect("an alert is created, tested, edited, turned off and deleted, and shows its unit", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Alpine")
         const alerts = Effect.map(call("GET", `/api/v0/orgs/${orgId}/alerts`), (page) => page["alerts"])
-        yield* inTab(`/orgs/${orgId}/settings`, async (page) => {
+        yield* inTab(`/orgs/${orgId}/alerts`, async (page) => {
           await page.getByText("No alerts yet").waitFor()
           await page.getByRole("button", { name: "Create an alert…" }).click()
           const dialog = page.getByRole("dialog")
@@ -92,13 +92,19 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
           await expectAccessible(page)
           await dialog.getByRole("button", { name: "Create alert" }).click()
           await page.getByRole("cell", { name: "Queue", exact: true }).waitFor()
+          await page.getByRole("cell", { name: "500 deliveries" }).waitFor()
           await expectFits(page)
+          await page.getByRole("button", { name: "Edit Queue" }).click()
+          await dialog.getByLabel("more than").fill("2000")
+          await expectAccessible(page)
+          await dialog.getByRole("button", { name: "Save" }).click()
+          await page.getByRole("cell", { name: "2,000 deliveries" }).waitFor()
           await page.getByRole("button", { name: "Test", exact: true }).click()
           await page.getByRole("status").getByText("The target was not reached: ").waitFor()
         })
-        const settings = { name: "Queue", condition: "backlog", threshold: 500, target: "discord", active: true }
+        const settings = { name: "Queue", condition: "backlog", threshold: 2_000, target: "discord", active: true }
         expect(yield* alerts).toMatchObject([{ ...settings, receiver: "localhost:9" }])
-        yield* inTab(`/orgs/${orgId}/settings`, async (page) => {
+        yield* inTab(`/orgs/${orgId}/alerts`, async (page) => {
           await page.getByRole("button", { name: "Turn off" }).click()
           await page.getByRole("button", { name: "Turn on" }).waitFor()
           await page.getByRole("button", { name: "Delete Queue" }).click()
@@ -106,6 +112,32 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
           await page.getByText("No alerts yet").waitFor()
         })
         expect(yield* alerts).toEqual([])
+      }),
+    )
+
+    it.effect("the administrator has alerts that watch every org, and who manages an org has theirs", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Alpine")
+        const { key } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "owner" })
+        yield* inTab("/", async (page) => {
+          await page.getByRole("link", { name: "Alerts" }).click()
+          await page.getByRole("button", { name: "Create an alert…" }).click()
+          const dialog = page.getByRole("dialog")
+          await expect.poll(() => dialog.getByLabel("When").getByText("A limit is near").count()).toBe(0)
+          await dialog.getByLabel("Name").fill("Any endpoint")
+          await dialog.getByLabel("URL").fill("https://localhost:9/a-token")
+          await dialog.getByRole("button", { name: "Create alert" }).click()
+          await page.getByRole("cell", { name: "30 minutes" }).waitFor()
+        })
+        yield* inTab(
+          `/orgs/${orgId}`,
+          async (page) => {
+            await page.getByRole("link", { name: "Alerts" }).click()
+            await page.getByText("No alerts yet").waitFor()
+            await page.getByRole("button", { name: "Create an alert…" }).waitFor()
+          },
+          key!,
+        )
       }),
     )
 

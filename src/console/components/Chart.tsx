@@ -93,7 +93,10 @@ export const Chart = <Name extends string>({ every, intervals, linkTo, series, t
         class={linkTo === undefined ? undefined : "leads"}
         // A chart that appears below a pointer at rest shows its sums.
         onPointerMove={({ movementX, movementY }) => (movementX !== 0 || movementY !== 0) && setMarked(i)}
-        onClick={() => open(interval.at)}
+        // The first tap shows the values, a second one goes where a click does.
+        onClick={(event) =>
+          (event as unknown as PointerEvent).pointerType === "touch" && marked !== i ? setMarked(i) : open(interval.at)
+        }
       >
         <rect
           class={`column ${i === marked ? "marked" : ""}`}
@@ -130,7 +133,7 @@ export const Chart = <Name extends string>({ every, intervals, linkTo, series, t
           ))}
         </ul>
       </div>
-      <div class="plot" onPointerLeave={() => setMarked(undefined)}>
+      <div class="plot" onPointerLeave={({ pointerType }) => pointerType !== "touch" && setMarked(undefined)}>
         <svg
           viewBox={`0 0 ${intervals.length * columnWidth} ${height}`}
           preserveAspectRatio="none"

@@ -29,6 +29,7 @@ const words: Readonly<Record<string, string>> = {
   expiresAt: "end",
   allowedIps: "allowed networks",
   secretChanged: "signing secret",
+  webhook_endpoint_id: "endpoint",
   hostOwner: "owner of the repository",
   hostRepo: "name of the repository",
   docsZipUrl: "URL of the zip",

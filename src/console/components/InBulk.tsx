@@ -5,8 +5,12 @@ import type { Args, ResponseBody } from "../client/Operations.ts"
 import { refresh, useCall } from "../client/queries.ts"
 import { useOrg } from "../navigation/org.ts"
 import { FormDialog } from "./Dialog.tsx"
+import { useEndpoints, shortUrl } from "../pages/webhooks/endpoints.ts"
+import { capitalized } from "./Badge.tsx"
+import { fieldWords } from "./ErrorBox.tsx"
+import { isTime, Time } from "./Time.tsx"
 import { ActionButton } from "./Form.tsx"
-import { Card } from "./Page.tsx"
+import { Card, Facts } from "./Page.tsx"
 import { toast } from "./Toasts.tsx"
 import { counted, numberText } from "./numbers.ts"
 import { Link } from "../navigation/router.tsx"
@@ -33,6 +37,19 @@ interface Words {
   readonly verb: string
   readonly children?: ComponentChildren
   readonly onClose: () => void
+}
+
+/** A field of a filter, for people. */
+const restated = ([name, value]: readonly [string, unknown]) => {
+  const text = String(value)
+  const shown = name === "webhook_endpoint_id" ? <EndpointUrl id={text} /> : isTime(text) ? <Time at={text} /> : text
+  return [capitalized(fieldWords(name)), shown] as const
+}
+
+const EndpointUrl = ({ id }: { readonly id: string }) => {
+  const { byId, missing } = useEndpoints()
+  const endpoint = byId.get(id)
+  return <span class="anywhere">{endpoint === undefined ? missing : shortUrl(endpoint.url)}</span>
 }
 
 /** Does something with all that a filter selects, after showing how many that is. */
@@ -65,6 +82,7 @@ export const InBulk = ({ children, filter, id, intro, noun, verb, ...dialog }: W
     >
       <p>{intro} You can cancel the rest while it runs.</p>
       {children}
+      <Facts of={Object.fromEntries(Object.entries(filter).map(restated))} />
       <p role="status">
         {count === undefined ? (
           <span class="quiet">Counting…</span>

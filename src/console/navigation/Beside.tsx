@@ -70,6 +70,11 @@ interface BesideProps<Row> {
   readonly children: (opened: Pick<TableProps<Row>, "openKey" | "onOpen">) => ComponentChildren
 }
 
+/** How a row is opened, for who has a pointer and a keyboard. */
+export const besideHint = (
+  <span class="for-pointers">A click on a row opens it beside the list, and j and k the next.</span>
+)
+
 /** Where a letter is text, or belongs to a dialog. */
 const typing = "input, textarea, select, dialog"
 
@@ -87,9 +92,11 @@ export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesidePro
   const last = useRef(0)
   if (place >= 0 || openKey === undefined) last.current = Math.max(0, place)
   const keyBy = (by: 1 | -1) => keys[place >= 0 ? place + by : by === 1 ? last.current : last.current - 1]
+  // Back closes the panel; another row in it is no step back.
+  const open = (key: string) => setOpenKey(key, openKey !== undefined)
   const go = (by: 1 | -1) => {
     const key = keyBy(by)
-    if (key !== undefined) setOpenKey(key)
+    if (key !== undefined) open(key)
     else if (by === 1) list.more?.()
   }
   const close = () => {
@@ -111,7 +118,7 @@ export const Beside = <Row,>({ children, list, noun, pathOf, rowKey }: BesidePro
   }, [openKey])
   return (
     <div class={found === undefined ? "stack" : "beside"} tabIndex={-1} onKeyDown={press}>
-      {children({ openKey, onOpen: setOpenKey })}
+      {children({ openKey, onOpen: open })}
       {found !== undefined && (
         <aside class="card panel" ref={panel} tabIndex={-1} aria-label={`The ${noun} beside the list`}>
           <div class="card-head">

@@ -19,11 +19,12 @@ const read = (): Location => ({
 const LocationContext = createContext<Location>({ path: "/", search: new URLSearchParams() })
 const changes = new EventTarget()
 
-/** Goes to a page. `replace` leaves no entry in the history: for filters. */
-export const navigate = (to: string, { replace = false } = {}) => {
+/** Goes to a page. `replace` leaves no entry in the history: for filters. `isHere`: the page stays where it is. */
+export const navigate = (to: string, options: { readonly replace?: boolean; readonly isHere?: boolean } = {}) => {
+  const { replace = false, isHere = replace } = options
   history[replace ? "replaceState" : "pushState"](null, "", `${base}${to === "/" ? "" : to}`)
   changes.dispatchEvent(new Event("change"))
-  if (!replace) window.scrollTo(0, 0)
+  if (!isHere) window.scrollTo(0, 0)
 }
 
 export const Router = ({ children }: { readonly children: ComponentChildren }) => {
@@ -46,11 +47,11 @@ export const useLocation = () => useContext(LocationContext)
 /** A value of the query, and a function that changes it: what a page filters by is in its address. */
 export const useSearch = (name: string) => {
   const { path, search } = useLocation()
-  const set = (value: string | undefined) => {
+  const set = (value: string | undefined, replace = true) => {
     const next = new URLSearchParams(location.search)
     if (value === undefined || value === "") next.delete(name)
     else next.set(name, value)
-    navigate(next.size === 0 ? path : `${path}?${next}`, { replace: true })
+    navigate(next.size === 0 ? path : `${path}?${next}`, { replace, isHere: true })
   }
   return [search.get(name) ?? undefined, set] as const
 }

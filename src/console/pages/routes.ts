@@ -78,6 +78,7 @@ export const routes: ReadonlyArray<Route> = [
     nav: { section: "operator", label: "Orgs", icon: "people" },
     page: () => import("./orgs/OrgsPage.tsx"),
   },
+  { path: "/alerts", needs: ["serviceAlerts.list"], page: () => import("./orgs/AlertsPage.tsx") },
   {
     ...ofOrg("", ["orgs.get"], () => import("./orgs/OrgPage.tsx")),
     nav: { section: "org", label: "Home", icon: "home" },
@@ -95,6 +96,7 @@ export const routes: ReadonlyArray<Route> = [
     nav: { section: "org", label: "API keys", icon: "key" },
   },
   ofOrg("/keys/:keyId", ["keys.get"], () => import("./keys/KeyPage.tsx")),
+  ofOrg("/alerts", ["alerts.list"], () => import("./orgs/AlertsPage.tsx")),
   {
     ...ofOrg("/audit", ["audit.list"], () => import("./audit/AuditPage.tsx")),
     nav: { section: "settings", label: "Audit log", icon: "list" },

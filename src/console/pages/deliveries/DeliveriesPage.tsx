@@ -9,7 +9,7 @@ import { Card, Empty, Page } from "../../components/Page.tsx"
 import { useIsLive } from "../../client/live.tsx"
 import { usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
-import { Beside } from "../../navigation/Beside.tsx"
+import { Beside, besideHint } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath, useLocation, useSearch } from "../../navigation/router.tsx"
 import { TypeFilter } from "../events/TypeFilter.tsx"
@@ -117,7 +117,7 @@ export default () => {
   return (
     <Page
       title="Deliveries"
-      intro="One event on its way to one receiver. New ones appear by themselves. A click on a row opens it beside the list, and j and k the next."
+      intro={<>One event on its way to one receiver. New ones appear by themselves. {besideHint}</>}
       state={isLive && <Badge tone="good">Live</Badge>}
       actions={
         <>

@@ -11,7 +11,7 @@ import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
 import { DateTime, isTime, Time, TimeRange } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
-import { Beside } from "../../navigation/Beside.tsx"
+import { Beside, besideHint } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath, useLocation } from "../../navigation/router.tsx"
 import { type Job, type JobStatus, jobStatuses } from "./job.ts"
@@ -96,7 +96,7 @@ export default () => {
   return (
     <Page
       title="Jobs"
-      intro="Work that a worker claims. The end of a job makes an event, which goes to the endpoints. A click on a row opens it beside the list, and j and k the next."
+      intro={<>Work that a worker claims. The end of a job makes an event, which goes to the endpoints. {besideHint}</>}
       actions={
         <>
           {isFiltered && <Button onClick={() => navigate(path, { replace: true })}>Clear filters</Button>}

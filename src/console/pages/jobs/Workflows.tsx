@@ -29,10 +29,16 @@ const retryText = ({ attempts, base_seconds, delays, max_seconds }: NonNullable<
   return [counted(attempts, "attempt"), waits].filter(Boolean).join(", ")
 }
 
-/** How many jobs of a workflow run now, of as many as may. */
-const Running = ({ limit, workflow }: { readonly workflow: string; readonly limit: number | null }) => {
+interface JobsInProps {
+  readonly workflow: string
+  readonly status: "queued" | "running"
+  readonly limit?: number | null
+}
+
+/** How many jobs of a workflow wait or run now, of as many as may. */
+const JobsIn = ({ limit = null, status, workflow }: JobsInProps) => {
   // A dry run counts, and changes nothing.
-  const counted = { filter: { workflow, status: "running" }, dry_run: true } as const
+  const counted = { filter: { workflow, status }, dry_run: true } as const
   const { data } = useData("jobs.cancel", counted, {
     isLive: false,
     refetchMillis: 5_000,
@@ -114,7 +120,11 @@ export const Workflows = ({ hasJobs, workflow }: WorkflowsProps) => {
               title: "Workflow",
               link: ({ workflow }) => [orgPath(orgId, `/jobs?workflow=${encodeURIComponent(workflow)}`), workflow],
             },
-            { title: "Running", cell: (one) => <Running workflow={one.workflow} limit={one.concurrency} /> },
+            { title: "Waiting", cell: ({ workflow }) => <JobsIn workflow={workflow} status="queued" /> },
+            {
+              title: "Running",
+              cell: ({ concurrency, workflow }) => <JobsIn workflow={workflow} status="running" limit={concurrency} />,
+            },
             { title: "For each key", align: "end", cell: (one) => one.concurrency_per_key ?? "–" },
             { title: "Rate", align: "words", cell: ({ rate }) => (rate === null ? "–" : rateText(rate)) },
             { title: "Retries", align: "words", cell: ({ retry }) => (retry === null ? "–" : retryText(retry)) },

@@ -2,7 +2,7 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
-import { Copyable, PrintButton } from "../../components/Button.tsx"
+import { buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
@@ -41,6 +41,11 @@ export default () => {
       intro={<Copyable text={orgId} label="Copy the id of the org" />}
       actions={
         <>
+          {may("alerts.list") && (
+            <Link class={buttonClass()} to={orgPath(orgId, "/alerts")}>
+              Alerts
+            </Link>
+          )}
           <Segments label="Range" value={every} options={ranges} onChange={setEvery} />
           <PrintButton />
         </>

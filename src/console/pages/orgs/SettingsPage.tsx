@@ -10,7 +10,6 @@ import { Loaded } from "../../components/Table.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate } from "../../navigation/router.tsx"
-import { Alerts } from "./Alerts.tsx"
 import { type LimitName, limitLabels, limitNames, limitText } from "./limits.ts"
 
 type Org = ResponseBody<"orgs.get">
@@ -191,7 +190,6 @@ export default () => {
             <Card title="Limits">
               <LimitsForm org={org} />
             </Card>
-            {may("alerts.list") && <Alerts />}
             {may("orgs.remove") && <DeleteOrg org={org} />}
           </>
         )}

@@ -3,7 +3,7 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { Badge } from "../../components/Badge.tsx"
 import { useMay } from "../../client/session.tsx"
-import { Button } from "../../components/Button.tsx"
+import { Button, buttonClass } from "../../components/Button.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { type Column, Table } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
@@ -30,7 +30,16 @@ export default () => {
     <Page
       title="Overview"
       intro="Whether the service works, what fails, and who is affected."
-      actions={<Segments label="Range" value={every} options={ranges} onChange={setEvery} />}
+      actions={
+        <>
+          {may("serviceAlerts.list") && (
+            <Link class={buttonClass()} to="/alerts">
+              Alerts
+            </Link>
+          )}
+          <Segments label="Range" value={every} options={ranges} onChange={setEvery} />
+        </>
+      }
     >
       <Health />
       <FailingEndpoints since={since} />

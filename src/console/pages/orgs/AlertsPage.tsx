@@ -1,0 +1,213 @@
+import { useState } from "preact/hooks"
+import type { Args, ResponseBody } from "../../client/Operations.ts"
+import { useCall, usePages } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
+import { Badge } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
+import { AskButton, FormDialog } from "../../components/Dialog.tsx"
+import { ActionButton, Field, Input, Select } from "../../components/Form.tsx"
+import { numberText } from "../../components/numbers.ts"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Table } from "../../components/Table.tsx"
+import { Time } from "../../components/Time.tsx"
+import { toast } from "../../components/Toasts.tsx"
+import { useOrgId } from "../../navigation/org.ts"
+import { orgPath } from "../../navigation/router.tsx"
+
+type Alert = ResponseBody<"alerts.list">["alerts"][number]
+
+/** What each condition watches, what its threshold counts, and in which unit. */
+const conditions: Record<Alert["condition"], readonly [what: string, threshold?: string, unit?: string]> = {
+  endpoint_failing: ["An endpoint fails", "for so many minutes", "minutes"],
+  endpoint_deactivated: ["An endpoint was deactivated"],
+  backlog: ["Deliveries are due", "more than", "deliveries"],
+  jobs_failed: ["Jobs failed in the last hour", "more than", "jobs"],
+  limit_near: ["A limit is near", "used, in percent", "%"],
+  credits_low: ["Credits of a key are low", "fewer than", "credits"],
+}
+/** Those that only an org has. */
+const ofOrg = ["limit_near", "credits_low"]
+
+/** The alerts of an org; without one, those that watch every org. Their operations take the same requests. */
+const groupOf = (orgId: string | undefined) => (orgId === undefined ? "serviceAlerts" : "alerts")
+
+const useAlertCall = () => {
+  const orgId = useOrgId()
+  const call = useCall()
+  return (name: "create" | "update" | "remove" | "test", args: object) => {
+    const id = `${groupOf(orgId)}.${name}` as `alerts.${typeof name}`
+    return call(id, { ...args, ...(orgId !== undefined && { orgId }) } as never)
+  }
+}
+/** Those of a form. A webhook has a secret, which the API and the CLI show once. */
+const targets = { slack: "Slack", teams: "Microsoft Teams", discord: "Discord", email: "E-mail" }
+const optionsOf = (labels: object) =>
+  Object.entries(labels).map(([value, label]) => ({ value, label: [label].flat()[0] }))
+
+const State = ({ active, failingSince, firingSince }: Alert) => {
+  if (!active) return <Badge tone={failingSince === null ? "calm" : "bad"}>Off</Badge>
+  if (failingSince !== null) return <Badge tone="bad">Target fails</Badge>
+  return firingSince === null ? <Badge tone="good">OK</Badge> : <Badge tone="warn">Firing</Badge>
+}
+
+/** Creates an alert, or changes one: what it watches stays, and so does its target. */
+const EditAlert = ({ of, onClose }: { readonly of: Alert | undefined; readonly onClose: () => void }) => {
+  const isOfOrg = useOrgId() !== undefined
+  const call = useAlertCall()
+  const [alert, setAlert] = useState({
+    name: of?.name ?? "",
+    condition: of?.condition ?? "endpoint_failing",
+    threshold: String(of?.threshold ?? 30),
+    quiet: String(of?.quietMinutes ?? 60),
+    target: "slack",
+    url: "",
+  })
+  const set = (field: keyof typeof alert) => (text: string) => setAlert({ ...alert, [field]: text })
+  const [, threshold] = conditions[alert.condition as Alert["condition"]]
+  const save = async () => {
+    const { condition, name, quiet, target, url } = alert
+    const fields = { name, quietMinutes: Number(quiet), ...(threshold && { threshold: Number(alert.threshold) }) }
+    if (of === undefined) await call("create", { ...fields, condition, target, url })
+    else await call("update", { ...fields, id: of.alertId })
+    toast(of === undefined ? "The alert is created. Test it." : "The alert is saved.")
+  }
+  return (
+    <FormDialog
+      title={of === undefined ? "Create an alert" : `Edit ${of.name}`}
+      submit={of === undefined ? "Create alert" : "Save"}
+      onSubmit={save}
+      onClose={onClose}
+    >
+      <Field label="Name" hint="What messages call it.">
+        <Input value={alert.name} onInput={set("name")} required maxLength={255} autocomplete="off" />
+      </Field>
+      <div class="grid-fields">
+        {of === undefined && (
+          <Field label="When">
+            <Select
+              value={alert.condition}
+              onInput={set("condition")}
+              options={optionsOf(conditions).filter(({ value }) => isOfOrg || !ofOrg.includes(value))}
+            />
+          </Field>
+        )}
+        {threshold !== undefined && (
+          <Field label={threshold}>
+            <Input type="number" min={0} value={alert.threshold} onInput={set("threshold")} required />
+          </Field>
+        )}
+        <Field label="Quiet minutes" hint="Until it is told again.">
+          <Input type="number" min={0} max={10_080} value={alert.quiet} onInput={set("quiet")} required />
+        </Field>
+        {of === undefined && (
+          <Field label="Tell">
+            <Select value={alert.target} onInput={set("target")} options={optionsOf(targets)} />
+          </Field>
+        )}
+      </div>
+      {of === undefined && (
+        <Field
+          label="URL"
+          hint={
+            alert.target === "email"
+              ? "smtps://USER:PASSWORD@HOST:PORT?from=ADDRESS&to=ADDRESS. It is not shown again."
+              : "Whoever has it can post there. It is not shown again."
+          }
+        >
+          <Input
+            value={alert.url}
+            onInput={set("url")}
+            required
+            maxLength={2048}
+            autocomplete="off"
+            spellcheck={false}
+          />
+        </Field>
+      )}
+    </FormDialog>
+  )
+}
+
+/** Who is told when something of an org is wrong, or of any. */
+export default () => {
+  const orgId = useOrgId()
+  const may = useMay()
+  const call = useAlertCall()
+  const list = `${groupOf(orgId)}.list` as "alerts.list"
+  const filter = { limit: 100, ...(orgId !== undefined && { orgId }) } as Omit<Args<"alerts.list">, "cursor">
+  const pages = usePages(list, filter, ({ alerts }) => alerts, { refetchMillis: 20_000 })
+  const mayChange = may(`${groupOf(orgId)}.update`)
+  const [open, setOpen] = useState<Alert | "new">()
+  const test = async ({ alertId: id }: Alert) => {
+    const { error } = (await call("test", { id })) as ResponseBody<"alerts.test">
+    toast(error === null ? "The target was reached." : `The target was not reached: ${error}`)
+  }
+  const actions = (alert: Alert) => (
+    <div class="actions">
+      <ActionButton isSmall onPress={() => test(alert)}>
+        Test
+      </ActionButton>
+      <Button isSmall aria-label={`Edit ${alert.name}`} onClick={() => setOpen(alert)}>
+        Edit
+      </Button>
+      <ActionButton isSmall onPress={() => call("update", { id: alert.alertId, active: !alert.active })}>
+        {alert.active ? "Turn off" : "Turn on"}
+      </ActionButton>
+      <AskButton
+        isSmall
+        look="danger"
+        icon="trash"
+        label={`Delete ${alert.name}`}
+        isDangerous
+        title={`Delete ${alert.name}?`}
+        submit="Delete alert"
+        onConfirm={() => call("remove", { id: alert.alertId })}
+      >
+        <p>Nothing more is told.</p>
+      </AskButton>
+    </div>
+  )
+  return (
+    <Page
+      title="Alerts"
+      crumbs={[orgId === undefined ? { to: "/", label: "Overview" } : { to: orgPath(orgId), label: "Home" }]}
+      intro={`Who is told when something of ${orgId === undefined ? "any org" : "this org"} is wrong.`}
+      actions={
+        mayChange && (
+          <Button look="primary" icon="plus" onClick={() => setOpen("new")}>
+            Create an alert…
+          </Button>
+        )
+      }
+    >
+      <Card isPadded={false}>
+        <Table
+          caption="Alerts"
+          {...pages}
+          rowKey={({ alertId }) => alertId}
+          empty={<Empty title="No alerts yet">Be told in a chat or by e-mail when webhooks or jobs fail.</Empty>}
+          columns={[
+            { title: "Name", cell: ({ name }) => name },
+            { title: "When", align: "words", cell: ({ condition }) => conditions[condition][0] },
+            {
+              title: "Threshold",
+              align: "end",
+              cell: ({ condition, threshold }) =>
+                threshold === null ? "–" : `${numberText(threshold)} ${conditions[condition][2]}`,
+            },
+            { title: "Tells", cell: ({ receiver }) => receiver },
+            { title: "State", align: "fit", cell: State },
+            {
+              title: "Last told",
+              align: "fit",
+              isExtra: true,
+              cell: ({ lastToldAt }) => <Time at={lastToldAt} isRelative />,
+            },
+            ...(mayChange ? [{ title: "", align: "fit", cell: actions } as const] : []),
+          ]}
+        />
+      </Card>
+      {open && <EditAlert of={open === "new" ? undefined : open} onClose={() => setOpen(undefined)} />}
+    </Page>
+  )
+}
