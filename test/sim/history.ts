@@ -105,9 +105,9 @@ export interface History {
   readonly done: ReadonlyArray<Done>
   readonly received: ReadonlyArray<Received>
   readonly faults: ReadonlyArray<Fault>
-  /** The rows of the database at the end, by the queries that the oracles have asked for. */
   /** How long the service keeps records. */
   readonly retentionDays: number
+  /** The rows of the database at the end, by the queries that the oracles have asked for. */
   readonly rows: Readonly<Record<string, ReadonlyArray<Readonly<Record<string, unknown>>>>>
   /** The rows that retention has removed, as they were seen last; those of `rows` include them. */
   readonly removed: ReadonlyArray<Removed>
