@@ -125,6 +125,7 @@ const others: Readonly<Record<string, string>> = {
   createdb: "the same, by its SQL",
   createuser: "PostgreSQL's, with its own prompt",
   node: "test/http/webhooks/webhooksReadme.test.ts runs the gateway",
+  systemctl: "starts the unit of deploy",
   ".ci/run": "what runs all of this",
 }
 

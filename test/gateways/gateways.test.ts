@@ -2,17 +2,12 @@
 import { expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
-import { type ChildProcess, spawn, spawnSync } from "node:child_process"
-import { once } from "node:events"
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { Agent, createServer, type IncomingHttpHeaders } from "node:http"
-import { type AddressInfo, createServer as createTcpServer } from "node:net"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { readdirSync, readFileSync } from "node:fs"
+import { createServer, type IncomingHttpHeaders } from "node:http"
 import { must } from "../http/operations.ts"
 import { embedded, adminToken, guarded, TestServer } from "../support/server.ts"
-import { eventually } from "../support/wait.ts"
-import { sender, type Send } from "../support/wire.ts"
+import { caddy, freePort, isInstalled, listening, nginx, running, type WebProxy } from "../support/webProxies.ts"
+import { type Send } from "../support/wire.ts"
 
 const example = (name: string) => readFileSync(new URL(`../../deploy/gateways/${name}`, import.meta.url), "utf8")
 
@@ -22,20 +17,6 @@ interface Arrived {
   readonly url: string
   readonly headers: IncomingHttpHeaders
   readonly body: string
-}
-
-const listening = async (server: { listen: (port: number, host: string) => unknown; address: () => unknown }) => {
-  const ready = once(server as never, "listening")
-  server.listen(0, "127.0.0.1")
-  await ready
-  return (server.address() as AddressInfo).port
-}
-
-const freePort = async () => {
-  const server = createTcpServer()
-  const port = await listening(server)
-  await new Promise((done) => server.close(done))
-  return port
 }
 
 /** An application that answers 200, and remembers what arrived. */
@@ -59,85 +40,24 @@ const makeApplication = Effect.acquireRelease(
     }),
 )
 
-/** A proxy: how it is started with its example in a folder, at a port, before Gatehouse and the application. */
+/** A proxy with its example. */
 interface Proxy {
-  readonly name: string
-  readonly command: string
+  readonly proxy: WebProxy
+  readonly example: string
   /** What a client gets for a credential with which a request has more headers than Gatehouse reads. */
   readonly tooLong: number
-  readonly start: (folder: string, ports: { own: number; gatehouse: number; application: number }) => ChildProcess
 }
 
-const withPorts = (text: string, { own, gatehouse, application }: Parameters<Proxy["start"]>[1]) =>
+const withPorts = (text: string, own: number, gatehouse: number, application: number) =>
   text
     .replaceAll("127.0.0.1:8000", `127.0.0.1:${own}`)
     .replaceAll("127.0.0.1:3000", `127.0.0.1:${gatehouse}`)
     .replaceAll("127.0.0.1:8080", `127.0.0.1:${application}`)
 
 const proxies: ReadonlyArray<Proxy> = [
-  {
-    name: "nginx",
-    command: "nginx",
-    tooLong: 401,
-    start: (folder, ports) => {
-      const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map((name) => `${name}_temp_path ${folder}/${name};`)
-        .join("\n")
-      writeFileSync(
-        join(folder, "nginx.conf"),
-        `daemon off; master_process off; pid ${folder}/pid; error_log stderr; events {}
-        http { access_log off; ${temporary} ${withPorts(example("nginx.conf"), ports)} }`,
-      )
-      return spawn("nginx", ["-p", folder, "-e", "stderr", "-c", join(folder, "nginx.conf")], { stdio: "ignore" })
-    },
-  },
-  {
-    name: "Caddy",
-    command: "caddy",
-    tooLong: 431,
-    start: (folder, ports) => {
-      writeFileSync(join(folder, "Caddyfile"), `{\n\tadmin off\n}\n${withPorts(example("Caddyfile"), ports)}`)
-      const environment = { ...process.env, HOME: folder, XDG_CONFIG_HOME: folder, XDG_DATA_HOME: folder }
-      return spawn("caddy", ["run", "--adapter", "caddyfile", "--config", join(folder, "Caddyfile")], {
-        stdio: "ignore",
-        env: environment,
-      })
-    },
-  },
+  { proxy: nginx, example: "nginx.conf", tooLong: 401 },
+  { proxy: caddy, example: "Caddyfile", tooLong: 431 },
 ]
-
-/** Whether a proxy is installed; says which tests are skipped. */
-const isInstalled = ({ command }: Proxy) => {
-  const found = spawnSync(command, ["-h"], { stdio: "ignore" }).error === undefined
-  if (!found) process.stdout.write(`the tests behind ${command} are skipped: it is not installed\n`)
-  return found
-}
-
-/** A proxy that answers; it ends with the scope. */
-const running = Effect.fnUntraced(function* ({ name, start }: Proxy, gatehouse: number, application: number) {
-  const folder = yield* Effect.acquireRelease(
-    Effect.sync(() => mkdtempSync(join(tmpdir(), "gateway-"))),
-    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true })),
-  )
-  const own = yield* Effect.promise(freePort)
-  const child = yield* Effect.acquireRelease(
-    Effect.sync(() => start(folder, { own, gatehouse, application })),
-    (process) =>
-      Effect.promise(async () => {
-        const ended = process.exitCode === null ? once(process, "exit") : undefined
-        process.kill()
-        await ended
-      }),
-  )
-  const agent = yield* Effect.acquireRelease(
-    Effect.sync(() => new Agent({ keepAlive: true })),
-    (made) => Effect.sync(() => made.destroy()),
-  )
-  const send = sender(`http://127.0.0.1:${own}`, agent)
-  yield* eventually(`${name} answers`, Effect.orDie(send("GET", "/")))
-  expect(child.exitCode, `${name} runs`).toBeNull()
-  return send
-})
 
 /** Keys of an org: one that may do what the example asks for, and others. */
 const makeKeys = Effect.fnUntraced(function* (send: Send) {
@@ -400,7 +320,9 @@ const kong = (): Described => {
 const described = { Envoy: envoy(), Traefik: traefik(), APISIX: apisix(), Kong: kong() }
 
 it("every example has its test", () => {
-  const tested = [...proxies.map(({ name }) => name), ...Object.keys(described)].map((name) => name.toLowerCase())
+  const tested = [...proxies.map(({ proxy }) => proxy.name), ...Object.keys(described)].map((name) =>
+    name.toLowerCase(),
+  )
   const examples = readdirSync(new URL("../../deploy/gateways", import.meta.url))
   expect(examples.map((name) => name.toLowerCase().replace(/file$|\.\w+$/, "")).toSorted()).toEqual(tested.toSorted())
 })
@@ -408,17 +330,22 @@ it("every example has its test", () => {
 layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { excludeTestServices: true })(
   "behind",
   (it) => {
-    for (const proxy of proxies) {
+    for (const { example: file, proxy, tooLong: expected } of proxies) {
       const test = isInstalled(proxy) ? it.effect : it.effect.skip
       test(`${proxy.name}: clients get what the service decides, and forged headers never arrive`, () =>
         Effect.gen(function* () {
           const { send, url } = yield* TestServer
           const keys = yield* makeKeys(send)
           const application = yield* makeApplication
-          const ask = yield* running(proxy, Number(new URL(url).port), application.port)
+          const own = yield* Effect.promise(freePort)
+          const ask = yield* running(
+            proxy,
+            own,
+            withPorts(example(file), own, Number(new URL(url).port), application.port),
+          )
           const cases = casesFor(keys)
           const tooLong = yield* ask("GET", "/", { as: "x".repeat(20_000) })
-          expect([tooLong.status, application.arrived]).toEqual([proxy.tooLong, []])
+          expect([tooLong.status, application.arrived]).toEqual([expected, []])
           expect(cases.length).toBeGreaterThanOrEqual(40)
           for (const [name, status, method, path, headers, body] of cases) {
             application.arrived.length = 0
