@@ -119,7 +119,7 @@ describe("publish.yaml", () => {
   }
   const text = read(".github/workflows/publish.yaml")
   const { jobs, permissions } = Yaml.parse(text) as {
-    readonly jobs: { readonly packages: Job; readonly image: Job }
+    readonly jobs: Readonly<Record<"packages" | "image" | "chart" | "sbom", Job>>
     readonly permissions: object
   }
   const stepsOf = ({ steps }: Job) => steps.flatMap(({ run }) => run ?? [])
@@ -132,8 +132,10 @@ describe("publish.yaml", () => {
     expect(permissions).toEqual({})
     expect(jobs.packages.permissions).toEqual({ contents: "read", "id-token": "write" })
     expect(jobs.image.permissions).toEqual({ contents: "read", packages: "write" })
+    expect(jobs.chart.permissions).toEqual({ contents: "read", packages: "write" })
+    expect(jobs.sbom.permissions).toEqual({ contents: "write" })
     expect([...text.matchAll(/secrets\.(\w+)/g)].map(([, name]) => name)).toEqual(["NPM_TOKEN"])
-    for (const { run = "", uses = "" } of [...jobs.packages.steps, ...jobs.image.steps]) {
+    for (const { run = "", uses = "" } of Object.values(jobs).flatMap(({ steps }) => steps)) {
       // A version is a name that its owner can move.
       expect(uses).toMatch(/^(actions\/[\w-]+@[0-9a-f]{40})?$/)
       // What the release says reaches a shell by a variable only.
@@ -166,6 +168,24 @@ describe("publish.yaml", () => {
     expect(stdout.split("\n").slice(-3)).toEqual([`${flags} ./packed/4.tgz`, `${flags} ./packed/5.tgz`, ""])
     expect(stdout.match(/^pack .*$/gm)).toEqual(Array(2).fill(expect.stringContaining("pack --ignore-scripts ")))
     expect(install).toBe("npm ci --ignore-scripts")
+  })
+
+  it("publishes the chart under the version of the tag, and adds the bill of materials to the release", () => {
+    const helm = `[ "$1" != registry ] || cat > /dev/null; [ "$1" != package ] || touch packed/gatehouse-1.2.3.tgz; echo helm "$@"`
+    const script = `cd "$(mktemp -d)"; mkdir packed; ${stepsOf(jobs.chart)[0]}`
+    const pushed = among({ helm }, script, {
+      GITHUB_REPOSITORY_OWNER: "Acme",
+      GITHUB_ACTOR: "ann",
+      TOKEN: "t",
+      TAG: "v1.2.3",
+    })
+    expect(pushed.stdout.trim().split("\n").slice(-2)).toEqual([
+      "helm package deploy/helm/gatehouse --version 1.2.3 --app-version 1.2.3 --destination packed",
+      "helm push packed/gatehouse-1.2.3.tgz oci://ghcr.io/acme/charts",
+    ])
+    const upload = `cd "$(mktemp -d)"; ${stepsOf(jobs.sbom)[0]}`
+    const uploaded = among({ npm: "echo {}", gh: `echo "$@"` }, upload, { TAG: "v1.2.3", GH_TOKEN: "t" })
+    expect(uploaded.stdout).toBe("release upload v1.2.3 gatehouse.cdx.json\n")
   })
 
   it("publishes the image with its provenance, under its version", () => {
