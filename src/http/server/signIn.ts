@@ -66,7 +66,9 @@ export const layer = HttpRouter.use(
     const failures = failureLimit("Signing in failed too often from this address.")
     const refusal = (reason: keyof typeof refusals) => {
       const [status, title, line] = refusals[reason]
-      return page(status, title, [line, `<a href="${escaped(baseUrl)}/console">Open the console</a>`])
+      const other = `<a href="${signInPath}?other">Use another account</a>`
+      const console = `<a href="${escaped(baseUrl)}/console">Open the console</a>`
+      return page(status, title, [line, ...(reason === "role" || reason === "denied" ? [other] : []), console])
     }
     const request = Effect.map(HttpServerRequest.HttpServerRequest, ({ headers, url }) => ({
       headers,
@@ -104,7 +106,9 @@ export const layer = HttpRouter.use(
       const org = query.get("org") ?? ""
       const { secret, url } = yield* people.start(ulid.test(org) ? org : undefined)
       const secure = yield* isBehindTls(headers, baseUrl)
-      return setCookie(redirect(url), "sign_in", Redacted.value(secret), { secure, maxAge: signInLifetime })
+      // Without it, a provider signs the same person in again.
+      const asked = query.has("other") ? `${url}&prompt=select_account` : url
+      return setCookie(redirect(asked), "sign_in", Redacted.value(secret), { secure, maxAge: signInLifetime })
     })
 
     const finish = Effect.gen(function* () {

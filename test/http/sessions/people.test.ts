@@ -244,10 +244,10 @@ live(
 )
 
 live(
-  "whoever has no role gets a page, and no session",
+  "whoever has no role gets a page that leads to another account, and no session",
   withProvider((provider) =>
     Effect.gen(function* () {
-      const { logs } = yield* TestServer
+      const { logs, send } = yield* TestServer
       const claims: ReadonlyArray<Readonly<Record<string, unknown>>> = [
         {},
         { groups: [] },
@@ -268,7 +268,11 @@ live(
         expect([answer.status, me], JSON.stringify(one)).toEqual([403, undefined])
         expect(answer.text).toContain("You have no access")
         expect(answer.text).not.toMatch(inside)
+        expect(answer.text).toContain('<a href="/console/sign-in?other">Use another account</a>')
       }
+      // A provider that still knows the person asks for the account again.
+      const other = yield* send("GET", "/console/sign-in?other")
+      expect(new URL(other.headers.location!).searchParams.get("prompt")).toBe("select_account")
       expect(logs()).toContain("no entry of CONSOLE_OIDC_ROLES gives a role to the subject 248289761001")
       for (const one of [
         { groups: "platform" },
