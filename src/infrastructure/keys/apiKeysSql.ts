@@ -386,6 +386,11 @@ export const layer = Layer.effect(
             WHERE id = ${keyId} AND org_id = ${orgId} AND import_hash IS NOT NULL AND "isFree"
           )
           SELECT "isFree" FROM import`.pipe(
+          // The SHA-256 was imported meanwhile, or before this use: that key is found by it from now on.
+          Effect.catchIf(
+            ({ reason }) => reason._tag === "UniqueViolation",
+            () => Effect.succeed([{ isFree: true }]),
+          ),
           Effect.filterOrFail(
             ([one]) => one!.isFree,
             () => keysAreImported,
