@@ -5,7 +5,7 @@ import { CommandFailed, print } from "./output.ts"
 
 const node = Argument.String("node").pipe(Argument.withDescription("The node's name in NODES"))
 
-type NodesModule = typeof import("../infrastructure/database/Nodes.ts")
+type NodesModule = typeof import("../infrastructure/database/manageNodes.ts")
 
 /** Runs an effect on the databases of the settings. */
 const onDatabases = Effect.fnUntraced(function* <A, E, R>(use: (nodes: NodesModule) => Effect.Effect<A, E, R>) {
@@ -14,7 +14,7 @@ const onDatabases = Effect.fnUntraced(function* <A, E, R>(use: (nodes: NodesModu
   const [{ Database }, nodes, { describeSqlError }] = yield* Effect.promise(() =>
     Promise.all([
       import("../infrastructure/database/Database.ts"),
-      import("../infrastructure/database/Nodes.ts"),
+      import("../infrastructure/database/manageNodes.ts"),
       import("../infrastructure/database/PostgresDatabase.ts"),
     ]),
   )
