@@ -124,7 +124,6 @@ export type KeyState = typeof KeyState.Type
 
 /** The filters of the list of keys. A key must fit all that are given. */
 export const keyFilters = {
-  ...searchQuery,
   externalId: Schema.optionalKey(ExternalId),
   name: Schema.optionalKey(Name.annotate({ description: "The exact name of a key.", examples: ["ci"] })),
   projectId: Schema.optionalKey(Id.annotate({ description: "The project of the keys." })),
@@ -132,6 +131,7 @@ export const keyFilters = {
     description: "valid: neither disabled nor expired. A leaked key is only leaked, an expired one is not disabled.",
     examples: ["disabled"],
   }),
+  ...searchQuery,
 }
 
 /** A new key with its secret, which is shown only once. */

@@ -64,7 +64,7 @@ public class Story {
     var names = new TreeSet<String>();
     String cursor = null;
     do {
-      var page = keys.keysList(orgId, 1, cursor, null, null, null, null);
+      var page = keys.keysList(orgId, 1, cursor, null, null, null, null, null, null);
       page.getKeys().forEach(key -> names.add(key.getName()));
       cursor = page.getNextCursor();
     } while (cursor != null);

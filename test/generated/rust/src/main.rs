@@ -60,7 +60,7 @@ async fn story() -> Value {
     let mut names = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
-        let page = keys_list(&as_org, &org.org_id, Some(1), cursor.as_deref(), None, None, None, None).await.unwrap();
+        let page = keys_list(&as_org, &org.org_id, Some(1), cursor.as_deref(), None, None, None, None, None, None).await.unwrap();
         names.extend(page.keys.into_iter().map(|key| key.name));
         cursor = page.next_cursor;
         if cursor.is_none() {
