@@ -13,7 +13,7 @@ export const maxTypeLength = 128
 const maxPatterns = 50
 
 const firstWord = (type: string) => type.split(".", 1)[0]!
-export const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
+const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
 /** The first words of the types that nobody else may publish: of jobs, and of the service's own events. */
 export const reservedWords: ReadonlySet<string> = new Set(["job", ...serviceWords])
 const serviceTypeSet: ReadonlySet<string> = new Set(serviceEventTypes)

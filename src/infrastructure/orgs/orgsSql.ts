@@ -186,16 +186,20 @@ const owned = [
   ...["jobs", "finished_jobs", "events", "deliveries"],
 ]
 
-/** The org of what has an id, in any of the databases; none when nothing has it. */
-const ownersOf = (databases: ReadonlyArray<SqlClient.SqlClient>, id: string) =>
-  Effect.map(
-    Effect.forEach(databases, (sql) => {
-      const of = (table: string) => sql`SELECT org_id AS "orgId" FROM ${sql(table)} WHERE id = ${id}`
-      const [first, ...others] = owned.map(of)
-      return sql<{ readonly orgId: string }>`${others.reduce((all, one) => sql`${all} UNION ALL ${one}`, first!)}`
-    }),
-    (found) => found.flat().map(({ orgId }) => orgId),
-  )
+/**
+ * The org of what has an id; none when nothing has it. The databases are asked one after the other: what the first one
+ * has is found while another does not answer.
+ */
+const ownersOf = Effect.fnUntraced(function* (databases: ReadonlyArray<SqlClient.SqlClient>, id: string) {
+  for (const sql of databases) {
+    const of = (table: string) => sql`SELECT org_id AS "orgId" FROM ${sql(table)} WHERE id = ${id}`
+    const [first, ...others] = owned.map(of)
+    const found = yield* sql<{ readonly orgId: string }>`
+      ${others.reduce((all, one) => sql`${all} UNION ALL ${one}`, first!)}`
+    if (found.length > 0) return found.map(({ orgId }) => orgId)
+  }
+  return []
+})
 
 /** What the copy of an org's row has, at the database that has the org's other rows. */
 export interface CopiedOrg {
