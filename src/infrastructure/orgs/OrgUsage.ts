@@ -21,11 +21,15 @@ export interface Hold {
   readonly orgId: string
   readonly amounts: Amounts
   readonly since: number
+  /** Whether it holds what is there already, until that is written. */
+  readonly isClaim: boolean
 }
 
 interface Usage {
   /** What is there, and not yet in `org_usage`. */
   readonly unwritten: Amounts
+  /** What holds have become, while this entry exists. */
+  readonly made: Amounts
   /** The sum of the holds. */
   readonly held: Amounts
   /** In the order in which they began. */
@@ -53,14 +57,14 @@ export class OrgUsage extends Context.Service<OrgUsage>()("gatehouse/infrastruct
     const nowMillis = () => monotonicMillisOf(clock)
 
     const change = (orgId: string, by: (usage: Usage) => void) => {
-      const usage = usages.get(orgId) ?? { unwritten: {}, held: {}, holds: new Set() }
+      const usage = usages.get(orgId) ?? { unwritten: {}, made: {}, held: {}, holds: new Set() }
       by(usage)
       if (usage.holds.size === 0 && columns.every((column) => !usage.unwritten[column])) usages.delete(orgId)
       else usages.set(orgId, usage)
     }
 
-    const hold = (orgId: string, amounts: Amounts) => {
-      const one: Hold = { orgId, amounts, since: nowMillis() }
+    const hold = (orgId: string, amounts: Amounts, isClaim = false) => {
+      const one: Hold = { orgId, amounts, since: nowMillis(), isClaim }
       change(orgId, ({ held, holds }) => {
         add(held, amounts)
         holds.add(one)
@@ -70,10 +74,11 @@ export class OrgUsage extends Context.Service<OrgUsage>()("gatehouse/infrastruct
 
     /** Ends a hold: `kept` is what the org has more. */
     const settle = (one: Hold, kept: Amounts) =>
-      change(one.orgId, ({ held, holds, unwritten }) => {
+      change(one.orgId, ({ held, holds, made, unwritten }) => {
         if (!holds.delete(one)) return
         add(held, one.amounts, -1)
         add(unwritten, kept)
+        if (!one.isClaim) add(made, kept)
       })
 
     /** Makes a hold of what is unwritten, so that nothing else writes it. */
@@ -82,15 +87,20 @@ export class OrgUsage extends Context.Service<OrgUsage>()("gatehouse/infrastruct
       const amounts: Amounts = {}
       for (const column of which) if (unwritten[column]) amounts[column] = unwritten[column]
       change(orgId, (usage) => add(usage.unwritten, amounts, -1))
-      return hold(orgId, amounts)
+      return hold(orgId, amounts, true)
     }
 
     const sumBefore = (one: Hold, of: (other: Hold) => number) => {
       let sum = 0
       for (const other of usages.get(one.orgId)?.holds ?? []) {
         if (other === one) break
-        sum += of(other)
+        if (!other.isClaim) sum += of(other)
       }
+      return sum
+    }
+    const claimedBytes = (orgId: string) => {
+      let sum = 0
+      for (const { amounts, isClaim } of usages.get(orgId)?.holds ?? []) if (isClaim) sum += sumOfBytes(amounts)
       return sum
     }
 
@@ -111,12 +121,15 @@ export class OrgUsage extends Context.Service<OrgUsage>()("gatehouse/infrastruct
       },
       /** The same for all bytes. */
       bytes: (orgId: string) => sumOfBytes(usages.get(orgId)?.unwritten) + sumOfBytes(usages.get(orgId)?.held),
-      unwritten: (orgId: string, column: Column) => usages.get(orgId)?.unwritten[column] ?? 0,
-      /** What the org may have because of holds that began before this one. */
+      /** What holds of the org have become; the difference since an earlier call, if the caller had a hold all the time. */
+      made: (orgId: string, column: Column) => usages.get(orgId)?.made[column] ?? 0,
+      /** What the org may get by holds that began before this one. */
       heldBefore: (one: Hold, column: Column) => sumBefore(one, ({ amounts }) => amounts[column] ?? 0),
       /** All bytes beside `org_usage`, without those that began later. */
       bytesBefore: (one: Hold) =>
-        sumOfBytes(usages.get(one.orgId)?.unwritten) + sumBefore(one, (other) => sumOfBytes(other.amounts)),
+        sumOfBytes(usages.get(one.orgId)?.unwritten) +
+        claimedBytes(one.orgId) +
+        sumBefore(one, (other) => sumOfBytes(other.amounts)),
 
       /** Claims what is unwritten of up to `limit` orgs. */
       claimAll: (limit: number): ReadonlyArray<Hold> => {
@@ -138,10 +151,10 @@ export class OrgUsage extends Context.Service<OrgUsage>()("gatehouse/infrastruct
         const orgId = orgOfOwner.get(owner) ?? owner
         return counted.has(`${column} ${orgId}`) ? orgId : undefined
       },
-      setCounted: (column: Column, owner: string, orgId: string) => {
+      setOrgOf: (owner: string, orgId: string) => {
         if (owner !== orgId) orgOfOwner.set(owner, orgId)
-        counted.set(`${column} ${orgId}`, true)
       },
+      setCounted: (column: Column, orgId: string) => void counted.set(`${column} ${orgId}`, true),
 
       /** Notes that an org may have new pending deliveries, which must be counted. */
       notePending: (orgId: string) => void pending.set(orgId, orgId),

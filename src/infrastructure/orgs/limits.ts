@@ -1,4 +1,4 @@
-import { Clock, Effect, Exit, Option, PartitionedSemaphore } from "effect"
+import { Clock, Effect, Exit, Option, RcMap, Semaphore } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import { type LimitReached, Unavailable } from "../../domain/Errors.ts"
@@ -264,6 +264,8 @@ interface Counted {
   readonly orgId: string
   readonly limit: number
   readonly counted: number
+  /** Rows that this replica has created since the count began, which may miss them. */
+  readonly meanwhile: number
   readonly byteLimit: number
   /** The bytes that the org has left by `org_usage`. */
   readonly left: number
@@ -286,7 +288,7 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   const defaults = yield* DefaultLimits
   const clock = yield* Clock.Clock
   const scope = yield* Effect.scope
-  const turns = yield* PartitionedSemaphore.make<string>({ permits: 1 })
+  const turns = yield* RcMap.make({ lookup: (_orgId: string) => Semaphore.make(1) })
   const countedAt = new LRUCache<string, number>({ max: 10_000 })
   const { column } = countedRows[name]
   const [limit, byteLimit] = [limitOf(name, defaults[name]), limitOf("storedBytes", defaults.storedBytes)]
@@ -298,6 +300,9 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     (SELECT ${column} FROM org_usage WHERE org_id = org.id)::float8 AS before,
     (${byteLimit} - ${usedBytes})::float8 AS left`)
   const upToMost = sql.literal(countUpTo(name, maxCounted + 1))
+
+  const inTurn = <A, E, R>(orgId: string, one: Effect.Effect<A, E, R>) =>
+    Effect.scoped(Effect.flatMap(RcMap.get(turns, orgId), (turn) => turn.withPermit(one)))
 
   /** The condition of an INSERT … SELECT … FROM orgs org; of several orgs, with their numbers as columns. */
   const fits = (beside: Beside | { readonly rows: Statement.Fragment; readonly bytes: Statement.Fragment }) => {
@@ -322,33 +327,37 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
 
   /** Counts the rows of an owner's org, and corrects `org_usage`; `undefined` when there is no such owner. */
   const count = Effect.fnUntraced(function* ({ from, key }: Owner, isApart: boolean) {
+    const knownOrg = usage.orgOf(key)
     // What is unwritten now is counted. In a transaction it stays, because the correction may be undone.
-    const claimed = isApart ? usage.claim(usage.orgOf(key), [column]) : undefined
+    const claimed = usage.claim(knownOrg, isApart ? [column] : [])
+    const madeBefore = usage.made(knownOrg, column)
     let isExact = true
     const counting = Effect.gen(function* () {
-      const [found] = yield* sql<Counted & { readonly before: number | null }>`
+      const [found] = yield* sql<Omit<Counted, "meanwhile"> & { readonly before: number | null }>`
         SELECT ${numbers}, ${upToMost}::int AS counted FROM ${from()}`
       if (found === undefined) return undefined
       const { before, limit, orgId } = found
+      usage.setOrgOf(key, orgId)
       let { counted } = found
       if (counted > maxCounted && limit <= maxCounted) isExact = false
       else if (counted > maxCounted) {
-        const unwritten = claimed?.amounts[column] ?? 0
+        const unwritten = claimed.amounts[column] ?? 0
         ;({ counted, isExact } = yield* countMany(orgId, before, unwritten))
       }
-      const known = Effect.sync(() => usage.setCounted(column, key, orgId))
+      const known = Effect.sync(() => usage.setCounted(column, orgId))
       const corrected =
         isExact && counted !== before ? Effect.andThen(correct(sql, column, orgId, before ?? 0, counted), known) : known
       // A transaction may be undone; and it would keep the row of `org_usage` locked for others, whose creations it may
       // wait for. Who waits for it has the connection that a correction needs, so nothing waits for that.
       yield* isApart ? corrected : Effect.forkIn(outsideTransaction(sql)(Effect.ignore(bounded(corrected))), scope)
-      return { ...found, counted }
+      // Of an org that was not known before: all that is remembered, which is too much. The next count knows it.
+      const meanwhile = usage.made(orgId, column) - (orgId === knownOrg ? madeBefore : 0)
+      return { ...found, counted, meanwhile }
     })
     return yield* Effect.onExit(orUnavailable(counting), (exit) =>
-      Effect.sync(() => {
-        if (claimed === undefined) return
-        usage.settle(claimed, Exit.isSuccess(exit) && exit.value !== undefined && isExact ? {} : claimed.amounts)
-      }),
+      Effect.sync(() =>
+        usage.settle(claimed, Exit.isSuccess(exit) && exit.value !== undefined && isExact ? {} : claimed.amounts),
+      ),
     )
   })
 
@@ -360,16 +369,15 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   ) {
     const isApart = !(yield* isInTransaction)
     for (let tries = 0; tries < waits.times; tries++) {
-      const before = isApart ? 0 : usage.unwritten(usage.orgOf(owner.key), column)
+      const counting = count(owner, isApart)
       // One count of an org at a time. A transaction has a connection, so that it must not wait for others.
-      const turn = isApart ? turns.withPermit(usage.orgOf(owner.key)) : (one: ReturnType<typeof count>) => one
-      const found = yield* turn(count(owner, isApart))
+      const found = yield* isApart ? inTurn(usage.orgOf(owner.key), counting) : counting
       if (found === undefined) return undefined
-      const { byteLimit, counted, left, limit, orgId } = found
+      const { byteLimit, counted, left, limit, meanwhile, orgId } = found
       const held = hold(orgId)
       if (usage.bytesBefore(held) + bytes > left) return yield* limitReached("storedBytes", byteLimit)
       if (counted + rows > limit) return yield* limitReached(name, limit)
-      const others = Math.max(0, usage.unwritten(orgId, column) - before) + usage.heldBefore(held, column)
+      const others = meanwhile + usage.heldBefore(held, column)
       if (counted + others + rows <= limit) return found
       // Others are being created; some of them may be counted already.
       yield* Effect.sleep(waits.interval)
@@ -425,30 +433,36 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     create: (rooms: Rooms) => Effect.Effect<A, E, R>,
     keptOf: (made: A, orgId: string) => Needs,
   ) {
-    const orgs = yield* sql<Omit<Counted, "counted"> & { readonly before: number | null }>`
-      SELECT ${numbers} FROM orgs org WHERE id = ANY(${texts(wanted.keys())})`
-    const holds = new Map<string, Hold>()
+    // Held first: what begins later counts them, and what began before is known before the statement reads.
+    const holds = [...wanted].map(([orgId, rows]) => usage.hold(orgId, { [column]: rows }))
+    const before = new Map(
+      holds.map((held) => {
+        const { amounts, orgId } = held
+        const rows = usage.beside(orgId, column) - amounts[column]!
+        return [orgId, { held, rows, bytes: usage.bytes(orgId) }]
+      }),
+    )
     const creating = Effect.gen(function* () {
+      const orgs = yield* sql<Pick<Counted, "orgId" | "limit" | "left"> & { readonly before: number | null }>`
+        SELECT ${numbers} FROM orgs org WHERE id = ANY(${texts(wanted.keys())})`
       const rooms = new Map<string, Room>()
-      for (const { before, left, limit, orgId } of orgs) {
+      for (const { before: written, left, limit, orgId } of orgs) {
         const most = wanted.get(orgId)!
-        const isCounted = usage.countedOrg(column, orgId) !== undefined && before !== null
-        let rows = isCounted ? limit - before - usage.beside(orgId, column) : 0
+        const { bytes, held, rows: others } = before.get(orgId)!
+        const isCounted = usage.countedOrg(column, orgId) !== undefined && written !== null
+        let rows = isCounted ? limit - written - others : 0
         if (rows < most) {
-          const unwritten = usage.unwritten(orgId, column)
           const found = yield* count(orgOwner(sql, orgId), false)
-          rows = limit - (found?.counted ?? limit) - Math.max(0, usage.beside(orgId, column) - unwritten)
+          rows = found === undefined ? 0 : limit - found.counted - found.meanwhile - usage.heldBefore(held, column)
         }
-        rows = Math.max(0, Math.min(rows, most))
-        holds.set(orgId, usage.hold(orgId, { [column]: rows }))
-        rooms.set(orgId, { rows, bytes: left - usage.bytes(orgId) })
+        rooms.set(orgId, { rows: Math.max(0, Math.min(rows, most)), bytes: left - bytes })
       }
       return yield* create(rooms)
     })
     return yield* Effect.onExit(creating, (exit) => {
       const settle = Effect.sync(() => {
-        for (const [orgId, hold] of holds)
-          usage.settle(hold, Exit.isSuccess(exit) ? amounts(keptOf(exit.value, orgId)) : {})
+        for (const held of holds)
+          usage.settle(held, Exit.isSuccess(exit) ? amounts(keptOf(exit.value, held.orgId)) : {})
       })
       return Exit.isSuccess(exit) ? sql.afterCommit(settle) : settle
     })
