@@ -1,5 +1,7 @@
 import { Clock, type Duration, Effect, Schedule, type Scope } from "effect"
+import { SqlClient } from "effect/sql"
 import type { Unavailable } from "../domain/Errors.ts"
+import { orUnavailable } from "./database/orUnavailable.ts"
 
 /**
  * Runs one pass of background work, and logs what goes wrong: the next pass tries again.
@@ -25,13 +27,37 @@ export const every = <R>(
 ): Effect.Effect<unknown, never, R | Scope.Scope> =>
   Effect.forkScoped(Effect.repeat(logged(problem, pass), Schedule.spaced(pause)))
 
-/** `every` about hour. The jitter spreads the work of replicas. */
+/**
+ * Gives a pass the clock of this process, or one that is set as that of the database when this process is ahead of it:
+ * what removes old rows must not remove them early.
+ */
+export const byEarlierClock = Effect.fnUntraced(function* <A, E, R>(pass: Effect.Effect<A, E, R>) {
+  const sql = yield* SqlClient.SqlClient
+  const clock = yield* Clock.Clock
+  const [database] = yield* orUnavailable(sql<{ now: Date }>`SELECT now() AS now`)
+  const ahead = Math.max(0, clock.currentTimeMillisUnsafe() - database!.now.getTime())
+  const nanosAhead = BigInt(Math.ceil(ahead)) * 1_000_000n
+  return yield* Effect.provideService(pass, Clock.Clock, {
+    currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() - ahead,
+    currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis - ahead),
+    currentTimeNanosUnsafe: () => clock.currentTimeNanosUnsafe() - nanosAhead,
+    currentTimeNanos: Effect.map(clock.currentTimeNanos, (nanos) => nanos - nanosAhead),
+    monotonicTimeNanosUnsafe: () => clock.monotonicTimeNanosUnsafe(),
+    monotonicTimeNanos: clock.monotonicTimeNanos,
+    sleep: (duration) => clock.sleep(duration),
+  })
+})
+
+/** Runs what removes old rows, `byEarlierClock` and about every hour. The jitter spreads the work of replicas. */
 export const hourly = <R>(
   problem: string,
   pass: Effect.Effect<unknown, Unavailable, R>,
   shown?: (fault: unknown) => unknown,
-): Effect.Effect<unknown, never, R | Scope.Scope> =>
-  Effect.forkScoped(Effect.repeat(logged(problem, pass, shown), Schedule.jittered(Schedule.spaced("1 hour"))))
+): Effect.Effect<unknown, never, R | Scope.Scope | SqlClient.SqlClient> =>
+  logged(problem, byEarlierClock(pass), shown).pipe(
+    Effect.repeat(Schedule.jittered(Schedule.spaced("1 hour"))),
+    Effect.forkScoped,
+  )
 
 /** Work that takes less than this is done whenever it is asked for, in milliseconds. */
 const shortMillis = 500

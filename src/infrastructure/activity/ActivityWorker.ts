@@ -12,7 +12,7 @@ import {
   type ReplicaFigures,
 } from "../../domain/activity/ActivityRepository.ts"
 import { removeInBatches } from "../../domain/removeInBatches.ts"
-import { logged } from "../background.ts"
+import { byEarlierClock, logged } from "../background.ts"
 
 /** How often a replica writes what it has counted. Source: 5 seconds, which are the delay of the overview. */
 export const FlushInterval = Context.Reference<Duration.Duration>(
@@ -82,7 +82,8 @@ export const layer = Layer.effectDiscard(
         Schedule.spaced(Duration.times(yield* FlushInterval, writesPerHeartbeat)),
       ),
     )
-    yield* logged("Old activity is not removed", Effect.provideService(removeOld, ActivityRepository, repository)).pipe(
+    const remove = byEarlierClock(Effect.provideService(removeOld, ActivityRepository, repository))
+    yield* logged("Old activity is not removed", remove).pipe(
       Effect.repeat(Schedule.jittered(Schedule.spaced("10 minutes"))),
       Effect.forkScoped,
     )
