@@ -15,6 +15,11 @@ import { run } from "./support/cli.ts"
 import { freshFolder } from "./support/databases.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "./support/server.ts"
 
+/**
+ * Promise (Metrics and traces): The rules and the dashboard of `deploy` use names and labels that their examples
+ * scrape.
+ */
+
 const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url), "utf8")
 
 /** Every environment variable that the service knows. */

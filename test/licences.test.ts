@@ -4,6 +4,10 @@ import { existsSync, readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { licensed, page, pagePath } from "../scripts/licences.ts"
 
+/**
+ * Promise (Licences): Everything that production installs has a permissive licence and is in the bill of materials.
+ */
+
 /** Licences that require only a notice. */
 const permissive = new Set([
   "0BSD",
@@ -54,11 +58,6 @@ it.each(["", "bench/", "tools/"])("every entry of %spackage-lock.json has the ha
     without.filter((path) => !unknownHashes.test(path)),
     [],
   )
-})
-
-it("docs/promises.md counts the packages of production", () => {
-  const promises = readFileSync(new URL("../docs/promises.md", import.meta.url), "utf8")
-  assert.include(promises, `test/licences.test.ts\` | ${licensed().length} packages |`)
 })
 
 interface Bill {

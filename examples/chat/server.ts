@@ -86,7 +86,7 @@ export const makeSite = async (options: SiteOptions): Promise<Server> => {
 if (import.meta.main) {
   const folder = new URL("../../docs/", import.meta.url)
   // Pages for those who change Gatehouse, which answer no question of those who use it.
-  const ofMaintainers = ["promises.md", "dependencies.md", "architecture.md", "simulation.md"]
+  const ofMaintainers = ["promises.md", "promises-tests.md", "dependencies.md", "architecture.md", "simulation.md"]
   const pages = readdirSync(folder).filter((name) => name.endsWith(".md") && !ofMaintainers.includes(name))
   const site = await makeSite({
     gatehouse: process.env["GATEHOUSE"] ?? "http://127.0.0.1:3000",

@@ -9,6 +9,11 @@ import { join } from "node:path"
 import type { Settings } from "#src/boot/config.ts"
 import * as Config from "#src/boot/config.ts"
 
+/**
+ * Promise (Portal): The look of the portal is for its readers alone, and a color of the operator keeps a contrast of
+ * 4.5.
+ */
+
 type Environment = Readonly<Record<string, string>>
 
 const load = (environment: Environment) =>

@@ -3,6 +3,8 @@ import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { readFileSync } from "node:fs"
 
+/** Promise (Licences): SIGUSR1 opens no debugger in the image. */
+
 const dockerfile = readFileSync(new URL("../../Dockerfile", import.meta.url), "utf8")
 const [, list] = /^ENTRYPOINT (\[.*\])$/m.exec(dockerfile)!
 const [node, ...words] = JSON.parse(list!) as ReadonlyArray<string>

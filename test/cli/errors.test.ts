@@ -14,6 +14,11 @@ import { freshFolder } from "../support/databases.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
+/**
+ * Promise (Nothing secret in logs): The SDK, the command line and the gateway follow no redirect with a credential,
+ * and `listen` none of a receiver.
+ */
+
 it.effect("reports when no service runs at the address", () =>
   Effect.gen(function* () {
     const url = `http://127.0.0.1:${yield* closedPort}`

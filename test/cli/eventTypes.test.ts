@@ -7,6 +7,8 @@ import { join } from "node:path"
 import { runCli } from "../support/cli.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 
+/** Promise (Catalogues): The types that are printed compile, with `tsc` and in Python. */
+
 const folders: Array<string> = []
 afterAll(() => folders.forEach((folder) => rmSync(folder, { recursive: true })))
 

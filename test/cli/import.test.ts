@@ -12,6 +12,11 @@ import { freshFolder } from "../support/databases.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { adminToken, embedded, guarded, TestServer } from "../support/server.ts"
 
+/**
+ * Promise (Moving to Gatehouse): `gatehouse import`, and the program of Come from Unkey, name what they cannot import,
+ * and a repeat creates nothing twice.
+ */
+
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 /** Answers of the other services' APIs, as their OpenAPI documents describe them, by path. */

@@ -6,6 +6,8 @@ import { runCli } from "../support/cli.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 
+/** Promise (Nothing secret in logs) */
+
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 /** An org for one test, and its commands. */

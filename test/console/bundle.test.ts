@@ -6,6 +6,13 @@ import { gzipSync } from "node:zlib"
 import { describe, inject, it } from "vitest"
 import { consoles, hasBrowser, inTab } from "./support.ts"
 
+/** Promise (Portal): The element `<gatehouse-portal>` is at most 3 kB, compressed. */
+
+/**
+ * Promise (Console): All files of the console, with the portal in a frame, are less than 130 kB compressed, and the
+ * first load has one page.
+ */
+
 /** Bytes that the console may have, compressed. */
 const maxBytes = 130_000
 

@@ -6,6 +6,8 @@ import { until } from "../support/wait.ts"
 import { consoles, expectAccessible, expectFits, hasBrowser, inTab, signedInTab } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 
+/** Promise (Console): *Resend all that failed* resends neither what was canceled nor what was skipped. */
+
 /** Presses a link of the navigation, and measures until the browser has painted so many rows. In the page itself. */
 const clickToPainted = (href: string, rows: number) => `
   new Promise((resolve) => {

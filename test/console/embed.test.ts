@@ -12,6 +12,11 @@ import { makeTenant } from "../http/tenants.ts"
 import { adminToken, TestServer } from "../support/server.ts"
 import { consoleWith, expectAccessible, hasBrowser, isAnswer, painted } from "./support.ts"
 
+/**
+ * Promise (Portal): The portal runs in a frame of another site: with its colors, logo, language and theme, without a
+ * cookie, and without its session in an address. It is refused to pages of other origins, and hears no other window.
+ */
+
 const options: { current: ProductOptions } = { current: { gatehouse: "", key: "" } }
 const servers: Array<Server> = []
 /** Listens on localhost: to a browser another site than Gatehouse at 127.0.0.1. */

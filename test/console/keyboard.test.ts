@@ -8,6 +8,8 @@ import { consoles, hasBrowser, inTab, openTab } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 import { createOrg } from "./world.ts"
 
+/** Promise (Console): The keyboard alone creates a key; a dialog keeps the focus and returns it. */
+
 const focused = (page: Page) =>
   page.evaluate("(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()")
 

@@ -7,6 +7,8 @@ import { until } from "../support/wait.ts"
 import { consoles, expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
 import { call, createOrg } from "./world.ts"
 
+/** Promise (Secrets are shown once): A key is shown once, and not in the page afterwards. */
+
 const validate = (key: string, fields: object = {}) =>
   Effect.flatMap(TestServer, ({ send }) => send("POST", "/api/v0/keys/validate", { json: { key, ...fields } }))
 

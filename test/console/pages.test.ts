@@ -6,6 +6,17 @@ import { describe } from "vitest"
 import { expectAccessible, expectFits, hasBrowser, inTab, signedInTab } from "./support.ts"
 import { call, callFor, consolesWithCi, createOrg, pullRequest, repositoryOf } from "./world.ts"
 
+/**
+ * Promise (Console): HTML, scripts and `javascript:` in every field that a tenant or its CI fills are shown as text.
+ */
+
+/**
+ * Promise (Console): axe finds nothing in light and in dark (WCAG 2.2 AA), and no page is wider than the window from
+ * 360 pixels to 4K.
+ */
+
+/** Promise (Tenants apart): An org key that opens another org sees that there is no such org. */
+
 const attack = `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>`
 /** Refs have no spaces. */
 const branch = "<svg/onload=window.hacked=1>"

@@ -14,6 +14,11 @@ import { adminToken, TestServer } from "../support/server.ts"
 import { consoleWith, expectAccessible, expectFits, hasBrowser, inTab, openTab } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 
+/**
+ * Promise (Portal): A signing secret is shown once, and signs from then on; the code that verifies it accepts genuine
+ * webhooks and refuses others.
+ */
+
 const picture =
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><rect width="8" height="8" style="fill:#767676"/></svg>'
 

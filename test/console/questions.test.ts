@@ -11,6 +11,8 @@ import { expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 import { call, callFor, consolesWithCi, createOrg, repositoryOf } from "./world.ts"
 
+/** Promise (Console): Ten questions of operators are answered in so many clicks. */
+
 /** What operators ask, with the clicks that an answer may cost and those that it costs. Choosing a field is a click. */
 const questions = {
   "What fails most, and why?": [1, 1],

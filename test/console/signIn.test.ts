@@ -7,6 +7,8 @@ import { adminToken, TestServer } from "../support/server.ts"
 import { portalLink } from "../http/sessions/signedIn.ts"
 import { consoles, expectAccessible, expectFits, hasBrowser, inTab, openConsole, openTab, signIn } from "./support.ts"
 
+/** Promise (Console): A session that ends while somebody types keeps what they typed, for when they sign in again. */
+
 describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", (_, console) => {
   layer(console, { excludeTestServices: true })((it) => {
     it.effect("a wrong token is refused in words; the right one opens the page of the address", () =>

@@ -6,6 +6,8 @@ import { join } from "node:path"
 import { expect, it } from "vitest"
 import { type SampleLanguage, secretVariable, verifySamples } from "#src/console/pages/webhooks/verifySamples.ts"
 
+/** Promise (Portal) */
+
 const key = Buffer.from("a key of thirty-two bytes, always")
 const WEBHOOK_SECRET = `whsec_${key.toString("base64")}`
 const body = '{"event":"invoice.paid","data":{"name":"Zoë"}}'

@@ -24,6 +24,8 @@ import { rowsRead, withoutAutovacuum } from "./boundedReads.ts"
 import { at, everyOrg, insertOrg, insertProject, newEntry, oneOrg } from "./support.ts"
 import { cancelJob, completed, finish, heartbeat, insertJob } from "./webhooks/webhookSupport.ts"
 
+/** Promise (Bounded work): A filtered list of keys reads at most 2,000 keys for a page, with any statistics. */
+
 const repositories = Layer.mergeAll(
   ApiKeysSql.layer,
   AuditLogSql.layer,

@@ -3,6 +3,8 @@ import { globSync, readFileSync } from "node:fs"
 import { leftOut, loop, loops, passes, reads } from "../faults/pairs/table.ts"
 import { all } from "../http/sessions/world.ts"
 
+/** Promise (Simulation) */
+
 // The pairs themselves are in test/faults/pairs.test.ts, which shows that each of their operations writes.
 
 test("every loop of the background work has its passes in the table of pairs, or a reason", () => {

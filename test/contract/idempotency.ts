@@ -23,6 +23,7 @@ const newOperation = Effect.map(newId, (key): KeyedOperation => ({
 
 /** The contract of every IdempotencyRepository. */
 export const idempotency = (it: It) => {
+  /** Promise (Repeated requests) */
   it.effect(
     "idempotency: an operation runs once for each principal, operation and key, and its record does not change",
     () =>
@@ -77,6 +78,7 @@ export const idempotency = (it: It) => {
     }),
   )
 
+  /** Promise (Repeated requests) */
   it.effect("idempotency: of many requests at once, one runs the operation", () =>
     Effect.gen(function* () {
       const keyed = yield* newOperation

@@ -4,6 +4,8 @@ import { join } from "node:path"
 import { readSettings } from "#src/console/frame/settings.ts"
 import { words } from "#src/console/frame/words.ts"
 
+/** Promise (Portal) */
+
 const page = readFileSync("docs/portal.md", "utf8")
 const sources = readdirSync("src/console", { recursive: true, encoding: "utf8" })
   .filter((name) => /\.tsx?$/.test(name) && !name.startsWith("frame/"))

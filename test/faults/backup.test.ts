@@ -11,6 +11,11 @@ import { startService } from "../support/process.ts"
 import { encryptionKey } from "../support/server.ts"
 import { makeTenant, makeVerifier } from "./support.ts"
 
+/**
+ * Promise (Backup and rotation of keys): A restored backup is the service at the time of the backup: its keys, its
+ * deliveries, and its pending deliveries are sent.
+ */
+
 type Environment = Readonly<Record<string, string>>
 
 const onPostgres = (url: string): Environment => ({ DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey })

@@ -49,6 +49,10 @@ const begin = Effect.gen(function* () {
 
 describe.concurrent("steps of the wall clock", () => {
   // Seen failing with keys that are accepted with any `expiresAt`.
+  /**
+   * Promise (The clock): The clock steps an hour forward: keys and tokens expire, leases expire, and missed runs come
+   * as one. It steps back: nothing runs twice.
+   */
   it.live(
     "an hour ahead: keys and leases expire, missed runs create one job together, and everything else continues",
     () =>
@@ -82,6 +86,11 @@ describe.concurrent("steps of the wall clock", () => {
 
   // Seen failing when failures without a credential were counted by the wall clock: clients were locked out for an
   // hour. Also when deliveries that were due before the step and not claimed waited until the clock had caught up.
+  /**
+   * Promise (The clock): The clock steps an hour back while deliveries are in flight, prefetched and queued: no lease
+   * expires, nothing runs twice, finished jobs are delivered immediately, and rate-limited clients wait a minute
+   * instead of an hour.
+   */
   it.live(
     "an hour back: no lease expires, nothing runs twice, events are sent at once, and no client is locked out",
     () =>

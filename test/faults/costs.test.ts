@@ -11,6 +11,11 @@ import { adminToken, encryptionKey, guarded, TestServer } from "../support/serve
 import { chosen, tokens } from "./costs/chosen.ts"
 import { bodiesOf, headersOfAll, paths, queriesOf, segments } from "./costs/inputs.ts"
 
+/**
+ * Promise (Bounded work): No request to any operation or page computes for more than 50 ms on the main thread,
+ * accepted or refused; a batch for no more than its parts by themselves.
+ */
+
 /** What a request may cost on the main thread, in milliseconds, and as a multiple of a plain request. */
 const maxMillis = 50
 const maxPlain = 100

@@ -19,6 +19,10 @@ const never = () => new Promise<never>(() => {})
 describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => {
   // Seen failing when a completion was answered before its transaction, and when a claim skipped the deliveries of a
   // dead claim.
+  /**
+   * Promise (Delivered once): After kill -9 after the completion's response, after the receipt, or during the record:
+   * delivered, at most once more.
+   */
   it.live("after the answer to a completion, and before its event is sent", () =>
     Effect.gen(function* () {
       const { inFlight, kill, restart, tenant, verifier } = yield* begin(place, { WEBHOOK_TIMEOUT: "4s" })
@@ -38,6 +42,7 @@ describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => 
   )
 
   // Seen failing when a claim skipped the deliveries of a dead claim.
+  /** Promise (Delivered once) */
   it.live("after the receipt and before the record", () =>
     Effect.gen(function* () {
       const { current, inFlight, kill, restart, tenant, verifier } = yield* begin(place)
@@ -59,6 +64,7 @@ describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => 
 
 describe.concurrent("on postgres", () => {
   // Seen failing when a claim skipped the deliveries of a dead claim.
+  /** Promise (Delivered once) */
   it.live("kill -9 during a record: everything or nothing is recorded", () =>
     Effect.gen(function* () {
       const { environment, inFlight, kill, restart, tenant, verifier } = yield* begin(places.postgres)
@@ -89,6 +95,7 @@ describe.concurrent("on postgres", () => {
   )
 
   // Seen failing when recordAttempts did not compare the claim.
+  /** Promise (Late workers): A replica that stalls past its lease cannot record over another. */
   it.live("a replica that stalls past its lease cannot overwrite the record of the next claim", () =>
     Effect.gen(function* () {
       const { current, restart, tenant, verifier } = yield* begin(places.postgres)

@@ -126,6 +126,10 @@ const options = { timeout: 300_000, retry: 0 }
 
 describe("a key that is revoked while a replica", () => {
   // Seen failing with a memory that answers while it is connected.
+  /**
+   * Promise (Deleted keys): A replica that is paused (SIGSTOP), or cut off with open connections, accepts no deleted
+   * or disabled key, no key of a deleted org, and no sign-in with one, later than three seconds after the response.
+   */
   it.live(
     "is paused (SIGSTOP) is refused there later than three seconds afterwards",
     () =>
@@ -152,6 +156,7 @@ describe("a key that is revoked while a replica", () => {
   )
 
   // Seen failing with a memory that answers until four seconds without an answer have ended the connection.
+  /** Promise (Deleted keys) */
   it.live(
     "is cut off, its connections open and silent, is refused there later than three seconds afterwards",
     () =>

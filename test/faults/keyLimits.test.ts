@@ -96,6 +96,10 @@ const threeReplicas = (environment: Readonly<Record<string, string>>) =>
 
 describe("limits of keys over three replicas", () => {
   // Fails if leased units drain at once, or if leased quotas are used past their lifetime.
+  /**
+   * Promise (Limits of keys): Limits of keys over three replicas: never more than allowed, and 95 % of burst and flow
+   * are given.
+   */
   it.live("never allow more than the limit, and at least 95 % of it", () =>
     Effect.gen(function* () {
       const environment = { DATABASE_URL: yield* freshPostgres(), ENCRYPTION_KEY: encryptionKey }
@@ -110,6 +114,10 @@ describe("limits of keys over three replicas", () => {
   )
 
   // Fails if a leased quota is kept after its lease failed.
+  /**
+   * Promise (Limits of keys): They hold across kill -9 of a replica and a restart of PostgreSQL; at most 1 % of the
+   * credits are lost.
+   */
   it.live("hold after kill -9 of a replica and a restart of PostgreSQL, and lose at most 1 % of the credits", () =>
     Effect.gen(function* () {
       const postgres = yield* restartablePostgres

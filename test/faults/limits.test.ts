@@ -12,6 +12,10 @@ const start = (options = {}) =>
 
 describe("limits", () => {
   // Seen failing without a limit on clients' connections: no file was left for deliveries, which failed permanently.
+  /**
+   * Promise (Overload): 256 open files and 600 clients: connections above three quarters are refused, and the database
+   * and deliveries continue.
+   */
   it.live("more connections than 256 open files: the service recovers", () =>
     Effect.gen(function* () {
       const service = yield* start({ maxFiles: 256 })
@@ -23,6 +27,10 @@ describe("limits", () => {
   )
 
   // Seen failing without a limit on waiting requests: all 5,000 waited, and no 503 had Retry-After.
+  /**
+   * Promise (Overload): 5,000 writes at once: each is done, or 503 with `Retry-After`. Health answers meanwhile, and
+   * the next write is done at once.
+   */
   it.live("5,000 writes at once: each is answered, and those above the limit get 503 and Retry-After", () =>
     Effect.gen(function* () {
       const service = yield* start()
@@ -50,6 +58,10 @@ describe("limits", () => {
   )
 
   // Seen failing at both starts with an engine that V8 optimizes.
+  /**
+   * Promise (Small machines): A small machine: the embedded database is created in 950 MiB, and opened and used in 550
+   * MiB.
+   */
   it.live("a small machine: the first start of the embedded database needs 950 MiB at most, and later ones 550", () =>
     Effect.gen(function* () {
       const { environment } = inFolder(yield* freshFolder("empty"))
@@ -66,6 +78,7 @@ describe("limits", () => {
   )
 
   // Seen failing without `endUnusedWhenClosing`: the shutdown waited for connections without a request.
+  /** Promise (Overload): 10,000 idle connections: requests are served as before, and SIGTERM ends in 5 seconds. */
   it.live("10,000 idle connections do not affect other clients, and are closed at shutdown", () =>
     Effect.gen(function* () {
       const service = yield* start()

@@ -71,6 +71,7 @@ const threeKills = (place: Place, between: Effect.Effect<void> = Effect.void) =>
 describe.concurrent("400 finished jobs reach every active endpoint", () => {
   // Seen failing when a completion was answered before its transaction, and when a claim skipped the deliveries of a
   // dead claim.
+  /** Promise (Answered is stored) */
   it.live("with three kill -9 on the embedded database", () =>
     Effect.gen(function* () {
       const duplicates = yield* threeKills(yield* places.embedded)
@@ -79,6 +80,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
   )
 
   // Seen failing in the same cases.
+  /** Promise (Answered is stored) */
   it.live("with three kill -9 and a restart of PostgreSQL", () =>
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
@@ -89,6 +91,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
   )
 
   // Seen failing when the worker dropped records while the database was unavailable.
+  /** Promise (Delivered once): Across a restart of PostgreSQL, 400 jobs reach every endpoint without a duplicate. */
   it.live("with a restart of PostgreSQL only, without a duplicate", () =>
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
@@ -99,6 +102,10 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
   )
 
   // Seen failing with completions that did not wait for the disk.
+  /**
+   * Promise (Delivered once): Across three crashes of PostgreSQL, 400 jobs reach every endpoint. Only deliveries from
+   * just before or after a crash come twice.
+   */
   it.live("with three crashes of PostgreSQL, and duplicates only just before or after one", () =>
     Effect.gen(function* () {
       const { url } = yield* restartablePostgres
@@ -120,6 +127,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
     }),
   )
 
+  /** Promise (Start, stop, upgrade) */
   it.live.each(Object.entries(places))(
     "with SIGTERM on %s, without a duplicate, and a stop within seconds",
     ([, place]) =>
@@ -138,6 +146,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
   )
 
   // Seen failing when claims did not lock the rows.
+  /** Promise (Delivered once): Two replicas deliver every event once. */
   it.live("with two replicas, without a duplicate", () =>
     Effect.gen(function* () {
       const place = yield* places.postgres

@@ -16,6 +16,9 @@ const behindProxy = Effect.gen(function* () {
 // Seen failing, all of them, when no database error became `Unavailable`, and without timeouts in operations, in
 // readiness and in the listener's heartbeat.
 describe.concurrent("faults of the network to PostgreSQL", () => {
+  /**
+   * Promise (The network fails): Silent connections are closed: a request ends within 20 seconds, readiness within 3.
+   */
   it.live("silence: every connection stays open without data", () =>
     Effect.gen(function* () {
       const { proxy, service } = yield* behindProxy
@@ -24,6 +27,7 @@ describe.concurrent("faults of the network to PostgreSQL", () => {
     }),
   )
 
+  /** Promise (The network fails): Connections that are cut repeatedly are replaced. */
   it.live("every connection is cut, ten times", () =>
     Effect.gen(function* () {
       const { proxy, service } = yield* behindProxy
@@ -33,6 +37,10 @@ describe.concurrent("faults of the network to PostgreSQL", () => {
     }),
   )
 
+  /**
+   * Promise (Deleted keys): If the LISTEN connection is lost without a close, a key that another replica deletes is
+   * refused within three seconds.
+   */
   it.live("the LISTEN connection is lost without a close: a key deleted elsewhere is refused within 3 seconds", () =>
     Effect.gen(function* () {
       const { proxy, service, url } = yield* behindProxy

@@ -100,6 +100,10 @@ const heldAt = Effect.fnUntraced(function* (urls: ReadonlyArray<string>) {
 
 describe("a move", () => {
   // Seen failing when the triggers noted nothing before the switch: jobs that were created meanwhile were missing.
+  /**
+   * Promise (Moving an org): After kill -9 in each step of a move, the move ends; every row is there once, and nothing
+   * is delivered twice but what was in flight.
+   */
   it.live("ends after kill -9 in each of its steps, and loses and repeats nothing", () =>
     Effect.gen(function* () {
       const environment = yield* onNodes()
@@ -158,6 +162,10 @@ describe("a move", () => {
 })
 
 describe("a rebalance", () => {
+  /**
+   * Promise (Moving an org): A node is emptied, and a new one filled, under load, of two and of four nodes: nothing is
+   * lost, nothing comes twice.
+   */
   it.live.each([2, 4])("of %i nodes under load: one becomes empty, a new one is filled, nothing is lost", (nodes) =>
     Effect.gen(function* () {
       const names = ["a", "b", "c", "d"].slice(0, nodes)
@@ -200,6 +208,10 @@ describe("a rebalance", () => {
 
 describe("the platform's database is down for 30 seconds", () => {
   // Seen failing when only the platform's database proved that a key is not revoked: 503 after three seconds.
+  /**
+   * Promise (Nodes): While the platform's database is down for 30 seconds, orgs on nodes publish, create, claim,
+   * complete and get their webhooks: no request fails.
+   */
   it.live.each(["close", "silence"] as const)(
     "(%s): orgs on nodes publish, create, claim, complete and get their webhooks",
     (how) =>
@@ -255,6 +267,7 @@ describe("the platform's database is down for 30 seconds", () => {
   )
 
   // Seen failing when a revocation was told to the platform's database alone.
+  /** Promise (Deleted keys): A key that another replica revokes meanwhile is refused. */
   it.live("a key that another replica revokes meanwhile is refused within three seconds", () =>
     Effect.gen(function* () {
       const direct = yield* onNodes({ ...hurried })
@@ -287,6 +300,10 @@ describe("the platform's database is down for 30 seconds", () => {
 })
 
 describe("kill -9 of a creation with an Idempotency-Key on a node", () => {
+  /**
+   * Promise (Repeated requests): After kill -9 around the commit of a creation with an Idempotency-Key on a node, the
+   * same request makes one job in all.
+   */
   it.live.each(["as COMMIT leaves", "as COMMIT is answered"])("%s: the same request makes one job", (when) =>
     Effect.gen(function* () {
       const direct = yield* onNodes({}, ["a"])

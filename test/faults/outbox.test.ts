@@ -12,6 +12,11 @@ import { until } from "../support/wait.ts"
 import { crash, restartablePostgres } from "./postgres.ts"
 import { makeRestartable, makeTenant } from "./support.ts"
 
+/**
+ * Promise (Outbox): Each row of an outbox arrives once, across kill -9 of relays and of Gatehouse and crashes of both
+ * databases.
+ */
+
 const orders = 5_000
 /** Each transaction has an order, an event and a job; that many at a time. */
 const writers = 4

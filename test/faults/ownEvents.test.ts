@@ -63,6 +63,10 @@ const numbers = (count: number) => Array.from({ length: count }, (_, n) => n)
 const firsts = (received: ReadonlyArray<{ readonly n: number }>) => [...new Set(received.map(({ n }) => n))]
 
 describe("events of your own", () => {
+  /**
+   * Promise (Answered is stored): Three times kill -9 while events are published: nothing that was answered is lost,
+   * and a key makes one event.
+   */
   it.live("three kill -9 while events are published: no answered event is lost", () =>
     Effect.gen(function* () {
       const service = yield* makeRestartable(onPostgres(yield* freshPostgres()).environment)
@@ -92,6 +96,9 @@ describe("events of your own", () => {
     }),
   )
 
+  /**
+   * Promise (Order): `ordered` stays ordered over three times kill -9 of one of two replicas, while receivers fail.
+   */
   it.live(
     "an ordered endpoint stays ordered after kill -9 of one of two replicas",
     () =>
@@ -124,6 +131,10 @@ describe("events of your own", () => {
   )
 
   // Seen failing by the replicas' clocks: 73 in a second, and nothing after the step back.
+  /**
+   * Promise (Pace): `max_per_second: 50` over three replicas, whose clocks differ by 300 ms and are set back by ten
+   * minutes: never more in any second, and most of it is used. A step of the database's clock stops no endpoint.
+   */
   it.live(
     "max_per_second: 50 over three replicas whose clocks differ: never exceeded in any second, and mostly used",
     () =>

@@ -12,6 +12,11 @@ import { type Ids, makeWorld } from "../http/sessions/world.ts"
 import { Gate } from "./pairs/gate.ts"
 import { endSweeps, type Pass, passes, requestIn, writes } from "./pairs/table.ts"
 
+/**
+ * Promise (Simulation): every pass of the background work, stopped before each of its statements, beside every
+ * operation that writes
+ */
+
 /** How often the whole table runs; without it each pass meets all operations once, and no operation all passes. */
 const wholeRounds = Number(process.env["PAIRS"] ?? 0)
 const rounds = Math.max(1, wholeRounds)

@@ -18,6 +18,10 @@ const watched = Effect.fnUntraced(function* (url: string) {
 // Seen failing, all of them, when no database error became `Unavailable`, and without timeouts in operations and in
 // readiness.
 describe.concurrent("faults of PostgreSQL", () => {
+  /**
+   * Promise (PostgreSQL fails): While PostgreSQL is stopped, requests and readiness are 503. After its start,
+   * everything works.
+   */
   it.live("a stop and a start", () =>
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
@@ -26,6 +30,10 @@ describe.concurrent("faults of PostgreSQL", () => {
     }),
   )
 
+  /**
+   * Promise (PostgreSQL fails): If every response takes two seconds, requests that miss their deadline are 503, and
+   * readiness says so.
+   */
   it.live("slowness: two seconds for every answer", () =>
     Effect.gen(function* () {
       const proxy = yield* proxied(yield* freshPostgres())
@@ -34,6 +42,10 @@ describe.concurrent("faults of PostgreSQL", () => {
     }),
   )
 
+  /**
+   * Promise (PostgreSQL fails): On a read-only database (a standby), writes are 503 and keys are validated. Readiness
+   * stays 200.
+   */
   it.live("read-only, like a standby", () =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
@@ -61,6 +73,11 @@ describe.concurrent("faults of PostgreSQL", () => {
     }),
   )
 
+  /**
+   * Promise (Dumps and old snapshots): A forgotten transaction (idle, with a snapshot) or a long `pg_dump`, beside
+   * which nothing dead can be removed: rate and latency of publish → deliver and of create → claim → complete stay as
+   * they are.
+   */
   it.live("a dump and a forgotten transaction: no vacuum, and no lock of a whole table", () =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
@@ -91,6 +108,10 @@ describe.concurrent("faults of PostgreSQL", () => {
     }),
   )
 
+  /**
+   * Promise (PostgreSQL fails): If PostgreSQL is out of connections, requests that miss their deadline are 503, and
+   * readiness says so.
+   */
   it.live("no connections left", () =>
     Effect.gen(function* () {
       const { url } = yield* makePostgres("max_connections=20")
@@ -120,6 +141,10 @@ describe.concurrent("faults of PostgreSQL", () => {
     }),
   )
 
+  /**
+   * Promise (PostgreSQL fails): After a crash of the server, the connections return. The last claims and records may
+   * be delivered again.
+   */
   it.live("a crash: a killed backend ends every connection", () =>
     Effect.gen(function* () {
       const { url } = yield* restartablePostgres
@@ -128,6 +153,10 @@ describe.concurrent("faults of PostgreSQL", () => {
     }),
   )
 
+  /**
+   * Promise (PostgreSQL fails): On a full disk (a tablespace of 64 MiB on a tmpfs; skipped where none can be mounted),
+   * writes are 503 and keys are validated. Readiness stays 200.
+   */
   it.live.skipIf(!mayMount)("no disk space: a full tablespace of 64 MiB", () =>
     Effect.gen(function* () {
       const disk = yield* smallDisk

@@ -26,6 +26,10 @@ const points: Record<string, (receiver: string) => ReadonlyArray<Passage>> = {
 describe.concurrent("kill -9", () => {
   // Seen failing: the first three when a completion was answered before its transaction; the fourth when a claim
   // skipped the deliveries of a dead claim.
+  /**
+   * Promise (Answered is stored): After kill -9 at any moment of a completion, or between a claim and the first byte
+   * of its delivery: an answered completion is there, and repeating it makes no second event.
+   */
   it.live.each(Object.entries(points))("%s", ([, point]) =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
@@ -62,6 +66,7 @@ describe.concurrent("kill -9", () => {
   )
 
   // Seen failing on postgres in the same cases.
+  /** Promise (Answered is stored): After kill -9 at random under load: nothing that was answered is lost. */
   it.live.each(Object.entries(places))("four times at random under load, on %s", ([name, place]) =>
     Effect.gen(function* () {
       const { environment } = yield* place
@@ -80,6 +85,7 @@ describe.concurrent("kill -9", () => {
 
   // Seen failing on the embedded database when it was created in place, instead of in another folder that is renamed:
   // it never started again. On PostgreSQL each migration is one transaction, and no fault was found that breaks it.
+  /** Promise (Start, stop, upgrade): After kill -9 during the first start: the next start works. */
   it.live.each([
     ["embedded", Effect.map(freshFolder("empty"), (DATA_DIR) => ({ DATA_DIR }))],
     ["postgres", Effect.map(freshPostgres("empty"), (url) => onPostgres(url).environment)],
@@ -107,6 +113,10 @@ describe.concurrent("kill -9", () => {
 
 describe.concurrent("SIGTERM", () => {
   // Seen failing when the stop on request was reported as a failure.
+  /**
+   * Promise (Start, stop, upgrade): SIGTERM under load ends in 5 seconds with exit code 0, and nothing is delivered
+   * twice.
+   */
   it.live("under load: accepted requests are answered, the stop takes seconds, and the next process continues", () =>
     Effect.gen(function* () {
       const { environment } = yield* places.postgres

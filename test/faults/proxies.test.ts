@@ -9,6 +9,11 @@ import { startService } from "../support/process.ts"
 import { caddy, freePort, isInstalled, nginx, running } from "../support/webProxies.ts"
 import { onPostgres } from "./support.ts"
 
+/**
+ * Promise (Start, stop, upgrade): Two replicas behind nginx or Caddy with its example restart one after the other, and
+ * no request fails.
+ */
+
 const example = (name: string) => readFileSync(new URL(`../../deploy/proxies/${name}`, import.meta.url), "utf8")
 
 /** What Caddy up to 2.11.1 needs to send a body to another replica: the example wants a newer one. */

@@ -26,6 +26,10 @@ const count = 200
 
 describe("receivers", () => {
   // Seen failing with 16 attempts in flight and no smaller cap for a lane: the healthy receiver waited for the others.
+  /**
+   * Promise (Failing receivers): Thirteen receivers that are slow, hang, close, reset, drip, flood or send garbage,
+   * and one that is dead, delay nobody else and use no memory. Each gets every event once it recovers.
+   */
   it.live(
     "slow, dead, resetting and endless receivers do not delay a healthy one, and each gets every event once it recovers",
     () =>

@@ -12,6 +12,10 @@ const within100 = (requests: Array<number>) => {
 
 describe("replicas", () => {
   // Seen failing with four replicas, without the unique index on the default org.
+  /**
+   * Promise (Start, stop, upgrade): Two or four replicas start together on an empty database: one migrates it, all
+   * serve, and there is one default org.
+   */
   it.live.each([2, 4])("%i that start at once on an empty database: one migrates it, and all serve", (count) =>
     Effect.gen(function* () {
       const { environment } = onPostgres(yield* freshPostgres("empty"))
@@ -46,6 +50,7 @@ describe("replicas", () => {
   )
 
   // Seen failing without the notification of the deletion.
+  /** Promise (Deleted keys) */
   it.live("the keys of 200 orgs deleted at one replica are refused by the other, p99 within 100 ms", () =>
     Effect.gen(function* () {
       const { environment } = onPostgres(yield* freshPostgres())
@@ -80,6 +85,7 @@ describe("replicas", () => {
   )
 
   // Seen failing without the notification of the deletion.
+  /** Promise (Deleted keys): Another replica refuses a deleted or disabled key: p99 within 100 ms for 200 keys. */
   it.live.each(["deleted", "disabled"])(
     "200 keys %s at one replica are refused by the other, p99 within 100 ms",
     (how) =>

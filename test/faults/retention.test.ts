@@ -10,6 +10,11 @@ import { startService } from "../support/process.ts"
 import { makeNeighbour } from "./crowding.ts"
 import { onPostgres } from "./support.ts"
 
+/**
+ * Promise (Retention): A day that expires leaves the disk within a minute, requests beside its removal do not wait for
+ * it, and the size of the database stays the same. Finished jobs and their idempotency keys go with it.
+ */
+
 /** Events of a day, each with a delivery; a twentieth of them with a second attempt, a tenth of a finished job. */
 const count = Number(process.env.EVENTS ?? 50_000)
 /** Days that are kept, each in a range of its own, and days that are measured. */

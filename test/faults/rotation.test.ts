@@ -8,6 +8,11 @@ import { startService } from "../support/process.ts"
 import { encryptionKey as oldKey } from "../support/server.ts"
 import { makeTenant, makeVerifier } from "./support.ts"
 
+/**
+ * Promise (Backup and rotation of keys): `ENCRYPTION_KEY` is rotated while the service runs, and the old key is no
+ * longer needed.
+ */
+
 const newKey = Buffer.alloc(32, 7).toString("base64")
 
 type Environment = Readonly<Record<string, string>>

@@ -30,6 +30,10 @@ const insertRunning = (sql: SqlClient.SqlClient, org: string, count: number, att
 
 describe("turns", () => {
   // Seen failing with one statement for all leases: none of them expired.
+  /**
+   * Promise (Orgs take turns): 300,000 leases expire together, 2,000 of them for the last time: all are handled, and
+   * another org's jobs are queued again in time.
+   */
   it.live("300,000 leases that end at once all expire, and do not delay those of another org", () =>
     Effect.gen(function* () {
       const { sql, start } = yield* world("many", "last", "other")
@@ -82,6 +86,10 @@ describe("turns", () => {
     )
 
   // Seen failing with a hundred each second, one statement each: they took 52 s, and so did the other org's.
+  /**
+   * Promise (Orgs take turns): 10,000 schedules run in one second, once for two replicas, and another org's schedule
+   * of every second is on time.
+   */
   it.live("10,000 schedules of one second each run once over two replicas, and do not delay those of another org", () =>
     Effect.gen(function* () {
       const { sql, start } = yield* world("many", "other")
@@ -106,6 +114,7 @@ describe("turns", () => {
   )
 
   // Seen failing with a hundred inputs in one transaction: the other org's schedule ran every five seconds.
+  /** Promise (Orgs take turns): 100 schedules of every second with inputs of 1 MiB do not delay another org's. */
   it.live("100 schedules of every second with 1 MiB inputs do not delay those of another org", () =>
     Effect.gen(function* () {
       const { sql, start } = yield* world("large", "other")

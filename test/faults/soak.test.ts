@@ -7,6 +7,12 @@ import { type Service, startService } from "../support/process.ts"
 import { memoryOf } from "./memory.ts"
 import { assertDelivered, makeTenant, makeVerifier, onPostgres, type Tenant } from "./support.ts"
 
+/**
+ * Promise (Overload): Everything at once (validations, keys, registrations, jobs, deliveries, chats) at the highest
+ * rate: no 5xx except 503; every 429 and 503 has `Retry-After`; the heap at the end is within 10 % of the heap at a
+ * fifth of the time; no backlog remains. `npm run test:soak` does it for ten minutes.
+ */
+
 /** The duration: 45 seconds in the tests, ten minutes with `npm run test:soak`. */
 const minutes = Number(process.env.SOAK_MINUTES ?? 0.75)
 /** The number of concurrent loops of each kind. */

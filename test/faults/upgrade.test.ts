@@ -8,6 +8,17 @@ import { startService } from "../support/process.ts"
 import { until } from "../support/wait.ts"
 import { onPostgres } from "./support.ts"
 
+/**
+ * Promise (Start, stop, upgrade): An upgrade under 30 requests a second, with a long transaction in the way: no
+ * request fails at the replica of the previous version, and it continues to create jobs. A migration gives way to
+ * requests and tries again; an index whose build was interrupted is built again.
+ */
+
+/**
+ * Promise (Start, stop, upgrade): An upgrade gives way to requests, tries again after a deadlock, and says the
+ * SQLSTATE and what to do.
+ */
+
 /** A made-up release after 1.0: it changes the two tables that every request of the load uses, and builds an index. */
 const later = Effect.gen(function* () {
   const released = yield* yield* Migrations.Known

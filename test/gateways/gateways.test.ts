@@ -9,6 +9,13 @@ import { embedded, adminToken, guarded, TestServer } from "../support/server.ts"
 import { caddy, freePort, isInstalled, listening, nginx, running, type WebProxy } from "../support/webProxies.ts"
 import { type Send } from "../support/wire.ts"
 
+/**
+ * Promise (Clients in other languages): Behind nginx and Caddy, a client gets what the service decides, and headers
+ * that it forges never reach the application. A browser's preflight reaches it without a key, and nothing else does.
+ * The examples for Envoy, Traefik, APISIX and Kong are held to the same requests by their documentation: they do not
+ * run.
+ */
+
 const example = (name: string) => readFileSync(new URL(`../../deploy/gateways/${name}`, import.meta.url), "utf8")
 
 /** What arrived at the application behind the proxy. */

@@ -11,6 +11,13 @@ import { TestServer } from "../support/server.ts"
 import { makeTenant } from "../http/tenants.ts"
 import { env, isMissing, type Language, languages, prepared, svixLibraries } from "./languages.ts"
 
+/** Promise (Moving to Gatehouse) */
+
+/**
+ * Promise (Clients in other languages): Clients that `openapi-typescript`, `openapi-python-client`, `oapi-codegen` and
+ * `openapi-generator` (Java) generate compile, and read responses, nulls, pages and errors with their types.
+ */
+
 const here = fileURLToPath(new URL(".", import.meta.url))
 /** A copy of the language's folder with the service's document. */
 const folderOf = Effect.fnUntraced(function* ({ name }: Language) {

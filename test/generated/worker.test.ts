@@ -11,6 +11,11 @@ import { onPostgres, TestServer } from "../support/server.ts"
 import { until, within } from "../support/wait.ts"
 import { type Command, env, isMissing } from "./languages.ts"
 
+/**
+ * Promise (Workers): A worker in Node, and in Python with threads and with asyncio, keeps its leases, does a finished
+ * step once, stops working on a job that is canceled, and at SIGTERM finishes what is in flight.
+ */
+
 const cwd = fileURLToPath(new URL("worker", import.meta.url))
 const PYTHONPATH = fileURLToPath(new URL("../../packages/worker-python", import.meta.url))
 const python = ["-c", "import sys; sys.exit(sys.version_info < (3, 10))"] as const

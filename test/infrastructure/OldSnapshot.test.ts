@@ -25,6 +25,8 @@ import {
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
 
+/** Promise (Dumps and old snapshots) */
+
 const world = Layer.mergeAll(
   DeliveryQueueSql.layer,
   EventsSql.layer,

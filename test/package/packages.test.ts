@@ -21,6 +21,8 @@ import { run } from "../support/cli.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 import { hasTools, toolPath } from "../support/tools.ts"
 
+/** Promise (Clients in other languages): The examples of the gateway package compile in Express, Fastify and Hono. */
+
 const repository = fileURLToPath(new URL("../../", import.meta.url))
 const scratch = mkdtempSync(join(tmpdir(), "gatehouse-packages-"))
 afterAll(() => rmSync(scratch, { recursive: true, force: true }))

@@ -20,6 +20,13 @@ import { must } from "../http/operations.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
+/**
+ * Promise (Nothing secret in logs): What the gateway package logs is in its own words, so that no line repeats a key
+ * or the credential. It reads a key as `keys/authorize` does.
+ */
+
+/** Promise (Nothing secret in logs) */
+
 /** A Gatehouse that takes a request, and ends it only with its deadline. */
 const neverAnswers: typeof globalThis.fetch = (_input, init) =>
   new Promise((_resolve, reject) => {

@@ -10,6 +10,11 @@ import { must } from "../http/operations.ts"
 import { run } from "../support/cli.ts"
 import { adminToken, type Environment, guarded, onPostgres, TestServer } from "../support/server.ts"
 
+/**
+ * Promise (Documented responses): Schemathesis finds no response that the document does not have, no valid request
+ * that is refused and no invalid one that is accepted.
+ */
+
 /** In this version: others have other checks. */
 const version = "4.32.5"
 const isHere = spawnSync("schemathesis", ["--version"]).stdout?.toString().includes(version) === true

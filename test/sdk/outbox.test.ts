@@ -12,6 +12,22 @@ import { closedPort } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { eventually, until, within } from "../support/wait.ts"
 
+/**
+ * Promise (Outbox): What is rolled back is not sent; what commits is sent at once. Several relays send each row once.
+ */
+
+/**
+ * Promise (Outbox): A row that is refused is set aside with its error, and delays no other. A wrong key, a limit or an
+ * outage sets nothing aside.
+ */
+
+/** Promise (Outbox): With `--ordered`, rows are sent in the order of their ids by any number of relays. */
+
+/**
+ * Promise (Outbox): A role that writes may call the functions and see no row; another role may do neither; a search
+ * path changes nothing.
+ */
+
 /** The rows of a query in the business's database. */
 const query = (pool: Pool, text: string, values: Array<unknown> = []) =>
   Effect.promise(() => pool.query(text, values).then(({ rows }) => rows as ReadonlyArray<Record<string, unknown>>))

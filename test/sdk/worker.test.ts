@@ -8,6 +8,11 @@ import { until, within } from "../support/wait.ts"
 import { events, get, make } from "../http/jobs/jobCalls.ts"
 import { makeTenant } from "../http/tenants.ts"
 
+/**
+ * Promise (Late workers): Two workers with leases of a second stall at random: each of 100 jobs keeps one result, that
+ * of its last claim. `WORKER_JOBS` makes more: once 10,000.
+ */
+
 /** A worker of the tenant for one test, which stops with the test. */
 const worker = Effect.fnUntraced(function* (
   key: string,

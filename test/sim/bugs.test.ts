@@ -5,6 +5,8 @@ import { page } from "./page.ts"
 import { makePlan } from "./plan.ts"
 import { simulate } from "./simulation.ts"
 
+/** Promise (Simulation): Planted bugs are found. */
+
 // The code changes, and a bug that cannot be planted proves nothing.
 test.each(bugs)("the place of the planted bug is in the source: $name", ({ edits }) => {
   for (const [file, from, to] of edits) {

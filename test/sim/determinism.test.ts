@@ -4,6 +4,8 @@ import { makePlan } from "./plan.ts"
 import { simulate } from "./simulation.ts"
 import { Actor, World } from "./world.ts"
 
+/** Promise (Simulation): The same seed makes the same run, to the byte. */
+
 test.each(Array.from({ length: 20 }, (_, n) => n + 1))(
   "seed %i makes the same run twice, byte for byte",
   async (seed) => {

@@ -9,6 +9,8 @@ import { adminClient } from "../support/databases.ts"
 import { Locks } from "./locks.ts"
 import { Dice } from "./world.ts"
 
+/** Promise (Two at once): The same pairs end so on real locks, in orders of their statements that seeds decide. */
+
 /** How many orders of each pair of writes run: the seeds from 1 on, or that of `LOCKS_SEED` alone. */
 const seeds = Array.from({ length: Number(process.env["LOCKS"] ?? 10) }, (_, n) => n + 1)
 const asked = process.env["LOCKS_SEED"]

@@ -4,6 +4,11 @@ import { Api } from "#src/http/api/Api.ts"
 import { simulate } from "./simulation.ts"
 import { type OperationName, usualHabits, weights } from "./workload.ts"
 
+/**
+ * Promise (Simulation): Each operation of the API is in the workload of the simulation, or is left out for a reason
+ * that stands there.
+ */
+
 /** The operations that the workload leaves out, each with the reason. */
 const leftOut: Readonly<Record<string, string>> = {
   "audit.export": "reads what audit.list reads",

@@ -121,7 +121,7 @@ export class OrgUsage extends Context.Service<OrgUsage>()("gatehouse/infrastruct
       },
       /** The same for all bytes. */
       bytes: (orgId: string) => sumOfBytes(usages.get(orgId)?.unwritten) + sumOfBytes(usages.get(orgId)?.held),
-      /** What holds of the org have become; the difference since an earlier call, if the caller had a hold all the time. */
+      /** What holds of the org have become: a difference of two calls, if the caller had a hold all the time. */
       made: (orgId: string, column: Column) => usages.get(orgId)?.made[column] ?? 0,
       /** What the org may get by holds that began before this one. */
       heldBefore: (one: Hold, column: Column) => sumBefore(one, ({ amounts }) => amounts[column] ?? 0),

@@ -5,6 +5,8 @@ import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestionRepository.
 import { type DocsOf, ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
 import { assertPages, at, everyOrg, insertTenant, type It, itemsOf, newEntry, newId } from "../support.ts"
 
+/** Promise (Documentation) */
+
 const settings = { docsZipUrl: "https://docs.example.com/docs.zip", docsUrl: null, public: false, keepQuestions: true }
 
 /** A project whose owner keeps questions. */

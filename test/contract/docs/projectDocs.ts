@@ -28,6 +28,8 @@ import {
   register,
 } from "../support.ts"
 
+/** Promise (Documentation) */
+
 const settings = {
   docsZipUrl: "https://docs.example.com/docs.zip",
   docsUrl: "https://docs.example.com/",

@@ -9,6 +9,13 @@ import { insertOrg } from "../support.ts"
 import { completed, createJob, epoch, finish, plus } from "../webhooks/webhookSupport.ts"
 import { setWorkflow } from "./workflows.ts"
 
+/**
+ * Promise (Limits of workflows): 100 claims at once at two replicas exceed no concurrency of a workflow or of a key,
+ * and no rate, and use all of it.
+ */
+
+/** Promise (Limits of workflows): A claim that has waited for one of another replica counts what that has taken. */
+
 /** The repositories of two replicas on one database. */
 const replicas = Effect.gen(function* () {
   const build = Effect.map(Layer.build(Layer.fresh(JobsSql.layer)), (built) => Context.get(built, JobRepository))

@@ -19,6 +19,11 @@ import {
   plus,
 } from "../webhooks/webhookSupport.ts"
 
+/**
+ * Promise (Retries and batches of jobs): A batch of jobs is created whole or not at all, within the limits of its org;
+ * each job of a batch that is completed has its own outcome.
+ */
+
 export const insertAll = Effect.fnUntraced(function* (orgId: string, all: ReadonlyArray<Partial<NewJob>>) {
   const jobs = yield* Effect.forEach(all, (fields) => newJob(orgId, fields))
   const made = yield* JobRepository.use((repository) => repository.insert(jobs))

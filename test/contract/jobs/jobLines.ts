@@ -17,6 +17,11 @@ import {
   plus,
 } from "../webhooks/webhookSupport.ts"
 
+/**
+ * Promise (Retries and batches of jobs): What a worker logs, and the results of finished steps, stay with their job
+ * through attempts, retries and its end; a worker whose attempt is not running adds none.
+ */
+
 const claim = (orgId: string, now: DateTime.Utc) =>
   JobRepository.use((jobs) => jobs.claim(orgId, { workflows: undefined, limit: 10, now, leaseUntil: plus(now, 60) }))
 const line = (at: DateTime.Utc, text: string, level: JobLine["level"] = "info"): JobLine => ({ at, level, text })

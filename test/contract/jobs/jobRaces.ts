@@ -22,6 +22,11 @@ import {
 } from "../webhooks/webhookSupport.ts"
 import { jobsOf, plus } from "../webhooks/webhookSupport.ts"
 
+/**
+ * Promise (Retries and batches of jobs): A canceled job makes no event, and no claim takes it, whatever comes at the
+ * same moment.
+ */
+
 const jobs: typeof JobRepository.use = (use) => JobRepository.use(use)
 
 /** A job, and an endpoint that must get its event once. */

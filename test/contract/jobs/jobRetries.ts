@@ -22,6 +22,11 @@ import {
   plus,
 } from "../webhooks/webhookSupport.ts"
 
+/**
+ * Promise (Retries and batches of jobs): A failed job that is retried keeps its id, its history and its event, has as
+ * many attempts again, and no worker from before can report for it.
+ */
+
 const claim = (orgId: string, now: DateTime.Utc) =>
   JobRepository.use((jobs) => jobs.claim(orgId, { workflows: undefined, limit: 100, now, leaseUntil: plus(now, 60) }))
 const open = (now: DateTime.Utc) => JobRepository.use((jobs) => jobs.queueDelayed({ now, limit: 1_000, after: null }))

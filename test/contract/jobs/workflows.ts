@@ -17,6 +17,13 @@ import {
   report,
 } from "../webhooks/webhookSupport.ts"
 
+/**
+ * Promise (Limits of workflows): A full key or workflow holds up no other, keys take turns, a change holds for queued
+ * jobs at once, and a slot is free when its job ends in any way.
+ */
+
+/** Promise (Limits of workflows) */
+
 const jobs: typeof JobRepository.use = (use) => JobRepository.use(use)
 const none = { concurrency: null, concurrency_per_key: null, rate: null, retry: null, expires_in_seconds: null }
 

@@ -10,6 +10,11 @@ import { databases } from "../../support/databases.ts"
 import { meanwhile } from "../meet.ts"
 import { at, insertOrg, newEntry, newKey } from "../support.ts"
 
+/**
+ * Promise (Limits of keys): A rotation and a deletion of the old key at the same moment leave the new key its limits;
+ * two deletions of the last keys leave no counter.
+ */
+
 const repositories = Layer.mergeAll(ApiKeysSql.layer, KeyCountersSql.layer, OrgsSql.layer)
 
 const keys: typeof ApiKeyRepository.use = (use) => ApiKeyRepository.use(use)

@@ -33,6 +33,10 @@ const replacement = (overrides: Partial<KeyReplacement> = {}) =>
 
 /** The contract of rotations in every ApiKeyRepository. */
 export const keyRotation = (it: It) => {
+  /**
+   * Promise (Settings of keys): A new key has the prefix of its project, else of its org, whatever this replica
+   * remembers; with the wrong one nothing is stored.
+   */
   it.effect("prefixes: a key with another prefix than its owner's is neither inserted nor a replacement", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository

@@ -38,6 +38,8 @@ import {
 import { fillTables, tablesWith } from "./everyTable.ts"
 import { claim, insertEndpoint, insertJob, makeEvent } from "../webhooks/webhookSupport.ts"
 
+/** Promise (Deleted is gone): Nothing of a deleted org is left in any table but its audit log. */
+
 const repositories = Layer.mergeAll(
   ApiKeysSql.layer,
   AuditLogSql.layer,

@@ -17,6 +17,16 @@ import { newId } from "../support.ts"
 import { insertJob } from "../webhooks/webhookSupport.ts"
 import { columns, fillTables, tablesWith } from "./everyTable.ts"
 
+/**
+ * Promise (Moving an org): A replica that has not heard of a move creates nothing at the old database; a request that
+ * meets the switch runs once, at the new one.
+ */
+
+/**
+ * Promise (Moving an org): Every row of an org moves, with what changes meanwhile, though every step of a move is done
+ * twice. A table cannot be forgotten.
+ */
+
 /** Tables with an `org_id` whose rows stay in the platform's database. */
 const platformTables = [
   "alerts",

@@ -21,6 +21,8 @@ import {
   oneOrg,
 } from "../support.ts"
 
+/** Promise (Deleted is gone): What a process still counts for an org when it is deleted does not come back. */
+
 const shown = Schema.encodeSync(Org)
 const idOf = ({ orgId }: Org) => orgId
 

@@ -15,6 +15,12 @@ import { databases } from "../../support/databases.ts"
 import { attempt, claim, deliveriesOf, plus, record } from "../webhooks/webhookSupport.ts"
 import { insertEvents, nextTime, prepare, removeOld, retention } from "./retention.ts"
 
+/**
+ * Promise (Retention): What expires by age is dropped as a whole; an event with a pending delivery stays with its job,
+ * and so does an idempotency key as long as its event or job; clocks that are far off and a stop of a month lose
+ * nothing.
+ */
+
 const sql = Layer.mergeAll(
   AuditLogSql.layer,
   DeliveryLogSql.layer,

@@ -22,6 +22,11 @@ import {
   retry,
 } from "../webhooks/webhookSupport.ts"
 
+/**
+ * Promise (Retention): Retention removes nothing that is pending. A delivery that was answered as due is sent, and
+ * nothing of a removed event remains.
+ */
+
 /** An org with an endpoint and old deliveries, some of which failed. */
 const insertOld = Effect.gen(function* () {
   // Ranges are created in the order of time. What is due comes before what other races have left, as always.

@@ -5,6 +5,11 @@ import { SessionRepository, type StoredSession } from "#src/domain/sessions/Sess
 import type { It } from "../support.ts"
 import { assertPages, at, failureOf, insertOrg, newEntry, newId, notFound } from "../support.ts"
 
+/**
+ * Promise (Bounded memory): A credential has at most 100 sessions, 10,000 portal links and 10,000 opened portals,
+ * however many sign in at once; a deleted org gets none.
+ */
+
 let count = 0
 const hex = (n: number) => n.toString(16).padStart(64, "0")
 const newSession = (overrides: Partial<StoredSession> = {}) =>

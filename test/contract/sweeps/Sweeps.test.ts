@@ -41,6 +41,8 @@ import {
   updateEndpoint,
 } from "../webhooks/webhookSupport.ts"
 
+/** Promise (What an endpoint asks for) */
+
 const sql = Layer.mergeAll(
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,

@@ -46,6 +46,8 @@ import { retries } from "./retries.ts"
 import { schedules } from "../jobs/schedules.ts"
 import { shares } from "./shares.ts"
 
+/** Promise (Nodes): The contract of jobs and webhooks holds on a node. */
+
 /**
  * Moves what earlier tests left in the backlog to the head of the queue, where the times of `epoch` keep tests apart.
  */

@@ -61,6 +61,9 @@ export const endpoints = (it: It) => {
     }),
   )
 
+  /**
+   * Promise (What an endpoint asks for): An `external_id` is of one endpoint of an org, also when two take it at once.
+   */
   it.effect("endpoints: an external id is of one endpoint of an org, also when two take it at once", () =>
     Effect.gen(function* () {
       const [{ orgId }, { orgId: other }] = [yield* insertOrg(), yield* insertOrg()]

@@ -2,6 +2,8 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 
+/** Promise (What an endpoint asks for) */
+
 /** The stored events, including those without a delivery, which no port returns. */
 export class Events extends Context.Service<
   Events,

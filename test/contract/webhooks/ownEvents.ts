@@ -24,6 +24,10 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
+/** Promise (Order): An endpoint that begins to send in order sends what was queued before first. */
+
+/** Promise (What an endpoint asks for) */
+
 const noSuchEvent = JSON.stringify({ error: "There is no such event.", code: "not_found" })
 const list = (orgId: string, type?: string, limit = 100, cursor?: string) =>
   EventRepository.use((events) => events.list(orgId, type, { limit, cursor }))
@@ -59,6 +63,9 @@ const receiversOf = (orgId: string, event_id: string) =>
 
 /** The contract of every EventRepository. */
 export const ownEvents = (it: It) => {
+  /**
+   * Promise (What an endpoint asks for): Of endpoints with channels, only those with one of the event's receive it.
+   */
   it.effect("events: of endpoints with channels, only those with one of the event's receive it", () =>
     Effect.gen(function* () {
       const [{ orgId }, now] = [yield* insertOrg(), epoch()]
@@ -188,6 +195,7 @@ export const ownEvents = (it: It) => {
     }),
   )
 
+  /** Promise (What an endpoint asks for) */
   it.effect("events: those of one time span are due together, at its end", () =>
     Effect.gen(function* () {
       const [{ orgId }, now] = [yield* insertOrg(), epoch()]

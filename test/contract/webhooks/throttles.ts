@@ -19,6 +19,8 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
+/** Promise (Pace) */
+
 /**
  * The times of the next attempts of endpoints with a limit per second, which no port returns, and the clock that
  * decides them.

@@ -85,6 +85,10 @@ const run = <A, E, R>(name: string, test: Effect.Effect<A, E, R>) =>
 
 describe("Alerts", () => {
   run(
+    /**
+     * Promise (Alerts): An alert tells once in its quiet time, and that all is well only to whom it told that it was
+     * not.
+     */
     "tell that an endpoint fails once, again after the quiet time, and that all is well",
     Effect.gen(function* () {
       const world = yield* AlertWorld
@@ -128,6 +132,7 @@ describe("Alerts", () => {
   )
 
   run(
+    /** Promise (Tenants apart) */
     "watch only their own org, and those of the administrator every org",
     Effect.gen(function* () {
       const world = yield* AlertWorld
@@ -163,6 +168,10 @@ describe("Alerts", () => {
   )
 
   run(
+    /**
+     * Promise (Alerts): An alert is told above its threshold and not at it: a backlog, failed jobs; from it on: a
+     * limit; below it: credits.
+     */
     "tell of a backlog and of failed jobs above their thresholds",
     Effect.gen(function* () {
       const { add } = yield* ActivityRepository
@@ -198,6 +207,7 @@ describe("Alerts", () => {
   )
 
   run(
+    /** Promise (Alerts) */
     "tell of limits that are near, and of keys with few credits",
     Effect.gen(function* () {
       const { overrides } = yield* World
@@ -229,6 +239,10 @@ describe("Alerts", () => {
   )
 
   run(
+    /**
+     * Promise (Alerts): A target that was not reached for a day turns its alert off, and the org's other alerts and
+     * the audit log say so.
+     */
     "whose target fails for a day are off, which the other alerts of the org and the audit log say",
     Effect.gen(function* () {
       const world = yield* AlertWorld
@@ -303,6 +317,7 @@ describe("Alerts", () => {
   )
 
   run(
+    /** Promise (Alerts) */
     "are told once more when a process ends between telling and writing, and never twice more",
     Effect.gen(function* () {
       const world = yield* AlertWorld
@@ -346,6 +361,10 @@ describe("Alerts", () => {
   )
 
   run(
+    /**
+     * Promise (Alerts): Each target gets its own format, in which the words of tenants are neither markup nor a
+     * mention.
+     */
     "send each target its own format, without markup or mentions of a tenant",
     Effect.gen(function* () {
       const world = yield* AlertWorld
@@ -397,6 +416,7 @@ describe("Alerts", () => {
   )
 
   run(
+    /** Promise (Nothing secret in logs) */
     "show and log no target: not in answers, entries of the audit log, or errors",
     Effect.gen(function* () {
       const { audit } = yield* World

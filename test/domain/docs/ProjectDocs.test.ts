@@ -10,6 +10,11 @@ import {
   zipUrlOf,
 } from "#src/domain/docs/ProjectDocs.ts"
 
+/**
+ * Promise (Documentation): Documentation of a project is fetched once for each setting and current deployment, by one
+ * replica; readers see the old or the new pages, never both; a failed fetch is repeated six times.
+ */
+
 const start = DateTime.makeUnsafe("2026-11-20T17:00:00.000Z")
 const later = (duration: Duration.Input) => DateTime.addDuration(start, Duration.fromInputUnsafe(duration))
 const deployment = { id: "d1", sha: "a/b c" }

@@ -3,6 +3,11 @@ import * as DocsSearch from "#src/domain/docs/DocsSearch.ts"
 import { figuresOf, judge } from "../../../bench/questions/judge.ts"
 import { questionSets } from "../../../bench/questions/sets.ts"
 
+/**
+ * Promise (Documentation): The chat finds the names and most answers of a public question set, and nothing for what is
+ * not answered.
+ */
+
 it("finds the answers of the public question set and all names, and nothing for unanswerable questions", () => {
   const judged = questionSets().flatMap(({ pages, questions }) => {
     const index = DocsSearch.make(pages)

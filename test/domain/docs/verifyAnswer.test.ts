@@ -5,6 +5,13 @@ import { makeAnswerReader, type Unverified, verifyAnswer } from "#src/domain/doc
 import type { AnswerPart } from "#src/domain/docs/Chat.ts"
 import { messageOf } from "../../support/uiMessages.ts"
 
+/**
+ * Promise (Documentation): A model's words reach the reader as they come, and the mark follows the sentence; only what
+ * may be a citation waits.
+ */
+
+/** Promise (Documentation): What a model says gets a source only if the page has the quotation byte for byte. */
+
 const page =
   "# Keys\n\nCreate a second key, put it into use, and delete the first one.\n\nA key lasts 90 days.\n\n```sh\nkeys rotate\n```"
 const longLine = "a long line ".repeat(21)

@@ -14,6 +14,11 @@ import {
   withRetried,
 } from "#src/domain/jobs/JobEnd.ts"
 
+/**
+ * Promise (Limits of workflows): A policy of a workflow decides the attempts and waits of its jobs; a job that nobody
+ * claims in time fails, and one that was claimed does not.
+ */
+
 /** A nonce whose chance is a half: a wait is neither shorter nor longer. */
 const half = "8".padEnd(32, "0")
 const at = (seconds: number) => DateTime.makeUnsafe(seconds * 1000)

@@ -10,6 +10,8 @@ import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
 import { as, services } from "./webhookSupport.ts"
 import { hmac } from "../../support/hmac.ts"
 
+/** Promise (What an endpoint asks for) */
+
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 const old = "plain old secret"
 const kept = (secret: string, owner = "endpoint") => ({ stored: JSON.stringify([owner, secret]), owner })

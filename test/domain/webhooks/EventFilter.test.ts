@@ -2,6 +2,12 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import { EventFilter, filterPath } from "#src/domain/webhooks/EventFilter.ts"
 
+/**
+ * Promise (What an endpoint asks for): An endpoint with a filter receives exactly the events whose body has its
+ * values, published or of jobs, also when a sweep queues them; nothing else is stored or counted for it. A filter
+ * costs a few look-ups, whatever the event: it has no regular expression, and walks through no list.
+ */
+
 const decode = Schema.decodeUnknownResult(EventFilter)
 const faultOf = (filter: unknown) =>
   Result.match(decode(filter), { onFailure: (error) => error.message, onSuccess: () => "" })

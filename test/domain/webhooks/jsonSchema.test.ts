@@ -3,6 +3,11 @@ import { assert, it } from "@effect/vitest"
 import { parseJson } from "#src/domain/exactJson.ts"
 import { type JsonSchema, faultOfSchema, makeCheck } from "#src/domain/webhooks/jsonSchema.ts"
 
+/**
+ * Promise (Catalogues): A check of a payload ends within 250,000 steps of equal cost, whatever its schema; a schema
+ * that refers outside of itself or recurs is refused, and so is a pattern without a linear automaton.
+ */
+
 const faultOf = (schema: JsonSchema, value: unknown) => makeCheck(schema)(value, "data")
 const range = <A>(length: number, make: (n: number) => A) => Array.from({ length }, (_, n) => make(n))
 

@@ -6,6 +6,17 @@ import { guarded, TestServer } from "../../support/server.ts"
 import { makeTenant } from "../tenants.ts"
 import { served } from "./probe.ts"
 
+/**
+ * Promise (Bounded memory): Endless bodies, from a stranger or with a key, hold at most 64 MiB together and delay
+ * nobody. Too large a length is a 413 before the first byte. Only `keys/validate` reads a body without a credential.
+ * Above 64 MiB a body is a 503.
+ */
+
+/**
+ * Promise (Bounded work): A megabyte of `{},`, a cron expression that never runs, or `/docs` a thousand times on one
+ * connection does not block the event loop.
+ */
+
 const MiB = 1024 * 1024
 
 /** A connection on which these bytes were sent, with everything that came back so far. */

@@ -7,6 +7,11 @@ import { onPostgres, TestServer } from "../../support/server.ts"
 import type { WireAnswer } from "../../support/wire.ts"
 import { must } from "../operations.ts"
 
+/**
+ * Promise (Overload): Chats with 7.9 MB of pages each are answered or are a 503. Meanwhile `/healthz` and another
+ * org's jobs are answered, and a body that never arrives delays only chats of its own org.
+ */
+
 const MiB = 1024 * 1024
 const path = "/api/svc/chat"
 const messages = [{ role: "user", content: "what is subject7?" }]

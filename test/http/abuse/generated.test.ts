@@ -10,6 +10,11 @@ import type { Described } from "./document.ts"
 import { type Case, environment, faultOf, mayEnter, nameOf, perform, Provider, served } from "./probe.ts"
 import { makeWorld } from "./world.ts"
 
+/**
+ * Promise (Documented responses): Any request to any operation, with any credential, gets a response of the
+ * definition: no 5xx, no other status, shape or field, and nothing of another tenant.
+ */
+
 /** A segment of a path or a query, encoded as by a client, or not encoded. */
 const encoded = (text: string) => encodeURIComponent(text.toWellFormed()).replace(/%25(00|ff|ED)/gi, "%$1")
 const segment = weighted(

@@ -7,6 +7,13 @@ import { onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
+/** Promise (Bounded memory): A list ends at its limit or at 4 MiB of text, and costs the same for any JSON in it. */
+
+/**
+ * Promise (Bounded memory): Lists that nobody reads hold at most 64 MiB, 32 MiB for one org. More is a 503 with
+ * `Retry-After`, except for other orgs, and the memory becomes free again.
+ */
+
 const MiB = 1024 * 1024
 const rounds = 5
 

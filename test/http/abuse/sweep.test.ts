@@ -9,6 +9,16 @@ import type { Described, Raw } from "./document.ts"
 import { type Case, environment, faultOf, mayEnter, perform, Provider, served } from "./probe.ts"
 import { makeWorld, type World } from "./world.ts"
 
+/**
+ * Promise (Tenants apart): Every operation refuses each of 28 wrong credentials. Each right credential reaches nothing
+ * of another tenant.
+ */
+
+/**
+ * Promise (Documented responses): Every field of every body accepts NUL, lone surrogates, huge numbers, 10,000 levels,
+ * names of the prototype, and ten more, with a documented response.
+ */
+
 /** The values for every field: each has caused a 500 somewhere. */
 const hostile: Readonly<Record<string, unknown>> = {
   NUL: "a\0b",

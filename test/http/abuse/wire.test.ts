@@ -7,6 +7,16 @@ import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import { faultOfError } from "../operations.ts"
 import { faultOfWebhookError } from "../webhooks/webhookOperations.ts"
 
+/**
+ * Promise (Documented responses): An ambiguous request is refused, and its connection ends. Unsupported headers,
+ * targets, protocols, encodings and compressed bodies are refused in the documented shape.
+ */
+
+/**
+ * Promise (Documented responses): A path has one spelling: percent-encoded letters are refused before any rule by path
+ * looks. Two `Host` headers are a 400.
+ */
+
 interface RawAnswer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>

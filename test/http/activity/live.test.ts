@@ -10,6 +10,8 @@ import { must } from "../operations.ts"
 import { openPortal, portalLink, signIn } from "../sessions/signedIn.ts"
 import { makeTenant } from "../tenants.ts"
 
+/** Promise (Bounded memory): A HEAD of live changes holds nothing. */
+
 interface Received {
   readonly id?: string
   readonly event: string

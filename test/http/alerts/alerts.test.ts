@@ -34,6 +34,10 @@ const stateOf = ({ send }: Pick<Server, "send">, { orgId }: Pick<Tenant, "orgId"
   )
 
 layer(TestServer.layer({}, { references }), { excludeTestServices: true })("alerts on the wire", (it) => {
+  /**
+   * Promise (Nothing secret in logs): No response, log line, span or entry of the audit log has a token, a password or
+   * a secret of a target.
+   */
   it.effect("an alert is created, fires, is well again, is changed, tested and deleted", () =>
     Effect.gen(function* () {
       const server = yield* TestServer
@@ -135,6 +139,7 @@ layer(TestServer.layer({}, { references }), { excludeTestServices: true })("aler
 })
 
 // Seen failing with a claim that takes what another replica has: each told it.
+/** Promise (Alerts): Two replicas tell once; a process that ends between telling and writing tells once more. */
 it.live("two replicas tell once", () =>
   Effect.gen(function* () {
     const variables = yield* onPostgres()
@@ -165,6 +170,7 @@ it.live("two replicas tell once", () =>
   }),
 )
 
+/** Promise (Tenants apart): An alert of an org sees nothing of another, also on nodes. */
 it.live("endpoints of orgs on nodes are watched, for their org and for the administrator", () =>
   Effect.gen(function* () {
     const variables = yield* onNodes()

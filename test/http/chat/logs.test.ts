@@ -8,6 +8,8 @@ import { until } from "../../support/wait.ts"
 import { zip } from "../../support/zip.ts"
 import { must } from "../operations.ts"
 
+/** Promise (Nothing secret in logs) */
+
 /** Words that only the reader, the model and the documentation use. */
 const words = { reader: "zanzibar", model: "mombasa", page: "kilimanjaro" }
 const admin = { as: adminToken }

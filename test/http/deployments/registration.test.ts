@@ -8,6 +8,8 @@ import { makeOidcProvider, rs256, rsaKey, type OidcProvider } from "../../suppor
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { faultOfError, keysOf, must } from "../operations.ts"
 
+/** Promise (Nothing secret in logs) */
+
 class Provider extends Context.Service<Provider, OidcProvider>()("test/Provider") {
   static readonly layer = Layer.effect(Provider, makeOidcProvider())
 }

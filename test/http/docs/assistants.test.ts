@@ -9,6 +9,11 @@ import { until } from "../../support/wait.ts"
 import { zip } from "../../support/zip.ts"
 import { faultOfError, must } from "../operations.ts"
 
+/**
+ * Promise (Documentation): The official MCP client finds and reads stored documentation; documentation that is not
+ * public looks like none to others.
+ */
+
 const admin = { as: adminToken }
 const guide =
   "---\ntitle: Keys [beta]\ndescription: Create and rotate keys.\n---\n# Keys\n\nTo rotate a key, create a second one."

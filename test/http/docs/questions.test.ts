@@ -5,6 +5,11 @@ import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
 
+/**
+ * Promise (Documentation): Questions of readers are kept only if the owner wants it, within a bound for each project.
+ * None from before an erasure or a removal comes back, and no log line or span has them.
+ */
+
 const admin = { as: adminToken }
 const docsPages = { keys: "# Keys\n\nTo rotate a key, create a second one." }
 /** Nothing answers there: these chats bring their pages. */

@@ -5,6 +5,11 @@ import { onPostgres, TestServer } from "../../support/server.ts"
 import { claim, events, get, make, status } from "./jobCalls.ts"
 import { makeTenant } from "../tenants.ts"
 
+/**
+ * Promise (Retries and batches of jobs): A report of an attempt that is not the running one changes nothing and is a
+ * 409.
+ */
+
 const ids = (jobs: ReadonlyArray<{ job_id: string }>) => jobs.map(({ job_id }) => job_id)
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("reports about jobs", (it) => {

@@ -143,6 +143,10 @@ for (const [name, environment] of [
       }),
     )
 
+    /**
+     * Promise (Settings of keys): A key with `allowedIps` is a 403 outside of them and without an address, from memory
+     * too; a change counts at once.
+     */
     it.effect("allowed addresses: outside of them, and without an address, is a 403, from memory too", () =>
       Effect.gen(function* () {
         const { create, get, path, update, validate } = yield* makeOrg

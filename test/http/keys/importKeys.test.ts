@@ -7,6 +7,11 @@ import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../sup
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
 
+/**
+ * Promise (Settings of keys): Imported keys are valid from the answer on, by five hashes; the same hash again changes
+ * nothing; a fault names the key and imports none; two imports at once import each key once.
+ */
+
 const as = adminToken
 const digest = (algorithm: string, key: string, encoding: "hex" | "base64" | "base64url" = "hex") =>
   createHash(algorithm).update(key).digest(encoding)

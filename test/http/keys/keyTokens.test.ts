@@ -6,6 +6,11 @@ import { makeGateway } from "../../../packages/gateway/src/index.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
 
+/**
+ * Promise (Settings of keys): The key that signs tokens is published before it signs, signs at every replica from the
+ * same time on, and stays until its last token ends.
+ */
+
 const as = adminToken
 
 /** A replica, and requests about tokens. */

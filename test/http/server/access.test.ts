@@ -7,6 +7,11 @@ import { adminToken, guarded, onPostgres, TestServer } from "../../support/serve
 import type { Send, WireRequest } from "../../support/wire.ts"
 import { bodyOf, faultOfError, must, type OperationName, operations, pathOf } from "../operations.ts"
 
+/**
+ * Promise (Nothing secret in logs): No span has a query, of a request to the service or of one that it sends. Every
+ * response has `nosniff`.
+ */
+
 /** A credential of every kind, and resources to use them on. */
 const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
   const create = (path: string, json: object) => must(send, "POST", `/api/v0${path}`, { json, as })
@@ -281,6 +286,11 @@ for (const mode of ["guarded", "open"] as const) {
 layer(TestServer.layer({ ...guarded, METRICS_TOKEN: "metrics-token-of-the-tests-0123456789", TRUST_PROXY: "1" }), {
   excludeTestServices: true,
 })("guesses of the administrator's token", (it) => {
+  /**
+   * Promise (Credentials): Of credentials that are no keys, a network may send 600 wrong ones in a minute; then
+   * further ones are a 429, at each door by itself, and the log says so once a minute. The right one always passes, as
+   * do keys and other networks.
+   */
   it.effect("are a 429 after 600 in a minute from a network, at each door by itself; the right one always passes", () =>
     Effect.gen(function* () {
       const { logs, send } = yield* TestServer

@@ -18,6 +18,8 @@ import {
   pathOf,
 } from "../operations.ts"
 
+/** Promise (Nothing secret in logs) */
+
 const json = { "content-type": "application/json" }
 const MiB = 1024 * 1024
 

@@ -8,6 +8,11 @@ import { adminToken, embedded, guarded, TestServer } from "../../support/server.
 import { openPortal, portalLink, signIn } from "../sessions/signedIn.ts"
 import { makeTenant } from "../tenants.ts"
 
+/**
+ * Promise (Console): `/docs` works without a script; with one of less than 15 kB it finds, copies and sends, and keeps
+ * no key.
+ */
+
 /** A page of the reference, whose axe and console must be silent. */
 const openDocs = Effect.fnUntraced(function* (path: string, headers: Readonly<Record<string, string>> = {}) {
   const { url } = yield* TestServer

@@ -2,6 +2,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Schema } from "effect"
 import { countNames, hasRepeatedName, parseJson, repeatedName, scanJson } from "#src/domain/exactJson.ts"
 
+/**
+ * Promise (Documented responses): JSON with the same member twice is a 400 that names it, at any depth and in any
+ * spelling.
+ */
+
 /** The number of objects, arrays and values in a value. */
 const count = (value: unknown): number =>
   typeof value === "object" && value !== null

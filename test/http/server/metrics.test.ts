@@ -12,6 +12,13 @@ import { onPostgres, TestServer } from "../../support/server.ts"
 import { eventually } from "../../support/wait.ts"
 import { makeTenant } from "../tenants.ts"
 
+/**
+ * Promise (Metrics and traces): A scraper gets OpenMetrics with the traces of requests, or Prometheus' text, as it
+ * asks. Traces go out with the headers, the name and the attributes of the `OTEL_` variables.
+ */
+
+/** Promise (Metrics and traces) */
+
 const file = (path: string) => readFileSync(new URL(`../../../${path}`, import.meta.url), "utf8")
 const page = file("docs/observability.md")
 /** The cells of the table rows whose first cell matches. */

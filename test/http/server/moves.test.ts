@@ -99,6 +99,7 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
     )
 
     // Seen failing when the error of a keyed operation did not pass its idempotency record.
+    /** Promise (Moving an org) */
     it.effect.each(["keyed", "plain"])("a %s request that meets the switch runs once, at the new database", (kind) =>
       Effect.gen(function* () {
         const { sql } = yield* TestServer
@@ -160,6 +161,10 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
       }),
     )
 
+    /**
+     * Promise (Moving an org): Moves of an org under load lose no answered row, and deliver and run nothing twice; a
+     * keyed request that is repeated across a move has its first answer.
+     */
     it.effect(
       "moves under load lose nothing, and deliver and run nothing twice",
       () =>

@@ -10,6 +10,11 @@ import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
+/**
+ * Promise (Nodes): While a node refuses connections, or is silent, 400 mixed requests of other orgs succeed. Its own
+ * orgs get a 503, and are served when it is back.
+ */
+
 type Proxy = Effect.Success<ReturnType<typeof proxied>>
 
 /** A database and two nodes, each behind a proxy, and a second replica. */
@@ -79,6 +84,10 @@ const numbers = (n: number) => Array.from({ length: n }, (_, k) => k)
 layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { excludeTestServices: true })(
   "nodes",
   (it) => {
+    /**
+     * Promise (Nodes): An operation of a tenant, its idempotency record and its audit entry are on the org's node
+     * alone.
+     */
     it.effect("the rows of an org are on its node alone, and its webhooks arrive", () =>
       Effect.gen(function* () {
         for (const [name, other] of [
@@ -121,6 +130,7 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
       }),
     )
 
+    /** Promise (Nodes) */
     it.effect("the record of an idempotency key is beside what it made", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
@@ -186,6 +196,7 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
       }),
     )
 
+    /** Promise (Nodes): Of two replicas, each sees the jobs of the other, and each webhook is sent once. */
     it.effect("replicas share nodes: a job of one is claimed at the other, and each webhook is sent once", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
@@ -270,6 +281,7 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
       }),
     )
 
+    /** Promise (Nodes) */
     it.effect("while the platform's database is down, nodes deliver", () =>
       Effect.gen(function* () {
         const tenant = yield* tenantOn("a")

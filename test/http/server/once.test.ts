@@ -3,6 +3,8 @@ import { expect, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
 import { once } from "#src/http/server/docsPage.ts"
 
+/** Promise (Bounded work): The page at `/docs` is made once, even if its first readers leave before it is ready. */
+
 // Seen failing with `Effect.cached`, which forgets a run that nobody waits for: each client that left early started the
 // docs page again, until the memory was used up.
 it.effect("a value that is created once is created once, even when the first caller leaves", () =>

@@ -8,6 +8,8 @@ import { keysOf, must, type Operation, operations } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 import { makeThings, webhookOperations } from "../webhooks/webhookOperations.ts"
 
+/** Promise (Console) */
+
 interface Media {
   readonly schema: object
   readonly example?: unknown
@@ -95,6 +97,7 @@ const bytesOf = (url: string, acceptEncoding: string) =>
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAPI document", (it) => {
   // Seen failing with a default branch and a description of any length.
+  /** Promise (Limits of orgs): Every text of a request that is stored has a maximum length. */
   it.effect("every text of a request that may be stored has a maximum length", () =>
     Effect.gen(function* () {
       const api = yield* document

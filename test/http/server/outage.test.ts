@@ -7,6 +7,8 @@ import { adminToken, encryptionKey, guarded, TestServer } from "../../support/se
 import { faultOfWebhookError, nobody, webhookBody, webhookEntries } from "../webhooks/webhookOperations.ts"
 import { bodyOf, faultOfError, must, type Operation, type OperationName, operations, pathOf } from "../operations.ts"
 
+/** Promise (Valid keys): Without the database, no response is a false 401 or 404. */
+
 it.live("without its database, the service answers 503 and never a false 401 or 404, and it recovers", () =>
   Effect.gen(function* () {
     const database = yield* Effect.flatMap(freshPostgres(), proxied)

@@ -14,6 +14,12 @@ import { encryptionKey, type Environment, TestServer } from "../../support/serve
 import { eventually } from "../../support/wait.ts"
 import { makeTenant } from "../tenants.ts"
 
+/**
+ * Promise (Connections to PostgreSQL): PgBouncer 1.21 or later in transaction mode carries everything but `LISTEN`. A
+ * pooler that keeps no prepared statements or drops the planner settings is named at the start, by `/readyz` and by
+ * `doctor`.
+ */
+
 /** The whole messages at the beginning of the bytes, each with a type and its length, and the rest. */
 const messagesOf = (bytes: Buffer) => {
   const messages: Array<Buffer> = []

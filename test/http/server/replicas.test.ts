@@ -48,6 +48,10 @@ it.live("a key rotated at one replica ends at the other too, at once or with the
 )
 
 // Seen failing without the notification of the role: the other replica still answers from memory.
+/**
+ * Promise (Settings of keys): A role that is changed or deleted at one replica counts at both for all keys of its org
+ * that have it.
+ */
 it.live("a role changed or deleted at one replica counts at both, and for the keys of its org alone", () =>
   Effect.gen(function* () {
     const [one, other] = yield* twoReplicas
@@ -82,6 +86,7 @@ it.live("a role changed or deleted at one replica counts at both, and for the ke
 )
 
 // Seen failing without the notification of the deletion: the other replica still answers from memory.
+/** Promise (Deleted keys): Another replica refuses the keys of a deleted org or project. */
 it.live("the keys of an org or a project deleted at one replica are refused by both", () =>
   Effect.gen(function* () {
     const [one, other] = yield* twoReplicas

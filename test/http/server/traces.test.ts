@@ -9,6 +9,10 @@ import { must } from "../operations.ts"
 import { disguises } from "./secrets.ts"
 import { makeTenant } from "../tenants.ts"
 
+/** Promise (Audit log) */
+
+/** Promise (Metrics and traces) */
+
 interface Span {
   readonly name: string
   readonly kind: number

@@ -7,6 +7,11 @@ import { closedPort } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 
+/**
+ * Promise (Signing in): A person signs in at a real provider of OpenID Connect, by code with PKCE, in a browser that
+ * alone can finish it; the session ends with the id token, at sign-out, and by back-channel logout.
+ */
+
 /** A browser without a window: it follows redirects, and keeps the cookies of each host and port. */
 const makeBrowser = () => {
   const jars = new Map<string, Map<string, string>>()

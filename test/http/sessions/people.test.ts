@@ -15,6 +15,13 @@ import { adminToken, onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 
+/** Promise (Signing in) */
+
+/**
+ * Promise (Signing in): An id token of another sign-in, client, issuer, key or algorithm signs nobody in; an issuer
+ * that is down, hangs or says garbage is a page with nothing of it, and a line in the log.
+ */
+
 const orgOf = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
 const roles = {
   groups: { platform: "administrator", support: "operator", audit: "viewer", gone: `owner:${orgOf}` },

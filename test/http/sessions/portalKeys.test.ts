@@ -6,6 +6,15 @@ import { makeTenant, type Tenant } from "../tenants.ts"
 import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import { signIn } from "./signedIn.ts"
 
+/**
+ * Promise (Portal): A holder in a portal sees and changes only keys with their own external id, gives them no more
+ * than the link allows, and never has more than `max_keys`, however many ask at once.
+ */
+
+/** Promise (Portal): A key that was made in a portal is no credential of Gatehouse, also after a rotation. */
+
+/** Promise (Portal) */
+
 interface Answer {
   readonly status: number
   readonly text: string

@@ -12,6 +12,16 @@ import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 import { all, type Listed, makeWorld, requestOf } from "./world.ts"
 
+/**
+ * Promise (Tenants apart): Each operation admits exactly the roles of the table in Roles; a person of one org reads
+ * and changes nothing of another.
+ */
+
+/**
+ * Promise (Audit log): The audit log names the person who made a change; the export has every entry, and OTLP gets
+ * each after its commit.
+ */
+
 const file = new URL("../../../docs/roles.md", import.meta.url)
 const columns = ["administrator", "operator", "viewer", "owner", "developer", "viewer of the org"] as const
 type Column = (typeof columns)[number]

@@ -6,6 +6,11 @@ import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 import { openPortal, portalLink, signIn } from "./signedIn.ts"
 
+/**
+ * Promise (Signing in): Behind TLS only the cookie with the `__Host-` prefix counts. Whether there is TLS is what the
+ * nearest trusted proxy wrote, in any case.
+ */
+
 const status = Effect.fnUntraced(function* (method: string, path: string, headers: Record<string, string>) {
   const { send } = yield* TestServer
   return (yield* send(method, path, { headers, ...(method === "GET" ? {} : { json: {} }) })).status

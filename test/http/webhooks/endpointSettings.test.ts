@@ -93,6 +93,10 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
+    /**
+     * Promise (Moving to Gatehouse): A receiver that was written for Svix gets the published data alone, under
+     * `svix-id`, `svix-timestamp` and `svix-signature`; Svix's own libraries in JavaScript, Python and Go verify it.
+     */
     it.effect("a receiver of Svix is sent the published data under Svix's names, with the secret that was made", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
@@ -163,6 +167,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
+    /** Promise (Authorized requests) */
     it.effect("requests are authorized by a token, and answers, logs and the database do not have the secret", () =>
       Effect.gen(function* () {
         const { logs, sql } = yield* TestServer
@@ -219,6 +224,11 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
+    /**
+     * Promise (What an endpoint asks for): An endpoint with a batch gets each event in exactly one element of an
+     * array, while nothing fails; the events of a time span are due together, at its end. Each delivery has the
+     * outcome of its request.
+     */
     it.effect("events are sent together, in signed arrays, and each has its own delivery", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()

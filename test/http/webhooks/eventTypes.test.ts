@@ -97,6 +97,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
+    /** Promise (Catalogues) */
     it.effect("a strict org publishes what its catalogue has, and says where a payload breaks the newest schema", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
@@ -177,6 +178,10 @@ for (const [database, server] of Object.entries(servers)) {
 }
 
 // Seen failing with a version of the catalogue that each process remembers alone: the other replica lets it through.
+/**
+ * Promise (Catalogues): A changed catalogue, or a changed setting of strict events, holds at every replica from its
+ * answer on; a refusal names the place in the payload.
+ */
 it.live("a changed catalogue or setting holds at the other replica from the answer on", () =>
   Effect.gen(function* () {
     const [one, other] = yield* twoReplicas

@@ -9,6 +9,11 @@ import { embedded, onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 
+/**
+ * Promise (What an endpoint asks for): A batch is published as a whole, in its order; a type goes to the endpoints
+ * whose patterns match.
+ */
+
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 const servers = {
   "the embedded database": TestServer.layer(embedded, { endlessSleeps: true }),

@@ -10,6 +10,11 @@ import { selfSigned, trusted } from "../../support/certificate.ts"
 import { makeConnectProxy } from "../../support/connectProxy.ts"
 import { closedPort, makeReceiver } from "../../support/receiver.ts"
 
+/**
+ * Promise (Alerts): An e-mail goes with TLS, or to loopback; its server is at a checked address, and is given 15
+ * seconds and 16 KiB.
+ */
+
 interface Arrived {
   readonly secure: boolean
   readonly user: string | undefined

@@ -8,6 +8,8 @@ import * as AesCipher from "#src/infrastructure/crypto/AesCipher.ts"
 import { reencrypt } from "#src/infrastructure/crypto/Reencryption.ts"
 import { databases } from "../../support/databases.ts"
 
+/** Promise (Backup and rotation of keys) */
+
 const key = (byte: number) => Redacted.make(new Uint8Array(32).fill(byte))
 const [old, fresh, lost] = [key(1), key(2), key(3)]
 type Keys = ReadonlyArray<Redacted.Redacted<Uint8Array>>

@@ -8,6 +8,8 @@ import { fileURLToPath } from "node:url"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import { freshFolder, freshPostgres, isShutDown } from "../../support/databases.ts"
 
+/** Promise (Answered is stored): In a power cut, the embedded database loses nothing that was answered. */
+
 const writer = fileURLToPath(new URL("../../support/writer.ts", import.meta.url))
 
 /**

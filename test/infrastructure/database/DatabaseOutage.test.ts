@@ -8,6 +8,11 @@ import { freshPostgres, heard } from "../../support/databases.ts"
 import { proxied } from "../../support/proxy.ts"
 import { eventually, within } from "../../support/wait.ts"
 
+/**
+ * Promise (The network fails): A listener reconnects by itself. Slow statements and waits for a connection are
+ * canceled.
+ */
+
 const postgres = (url: string) => Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })
 const fresh = Layer.unwrap(Effect.map(freshPostgres(), postgres))
 
@@ -112,6 +117,10 @@ describe.concurrent("an outage of PostgreSQL", () => {
   )
 
   // Seen failing with the control statements of the driver, which wait for TCP to give up: BEGIN, COMMIT and ROLLBACK.
+  /**
+   * Promise (The network fails): A transaction whose connection falls silent at any of its statements is a 503 at the
+   * deadline or five seconds later, and returns its connection.
+   */
   it.live("a transaction whose network falls silent at any statement is a 503, and gives its connection back", () =>
     Effect.gen(function* () {
       const one = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)

@@ -13,6 +13,11 @@ import { makeAuthority, selfSigned } from "../../support/certificate.ts"
 import { adminClient } from "../../support/databases.ts"
 import { proxied } from "../../support/proxy.ts"
 
+/**
+ * Promise (Connections to PostgreSQL): With `sslmode` and certificates, the connection is exactly as secure as `psql`
+ * would make it, or refused.
+ */
+
 /** A PostgreSQL with TLS and a certificate for `localhost` of the test's own authority. */
 class TlsPostgres extends Context.Service<
   TlsPostgres,

@@ -72,6 +72,12 @@ import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 import { until } from "../../support/wait.ts"
 
+/**
+ * Promise (Bounded work): Each statement of deliveries, events, jobs, schedules, keys, deployments, sessions, counts
+ * and the audit log, and each step of an erasure, reads a bounded number of rows, also right after all rows have
+ * changed, with no, old or new statistics.
+ */
+
 const world = Layer.mergeAll(
   ActivitySql.layer,
   AuditLogSql.layer,

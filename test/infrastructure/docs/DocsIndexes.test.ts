@@ -138,6 +138,10 @@ describe("indexes of documentation", () => {
     },
   ]
   // Seen failing: 8 bytes a character were reserved, all were built in turns, and the thread ended with all of them.
+  /**
+   * Promise (Overload): 200 chats at once with 45 KB of pages each are all answered with 80 MiB for indexes, and none
+   * loses the index of another.
+   */
   it.effect("200 chats with 45 KB each at once are all answered with 80 MiB", () =>
     Effect.gen(function* () {
       const found = yield* Effect.forEach(

@@ -9,6 +9,11 @@ import { SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
 import { closedPort, makeReceiver, type Received } from "../../support/receiver.ts"
 import { zip } from "../../support/zip.ts"
 
+/**
+ * Promise (Orgs take turns): A hundred zips of one org that never arrive do not delay the documents of another org.
+ * Their deadline includes the time in the queue.
+ */
+
 const MiB = 1024 * 1024
 const docs = (content = "# A") => zip([{ path: "a.md", content }])
 const skillText = "---\nname: deploy\ndescription: >\n  How to\n  deploy\n---\n\n# Deploy\n"

@@ -11,6 +11,11 @@ import { modelServer } from "../../support/modelServer.ts"
 import { messageOf } from "../../support/uiMessages.ts"
 import { until } from "../../support/wait.ts"
 
+/**
+ * Promise (Nothing secret in logs): No log line has words of a reader, of a model or of documentation, also when a
+ * stream breaks or the database refuses a row.
+ */
+
 const secret = "sk-secret-of-the-tests"
 
 const request: ModelRequest = {

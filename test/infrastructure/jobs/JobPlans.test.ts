@@ -24,6 +24,11 @@ import {
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 
+/**
+ * Promise (Bounded work): A statement reads no more beside 100,000 jobs and 20,000 orgs than beside none, without
+ * statistics, as after a restore.
+ */
+
 const world = Layer.mergeAll(JobsSql.layer, EventsSql.layer, OrgsSql.layer, WebhookEndpointsSql.layer).pipe(
   Layer.provide(crypto.layer),
   Layer.provideMerge(databases.postgres),

@@ -2,6 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { type JobLook, makeJobPositions, maxLookedJobs } from "#src/infrastructure/jobs/jobPositions.ts"
 
+/** Promise (Dumps and old snapshots) */
+
 const start = Date.parse("2026-11-25T12:00:00.000Z")
 const id = (seconds: number) => `${idAt(start + 1000 * seconds)}0000000000000000`
 const since = (seconds: number) => idAt(start + 1000 * seconds - 500)

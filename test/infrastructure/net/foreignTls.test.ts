@@ -14,6 +14,8 @@ import { inPkcs8, madeUpDh, madeUpDsa, madeUpRsa, pem, rsa } from "../../support
 import { makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient } from "../../support/safeHttp.ts"
 
+/** Promise (Authorized requests) */
+
 const rsaKeys = generateKeyPairSync("rsa", { modulusLength: 2048 })
 const pkcs8 = ({ privateKey }: KeyPairKeyObjectResult) => privateKey.export({ type: "pkcs8", format: "pem" }).toString()
 

@@ -21,6 +21,8 @@ import {
 import type { OidcProvider, Signer } from "../../support/oidc.ts"
 import { startOfTest } from "../../support/oidcWorld.ts"
 
+/** Promise (Credentials): Of 135 forged tokens over five CI providers, none is accepted. */
+
 const now = startOfTest / 1000
 const issuerPath: Partial<Record<CiName, string>> = {
   bitbucket: "/2.0/workspaces/acme/pipelines-config/identity/oidc",

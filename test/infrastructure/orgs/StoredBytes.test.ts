@@ -26,6 +26,8 @@ import {
 import { until } from "../../support/wait.ts"
 import { atOther, refresh, replicas, usedBy } from "./orgLimitsSupport.ts"
 
+/** Promise (What an endpoint asks for) */
+
 /** The bytes of all tables, with their indexes. */
 const size = SqlClient.SqlClient.use((sql) =>
   Effect.map(
@@ -222,6 +224,10 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
   )
 
   // Seen failing without the cost of rows, and without deliveries and attempts: 1 MB counted, and 8 MB used.
+  /**
+   * Promise (Limits of orgs): The stored bytes of an org are between half and twice what its jobs, events, deliveries
+   * and attempts take in the database.
+   */
   it.effect("count about what the database stores", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()

@@ -16,6 +16,13 @@ import { attempt, claim, deliveriesOf, plus, record } from "../../contract/webho
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 
+/** Promise (Retention) */
+
+/**
+ * Promise (Retention): A removal gives way to a transaction that holds the tables, and requests wait for it for at
+ * most 100 ms; for longer only on a machine without free CPU.
+ */
+
 const world = Layer.mergeAll(
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,

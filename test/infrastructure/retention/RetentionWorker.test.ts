@@ -6,6 +6,11 @@ import { AuditRetentionDays, Retention, RetentionDays, RetentionRepository } fro
 import * as RetentionWorker from "#src/infrastructure/retention/retentionSql.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
+/**
+ * Promise (Retention): An org with a retention of its own loses what is older, and nothing that is pending; no other
+ * org loses anything.
+ */
+
 it.effect("removes at the start and about every minute, and continues after a failure", () =>
   Effect.gen(function* () {
     const log: Array<string> = []

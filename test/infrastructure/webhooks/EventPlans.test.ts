@@ -13,6 +13,8 @@ import { epoch, insertEndpoint, publish } from "../../contract/webhooks/webhookS
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 
+/** Promise (Bounded work) */
+
 const world = Layer.mergeAll(DeliveryLogSql.layer, EventsSql.layer, OrgsSql.layer, WebhookEndpointsSql.layer).pipe(
   Layer.provide(crypto.layer),
   Layer.provideMerge(databases.postgres),

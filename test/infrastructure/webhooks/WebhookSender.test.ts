@@ -39,6 +39,12 @@ const issues = (token: string, more: object = { expires_in: 3600 }): Reply => ({
   body: JSON.stringify({ access_token: token, token_type: "Bearer", ...more }),
 })
 
+/**
+ * Promise (Authorized requests): A token of OAuth2 is fetched once for all attempts of a replica, and again before it
+ * ends or after a 401. Without one nothing is sent, and the attempt says why without anything of the response but its
+ * error code. A client certificate is shown to its own receivers only; it is stored only with its own key, and no
+ * other org sends over its connections.
+ */
 describe("WebhookSender with OAuth2", () => {
   it.effect("asks for a token once, sends it with each request, and asks again before it ends or after a 401", () =>
     Effect.gen(function* () {
@@ -163,6 +169,7 @@ describe("WebhookSender with OAuth2", () => {
   )
 })
 
+/** Promise (Authorized requests) */
 describe("WebhookSender with a client certificate", () => {
   it.live("sends for no other owner over its connection, nor for who has the certificate without its key", () =>
     Effect.gen(function* () {
