@@ -54,12 +54,13 @@ const tableText = ({ columns, rows, title }: Table) => {
   return [`**${title}**`, "", ...[columns, rule, ...rows].map(line)].join("\n")
 }
 
-const barsText = (bars: ReadonlyArray<Bar>) =>
-  tableText({
-    title: "Bars",
-    columns: ["", "wanted", "found", ""],
-    rows: bars.map(({ found, met, wanted, what }) => [what, wanted, found, met ? "met" : "**not met**"]),
-  })
+const barsText = (bars: ReadonlyArray<Bar>) => {
+  const missed = bars
+    .filter(({ met }) => !met)
+    .map(({ found, wanted, what }) => `${what} is ${found} (goal: ${wanted})`)
+  const met = `${bars.length - missed.length} of ${bars.length} goals are met.`
+  return missed.length === 0 ? met : `${met} Not met: ${missed.join("; ")}.`
+}
 
 const section = ({ about, command, commit, conditions, date, found, machine, quick, title }: Saved) =>
   [
