@@ -1,4 +1,4 @@
-import { Effect, Option, Struct } from "effect"
+import { DateTime, Effect, Option, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import {
   ClaimJobs,
@@ -232,6 +232,33 @@ const causes = Command.make(
     ),
 ).pipe(Command.withDescription("Group the newest failed jobs by workflow and message, the most first"))
 
+const queue = Command.make("queue", {}, () =>
+  call(
+    (gatehouse) => gatehouse.jobs.queue({ payload: {} }),
+    ({ created, is_all, keys, oldest_due_at, workflows }) => ({
+      out: [
+        table(
+          ["WORKFLOW", "QUEUED", "DELAYED", "RUNNING", "COUNTED"],
+          workflows.map((one) => [one.workflow, one.queued, one.delayed, one.running, one.is_all ? "all" : "at least"]),
+        ),
+        ...(keys.length === 0
+          ? []
+          : [
+              table(
+                ["KEY", "WORKFLOW", "QUEUED", "RUNNING"],
+                keys.map((one) => [one.concurrency_key, one.workflow, one.queued, one.running]),
+              ),
+            ]),
+      ].join("\n"),
+      note: [
+        oldest_due_at === null ? "No job is due." : `The oldest job is due since ${DateTime.formatIso(oldest_due_at)}.`,
+        `Created in the last five minutes: ${created < 10_000 ? created : "10,000 or more"}.`,
+        ...(is_all ? [] : ["There may be other workflows with unfinished jobs."]),
+      ].join(" "),
+    }),
+  ),
+).pipe(Command.withDescription("Show how many jobs wait and run, by workflow and concurrency key, and since when"))
+
 const create = Command.make(
   "create",
   {
@@ -299,6 +326,7 @@ export const jobs = Command.make("jobs").pipe(
     cancel,
     retry,
     causes,
+    queue,
     sweeps,
     cancelSweep,
     log,

@@ -100,6 +100,7 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "jobs.sweeps": ["jobs sweeps"],
   "jobs.endSweep": ["jobs cancel-sweep", ["sweep_id"]],
   "jobs.causes": ["jobs causes"],
+  "jobs.queue": ["jobs queue"],
   "jobs.get": ["jobs get", ["job_id"]],
   "jobs.list": ["jobs list"],
   "schedules.create": ["schedules create", ["workflow", "cron", "callback_secret"]],

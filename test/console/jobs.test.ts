@@ -52,7 +52,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
         const { call, orgId } = yield* makeTenant(adminToken)
         const { job_id } = yield* call("jobs/create", { workflow: "w" })
         yield* inTab(`/orgs/${orgId}/jobs?status=queued`, async (page) => {
-          await page.getByRole("link", { name: "w", exact: true }).click()
+          await page.getByRole("table", { name: "Jobs" }).getByRole("link", { name: "w", exact: true }).click()
           await page.getByRole("button", { name: "Cancel job" }).click()
           await page.getByRole("dialog").getByRole("button", { name: "Cancel the job" }).click()
           await page.getByText("No event: the job was canceled").waitFor()
@@ -239,6 +239,34 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
       }),
     )
 
+    it.effect(
+      "a queue that grows shows what waits by workflow and key, since when, and what comes in and goes out",
+      () =>
+        Effect.gen(function* () {
+          const { call, orgId } = yield* makeTenant(adminToken)
+          const create = (fields: object) => call("jobs/create", fields)
+          for (const concurrency_key of ["ada", "ada", "ben"]) yield* create({ workflow: "mail", concurrency_key })
+          yield* create({ workflow: "mail", run_at: new Date(Date.now() + 3_600_000).toISOString() })
+          const { job_id } = yield* create({ workflow: "report" })
+          yield* call("jobs/complete", { job_id })
+          yield* inTab(`/orgs/${orgId}/jobs`, async (page) => {
+            const figure = (label: string) => page.locator(".stat", { hasText: label }).innerText()
+            await expect.poll(() => figure("Created")).toMatch(/Created\s+5\s+last 5 minutes/)
+            await expect.poll(() => figure("Waits longest")).toMatch(/ago|now/)
+            await expect.poll(() => figure("Finished"), { timeout: 30_000 }).toMatch(/Finished\s+1\s/)
+            const rows = (name: string) => page.getByRole("table", { name }).getByRole("row").allInnerTexts()
+            await expect.poll(async () => (await rows("Workflows"))[1]).toMatch(/mail\s+3, 1 later\s+0\s/)
+            const keys = (await rows("Concurrency keys")).slice(1).map((row) => row.replaceAll(/\s+/g, " "))
+            expect(keys).toEqual(["ada mail 2 0", "ben mail 1 0"])
+            await expectAccessible(page)
+            await expectFits(page)
+            // A list of what has ended has nothing that waits.
+            await page.getByLabel("State").selectOption("failed")
+            await page.locator(".stat").first().waitFor({ state: "detached" })
+          })
+        }),
+    )
+
     it.effect("a workflow is limited where its jobs are, shows how many run of how many, and is free again", () =>
       Effect.gen(function* () {
         const { call, orgId } = yield* makeTenant(adminToken)
@@ -259,7 +287,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           await dialog.getByLabel("Waits before retries").fill("5, 60")
           await dialog.getByLabel("Expiry").fill("3600")
           await dialog.getByRole("button", { name: "Set limits" }).click()
-          const row = page.getByRole("table", { name: "Limits of workflows" }).getByRole("row").nth(1)
+          const row = page.getByRole("table", { name: "Workflows" }).getByRole("row").nth(1)
           await expect
             .poll(() => row.innerText())
             .toMatch(/mail\s+3\s+0 of 2\s+–\s+100 starts per 1 min\s+5 attempts, after/)
@@ -278,7 +306,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           expires_in_seconds: 3600,
         })
         yield* Effect.promise(async () => {
-          await page.getByRole("table", { name: "Limits of workflows" }).getByText("2 of 2").waitFor()
+          await page.getByRole("table", { name: "Workflows" }).getByText("2 of 2").waitFor()
           await page.getByRole("button", { name: "Set limits…" }).click()
           await expect.poll(() => dialog.getByLabel("Waits before retries").inputValue()).toBe("5, 60")
           await dialog.getByRole("button", { name: "Cancel" }).click()

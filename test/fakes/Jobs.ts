@@ -414,6 +414,43 @@ export const layer = Layer.effect(
             })
         }),
 
+      queue: (orgId, since) =>
+        Effect.sync(() => {
+          const own = selected(orgId, {}).filter(({ row }) => row.status === "queued" || row.status === "running")
+          const due = own.filter(({ delayed, row }) => row.status === "queued" && !delayed)
+          const running = own.filter(({ row }) => row.status === "running")
+          const of = (all: ReadonlyArray<StoredJob>, workflow: string, key?: string | null) =>
+            all.filter(({ row }) => row.workflow === workflow && (key === undefined || row.concurrency_key === key))
+              .length
+          const keys = new Map(due.map(({ row }) => [`${row.workflow} ${row.concurrency_key}`, row]))
+          return {
+            workflows: [...new Set(own.map(({ row }) => row.workflow))]
+              .map((workflow) => {
+                const counts = { queued: of(due, workflow), running: of(running, workflow) }
+                const delayed = of(own, workflow) - counts.queued - counts.running
+                return { workflow, ...counts, delayed, is_all: true }
+              })
+              .toSorted((a, b) => b.queued - a.queued),
+            is_all: true,
+            oldest_due_at: due.map(({ row }) => row.updated_at).toSorted(DateTime.Order)[0] ?? null,
+            created: selected(orgId, { since }).length,
+            created_since: since,
+            keys: [...keys.values()]
+              .flatMap(({ concurrency_key: key, workflow }) =>
+                key === null
+                  ? []
+                  : {
+                      workflow,
+                      concurrency_key: key,
+                      queued: of(due, workflow, key),
+                      running: of(running, workflow, key),
+                    },
+              )
+              .toSorted((a, b) => b.queued - a.queued)
+              .slice(0, 10),
+          }
+        }),
+
       hasLimits: (orgId) => settingsOf(orgId).size > 0,
       setWorkflow: (orgId, settings, entry) =>
         Effect.gen(function* () {

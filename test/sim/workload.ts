@@ -1644,7 +1644,16 @@ const repeat: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
 /** What the tenant's own key reads with an empty body, and with a GET; and what the administrator reads of all. */
 const read = {
   own: [
-    ...["jobs/list", "jobs/sweeps", "jobs/causes", "schedules/list", "workflows/list", "events/list", "events/types"],
+    ...[
+      "jobs/list",
+      "jobs/sweeps",
+      "jobs/causes",
+      "jobs/queue",
+      "schedules/list",
+      "workflows/list",
+      "events/list",
+      "events/types",
+    ],
     "event-types/list",
     ...["webhooks/list", "webhooks/deliveries/list", "webhooks/deliveries/resends", "webhooks/deliveries/causes"],
     "webhooks/public-key",

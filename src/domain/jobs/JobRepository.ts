@@ -4,6 +4,7 @@ import type { ClaimedJob, Job, JobDetail, JobLine, JobStatus } from "./Job.ts"
 import type { DelayedBatch, ExpiredLeases, LeaseBatch, QueuedJobs } from "./Leases.ts"
 import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
+import type { JobQueue } from "./JobQueue.ts"
 import type { JobCause, JobSweep, JobSweepOrder } from "./JobSweeps.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
 import type { Workflow } from "./Workflows.ts"
@@ -172,6 +173,10 @@ export class JobRepository extends Context.Service<
       orgId: string,
       filter: Pick<JobFilter, "workflow" | "since" | "until">,
     ) => Effect.Effect<ReadonlyArray<JobCause>, Unavailable>
+    /**
+     * The unfinished jobs of the org, and how many jobs were created since a time. Reads a bounded number of them.
+     */
+    readonly queue: (orgId: string, createdSince: DateTime.Utc) => Effect.Effect<JobQueue, Unavailable>
     /** Whether claims of the org, as far as this process knows, wait until others end. */
     readonly hasLimits: (orgId: string) => boolean
     /** Sets the settings of a workflow in place of those that it has. Fails when the org has too many of them. */

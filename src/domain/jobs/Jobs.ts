@@ -236,6 +236,12 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         return yield* repository.find(orgId, jobId)
       }),
 
+      /** What waits and runs, and what came in the last five minutes. */
+      queue: Effect.gen(function* () {
+        const orgId = yield* currentTenant
+        return yield* repository.queue(orgId, DateTime.subtract(yield* DateTime.now, { minutes: 5 }))
+      }).pipe(Effect.withSpan("Jobs.queue")),
+
       list: Effect.fn("Jobs.list")(function* (query: Page & JobFilter) {
         const orgId = yield* currentTenant
         const { status = query.error === undefined ? undefined : "failed" } = query

@@ -19,6 +19,7 @@ import {
   StepJob,
   WorkflowName,
 } from "../../domain/jobs/Job.ts"
+import { JobQueue } from "../../domain/jobs/JobQueue.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "../../domain/jobs/JobSchedule.ts"
 import { SetWorkflow, Workflow } from "../../domain/jobs/Workflows.ts"
 import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweeps.ts"
@@ -231,6 +232,12 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       about.read(
         "Group failed jobs by their cause",
         "Groups the newest 10,000 failed jobs by their workflow and the first 200 characters of their error. The most frequent 20, the most first.",
+      ),
+    ),
+    HttpApiEndpoint.post("queue", "/v1/jobs/queue", { payload: noFields, success: JobQueue }).annotateMerge(
+      about.read(
+        "Read what waits and runs",
+        "The unfinished jobs of the org by workflow and state, since when the oldest one is due, how many jobs were created in the last five minutes, and the concurrency keys for which most jobs wait. Reads at most 10,000 jobs of each state: with more, the numbers are lower bounds, and is_all says so. GET /api/v0/overview has how many jobs finished in each minute.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {

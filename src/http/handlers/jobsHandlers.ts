@@ -82,6 +82,7 @@ const jobs = group(Api, "jobs", (handlers) =>
           done("The change is stopped. Jobs that it has not reached stay as they are."),
         ),
       causes: ({ payload }) => Effect.map(jobs.causes(payload), (causes) => ({ causes })),
+      queue: () => jobs.queue,
       get: ({ payload }) => jobs.get(payload.job_id).pipe(jobResponse),
       list: ({ payload }) => jobs.list(payload).pipe(jobPageResponse),
     }),

@@ -45,7 +45,8 @@ import * as InsertJob from "./createJobs.ts"
 import * as ReportJob from "./finishJobs.ts"
 import * as JobSweeps from "./sweepJobs.ts"
 import * as Workflows from "./workflowsSql.ts"
-import { decodeClaims, spareCandidates, unkeyedOf, withoutPriority } from "./workflowsSql.ts"
+import { queueOf } from "./jobQueueSql.ts"
+import { decodeClaims, prioritiesOf, spareCandidates, unkeyedOf, withoutPriority } from "./workflowsSql.ts"
 import { type JobLook, jobPositions, type JobReads, maxLookedJobs, type QueuedJob } from "./jobPositions.ts"
 
 const Row = Schema.Struct({
@@ -179,6 +180,7 @@ export const layer = Layer.effect(
           ),
         ),
 
+      queue: (orgId, createdSince) => orUnavailable(queueOf(sql, orgId, createdSince)),
       list: (orgId, filter, page) => orUnavailable(listJobs(sql, orgId, filter, page)),
       ...sweeps,
     })
@@ -440,14 +442,7 @@ const lookAtQueue = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId
   const ofQueue = workflow === null ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
   const queued = sql`${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND ${ofQueue}`
   const [row] = yield* sql<{ heads: JobLook["heads"] | null; took: number }>`
-    WITH RECURSIVE priorities AS (
-      SELECT 101 AS priority
-      UNION ALL
-      SELECT next.priority FROM priorities AS before CROSS JOIN LATERAL (
-        SELECT priority::int FROM jobs WHERE ${queued} AND priority < before.priority
-        ORDER BY jobs.priority DESC, id LIMIT 1
-      ) AS next
-    ), found AS MATERIALIZED (
+    WITH RECURSIVE ${prioritiesOf(sql, queued)}, found AS MATERIALIZED (
       SELECT json_agg(json_build_array(p.priority, ARRAY(
         SELECT id FROM jobs WHERE ${queued} AND priority = p.priority ORDER BY id LIMIT ${maxLookedJobs}
       ))) AS heads FROM priorities p WHERE p.priority <= 100

@@ -119,8 +119,29 @@ export const isInTime = (sql: Sql, now: DateTime.Utc) =>
 /** SQL beside `queuedOf`: those of a workflow without a concurrency key, and those with one. Each fits its index. */
 export const unkeyedOf = (sql: Sql, workflow: Statement.Fragment) =>
   sql`workflow = ${workflow} AND attempt >= 0 AND concurrency_key IS NULL`
-const keyedOf = (sql: Sql, workflow: Statement.Fragment) =>
+export const keyedOf = (sql: Sql, workflow: Statement.Fragment) =>
   sql`workflow = ${workflow} AND attempt >= 0 AND concurrency_key IS NOT NULL`
+
+/** SQL, after WITH RECURSIVE: the priorities of queued jobs, which an index has in this order. 101 is before them. */
+export const prioritiesOf = (sql: Sql, queued: Statement.Fragment) => sql`
+  priorities AS (
+    SELECT 101 AS priority
+    UNION ALL
+    SELECT next.priority FROM priorities AS before CROSS JOIN LATERAL (
+      SELECT priority::int FROM jobs WHERE ${queued} AND priority < before.priority
+      ORDER BY jobs.priority DESC, id LIMIT 1
+    ) AS next
+  )`
+
+/** SQL: the next name of a workflow with queued jobs, in the order of the names; `NULL` after the last one. */
+export const nextQueued = (sql: Sql, orgId: string, than: Statement.Fragment) => {
+  const first = (which: Statement.Fragment) =>
+    sql`(SELECT workflow FROM jobs
+         WHERE ${queuedOf(sql, orgId)} AND workflow > ${than} AND attempt >= 0 AND ${which}
+         ORDER BY workflow, priority DESC, id LIMIT 1)`
+  return sql`(SELECT min(workflow) AS name FROM (
+    ${first(sql`concurrency_key IS NULL`)} UNION ALL ${first(sql`concurrency_key IS NOT NULL`)}) AS firsts)`
+}
 
 /** SQL: whether claims of workflows must look at limits or keys. A claim of any workflow reads all keys in order. */
 export const areLimited = (sql: Sql, orgId: string, workflows: Workflows) =>
@@ -156,14 +177,7 @@ export const makeClaims = Effect.gen(function* () {
   /** The workflows that a claim of any workflow reads. */
   const namesOf = Effect.fnUntraced(function* (orgId: string) {
     const after = namesAfter.get(orgId) ?? ""
-    const next = (than: Statement.Fragment) => {
-      const first = (which: Statement.Fragment) =>
-        sql`(SELECT workflow FROM jobs
-             WHERE ${queuedOf(sql, orgId)} AND workflow > ${than} AND attempt >= 0 AND ${which}
-             ORDER BY workflow, priority DESC, id LIMIT 1)`
-      return sql`(SELECT min(workflow) AS name FROM (
-        ${first(sql`concurrency_key IS NULL`)} UNION ALL ${first(sql`concurrency_key IS NOT NULL`)}) AS firsts)`
-    }
+    const next = (than: Statement.Fragment) => nextQueued(sql, orgId, than)
     const rows = yield* sql<{ name: string }>`
       WITH RECURSIVE names AS (
         SELECT name FROM ${next(sql`${after}`)} AS first

@@ -29,6 +29,7 @@ import * as Events from "./events.ts"
 import { jobBatches } from "../jobs/jobBatches.ts"
 import { jobKeys } from "../jobs/jobKeys.ts"
 import { jobLeases } from "../jobs/jobLeases.ts"
+import { jobQueue } from "../jobs/jobQueue.ts"
 import { jobRetries } from "../jobs/jobRetries.ts"
 import { jobLines } from "../jobs/jobLines.ts"
 import { jobReports } from "../jobs/jobReports.ts"
@@ -149,6 +150,7 @@ for (const [backend, repositories] of Object.entries(backends)) {
     jobReports(it)
     jobLines(it)
     workflows(it)
+    jobQueue(it)
     jobRetries(it)
     outbox(it)
     outboxRaces(it)

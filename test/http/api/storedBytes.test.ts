@@ -114,7 +114,7 @@ const operations: Readonly<Record<string, Grows | string>> = {
 
 /** Lists, which are a POST under `/v1`. */
 const isRead = ({ id, method }: Listed) =>
-  method === "GET" || /\.(list|get|listLinks|resends|sweeps|causes|types|logs|publicKey)$/.test(id)
+  method === "GET" || /\.(list|get|listLinks|resends|sweeps|causes|queue|types|logs|publicKey)$/.test(id)
 const writing = all.filter((operation) => !isRead(operation))
 const listed = Object.entries(operations).map(([id, row]) => ({ row, ...writing.find((one) => one.id === id)! }))
 const growing = listed.flatMap(({ row, ...one }) => (typeof row === "string" ? [] : [{ ...one, ...row }]))

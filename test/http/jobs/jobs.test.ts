@@ -26,6 +26,35 @@ const oddities: ReadonlyArray<string> = [
 ]
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it) => {
+  it.effect("the queue says what waits and runs by workflow and key, since when, and what came in", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const queue = tenant.call("jobs/queue", {})
+      expect(yield* queue).toMatchObject({ workflows: [], is_all: true, oldest_due_at: null, created: 0, keys: [] })
+      for (const concurrency_key of ["ada", "ada", "ben"]) yield* make(tenant, { workflow: "mail", concurrency_key })
+      yield* make(tenant, { workflow: "mail", run_at: "2027-01-01T00:00:00Z" })
+      yield* make(tenant, { workflow: "report" })
+      yield* make(yield* makeTenant(), { workflow: "foreign" })
+      yield* claim(tenant, { workflow: "mail" })
+      const found = yield* queue
+      expect(found).toEqual({
+        workflows: [
+          { workflow: "mail", queued: 2, delayed: 1, running: 1, is_all: true },
+          { workflow: "report", queued: 1, delayed: 0, running: 0, is_all: true },
+        ],
+        is_all: true,
+        oldest_due_at: time,
+        created: 5,
+        created_since: time,
+        keys: [
+          { workflow: "mail", concurrency_key: "ada", queued: 1, running: 1 },
+          { workflow: "mail", concurrency_key: "ben", queued: 1, running: 0 },
+        ],
+      })
+      expect(yield* status(tenant, "jobs/queue", { workflow: "mail" })).toBe(400)
+    }),
+  )
+
   it.effect("a unique job is created once, and what does not go together is refused", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()

@@ -15,6 +15,7 @@ import {
   StepJob,
 } from "#src/domain/jobs/Job.ts"
 import { CancelJobs, RetryJobs } from "#src/domain/jobs/JobSweeps.ts"
+import { JobQueue } from "#src/domain/jobs/JobQueue.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import { SetWorkflow, Workflow } from "#src/domain/jobs/Workflows.ts"
 import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"
@@ -197,6 +198,7 @@ export const webhookOperations = {
     }),
     { causes: Schema.Array(Schema.Unknown) },
   ),
+  readJobQueue: { ...post("jobs/queue", Schema.Struct({}), JobQueue.fields), mayBeEmpty: true },
   getJob: post("jobs/get", Schema.Struct({ job_id: Schema.String }), JobDetail.fields, [404]),
   listJobs: post(
     "jobs/list",
@@ -280,6 +282,7 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
     listJobSweeps: {},
     cancelJobSweep: { sweep_id: nobody },
     listJobCauses: {},
+    readJobQueue: {},
     getJob: { job_id: queued },
     listJobs: {},
     createSchedule: { workflow: "w", cron: "0 4 * * *" },

@@ -68,6 +68,7 @@ const fields: Record<WebhookOperationName, string> = {
   listJobSweeps: "sweeps",
   cancelJobSweep: "code,message,success",
   listJobCauses: "causes",
+  readJobQueue: "created,created_since,is_all,keys,oldest_due_at,workflows",
   getJob:
     "attempt,attempt_log,callback_url,concurrency_key,created_at,deployment_id,error,expires_at,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,steps,unique_key,updated_at,workflow",
   listJobs: "jobs,next_cursor",

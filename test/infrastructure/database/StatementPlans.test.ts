@@ -331,6 +331,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["jobs.countSwept", 10_000, jobs.countSwept(orgId, { kind: "retry", filter: {} })],
     ["jobs.countSwept of a workflow", 10_000, jobs.countSwept(orgId, { kind: "cancel", filter: { workflow: "w" } })],
     ["jobs.causes", 10_000, jobs.causes(orgId, {})],
+    ["jobs.queue", 40_000, jobs.queue(orgId, now)],
     ["jobs.list by error", 10_100, jobs.list(orgId, { status: "failed", error: "no such" }, { limit: 50 })],
     ["jobs.sweeps", 10, jobs.sweeps(orgId)],
     [

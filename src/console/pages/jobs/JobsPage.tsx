@@ -16,6 +16,7 @@ import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath, useLocation } from "../../navigation/router.tsx"
 import { type Job, type JobStatus, jobStatuses } from "./job.ts"
 import { JobCauses } from "./JobCauses.tsx"
+import { Queue } from "./Queue.tsx"
 import { Workflows } from "./Workflows.tsx"
 
 const isStatus = (text: string | undefined): text is JobStatus => jobStatuses.some((status) => status === text)
@@ -115,6 +116,7 @@ export default () => {
       }
     >
       <RunningSweeps />
+      {(isCanceled || !isFiltered) && <Queue />}
       <Filters>
         <Filter label="State" name="status" options={statuses} />
         <Filter label="Workflow" name="workflow" placeholder="Its exact name" />

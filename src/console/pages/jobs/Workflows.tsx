@@ -11,6 +11,7 @@ import { durationText } from "../../components/Time.tsx"
 import { counted, numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { orgPath } from "../../navigation/router.tsx"
+import { useQueue } from "./Queue.tsx"
 
 type Workflow = ResponseBody<"workflows.get">
 type Settings = Pick<Workflow, "concurrency" | "concurrency_per_key" | "rate" | "retry" | "expires_in_seconds">
@@ -29,32 +30,12 @@ const retryText = ({ attempts, base_seconds, delays, max_seconds }: NonNullable<
   return [counted(attempts, "attempt"), waits].filter(Boolean).join(", ")
 }
 
-interface JobsInProps {
-  readonly workflow: string
-  readonly status: "queued" | "running"
-  readonly limit?: number | null
-}
-
-/** How many jobs of a workflow wait or run now, of as many as may. */
-const JobsIn = ({ limit = null, status, workflow }: JobsInProps) => {
-  // A dry run counts, and changes nothing.
-  const counted = { filter: { workflow, status }, dry_run: true } as const
-  const { data } = useData("jobs.cancel", counted, {
-    isLive: false,
-    refetchMillis: 5_000,
-    enabled: useMay()("jobs.cancel"),
-  })
-  return (
-    <span>
-      {data?.count === undefined ? "–" : `${data.is_all ? "" : "at least "}${numberText(data.count)}`}
-      {limit !== null && ` of ${numberText(limit)}`}
-    </span>
-  )
-}
+/** A number of jobs, or at least so many. */
+const countText = (count: number, isAll = true) => `${isAll || count === 0 ? "" : "at least "}${numberText(count)}`
 
 const none = { concurrency: null, concurrency_per_key: null, rate: null, retry: null, expires_in_seconds: null }
 
-/** Workflows in a list: each asks how many of its jobs run. */
+/** Workflows that are shown at first. */
 const shownAtOnce = 20
 
 interface WorkflowsProps {
@@ -64,12 +45,13 @@ interface WorkflowsProps {
   readonly hasJobs: boolean
 }
 
-/** The limits of the workflow of a list of jobs; without one, all workflows that have limits. */
+/** The jobs that wait and run, and the limits, of the workflow of a list; without one, of all that have some. */
 export const Workflows = ({ hasJobs, workflow }: WorkflowsProps) => {
   const orgId = useOrg()
   const may = useMay()
   const call = useCall()
   const { data } = useData("workflows.list", {}, { enabled: may("workflows.list") })
+  const queue = useQueue()
   const [isSetting, setSetting] = useState(false)
   const [count, setCount] = useState(shownAtOnce)
   const all = data?.workflows ?? []
@@ -95,10 +77,18 @@ export const Workflows = ({ hasJobs, workflow }: WorkflowsProps) => {
       )}
     </>
   )
-  const rows: ReadonlyArray<Settings & Pick<Workflow, "workflow">> = named === undefined ? all.slice(0, count) : [named]
+  const waiting = new Map(queue?.workflows.map((one) => [one.workflow, one]))
+  const limited = new Map(all.map((one) => [one.workflow, one]))
+  const names = [...new Set([...waiting.keys(), ...limited.keys()])]
+  const rows: ReadonlyArray<Settings & Pick<Workflow, "workflow">> =
+    named === undefined
+      ? names.slice(0, count).map((name) => ({ ...none, workflow: name, ...limited.get(name) }))
+      : [named]
+  const noJobs = queue?.is_all === true ? { queued: 0, delayed: 0, running: 0, is_all: true } : undefined
+  const jobsOf = (name: string) => waiting.get(name) ?? noJobs
   const setting = isSetting && <SetLimits workflow={workflow} of={found ?? none} onClose={() => setSetting(false)} />
   if (data === undefined || (named !== undefined && found === undefined && !hasJobs)) return null
-  if (named === undefined && all.length === 0) {
+  if (named === undefined && names.length === 0) {
     return (
       <div>
         {actions}
@@ -108,22 +98,34 @@ export const Workflows = ({ hasJobs, workflow }: WorkflowsProps) => {
   }
   return (
     <>
-      <Card title={named === undefined ? "Workflows with limits" : "Limits"} isPadded={false} actions={actions}>
+      <Card title={named === undefined ? "Workflows" : "Limits"} isPadded={false} actions={actions}>
         <Table
-          caption="Limits of workflows"
+          caption="Workflows"
           rows={rows}
           rowKey={({ workflow }) => workflow}
           empty={null}
-          more={named === undefined && all.length > count ? () => setCount(count + shownAtOnce) : undefined}
+          more={named === undefined && names.length > count ? () => setCount(count + shownAtOnce) : undefined}
           columns={[
             {
               title: "Workflow",
               link: ({ workflow }) => [orgPath(orgId, `/jobs?workflow=${encodeURIComponent(workflow)}`), workflow],
             },
-            { title: "Waiting", cell: ({ workflow }) => <JobsIn workflow={workflow} status="queued" /> },
+            {
+              title: "Waiting",
+              cell: ({ workflow }) => {
+                const jobs = jobsOf(workflow)
+                if (jobs === undefined) return "–"
+                const { delayed, is_all, queued } = jobs
+                return `${countText(queued, is_all)}${delayed === 0 ? "" : `, ${countText(delayed, is_all)} later`}`
+              },
+            },
             {
               title: "Running",
-              cell: ({ concurrency, workflow }) => <JobsIn workflow={workflow} status="running" limit={concurrency} />,
+              cell: ({ concurrency, workflow }) => {
+                const jobs = jobsOf(workflow)
+                const running = jobs === undefined ? "–" : countText(jobs.running, jobs.is_all)
+                return concurrency === null ? running : `${running} of ${numberText(concurrency)}`
+              },
             },
             { title: "For each key", align: "end", cell: (one) => one.concurrency_per_key ?? "–" },
             { title: "Rate", align: "words", cell: ({ rate }) => (rate === null ? "–" : rateText(rate)) },
