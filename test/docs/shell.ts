@@ -25,6 +25,9 @@ const given = {
   KEY: "svc_example",
   GATEHOUSE_TOKEN: "svc_example",
   DATABASE_URL: "postgres://example",
+  // What earlier blocks of the tutorial set.
+  job: exampleId,
+  project: exampleId,
   // Variables of a runner, and of a workflow's `env`.
   ACTIONS_ID_TOKEN_REQUEST_URL: "https://runner.example/token",
   ACTIONS_ID_TOKEN_REQUEST_TOKEN: "example",

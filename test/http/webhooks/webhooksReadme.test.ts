@@ -71,6 +71,10 @@ const receiver = Effect.fnUntraced(function* (port: number) {
   return Queue.take(lines)
 })
 
+/** Every block of a page for a shell, unchanged. */
+const allBlocksOf = (page: string) =>
+  [...read(page).matchAll(/^```sh\n(.*?)^```/gms)].map(([, block]) => block!).join("")
+
 it("the README shows the lines that a first start prints", () => {
   const settings = { adminTokens: undefined, databaseUrl: undefined, dataDir: "./data" }
   const [shown] = blocksOf("README.md", "Start Gatehouse", "text")
@@ -121,5 +125,24 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
       yield* until("the gateway's answer", asked, (text) => text === `Hello, ${projectId}\n`)
       expect(yield* run([here(ask!)], { GATEHOUSE_TOKEN: "wrong" })).toContain('"code":"unauthorized"')
     }),
+  )
+
+  it.effect(
+    "the tutorial's commands continue from there: a job's webhook, a schedule, a limited key, a linked project",
+    () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const port = yield* closedPort
+        const line = yield* receiver(port)
+        yield* line
+        const [, publish] = blocksOf("README.md", "Receive a webhook")
+        const script = `${publish!.replaceAll("http://127.0.0.1:4000", `http://127.0.0.1:${port}`)}\n${allBlocksOf("docs/tutorial.md")}`
+        const output = yield* run([script], { GATEHOUSE_URL: url })
+        expect(yield* line, output).toContain('"event":"invoice.paid"')
+        expect(yield* line, output).toMatch(/^verified [0-9A-Z]{26}: .*"job.completed".*"rows":3/)
+        expect(output).toMatch(/^status +completed$/m)
+        expect(output.match(/rate limit/gi), output).toHaveLength(1)
+        expect(output).toMatch(/octo-org/)
+      }),
   )
 })
