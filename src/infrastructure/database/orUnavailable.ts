@@ -1,4 +1,4 @@
-import { Cause, Context, Effect, Exit, Fiber, Metric, Option, Predicate } from "effect"
+import { Cause, Context, Data, Effect, Exit, Fiber, Metric, Option, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { RequestOrg } from "../../domain/Principal.ts"
@@ -276,6 +276,14 @@ export const Admission = Context.Reference<ReturnType<typeof makeAdmission>>(
 
 /** Tries of an operation that PostgreSQL ends for the sake of another one. */
 const maxTries = 3
+/** How long an operation waits for others before it runs again, in milliseconds. */
+const othersMillis = 25
+
+/** A defect that ends a transaction which waits for others: they may need its connection, so it runs again later. */
+export class WaitsForOthers extends Data.TaggedClass("WaitsForOthers")<{
+  /** The answer at the deadline. */
+  readonly answer: Unavailable
+}> {}
 
 /**
  * SQLSTATEs of transactions that lost against another one and changed nothing: serialization failures and deadlocks.
@@ -287,6 +295,12 @@ const wasVictim = (exit: Exit.Exit<unknown, unknown>) =>
   sqlErrorsOf(exit.cause).some(({ reason }) =>
     victimStates.has((reason.cause as { readonly code?: string } | undefined)?.code ?? ""),
   )
+
+/** The wait for others that ended an operation. */
+const waitOf = <A, E>(exit: Exit.Exit<A, E>) =>
+  Exit.isFailure(exit)
+    ? exit.cause.reasons.map((_) => (_._tag === "Die" ? _.defect : undefined)).find((_) => _ instanceof WaitsForOthers)
+    : undefined
 
 const sqlErrorsOf = (cause: Cause.Cause<unknown>) =>
   cause.reasons
@@ -317,7 +331,8 @@ const answerOf = <A, E>(exit: Exit.Exit<A, E>): readonly [Outcome, Answered<A, E
   if (Exit.isSuccess(exit)) return ["ok", exit as Answered<A, E>]
   const { cause } = exit
   const faults = sqlErrorsOf(cause)
-  if (faults.length === 0) return [outcomeOf(cause), exit as Answered<A, E>]
+  if (faults.length === 0)
+    return [waitOf(exit) === undefined ? outcomeOf(cause) : "unavailable", exit as Answered<A, E>]
   const answer = faults.map(transientAnswer).find((transient) => transient !== undefined)
   return answer === undefined
     ? ["fault", Effect.die(withoutRow(faults[0]!))]
@@ -331,9 +346,10 @@ const answerOf = <A, E>(exit: Exit.Exit<A, E>): readonly [Outcome, Answered<A, E
  * - for a transient SQL error, such as a database that cannot be reached;
  * - at once, if more than 1,024 requests wait for the database, or too many of one org.
  *
- * Runs the operation again, up to twice, when the database ended its transaction because of another one. Any other SQL
- * error is a defect (500). Orgs and background work share the connections, in turn. Wrap the whole operation,
- * `withTransaction` included: a rollback on a lost connection dies of the SQL error instead of failing with it.
+ * Runs the operation again, up to twice, when the database ended its transaction because of another one, and until the
+ * deadline when it `WaitsForOthers`. Any other SQL error is a defect (500). Orgs and background work share the
+ * connections, in turn. Wrap the whole operation, `withTransaction` included: a rollback on a lost connection dies of
+ * the SQL error instead of failing with it.
  *
  * The deadline is not PostgreSQL's `statement_timeout`, which a silent connection and a wait for a connection escape,
  * nor `Effect.timeout`, which takes a second fiber: a tenth of the CPU time of a read.
@@ -344,31 +360,40 @@ export const orUnavailableWithin =
     Effect.contextWith((context: Context.Context<R>) =>
       Effect.callback<A, Exclude<E, SqlError.SqlError> | Unavailable>((resume) => {
         const orgId = waiterOf(context)
-        const { connections, waiting } = Context.get(context, Admission)
-        if (!enters(waiting, orgId)) return resume(Effect.fail(busy))
+        const { connections, waiting: waiters } = Context.get(context, Admission)
+        if (!enters(waiters, orgId)) return resume(Effect.fail(busy))
         const startedAt = performance.now()
         inFlight.modifyUnsafe(1, context)
         let isLate = false
         let running: Fiber.Fiber<A, E> | undefined
-        let tries = 0
+        let victims = 0
+        let wait: WaitsForOthers | undefined
+        let waiting: NodeJS.Timeout | undefined
         const end = (outcome: Outcome) => {
           clearTimeout(timer)
+          clearTimeout(waiting)
           if (ticket !== undefined) connections.leave(ticket)
-          leaves(waiting, orgId)
+          leaves(waiters, orgId)
           inFlight.modifyUnsafe(-1, context)
           durations[outcome].updateUnsafe((performance.now() - startedAt) / 1000, context)
         }
         const endLate = () => {
           end("unavailable")
-          resume(failTooSlow(deadline))
+          resume(wait === undefined ? failTooSlow(deadline) : Effect.fail(wait.answer))
         }
         const begin = () => {
-          tries++
           running = Effect.runForkWith(Context.add(context, IsPart, true))(operation)
           running.addObserver((exit) => {
             if (isLate) return endLate()
             // A part is not tried again alone: the transaction of the whole has ended.
-            if (!isPart && tries < maxTries && wasVictim(exit)) return begin()
+            if (!isPart && wasVictim(exit) && ++victims < maxTries) return begin()
+            wait = ticket && waitOf(exit)
+            if (wait !== undefined) {
+              running = undefined
+              connections.leave(ticket!)
+              waiting = setTimeout(enterQueue, othersMillis)
+              return
+            }
             const [outcome, answer] = answerOf(exit)
             end(outcome)
             resume(answer)
@@ -381,8 +406,13 @@ export const orUnavailableWithin =
         }, deadlines[deadline])
         // A part of an operation runs on the connection that the whole operation holds.
         const isPart = Context.get(context, IsPart)
-        const ticket = isPart ? undefined : connections.enter(Context.get(context, RequestOrg), begin)
-        if (ticket === undefined || ticket.state === "holding") begin()
+        let ticket: Ticket | undefined
+        const enterQueue = () => {
+          ticket = connections.enter(Context.get(context, RequestOrg), begin)
+          if (ticket.state === "holding") begin()
+        }
+        if (isPart) begin()
+        else enterQueue()
         return Effect.suspend((): Effect.Effect<void> => {
           if (running !== undefined) return Fiber.interrupt(running)
           end("interrupted")

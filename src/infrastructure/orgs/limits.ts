@@ -8,7 +8,7 @@ import { DefaultLimits, limitReached, type OrgLimitName } from "../../domain/org
 import { graceBytes, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { texts } from "../database/fragments.ts"
-import { orgMoves, orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { orgMoves, orUnavailable, orUnavailableWithin, WaitsForOthers } from "../database/orUnavailable.ts"
 import { type Amounts, type Column, columns, type Hold, OrgUsage } from "./OrgUsage.ts"
 
 type Sql = SqlClient.SqlClient
@@ -71,6 +71,8 @@ const maxCounted = 20_000
 const countAgainMillis = 5_000
 /** How often, and after how long, a creation is tried again that waits for others. */
 const waits = { times: 120, interval: "25 millis" } as const
+
+const tooMany = new Unavailable({ error: "Too many requests wait for the same limit; try again." })
 
 /** SQL: the number of rows that a limit counts for the row `org`, up to `upTo`. */
 export const countUpTo = (name: CountedRows, upTo: number) => {
@@ -380,9 +382,9 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
       const others = meanwhile + usage.heldBefore(held, column)
       if (counted + others + rows <= limit) return found
       // Others are being created; some of them may be counted already.
-      yield* Effect.sleep(waits.interval)
+      yield* isApart ? Effect.sleep(waits.interval) : Effect.die(new WaitsForOthers({ answer: tooMany }))
     }
-    return yield* new Unavailable({ error: "Too many requests wait for the same limit; try again." })
+    return yield* tooMany
   })
 
   /**

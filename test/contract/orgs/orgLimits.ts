@@ -46,6 +46,15 @@ const insertProjectKey = Effect.fnUntraced(function* (projectId: string, orgId?:
   return key.id
 })
 
+/** Runs an operation with an idempotency key of its own. */
+const keyed = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    const of = { orgId: "", caller: yield* newId, operation: "create", key: "k" }
+    return yield* IdempotencyRepository.use((records) =>
+      records.once(of, { now: at(0), expiresAt: at(1) }, Effect.as(operation, { response: 1, record: "made" })),
+    )
+  })
+
 /** Runs an effect `times` times at once; returns how often each outcome came. */
 export const together = <A, E, R>(effect: Effect.Effect<A, E, R>, times: number) =>
   Effect.map(Effect.replicateEffect(refusal(effect), times, { concurrency: "unbounded" }), (all) =>
@@ -170,18 +179,20 @@ export const orgLimits = (it: It) => {
       Effect.gen(function* () {
         const { orgId } = yield* insertOrg()
         yield* updateOrg(orgId, { limits: { projects: 2 } })
-        const keyed = Effect.gen(function* () {
-          const of = { orgId: "", caller: yield* newId, operation: "projects.create", key: "k" }
-          return yield* IdempotencyRepository.use((records) =>
-            records.once(
-              of,
-              { now: at(0), expiresAt: at(1) },
-              Effect.as(insertProject(orgId), { response: 1, record: "made" }),
-            ),
-          )
-        })
-        assert.deepStrictEqual(yield* together(keyed, 6), { ok: 2, "2 projects": 4 })
+        assert.deepStrictEqual(yield* together(keyed(insertProject(orgId)), 6), { ok: 2, "2 projects": 4 })
         assert.strictEqual((yield* findWithUsage(orgId)).used.projects, 2)
       }),
+  )
+
+  // Seen failing: transactions waited with the connections that the others needed, so that all were a 503.
+  it.effect("limits: creations with and without an idempotency key do not wait for each other at a limit", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      yield* updateOrg(orgId, { limits: { keys: 3 } })
+      const create = insertOrgKey(orgId)
+      const both = yield* Effect.all([together(create, 12), together(keyed(create), 12)], { concurrency: 2 })
+      const sum = (outcome: string) => both.reduce((all, counts) => all + (counts[outcome] ?? 0), 0)
+      assert.deepStrictEqual([sum("ok"), sum("3 API keys")], [3, 21])
+    }),
   )
 }
