@@ -2,17 +2,20 @@
 import { assert, layer } from "@effect/vitest"
 import { type DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/jobsSql.ts"
+import * as JobSchedulesSql from "#src/infrastructure/jobs/jobSchedulesSql.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 import { meanwhile, untilWaiting } from "../meet.ts"
 import { until } from "../../support/wait.ts"
-import { insertOrg } from "../support.ts"
+import { insertOrg, newId } from "../support.ts"
+import { insertSchedule } from "./schedules.ts"
 import { createJob, epoch, findJob, plus } from "../webhooks/webhookSupport.ts"
 
-const world = Layer.merge(JobsSql.layer, OrgsSql.layer).pipe(
+const world = Layer.mergeAll(JobsSql.layer, JobSchedulesSql.layer, OrgsSql.layer).pipe(
   Layer.provideMerge(crypto.layer),
   Layer.provideMerge(databases.postgres),
 )
@@ -43,6 +46,20 @@ layer(world, { excludeTestServices: true })("leases and locks", (it) => {
       )
       assert.deepStrictEqual([claimed?.job_id, JSON.stringify(claimed?.input)], [first.jobId, "1"])
       assert.deepStrictEqual([second.created, JSON.stringify((yield* findJob(orgId, second.jobId)).input)], [true, "2"])
+    }),
+  )
+
+  // Seen failing when one statement locked the schedule and read its last job, in a snapshot from before the lock.
+  it.effect("a run of a schedule that waits for another run sees the job of that", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId } = yield* insertOrg()
+      const scheduleId = yield* insertSchedule(orgId, plus(now, 3_600), { overlap: "skip" })
+      const run = Effect.flatMap(newId, (jobId) =>
+        Effect.flip(JobScheduleRepository.use((schedules) => schedules.run(orgId, scheduleId, jobId, now))),
+      )
+      const [, refused] = yield* meanwhile(Effect.flip(run), run)
+      assert.strictEqual(refused._tag, "Conflict")
     }),
   )
 

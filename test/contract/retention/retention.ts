@@ -374,4 +374,26 @@ export const retention = (it: It) => {
       assert.notStrictEqual(yield* again("pending"), pending)
     }),
   )
+
+  // Seen failing when the key of a removed job was forgotten whatever job had it.
+  it.effect("retention: a newer job keeps its unique key when an older one with the key is removed", () =>
+    Effect.gen(function* () {
+      const [now, unique] = [nextTime(), { key: "k", states: ["queued"] as const, since: null, debounces: false }]
+      const later = plus(now, 86_400)
+      yield* prepare(now)
+      for (const isOfOrg of [false, true]) {
+        const { orgId } = yield* insertOrg()
+        const old = yield* insertJob(orgId, { jobId: yield* idOf(now), unique })
+        yield* cancelJob(orgId, old, now, { endId: yield* idOf(now) })
+        const newer = yield* insertJob(orgId, { jobId: yield* idOf(later), unique })
+        assert.notStrictEqual(newer, old)
+        const ofOrg = RetentionRepository.use((retention) =>
+          retention.removeJobsOfOrg(orgId, later, Duration.zero, "", 100),
+        )
+        yield* isOfOrg ? ofOrg : removeOld(later)
+        assert.strictEqual(yield* failureOf(findJob(orgId, old)), noSuchJob)
+        assert.strictEqual(yield* insertJob(orgId, { unique }), newer)
+      }
+    }),
+  )
 }
