@@ -21,6 +21,7 @@ import { outbox } from "./outboxCommand.ts"
 import { overview } from "./overviewCommand.ts"
 import { register } from "./registerCommand.ts"
 import { schedules } from "./schedulesCommand.ts"
+import { people } from "./peopleCommand.ts"
 import { portal } from "./portalCommand.ts"
 import { workflows } from "./workflowsCommand.ts"
 import { secrets } from "./secretsCommand.ts"
@@ -40,6 +41,7 @@ const commands = [
   login,
   logout,
   whoami,
+  people,
   orgs,
   projects,
   deployments,

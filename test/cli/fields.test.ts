@@ -61,6 +61,7 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "docs.eraseQuestions": ["projects docs erase-questions"],
   "docs.mostAsked": ["projects docs questions", ["found"]],
   "sessions.current": ["whoami"],
+  "sessions.people": ["people"],
   "activity.overview": ["overview", ["orgId"]],
   "activity.failing": ["overview failing"],
   "activity.replicas": ["overview replicas"],

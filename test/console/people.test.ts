@@ -65,11 +65,37 @@ describe.skipIf(!hasBrowser)("people", () => {
           await page.goto(at(`/orgs/${orgId}/audit`))
           await page.getByText("Jo Doe created the project").first().waitFor()
           await expectAccessible(page)
+          await page.getByRole("link", { name: "People" }).click()
+          const rows = page.getByRole("table", { name: "Who may sign in" }).getByRole("row")
+          await expect.poll(() => rows.nth(1).innerText()).toMatch(/platform\s+groups\s+administrator\s+every org/)
+          await page.getByRole("table", { name: "Roles" }).getByText("one org").first().waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
           await reader.click()
           await page.getByText("jo@example.com, administrator of all orgs").waitFor()
           await page.getByRole("button", { name: "Sign out" }).click()
           await link.waitFor()
           expect(await page.evaluate("JSON.stringify({ ...localStorage, ...sessionStorage })")).toBe("{}")
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("whoever has no role is told so, in the console's style, and signs in with another account", () =>
+      Effect.gen(function* () {
+        const { at, page } = yield* newTab
+        yield* Effect.promise(async () => {
+          await page.goto(at(""))
+          await page.getByRole("link", { name: "Sign in with 127.0.0.1" }).click()
+          await atProvider(page, "ex")
+          await page.getByRole("heading", { name: "You have no access" }).waitFor()
+          const ground = await page.evaluate("getComputedStyle(document.querySelector('main')).backgroundColor")
+          expect(ground).toBe("rgb(255, 255, 255)")
+          await expectAccessible(page)
+          await expectFits(page)
+          // The provider asks for the account again.
+          const asked = page.waitForRequest((request) => request.url().includes("prompt=select_account"))
+          await page.getByRole("link", { name: "Use another account" }).click()
+          await asked
         })
       }).pipe(Effect.scoped),
     )

@@ -1663,6 +1663,7 @@ const read = {
     "/api/v0/overview",
     "/api/v0/endpoints/failing",
     "/api/v0/replicas",
+    "/api/v0/people",
     "/api/v0/orgs/active",
     "/readyz",
     "/healthz",

@@ -78,6 +78,12 @@ export const routes: ReadonlyArray<Route> = [
     nav: { section: "operator", label: "Orgs", icon: "people" },
     page: () => import("./orgs/OrgsPage.tsx"),
   },
+  {
+    path: "/people",
+    needs: ["sessions.people"],
+    nav: { section: "operator", label: "People", icon: "shield" },
+    page: () => import("./people/PeoplePage.tsx"),
+  },
   { path: "/alerts", needs: ["serviceAlerts.list"], page: () => import("./orgs/AlertsPage.tsx") },
   {
     ...ofOrg("", ["orgs.get"], () => import("./orgs/OrgPage.tsx")),

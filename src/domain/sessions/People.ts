@@ -1,12 +1,13 @@
-import { Context, Data, DateTime, Effect, Layer, Redacted } from "effect"
+import { Context, Data, DateTime, Effect, Layer, Redacted, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import type { Unauthorized, Unavailable } from "../Errors.ts"
 import { KeyHash } from "../keys/KeyLookup.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
-import { personActor } from "../Principal.ts"
-import { type Grant, grantsOf, type Person, personOf, type RoleRule } from "../Person.ts"
+import { personActor, requireAdministrator } from "../Principal.ts"
+import { type Grant, grantsOf, type Person, personOf, Role, type RoleRule } from "../Person.ts"
+import { Id } from "../Schemas.ts"
 import { SessionRepository } from "./SessionRepository.ts"
 import { Sessions, type SignedIn } from "./Sessions.ts"
 
@@ -63,10 +64,28 @@ interface PeopleSettings {
   readonly rules: ReadonlyArray<RoleRule>
 }
 
+/** Who may sign in with the company's identity. */
+export const SignInRules = Schema.Struct({
+  issuer: Schema.NullOr(Schema.String).annotate({
+    description: "CONSOLE_OIDC_ISSUER. null: people do not sign in with their own identity.",
+    examples: ["https://login.example.com/realms/acme"],
+  }),
+  rules: Schema.Array(
+    Schema.Struct({
+      claim: Schema.String.annotate({ description: "The claim of the id token.", examples: ["groups"] }),
+      value: Schema.String.annotate({ description: "The value of the claim: a group.", examples: ["support"] }),
+      role: Role,
+      orgId: Schema.NullOr(Id).annotate({ description: "The org of the role. null: every org." }),
+    }),
+  ).annotate({ description: "CONSOLE_OIDC_ROLES, in its order. Of several roles the strongest counts." }),
+}).annotate({ identifier: "SignInRules" })
+export interface SignInRules extends Schema.Schema.Type<typeof SignInRules> {}
+
 /** Signs people in with the company's identity. `undefined`: the operator has not set that up. */
 export const People = Context.Reference<
   | {
       readonly issuer: string
+      readonly rules: ReadonlyArray<RoleRule>
       /**
        * Begins a sign-in. Returns where the browser goes, and a secret for a cookie of this browser, from which
        * everything else of the sign-in follows: each replica can finish it.
@@ -89,6 +108,13 @@ export const People = Context.Reference<
     }
   | undefined
 >("gatehouse/domain/People", { defaultValue: () => undefined })
+
+/** The rules by which people may sign in, without any secret. */
+export const signInRules = Effect.gen(function* () {
+  yield* requireAdministrator
+  const { issuer = null, rules = [] } = (yield* People) ?? {}
+  return { issuer, rules: rules.map(({ orgId, ...rule }) => ({ ...rule, orgId: orgId === "" ? null : orgId })) }
+})
 
 const failed = (reason: SignInFailed["reason"], detail: string) => Effect.fail(new SignInFailed({ reason, detail }))
 
@@ -151,6 +177,7 @@ export const layer = ({ clientId, issuer, rules }: PeopleSettings) =>
 
       const service: NonNullable<typeof People.Service> = {
         issuer,
+        rules,
         credentialOf,
 
         start: Effect.fn("People.start")(function* (orgId: string | undefined) {

@@ -3,6 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreatePortalLink, PortalLinkEntry } from "../../domain/sessions/Portal.ts"
+import { SignInRules } from "../../domain/sessions/People.ts"
 import { OpenPortal, WhoAmI } from "../../domain/sessions/Sessions.ts"
 import { Id, time } from "../../domain/Schemas.ts"
 import { Done, NotFound } from "./responses.ts"
@@ -35,6 +36,15 @@ export class SessionsGroup extends HttpApiGroup.make("sessions")
       .middleware(Authorization)
       .annotateMerge(
         access.self.read("Sign out", "Ends the session of the request at every replica, and removes its cookie."),
+      ),
+    HttpApiEndpoint.get("people", "/api/v0/people", { success: SignInRules, error: Forbidden })
+      .middleware(Authorization)
+      .annotateMerge(
+        access.administrator.administer(
+          "Read who may sign in",
+          "The groups, or other claims, of the company's identity provider that have a role in the console, as CONSOLE_OIDC_ROLES " +
+            "gives them.",
+        ),
       ),
     HttpApiEndpoint.post("openPortal", "/api/v0/sessions/portal", {
       payload: OpenPortal,

@@ -5,6 +5,7 @@ import { CurrentPrincipal, currentHolder, type Principal, tenantOf } from "../..
 import { Orgs } from "../../domain/orgs/Orgs.ts"
 import type { PortalLinkState, PortalRights } from "../../domain/sessions/Portal.ts"
 import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
+import { signInRules } from "../../domain/sessions/People.ts"
 import {
   linkUsed,
   type PortalLink,
@@ -26,6 +27,7 @@ const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
       current: () => whoAmI(),
       // First, so that the browser forgets it also when the database cannot end it.
       remove: () => clearSessionCookie.pipe(Effect.andThen(sessions.signOut), Effect.as({ signedOut: true as const })),
+      people: () => signInRules,
       openPortal: ({ payload: { inFrame = false, token } }) =>
         Effect.flatMap(sessions.openLink(Redacted.make(token), inFrame, principalOf), (opened) =>
           principalOf(opened.session).pipe(

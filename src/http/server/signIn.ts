@@ -19,8 +19,13 @@ const logoutPath = "/console/sign-out"
 const signInLifetime = Duration.minutes(10)
 const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/
 
+/** The colours and distances of the console (`tokens.css`), whose files this page does not need. */
 const style =
-  "body{font:16px/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1.5rem}:root{color-scheme:light dark}"
+  ":root{color-scheme:light dark}" +
+  "body{font:.875rem/1.5 system-ui,sans-serif;margin:0;background:light-dark(#f6f8fa,#0d1117);color:light-dark(#16202b,#e8edf2)}" +
+  "main{box-sizing:border-box;width:min(26rem,100% - 2rem);margin:15vh auto;padding:1.5rem;border-radius:.625rem;" +
+  "background:light-dark(#fff,#151b23);border:1px solid light-dark(#e1e6eb,#262e39)}" +
+  "h1{font-size:1.25rem;margin:0}p{margin:1rem 0 0;overflow-wrap:anywhere}a{color:light-dark(#4338ca,#a5b4fc)}"
 const escaped = (text: string) =>
   text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;")
 

@@ -251,6 +251,36 @@ live(
 )
 
 live(
+  "the administrator reads who may sign in by which group, without a secret",
+  withProvider((provider) =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { text, json } = yield* send("GET", "/api/v0/people", { as: adminToken })
+      const rule = (claim: string, value: string, role: string, orgId: string | null = null) => ({
+        claim,
+        value,
+        role,
+        orgId,
+      })
+      expect(json).toEqual({
+        issuer: provider.issuer,
+        rules: [
+          rule("groups", "platform", "administrator"),
+          rule("groups", "support", "operator"),
+          rule("groups", "audit", "viewer"),
+          rule("groups", "gone", "owner", orgOf),
+          rule("realm_access.roles", "nested", "viewer"),
+          rule("email", "jo@example.com", "administrator"),
+        ],
+      })
+      expect(text).not.toContain(clientSecret)
+      const { headers } = yield* signInWithClaims(provider, { groups: ["audit"] })
+      expect((yield* send("GET", "/api/v0/people", { headers })).status).toBe(403)
+    }),
+  ),
+)
+
+live(
   "whoever has no role gets a page that leads to another account, and no session",
   withProvider((provider) =>
     Effect.gen(function* () {
