@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
+import { readFileSync } from "node:fs"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import * as Migrations from "#src/infrastructure/database/Migrations.ts"
 import { adminClient, freshFolder, freshPostgres } from "../../support/databases.ts"
@@ -167,3 +168,22 @@ describe("a later release", () => {
     ),
   )
 })
+
+/** What migration 1 does, as release 1.0 has it. */
+const checksumOfRelease = "41366fe3330f2e27dec1f3d448add867394cd8dba58668b1b9e9586e55b3a971"
+
+const { version } = JSON.parse(readFileSync(new URL("../../../package.json", import.meta.url), "utf8")) as {
+  readonly version: string
+}
+
+// Before 1.0 the schema is ours to change.
+it.live.skipIf(parseInt(version, 10) < 1)("since release 1.0, migration 1 is final", () =>
+  onPostgres((sql, layer) =>
+    Effect.gen(function* () {
+      yield* start(layer)
+      const rows = yield* sql<{ checksum: string }>`SELECT checksum FROM gatehouse_migrations WHERE migration_id = 1`
+      const advice = "Migration 1 is final since 1.0: write migration 2 (CONTRIBUTING.md, Write a migration)"
+      assert.deepStrictEqual(rows, [{ checksum: checksumOfRelease }], advice)
+    }),
+  ),
+)
