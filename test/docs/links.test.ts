@@ -76,6 +76,7 @@ const ofTests: Readonly<Record<string, string>> = {
   SCHEMATHESIS_SEED: "test/schemathesis/schemathesis.test.ts",
   WORKER_JOBS: "test/sdk/worker.test.ts",
   TEST_DATABASE_URL: "test/support/postgres.ts",
+  TEST_SLOWNESS: "vitest.config.ts",
   TEST_SERVERS: "test/support/server.ts",
 }
 

@@ -1,7 +1,8 @@
 import { Cause, Duration, Effect, Option, Schedule } from "effect"
+import { slowness } from "./slowness.ts"
 
 /** The longest wait of a test: far longer than a busy machine needs, and shorter than the timeout of a test. */
-const limit = Duration.seconds(60)
+const limit = Duration.seconds(60 * slowness)
 
 const late = (what: string, last?: string) =>
   new Error(`Waited ${Duration.format(limit)} for ${what}${last === undefined ? "" : `; the last look: ${last}`}`)

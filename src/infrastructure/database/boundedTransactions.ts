@@ -1,15 +1,11 @@
 import type { PgConnection } from "@effect/sql-pg"
 import { Context, Effect, Exit } from "effect"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
+import { deadlines } from "./deadlines.ts"
 
-/**
- * Deadline of `BEGIN`, `COMMIT` and `ROLLBACK` in milliseconds: that of a request, because interrupting the request
- * does not reach them. A connection that does not respond to their cancellation either is closed.
- */
-const limitMillis = 4_000
 /** The deadline of a `COMMIT` in milliseconds. That of a drop removes the files of the tables before it is answered. */
 export const CommitMillis = Context.Reference<number>("gatehouse/infrastructure/boundedTransactions/CommitMillis", {
-  defaultValue: () => limitMillis,
+  defaultValue: () => deadlines.request,
 })
 
 /** The error of a transaction that did not begin, or whose outcome is unknown. */
@@ -20,11 +16,14 @@ const lost = (message: string) => {
   })
 }
 
-/** Runs a statement in a fiber of its own. Only its deadline interrupts it. */
+/**
+ * Runs a statement in a fiber of its own. Only its deadline interrupts it: that of a request, because interrupting the
+ * request does not reach it. A connection that does not respond to the cancellation either is closed.
+ */
 const control = (
   connection: SqlConnection.Connection,
   statement: string,
-  { isPrepared = true, millis = limitMillis }: { readonly isPrepared?: boolean; readonly millis?: number } = {},
+  { isPrepared = true, millis = deadlines.request }: { readonly isPrepared?: boolean; readonly millis?: number } = {},
 ) =>
   Effect.callback<unknown, SqlError.SqlError>((resume) => {
     const running = Effect.runFork(

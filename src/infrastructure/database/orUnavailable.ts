@@ -2,6 +2,7 @@ import { Cause, Context, Data, Effect, Exit, Fiber, Metric, Option, Predicate } 
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { RequestOrg } from "../../domain/Principal.ts"
+import { deadlines } from "./deadlines.ts"
 import { poolSize } from "./PostgresDatabase.ts"
 
 /** The number of requests that wait for the database: of all orgs, and of each org with at least one. */
@@ -154,19 +155,6 @@ export class ConnectionShares {
     this.#isDraining = false
   }
 }
-
-/**
- * The deadlines of database operations in milliseconds, the wait for a connection included. Every repository operation
- * has one of them; its statement is canceled after that time.
- */
-export const deadlines = {
-  /** A read or write that a client waits for. */
-  request: 4_000,
-  /** One batch of background work. No client waits for it, and it holds one of the pool's ten connections. */
-  sweep: 15_000,
-  /** The end of a range of old rows: PostgreSQL removes all their files before it answers. */
-  drop: 120_000,
-} as const
 
 type Deadline = keyof typeof deadlines
 

@@ -3,6 +3,7 @@ import { Effect, Exit, Fiber, Latch, Logger, References } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { RequestOrg } from "#src/domain/Principal.ts"
+import { deadlines } from "#src/infrastructure/database/deadlines.ts"
 import {
   Admission,
   answerOrUnavailable,
@@ -43,12 +44,13 @@ const fakeTimers = Effect.gen(function* () {
 })
 
 it.effect.each([
-  ["request", 4_000, "4 s"],
-  ["sweep", 15_000, "15 s"],
+  ["request", deadlines.request],
+  ["sweep", deadlines.sweep],
 ] as const)(
   "an operation past the deadline of a %s is canceled, logged once, and fails with the reason",
-  ([deadline, millis, time]) =>
+  ([deadline, millis]) =>
     Effect.gen(function* () {
+      const time = `${millis / 1000} s`
       yield* fakeTimers
       const log: Array<string> = []
       const bounded = orUnavailableWithin(deadline)
@@ -112,32 +114,34 @@ it.effect("the log line of a refused statement says where it was refused, withou
 )
 
 // Seen failing without a deadline of its own: it waited as long as the other operation ran.
-it.effect("a request that waits for the answer to another's operation waits 4 seconds, as one of the 1,024", () =>
-  Effect.gen(function* () {
-    yield* fakeTimers
-    const { waiting } = yield* Admission
-    const withdrawn: Array<string> = []
-    const ask = (name: string, wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
-      answerOrUnavailable<number, never>((done) => {
-        wait(done)
-        return () => void withdrawn.push(name)
-      }).pipe(Effect.provideService(RequestOrg, "org"))
-    const start = { startImmediately: true }
-    const forgotten = yield* Effect.forkChild(Effect.flip(ask("forgotten", () => {})), start)
-    const gone = yield* Effect.forkChild(
-      ask("gone", () => {}),
-      start,
-    )
-    assert.strictEqual(waiting.count, 2)
-    yield* Fiber.interrupt(gone)
-    vi.advanceTimersByTime(3_999)
-    assert.isUndefined(forgotten.pollUnsafe())
-    vi.advanceTimersByTime(1)
-    assert.instanceOf(yield* Fiber.join(forgotten), Unavailable)
-    assert.strictEqual(yield* ask("answered", (done) => queueMicrotask(() => done(Effect.succeed(1)))), 1)
-    assert.deepStrictEqual([waiting.count, vi.getTimerCount()], [0, 0])
-    assert.deepStrictEqual(withdrawn, ["gone", "forgotten"])
-  }),
+it.effect(
+  "a request that waits for the answer to another's operation waits as long as a request, as one of the 1,024",
+  () =>
+    Effect.gen(function* () {
+      yield* fakeTimers
+      const { waiting } = yield* Admission
+      const withdrawn: Array<string> = []
+      const ask = (name: string, wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
+        answerOrUnavailable<number, never>((done) => {
+          wait(done)
+          return () => void withdrawn.push(name)
+        }).pipe(Effect.provideService(RequestOrg, "org"))
+      const start = { startImmediately: true }
+      const forgotten = yield* Effect.forkChild(Effect.flip(ask("forgotten", () => {})), start)
+      const gone = yield* Effect.forkChild(
+        ask("gone", () => {}),
+        start,
+      )
+      assert.strictEqual(waiting.count, 2)
+      yield* Fiber.interrupt(gone)
+      vi.advanceTimersByTime(deadlines.request - 1)
+      assert.isUndefined(forgotten.pollUnsafe())
+      vi.advanceTimersByTime(1)
+      assert.instanceOf(yield* Fiber.join(forgotten), Unavailable)
+      assert.strictEqual(yield* ask("answered", (done) => queueMicrotask(() => done(Effect.succeed(1)))), 1)
+      assert.deepStrictEqual([waiting.count, vi.getTimerCount()], [0, 0])
+      assert.deepStrictEqual(withdrawn, ["gone", "forgotten"])
+    }),
 )
 
 /** An operation that loses with this SQLSTATE as often as given, and then succeeds. */
