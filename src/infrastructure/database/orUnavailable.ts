@@ -353,6 +353,7 @@ export const orUnavailableWithin =
         const startedAt = performance.now()
         inFlight.modifyUnsafe(1, context)
         let isLate = false
+        let isInterrupted = false
         let running: Fiber.Fiber<A, E> | undefined
         let victims = 0
         let wait: WaitsForOthers | undefined
@@ -374,8 +375,9 @@ export const orUnavailableWithin =
           running.addObserver((exit) => {
             if (isLate) return endLate()
             // A part is not tried again alone: the transaction of the whole has ended.
-            if (!isPart && wasVictim(exit) && ++victims < maxTries) return begin()
-            wait = ticket && waitOf(exit)
+            const mayTryAgain = !isPart && !isInterrupted
+            if (mayTryAgain && wasVictim(exit) && ++victims < maxTries) return begin()
+            wait = mayTryAgain ? waitOf(exit) : undefined
             if (wait !== undefined) {
               running = undefined
               connections.leave(ticket!)
@@ -402,6 +404,7 @@ export const orUnavailableWithin =
         if (isPart) begin()
         else enterQueue()
         return Effect.suspend((): Effect.Effect<void> => {
+          isInterrupted = true
           if (running !== undefined) return Fiber.interrupt(running)
           end("interrupted")
           return Effect.void
