@@ -132,7 +132,9 @@ const insertUnique = Effect.fnUntraced(function* (
   for (let tries = 0; tries < maxUniqueTries; tries++) {
     const [inserted] = yield* insertRows(sql, limit, [wanted], { replaces: seen })
     if (inserted !== undefined) return inserted
-    const found = yield* findUnique(sql, bytes, usage, wanted, unique)
+    const found = yield* bytes.growing(wanted.job.orgId, (mayGrow) =>
+      findUnique(sql, bytes, usage, mayGrow, wanted, unique),
+    )
     // Nothing prevents it: a limit does.
     if (found === undefined || found.version === seen) return undefined
     if (found.isTaken) return found.id
@@ -157,6 +159,7 @@ const findUnique = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   bytes: Limits.StoredBytes,
   usage: OrgUsage["Service"],
+  mayGrow: Limits.MayGrow,
   { input, job: { now, orgId, runAt, workflow } }: Insert,
   unique: UniqueJob,
 ) {
@@ -174,7 +177,7 @@ const findUnique = Effect.fnUntraced(function* (
     (status !== null && unique.states.includes(status)) ||
     (unique.since !== null && id >= idAt(DateTime.toEpochMillis(unique.since)))
   if (!isTaken || !unique.debounces) return { id, version, isTaken }
-  if (!bytes.mayGrow(orgId, byteLength(input) - size, found.left)) return yield* bytes.refuse(orgId)
+  if (!mayGrow(byteLength(input) - size, found.left)) return yield* bytes.refuse(orgId)
   const replaced = yield* sql<{ size: number }>`
     WITH before AS (
       SELECT id, coalesce(octet_length(input), 0) + coalesce(octet_length(steps), 0) AS size FROM jobs

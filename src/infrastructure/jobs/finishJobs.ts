@@ -59,10 +59,12 @@ export const make = Effect.gen(function* () {
   const run =
     (orgId: string): RunTogether<Reported, ReportOutcome> =>
     (all) =>
-      reportJobs(sql, random, bytes, orgId, all).pipe(
-        orUnavailable,
-        // Here, because a shared statement goes on without the request.
-        Effect.tap((outcomes) => Effect.sync(() => count(orgId, outcomes))),
+      bytes.growing(orgId, (mayGrow) =>
+        reportJobs(sql, random, bytes, mayGrow, orgId, all).pipe(
+          orUnavailable,
+          // Here, because a shared statement goes on without the request.
+          Effect.tap((outcomes) => Effect.sync(() => count(orgId, outcomes))),
+        ),
       )
   const batchOf = yield* Batches.makeByOrg(
     (orgId, all: ReadonlyArray<Reported>) => orAlone(run(orgId))(all),
@@ -253,6 +255,7 @@ const reportJobs = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
   bytes: Limits.StoredBytes,
+  mayGrow: Limits.MayGrow,
   orgId: string,
   reports: ReadonlyArray<Reported>,
 ) {
@@ -266,7 +269,7 @@ const reportJobs = Effect.fnUntraced(function* (
     // After the others, so that a job that ends in between is found.
     const unknown = [...ofJob.keys()].filter((id) => !jobs.has(id))
     const finished = yield* readFinished(sql, orgId, unknown)
-    const changes: Array<Change> = []
+    const changes: Array<Prepared> = []
     const maxChanges = Math.ceil(maxInserted / Math.max(candidates.completed.inline, candidates.failed.inline))
     for (const [jobId, reported] of ofJob) {
       // The others follow in the next statement.
@@ -285,7 +288,8 @@ const reportJobs = Effect.fnUntraced(function* (
       else {
         // A report changes no finished job.
         const change = { end: reported.end, job: job!, decision: decision.success }
-        if (bytes.mayGrow(orgId, textBytes(change), left)) changes.push(change)
+        const prepared = yield* prepare(random, change, candidates)
+        if (mayGrow(textBytes(change), left, prepared.bytes)) changes.push(prepared)
         else
           outcomes.set(
             reported,
@@ -294,7 +298,7 @@ const reportJobs = Effect.fnUntraced(function* (
       }
     }
     if (changes.length > 0) {
-      const written = yield* writeReports(sql, random, orgId, changes, candidates, filtered)
+      const written = yield* writeReports(sql, orgId, changes, filtered)
       for (const [jobId, done] of written) outcomes.set(ofJob.get(jobId)!, Result.succeed(done))
     }
     open = open.filter((one) => !outcomes.has(one))
@@ -463,14 +467,11 @@ const passing = (sql: Sql) => sql`
  */
 const writeReports = Effect.fnUntraced(function* (
   sql: Sql,
-  random: Random,
   orgId: string,
-  changes: ReadonlyArray<Change>,
-  candidates: Candidates,
+  changes: ReadonlyArray<Prepared>,
   filtered: boolean,
 ) {
-  const sorted = changes.toSorted((a, b) => (a.end.jobId < b.end.jobId ? -1 : 1))
-  const prepared = yield* Effect.forEach(sorted, (change) => prepare(random, change, candidates))
+  const prepared = changes.toSorted((a, b) => (a.end.jobId < b.end.jobId ? -1 : 1))
   // The newest report: a job must not end before its claim.
   const { now } = changes.at(-1)!.end
   const at = date(now)

@@ -62,7 +62,9 @@ export const make = Effect.gen(function* () {
 
   return {
     retry: (orgId, jobId, input, now, entry) =>
-      retryOne(sql, usage, limit, bytes, { orgId, jobId, input, now, entry }).pipe(sql.withTransaction, orUnavailable),
+      bytes
+        .growing(orgId, (mayGrow) => retryOne(sql, usage, limit, bytes, mayGrow, { orgId, jobId, input, now, entry }))
+        .pipe(sql.withTransaction, orUnavailable),
 
     countSwept: (orgId, order) =>
       sql<{ count: number; isAll: boolean }>`
@@ -340,6 +342,7 @@ const retryOne = Effect.fnUntraced(function* (
   usage: OrgUsage["Service"],
   limit: Limits.Limit,
   bytes: Limits.StoredBytes,
+  mayGrow: Limits.MayGrow,
   { entry, input, jobId, now, orgId }: Retry,
 ) {
   const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status, coalesce(octet_length(input), 0) AS "inputBytes"`
@@ -353,7 +356,7 @@ const retryOne = Effect.fnUntraced(function* (
   if (job.status !== "failed") return yield* jobNotFailed(job.status)
   const text = input === undefined ? undefined : toJsonText(input)
   const more = text === undefined ? 0 : Buffer.byteLength(text ?? "") - job.inputBytes
-  if (!bytes.mayGrow(orgId, more, job.left ?? 0)) return yield* bytes.refuse(orgId)
+  if (!mayGrow(more, job.left ?? 0)) return yield* bytes.refuse(orgId)
   const queue = Effect.gen(function* () {
     const { free, holders } = yield* takeKeys(sql, orgId, [job])
     const holder = holders.get(jobId) ?? jobId

@@ -493,6 +493,12 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
 /** The limit of one kind of rows. */
 export type Limit = Effect.Success<ReturnType<typeof make>>
 
+/**
+ * Whether a row may have this many bytes more when the org has `left` by the database's count, and this many are
+ * stored with them.
+ */
+export type MayGrow = (bytes: number, left: number, stored?: number) => boolean
+
 /** The limit of stored bytes, of what is no row of another limit. */
 export const makeBytes = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -511,8 +517,28 @@ export const makeBytes = Effect.gen(function* () {
     /** SQL: the bytes that the row `org` has left by the database's count; below zero past its limit. */
     left: sql.literal(left),
 
-    /** Whether a row with this many bytes may be added to what exists, when `left` was read before. */
-    mayGrow: (orgId: string, bytes: number, left: number) => bytes <= graceBytes || usage.bytes(orgId) + bytes <= left,
+    /**
+     * Runs what makes rows larger, and counts that itself. It asks `mayGrow` for each row, with what the org has left,
+     * which it reads itself: what may grow is held until the end.
+     */
+    growing: <A, E, R>(orgId: string, grow: (mayGrow: MayGrow) => Effect.Effect<A, E, R>) =>
+      Effect.suspend(() => {
+        const before = usage.bytes(orgId)
+        const holds: Array<Hold> = []
+        let held = 0
+        const mayGrow: MayGrow = (bytes, left, stored = bytes) => {
+          const hold = usage.hold(orgId, { stored_bytes: Math.max(0, stored) })
+          // What was unwritten before may be written since `left` was read.
+          const beside = Math.max(before + held, usage.bytesBefore(hold))
+          const may = bytes <= graceBytes || beside + stored <= left
+          if (may) held += Math.max(0, stored)
+          else usage.settle(hold, {})
+          holds.push(hold)
+          return may
+        }
+        const end = Effect.sync(() => holds.forEach((hold) => usage.settle(hold, {})))
+        return Effect.onExit(grow(mayGrow), (exit) => (Exit.isSuccess(exit) ? sql.afterCommit(end) : end))
+      }),
 
     /**
      * Counts the bytes that a statement stores while it runs.

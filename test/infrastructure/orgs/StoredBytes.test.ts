@@ -2,6 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { type DateTime, Deferred, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import { rowCost } from "#src/domain/orgs/StoredBytes.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { measureBytes as measure, measuredTables } from "#src/infrastructure/orgs/OrgUsageWorker.ts"
@@ -15,6 +16,7 @@ import {
   cancelJob,
   claim,
   completed,
+  failed,
   finish,
   insertEndpoint,
   insertJob,
@@ -53,6 +55,32 @@ const growthOf = (orgId: string) =>
   })
 
 layer(replicas, { excludeTestServices: true })("limits of stored bytes, on PostgreSQL", (it) => {
+  // Seen failing: 12 results of 3,000 bytes were stored where one fits, and as many inputs of retries.
+  it.effect("hold for reports and retries that come at once, with the events of the reports", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const jobIds = yield* Effect.replicateEffect(insertJob(orgId), 12)
+      const long = "x".repeat(3_000)
+      const most = (yield* usedBy(orgId)).storedBytes + 10_000
+      yield* updateOrg(orgId, { limits: { storedBytes: most } })
+      const atOnce = <R>(one: (jobId: string) => Effect.Effect<unknown, unknown, R>) =>
+        Effect.forEach(jobIds, (jobId) => refusal(one(jobId)), { concurrency: "unbounded" })
+      const reported = yield* atOnce((jobId) => finish(orgId, jobId, completed(long), at(1)))
+      assert.strictEqual(reported.filter((outcome) => outcome === "ok").length, 1)
+      assert.isAtMost((yield* usedBy(orgId)).storedBytes, most)
+
+      yield* updateOrg(orgId, { limits: { storedBytes: null } })
+      yield* Effect.forEach(jobIds, (jobId) => Effect.ignore(finish(orgId, jobId, failed("boom"), at(2))))
+      const more = (yield* usedBy(orgId)).storedBytes + 10_000
+      yield* updateOrg(orgId, { limits: { storedBytes: more } })
+      const retried = yield* atOnce((jobId) =>
+        JobRepository.use((jobs) => jobs.retry(orgId, jobId, long, at(3), newEntry({ action: "job.retry" }))),
+      )
+      assert.strictEqual(retried.filter((outcome) => outcome === "ok").length, 3)
+      assert.isAtMost((yield* usedBy(orgId)).storedBytes, more)
+    }),
+  )
+
   it.effect("hold at once for what this replica stores, and for other replicas once it is written", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
