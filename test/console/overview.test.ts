@@ -3,7 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { describe } from "vitest"
 import { until } from "../support/wait.ts"
-import { consoles, expectAccessible, hasBrowser, inTab, signedInTab } from "./support.ts"
+import { consoles, expectAccessible, expectFits, hasBrowser, inTab, signedInTab } from "./support.ts"
 import { call, callFor, createOrg } from "./world.ts"
 
 /** Where nothing listens. */
@@ -45,6 +45,15 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
             .getByRole("alert")
             .getByText(/100 % of 1\d attempts failed/)
             .waitFor()
+          // Four figures with a line each, and the share that fails in the colour of failure.
+          const colorOf = (selector: string) =>
+            page.evaluate(`getComputedStyle(document.querySelector("${selector}")).color`)
+          await page.locator("dl.stat").getByText("100 %").waitFor()
+          await expect.poll(() => colorOf("dl.stat .attention")).toBe(await colorOf("[role=alert]"))
+          await expect.poll(() => page.locator("dl.stat polyline").count()).toBe(4)
+          await expect.poll(() => page.locator("dl.strip-of-figures dt").count()).toBe(7)
+          await expectAccessible(page)
+          await expectFits(page)
           await row.getByRole("link", { name: "Kestrel Payments" }).click()
           await page.waitForURL(at(`/orgs/${orgId}`))
           await page.getByRole("heading", { name: "Kestrel Payments" }).waitFor()
@@ -85,7 +94,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
       Effect.gen(function* () {
         yield* createOrg("Swift")
         yield* inTab("/", async (page) => {
-          const stat = (label: string) => page.locator("dl").filter({ has: page.getByText(label, { exact: true }) })
+          const stat = (label: string) =>
+            page.locator("dl > div").filter({ has: page.getByText(label, { exact: true }) })
           // Replicas write their figures every 20 seconds.
           await stat("Requests p99")
             .getByText(/\d (ms|s)$/)

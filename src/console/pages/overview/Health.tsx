@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { GatehouseError } from "../../client/call.ts"
 import { useData } from "../../client/queries.ts"
@@ -50,17 +51,78 @@ const Verdict = ({ overview }: { readonly overview: Overview }) => {
   )
 }
 
+/** A line of values over the last hour, the newest at the right; the minute that is not over yet is left out. */
+const Sparkline = ({ minutes, tone }: { readonly tone: string; readonly minutes: ReadonlyArray<number> }) => {
+  const values = minutes.slice(0, -1)
+  const top = Math.max(1e-9, ...values)
+  const points = values.map((value, i) => `${i},${Number((20 - (value / top) * 20).toFixed(2))}`)
+  return (
+    <svg
+      class={`spark series-${tone}`}
+      viewBox={`0 0 ${Math.max(1, values.length - 1)} 20`}
+      preserveAspectRatio="none"
+      aria-hidden="true"
+    >
+      <title>The last hour</title>
+      <polyline points={points.join(" ")} />
+    </svg>
+  )
+}
+
 /** The state of the service now: what is wrong, what happens, and how fast it is. */
 export const Health = () => {
   const { data } = useData("activity.overview", { every: "minute" }, { refetchMillis: 10_000 })
   const recent = data && recentOf(data)
   const perMinute = (count: number | undefined) =>
     recent === undefined || count === undefined ? none : shortNumber(Math.round(count / Math.max(1, recent.minutes)))
+  const figures = [
+    {
+      label: "Attempts a minute",
+      value: perMinute(recent?.attempts),
+      tone: "accent",
+      values: data?.deliveries.map(attemptsOf),
+    },
+    {
+      label: "Failed attempts",
+      value: recent === undefined ? none : percentText(recent.failedShare),
+      isFailure: recent !== undefined && recent.failedShare > 0,
+      tone: "bad",
+      values: data?.deliveries.map((one) => (attemptsOf(one) - one.delivered) / Math.max(1, attemptsOf(one))),
+    },
+    {
+      label: "Validations a minute",
+      value: perMinute(recent?.validations),
+      tone: "accent",
+      values: data?.validations.map(validationsOf),
+    },
+    {
+      label: "Jobs a minute",
+      value: perMinute(recent?.jobs),
+      tone: "accent",
+      values: data?.jobs.map(jobsOf),
+    },
+  ]
   return (
     <>
       {data === undefined ? <span class="skeleton verdict" /> : <Verdict overview={data} />}
-      <div class="grid-5">
-        <Stat
+      <div class="grid-4">
+        {figures.map(({ isFailure = false, label, tone, value, values = [] }) => (
+          <Stat
+            key={label}
+            label={label}
+            note={
+              <>
+                last 10 minutes
+                <Sparkline tone={tone} minutes={values} />
+              </>
+            }
+          >
+            <span class={isFailure ? "attention" : ""}>{value}</span>
+          </Stat>
+        ))}
+      </div>
+      <dl class="card strip-of-figures">
+        <Figure
           label="Backlog"
           note={
             data?.oldestDueAt == null ? (
@@ -73,27 +135,33 @@ export const Health = () => {
           }
         >
           {data === undefined ? none : data.backlog >= 10_000 ? "10,000+" : shortNumber(data.backlog)}
-        </Stat>
-        <Stat label="Attempts a minute" note="last 10 minutes">
-          {perMinute(recent?.attempts)}
-        </Stat>
-        <Stat label="Failed attempts" note="last 10 minutes">
-          {recent === undefined ? none : percentText(recent.failedShare)}
-        </Stat>
-        <Stat label="Validations a minute" note="last 10 minutes">
-          {perMinute(recent?.validations)}
-        </Stat>
-        <Stat
+        </Figure>
+        <Speed />
+        <Figure
           label="Replicas"
           note={data === undefined || data.sweeps === 0 ? "no open sweep" : counted(data.sweeps, "open sweep")}
         >
           {data?.replicas ?? none}
-        </Stat>
-        <Speed />
-      </div>
+        </Figure>
+      </dl>
     </>
   )
 }
+
+interface FigureProps {
+  readonly label: string
+  readonly note: ComponentChildren
+  readonly children: ComponentChildren
+}
+
+/** A figure in the strip of those that are looked at when something is wrong. */
+const Figure = ({ children, label, note }: FigureProps) => (
+  <div>
+    <dt>{label}</dt>
+    <dd>{children}</dd>
+    <dd class="note">{note}</dd>
+  </div>
+)
 
 /** The median and the 99th percentile of a replica. */
 const durations = (title: string, name: Measured) => ({
@@ -199,7 +267,7 @@ const Speed = () => {
       {measures.map(({ label, name }) => {
         const { p50, p99, perMinute } = together(figures, name)
         return (
-          <Stat
+          <Figure
             key={name}
             label={`${label} p99`}
             note={p50 === null ? "none in 5 minutes" : `median ${millisText(p50)}, ${rate(perMinute)} a minute`}
@@ -207,15 +275,15 @@ const Speed = () => {
             <span title="99 of 100 were faster, in the last five minutes, at the slowest replica">
               {millisText(p99)}
             </span>
-          </Stat>
+          </Figure>
         )
       })}
-      <Stat
+      <Figure
         label="Database size"
         note={state === undefined ? none : state.database.writable ? "writable" : "read-only"}
       >
         {state === undefined || state.database.bytes === null ? none : bytesText(state.database.bytes)}
-      </Stat>
+      </Figure>
     </>
   )
 }
@@ -264,21 +332,23 @@ const minimumAttempts = 10
 
 const sum = (numbers: ReadonlyArray<number>) => numbers.reduce((all, one) => all + one, 0)
 
+const attemptsOf = ({ delivered, failed, retried }: Overview["deliveries"][number]) => delivered + failed + retried
+const validationsOf = ({ forbidden, invalid, limited, valid }: Overview["validations"][number]) =>
+  forbidden + invalid + limited + valid
+const jobsOf = ({ canceled, completed, failed }: Overview["jobs"][number]) => canceled + completed + failed
+
 /** What happened in the last ten minutes of an overview by minute. */
-const recentOf = ({ deliveries, validations }: Overview) => {
+const recentOf = ({ deliveries, jobs, validations }: Overview) => {
   const recent = deliveries.slice(-recentMinutes)
+  const attempts = sum(recent.map(attemptsOf))
   const delivered = sum(recent.map((one) => one.delivered))
-  const attempts = delivered + sum(recent.map(({ failed, retried }) => failed + retried))
   return {
     minutes: recent.length,
     attempts,
     failedShare: attempts === 0 ? 0 : (attempts - delivered) / attempts,
-    validations: sum(
-      validations
-        .slice(-recentMinutes)
-        .map(({ forbidden, invalid, limited, valid }) => forbidden + invalid + limited + valid),
-    ),
+    validations: sum(validations.slice(-recentMinutes).map(validationsOf)),
     unavailable: sum(validations.slice(-recentMinutes).map((one) => one.unavailable)),
+    jobs: sum(jobs.slice(-recentMinutes).map(jobsOf)),
   }
 }
 
