@@ -7,7 +7,7 @@ import { Button } from "../../components/Button.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
 import { ActionButton, Field, Input, Select } from "../../components/Form.tsx"
 import { numberText } from "../../components/numbers.ts"
-import { Card, Empty, Page } from "../../components/Page.tsx"
+import { breaks, Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -18,12 +18,12 @@ type Alert = ResponseBody<"alerts.list">["alerts"][number]
 
 /** What each condition watches, what its threshold counts, and in which unit. */
 const conditions: Record<Alert["condition"], readonly [what: string, threshold?: string, unit?: string]> = {
-  endpoint_failing: ["An endpoint fails", "for so many minutes", "minutes"],
+  endpoint_failing: ["An endpoint fails", "For so many minutes", "minutes"],
   endpoint_deactivated: ["An endpoint was deactivated"],
-  backlog: ["Deliveries are due", "more than", "deliveries"],
-  jobs_failed: ["Jobs failed in the last hour", "more than", "jobs"],
-  limit_near: ["A limit is near", "used, in percent", "%"],
-  credits_low: ["Credits of a key are low", "fewer than", "credits"],
+  backlog: ["Deliveries are due", "More than", "deliveries"],
+  jobs_failed: ["Jobs failed in the last hour", "More than", "jobs"],
+  limit_near: ["A limit is near", "Used, in percent", "%"],
+  credits_low: ["Credits of a key are low", "Fewer than", "credits"],
 }
 /** Those that only an org has. */
 const ofOrg = ["limit_near", "credits_low"]
@@ -195,7 +195,7 @@ export default () => {
               cell: ({ condition, threshold }) =>
                 threshold === null ? "–" : `${numberText(threshold)} ${conditions[condition][2]}`,
             },
-            { title: "Tells", cell: ({ receiver }) => receiver },
+            { title: "Tells", cell: ({ receiver }) => breaks(receiver) },
             { title: "State", align: "fit", cell: State },
             {
               title: "Last told",
