@@ -9,6 +9,7 @@ import {
   answerOrUnavailable,
   orUnavailable,
   orUnavailableWithin,
+  WaitsForOthers,
 } from "#src/infrastructure/database/orUnavailable.ts"
 import { json } from "#src/infrastructure/telemetry/Telemetry.ts"
 
@@ -177,4 +178,31 @@ it.live("an operation runs once when its error is its own, and a part of an oper
     yield* Effect.exit(whole)
     assert.strictEqual(wholes, 2)
   }),
+)
+
+// Seen failing: it began once more.
+it.live.each(["40P01", "it waits for others"])(
+  "an operation that is interrupted runs once, also when it could run again: %s",
+  (end) =>
+    Effect.gen(function* () {
+      yield* fakeTimers
+      const [begun, over] = [yield* Latch.make(), yield* Latch.make()]
+      let tries = 0
+      const lost =
+        end === "40P01" ? losing(end, 9) : Effect.die(new WaitsForOthers({ answer: new Unavailable({ error: "" }) }))
+      const operation = Effect.sync(() => tries++).pipe(
+        Effect.andThen(begun.open),
+        Effect.andThen(over.await),
+        Effect.andThen(lost),
+        Effect.uninterruptible,
+      )
+      const running = yield* Effect.forkChild(orUnavailable(operation), { startImmediately: true })
+      yield* begun.await
+      const interrupting = yield* Effect.forkChild(Fiber.interrupt(running), { startImmediately: true })
+      yield* over.open
+      yield* Fiber.join(interrupting)
+      vi.advanceTimersByTime(1_000)
+      assert.strictEqual(tries, 1)
+      assert.strictEqual(vi.getTimerCount(), 0)
+    }).pipe(Effect.scoped),
 )
