@@ -269,6 +269,33 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
       }).pipe(Effect.scoped),
     )
 
+    // Seen failing: any filter hid it.
+    it.effect("what fails, and why, stays with filters that it has, and is of what they select", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const first = yield* world.endpoint({ retry_delays: [] })
+        yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503, body: "maintenance" })
+        yield* world.publish("invoice.paid")
+        yield* until("the failures", world.deliveries({ state: "failed" }), (found) => found.length === 2)
+        yield* inTab(world.path("/deliveries"), async (page) => {
+          const causes = page.getByRole("region", { name: "What fails, and why" })
+          const expectCause = (text: RegExp) => expect.poll(() => causes.innerText()).toMatch(text)
+          await causes.waitFor()
+          await expectCause(/HTTP 503\s+× 2\s+2 endpoints/)
+          await page.getByLabel("State").selectOption("failed")
+          await page.getByRole("button", { name: "Last 7 days" }).press("Enter")
+          await page.getByLabel("Endpoint").selectOption(first)
+          await page.waitForURL(/since=.*endpoint=|endpoint=.*since=/)
+          await causes.waitFor()
+          await expectCause(/HTTP 503\s+× 1/)
+          await causes.getByRole("link", { name: "HTTP 503" }).click()
+          await page.waitForURL((url) => ["cause", "endpoint", "since"].every((name) => url.searchParams.has(name)))
+          await causes.waitFor({ state: "detached" })
+        })
+      }).pipe(Effect.scoped),
+    )
+
     it.effect("of many attempts the last one is in view, and the end of the navigation, too", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld

@@ -113,6 +113,7 @@ export default () => {
   })
   const isFiltered = Object.keys(filters).length > 0
   const { job_id, state = "failed", ...others } = filters
+  const { since, until, webhook_endpoint_id: endpoint, ...unlikeCauses } = others
   const words = job_id === undefined && state in resendWords ? resendWords[state as ResendState] : undefined
   return (
     <Page
@@ -132,7 +133,9 @@ export default () => {
     >
       <RunningResends />
       <DeliveryFilters cause={useLocation().search.get("cause") ?? undefined} />
-      {!isFiltered && <Causes />}
+      {job_id === undefined && state === "failed" && Object.keys(unlikeCauses).length === 0 && (
+        <Causes endpoint={endpoint} since={since} until={until} />
+      )}
       <Beside
         list={pages}
         noun="delivery"

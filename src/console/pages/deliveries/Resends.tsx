@@ -35,20 +35,27 @@ export const RunningResends = () => {
 }
 
 interface CausesProps {
-  readonly endpoint?: string
-  readonly since?: string
+  readonly endpoint?: string | undefined
+  readonly since?: string | undefined
+  readonly until?: string | undefined
 }
 
 /** The failures of an org or of an endpoint, grouped by what the attempts ended with. */
-export const Causes = ({ endpoint, since }: CausesProps) => {
+export const Causes = ({ endpoint, since, until }: CausesProps) => {
   const orgId = useOrg()
   const filter = {
     ...(endpoint !== undefined && { webhook_endpoint_id: endpoint }),
     ...(since !== undefined && { since }),
+    ...(until !== undefined && { until }),
   }
-  const { data } = useData("deliveries.causes", filter, { isLive: false, refetchMillis: 15_000, keepsPrevious: true })
+  const { data } = useData("deliveries.causes", filter, { isLive: false, refetchMillis: 15_000 })
   const to = (cause: string) => {
-    const query = new URLSearchParams({ cause, ...(endpoint && { endpoint }), ...(since && { since }) })
+    const query = new URLSearchParams({
+      cause,
+      ...(endpoint && { endpoint }),
+      ...(since && { since }),
+      ...(until && { until }),
+    })
     return orgPath(orgId, `/deliveries?${query}`)
   }
   const causes = (data?.causes ?? []).map((cause) => ({
