@@ -312,7 +312,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         expect(api.components.schemas[name], name).toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(56)
+      expect(taken).toBe(57)
     }),
   )
 
