@@ -249,7 +249,7 @@ const queue = Command.make("queue", {}, () =>
                 keys.map((one) => [one.concurrency_key, one.workflow, one.queued, one.running]),
               ),
             ]),
-      ].join("\n"),
+      ],
       note: [
         oldest_due_at === null ? "No job is due." : `The oldest job is due since ${DateTime.formatIso(oldest_due_at)}.`,
         `Created in the last five minutes: ${created < 10_000 ? created : "10,000 or more"}.`,

@@ -13,8 +13,8 @@ export interface Table {
 
 /** The text output of a command. */
 export interface Shown {
-  /** For standard output: what a script needs. */
-  readonly out: string | Table
+  /** For standard output: what a script needs. Tables have an empty line between them. */
+  readonly out: string | Table | ReadonlyArray<Table>
   /** For standard error: explanations and next steps. */
   readonly note?: string | undefined
 }
@@ -25,7 +25,7 @@ export const said = ({ message }: { readonly message: string }): Shown => ({ out
 /** Prints the JSON document with `--json`, else the text. */
 export const print = Effect.fnUntraced(function* (document: string, { note, out }: Shown) {
   if (yield* Json) return yield* Console.log(document)
-  const text = typeof out === "string" ? out : render(out, yield* style)
+  const text = typeof out === "string" ? out : renderAll("rows" in out ? [out] : out, yield* style)
   if (text !== "") yield* Console.log(text)
   if (note !== undefined && note !== "") yield* Console.error(note)
 })
@@ -52,6 +52,8 @@ const style = Effect.gen(function* () {
     now: yield* Clock.currentTimeMillis,
   } satisfies Style
 })
+
+const renderAll = (tables: ReadonlyArray<Table>, style: Style) => tables.map((one) => render(one, style)).join("\n\n")
 
 const render = ({ headings, isContinued = false, rows }: Table, style: Style): string => {
   const texts = rows.map((row) => row.map((value) => cell(value, style)))

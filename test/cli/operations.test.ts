@@ -75,6 +75,12 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
           new RegExp(`^${job}  w +1 +\\S+Z +\\{"a":1\\}$`, "m"),
         )
         expect((yield* cli(["jobs", "claim"])).err).toBe("No job is queued.\n")
+        yield* cli(["jobs", "create", "w", "--concurrency-key", "k"])
+        const queue = yield* cli(["jobs", "queue"])
+        expect(queue.out).toMatch(
+          /^WORKFLOW +QUEUED +DELAYED +RUNNING +COUNTED\nw +1 +0 +1 +all\n\nKEY .*\nk +w +1 +0\n$/,
+        )
+        expect(queue.err).toMatch(/^The oldest job is due since \S+Z\. Created in the last five minutes: 2\.\n$/)
         expect((yield* cli(["jobs", "heartbeat", job])).code).toBe(0)
         expect((yield* cli(["jobs", "list", "--status", "running"])).out).toContain(job)
         yield* cli(["jobs", "finish", job, "--result", "3"])

@@ -53,6 +53,8 @@ export const runCli = (
       Effect.provideService(Console.Console, { ...console, log: to("out"), error: to("err") } as Console.Console),
       Effect.exit,
     )
+    const wrong = /^.*\[object \w+\].*$/m.exec(printed.out + printed.err)
+    if (wrong !== null) return yield* Effect.die(new Error(`gatehouse ${args.join(" ")} prints: ${wrong[0]}`))
     let code = -1
     runOptions.teardown(exit as Exit.Exit<unknown, unknown>, (given) => (code = given))
     return { ...printed, code } satisfies Ended
