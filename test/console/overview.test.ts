@@ -35,6 +35,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
         })
         const events = Array.from({ length: 12 }, (_, id) => ({ type: "invoice.paid", data: { id } }))
         yield* callFor(orgId, "events/publish-batch", { events })
+        const { job_id } = yield* callFor(orgId, "jobs/create", { workflow: "w" })
+        yield* callFor(orgId, "jobs/cancel", { job_id })
         yield* Effect.promise(async () => {
           const row = page.getByRole("row").filter({ hasText: "127.0.0.1:1" })
           await row.getByText("Failing").waitFor()
@@ -49,6 +51,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
           const colorOf = (selector: string) =>
             page.evaluate(`getComputedStyle(document.querySelector("${selector}")).color`)
           await page.locator("dl.stat").getByText("100 %").waitFor()
+          // One in ten minutes is not none.
+          await page.locator("dl.stat").filter({ hasText: "Jobs a minute" }).getByText("< 1").waitFor()
           await expect.poll(() => colorOf("dl.stat .attention")).toBe(await colorOf("[role=alert]"))
           await expect.poll(() => page.locator("dl.stat polyline").count()).toBe(4)
           await expect.poll(() => page.locator("dl.strip-of-figures dt").count()).toBe(7)

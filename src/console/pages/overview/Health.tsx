@@ -73,8 +73,11 @@ const Sparkline = ({ minutes, tone }: { readonly tone: string; readonly minutes:
 export const Health = () => {
   const { data } = useData("activity.overview", { every: "minute" }, { refetchMillis: 10_000 })
   const recent = data && recentOf(data)
-  const perMinute = (count: number | undefined) =>
-    recent === undefined || count === undefined ? none : shortNumber(Math.round(count / Math.max(1, recent.minutes)))
+  const perMinute = (count: number | undefined) => {
+    if (recent === undefined || count === undefined) return none
+    const rate = count / Math.max(1, recent.minutes)
+    return rate > 0 && rate < 1 ? "< 1" : shortNumber(Math.round(rate))
+  }
   const figures = [
     {
       label: "Attempts a minute",
