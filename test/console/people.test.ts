@@ -80,7 +80,7 @@ describe.skipIf(!hasBrowser)("people", () => {
       }).pipe(Effect.scoped),
     )
 
-    it.effect("whoever has no role is told so, in the console's style, and signs in with another account", () =>
+    it.effect("somebody without a role is told so, in the console's style, and signs in with another account", () =>
       Effect.gen(function* () {
         const { at, page } = yield* newTab
         yield* Effect.promise(async () => {

@@ -59,13 +59,14 @@ export const make = Effect.gen(function* () {
   const run =
     (orgId: string): RunTogether<Reported, ReportOutcome> =>
     (all) =>
-      bytes.growing(orgId, (mayGrow) =>
-        reportJobs(sql, random, bytes, mayGrow, orgId, all).pipe(
-          orUnavailable,
-          // Here, because a shared statement goes on without the request.
-          Effect.tap((outcomes) => Effect.sync(() => count(orgId, outcomes))),
-        ),
-      )
+      bytes
+        .growing(orgId, (mayGrow) =>
+          // Counted here, because a shared statement goes on without the request.
+          Effect.tap(reportJobs(sql, random, bytes, mayGrow, orgId, all), (outcomes) =>
+            Effect.sync(() => count(orgId, outcomes)),
+          ),
+        )
+        .pipe(orUnavailable)
   const batchOf = yield* Batches.makeByOrg(
     (orgId, all: ReadonlyArray<Reported>) => orAlone(run(orgId))(all),
     maxReports,

@@ -281,7 +281,7 @@ live(
 )
 
 live(
-  "whoever has no role gets a page that leads to another account, and no session",
+  "somebody without a role gets a page that leads to another account, and no session",
   withProvider((provider) =>
     Effect.gen(function* () {
       const { logs, send } = yield* TestServer
