@@ -1,5 +1,5 @@
 import { Context, Data, Effect, type Redacted } from "effect"
-import { Forbidden, NotFound, Unauthorized, type Unavailable } from "./Errors.ts"
+import { Forbidden, NotFound, Unauthorized } from "./Errors.ts"
 import type { CiRun } from "./deployments/CiRun.ts"
 import type { SignedInPerson } from "./Person.ts"
 import type { PortalRights } from "./sessions/Portal.ts"
@@ -59,9 +59,6 @@ export class CurrentPrincipal extends Context.Service<
     readonly recheck?: Effect.Effect<void, unknown>
   }
 >()("gatehouse/domain/Principal/CurrentPrincipal") {}
-
-/** An operation for the org of the current principal. */
-export type ForTenant<A, E = never> = Effect.Effect<A, E | Unauthorized | Unavailable, CurrentPrincipal>
 
 /** The org that the principal acts for; `undefined` when it acts for none. */
 export const tenantOf = (principal: Principal): string | undefined =>

@@ -3,8 +3,7 @@ import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { CurrentPrincipal, Principal } from "#src/domain/Principal.ts"
 import type { RegistrationRules } from "#src/domain/deployments/registration.ts"
-import { Deployments } from "#src/domain/deployments/Deployments.ts"
-import { RegistrationPolicy } from "#src/domain/deployments/Deployment.ts"
+import { Deployments, RegistrationPolicy } from "#src/domain/deployments/Deployments.ts"
 import {
   Conflict,
   Forbidden,

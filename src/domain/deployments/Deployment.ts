@@ -1,7 +1,5 @@
-import { Context, Layer, Schema } from "effect"
-import { LinkPolicy } from "../projects/RepositoryLink.ts"
+import { Schema } from "effect"
 import { DeploymentId, OrgId, ProjectId, time } from "../Schemas.ts"
-import type { RegistrationRules } from "./registration.ts"
 
 /** The record of one CI run of a project. */
 export const Deployment = Schema.Struct({
@@ -85,12 +83,3 @@ export const Registration = Schema.Struct({
   examples: [{ ok: true, projectId: "01KAHBMKZ3D2X7S5QN8W4V6R9V", branch: "add-search", preview: true }],
 })
 export interface Registration extends Schema.Schema.Type<typeof Registration> {}
-
-/** What the operator has configured about registrations. */
-export class RegistrationPolicy extends Context.Service<RegistrationPolicy, RegistrationRules>()(
-  "gatehouse/domain/Deployments/RegistrationPolicy",
-) {
-  /** The rules, also for links of projects. */
-  static readonly layer = (rules: RegistrationRules) =>
-    Layer.merge(Layer.succeed(RegistrationPolicy, rules), Layer.succeed(LinkPolicy, rules))
-}

@@ -5,11 +5,21 @@ import { AuditLog } from "../audit/AuditLog.ts"
 import { nextCursor, type Page } from "../Page.ts"
 import { ciTokenNeeded, managedScope } from "../Principal.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
-import { refusal } from "./registration.ts"
+import { LinkPolicy } from "../projects/RepositoryLink.ts"
+import { refusal, type RegistrationRules } from "./registration.ts"
 import { type CiRun, CiTokenVerifier } from "./CiRun.ts"
-import { type Registration, RegistrationPolicy } from "./Deployment.ts"
+import type { Registration } from "./Deployment.ts"
 import { type DeploymentFilter, DeploymentRepository } from "./DeploymentRepository.ts"
 import { makeServiceEvent, type NewServiceEvent } from "../ServiceEvent.ts"
+
+/** What the operator has configured about registrations. */
+export class RegistrationPolicy extends Context.Service<RegistrationPolicy, RegistrationRules>()(
+  "gatehouse/domain/Deployments/RegistrationPolicy",
+) {
+  /** The rules, also for links of projects. */
+  static readonly layer = (rules: RegistrationRules) =>
+    Layer.merge(Layer.succeed(RegistrationPolicy, rules), Layer.succeed(LinkPolicy, rules))
+}
 
 const registeredBy = (run: CiRun, deployment_id: string, project_id: string): NewServiceEvent => {
   const { actor, branch, owner, provider, ref, repo, runAttempt, runId, sha } = run

@@ -1,12 +1,6 @@
-import { DateTime, Effect, Schema } from "effect"
-import { SecureRandom } from "effect/crypto"
-import { AuditLog } from "../audit/AuditLog.ts"
-import { InvalidRequest } from "../Errors.ts"
-import { currentTenant } from "../Principal.ts"
+import { Schema } from "effect"
 import { AnyJson, atMost, CreatedAt, Id, JobId, JobSweepId, NonEmptyText, time } from "../Schemas.ts"
-import { Wakeups } from "../Wakeups.ts"
 import { JobStatus, StoredWorkflowName, WorkflowName } from "./Job.ts"
-import { type JobFilter, JobRepository } from "./JobRepository.ts"
 
 /** The fields that select jobs by what they are, and when they were created. */
 const jobTimes = {
@@ -97,83 +91,3 @@ export interface ChangedJobs {
   /** The sweep that changes them. `null`: nothing changes. */
   readonly sweepId: string | null
 }
-
-const encodeFilter = Schema.encodeSync(JobSweepFilter)
-
-/** Fails unless a request has either a job or a filter. */
-const checkTarget = (input: typeof RetryJobs.Type) => {
-  const { dry_run, filter, job_id } = input
-  const wrong = (error: string) => Effect.fail(new InvalidRequest({ error }))
-  if (job_id === undefined && filter === undefined) return wrong("job_id or filter is missing: send one of them.")
-  if (job_id !== undefined && filter !== undefined) {
-    return wrong("job_id and filter must not be sent together: send one of them.")
-  }
-  if (filter !== undefined && input.input !== undefined) return wrong("input must be sent with job_id.")
-  return job_id !== undefined && dry_run !== undefined ? wrong("dry_run must be sent with filter.") : Effect.void
-}
-
-/** Retries and cancels jobs: one at once, with `null`, or those of a filter in the background, after a count. */
-export const makeJobSweeps = Effect.gen(function* () {
-  const repository = yield* JobRepository
-  const wakeups = yield* Wakeups
-  const audit = yield* AuditLog
-  const random = yield* SecureRandom.SecureRandom
-
-  const start = Effect.fnUntraced(function* (
-    orgId: string,
-    { filter: asked, kind }: JobSweepOrder,
-    dryRun: boolean | undefined,
-  ) {
-    const now = yield* DateTime.now
-    // Without an end, a sweep would follow the jobs that are created while it runs.
-    const order = { kind, filter: { ...asked, until: asked.until ?? now } }
-    const counted = yield* repository.countSwept(orgId, order)
-    if (dryRun === true || (counted.count === 0 && counted.isAll)) return { ...counted, sweepId: null }
-    const target = yield* random.ulid
-    const details = { kind, filter: encodeFilter(order.filter), count: counted.count }
-    const entry = yield* audit.entry({ action: "job_sweep.start", target, details })
-    yield* repository.startSweep(orgId, { ...order, count: counted.count }, entry)
-    yield* wakeups.sweeps
-    return { ...counted, sweepId: target }
-  })
-
-  return {
-    /** Queues a failed job again, or in the background all that a filter selects. Returns `null` for one job. */
-    retry: Effect.fn("Jobs.retry")(function* (input: typeof RetryJobs.Type) {
-      const orgId = yield* currentTenant
-      yield* checkTarget(input)
-      const { dry_run, filter, job_id } = input
-      if (filter !== undefined) return yield* start(orgId, { kind: "retry", filter }, dry_run)
-      const details = { inputChanged: input.input !== undefined }
-      const entry = yield* audit.entry({ action: "job.retry", target: job_id!, details })
-      yield* repository.retry(orgId, job_id!, input.input, yield* DateTime.now, entry)
-      yield* wakeups.jobs(orgId)
-      return null
-    }),
-
-    /** @param cancelOne cancels a job */
-    cancel: <E, R>(
-      input: typeof CancelJobs.Type,
-      cancelOne: (orgId: string, jobId: string) => Effect.Effect<unknown, E, R>,
-    ) =>
-      Effect.gen(function* () {
-        const orgId = yield* currentTenant
-        yield* checkTarget(input)
-        const { dry_run, filter, job_id } = input
-        if (filter !== undefined) return yield* start(orgId, { kind: "cancel", filter }, dry_run)
-        return yield* Effect.as(cancelOne(orgId, job_id!), null)
-      }),
-
-    /** The unfinished retries and cancellations by a filter, oldest first. */
-    sweeps: Effect.flatMap(currentTenant, repository.sweeps),
-
-    endSweep: Effect.fn("Jobs.endSweep")(function* (target: string) {
-      const orgId = yield* currentTenant
-      yield* repository.endSweep(orgId, yield* audit.entry({ action: "job_sweep.cancel", target, details: {} }))
-    }),
-
-    causes: Effect.fn("Jobs.causes")(function* (filter: Pick<JobFilter, "workflow" | "since" | "until">) {
-      return yield* repository.causes(yield* currentTenant, filter)
-    }),
-  }
-})

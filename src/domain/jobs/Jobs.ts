@@ -1,5 +1,6 @@
-import { Context, DateTime, Effect, Layer, Result } from "effect"
+import { Context, DateTime, Effect, Layer, Result, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { AuditLog } from "../audit/AuditLog.ts"
 import { InvalidRequest } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
 import { currentTenant } from "../Principal.ts"
@@ -21,9 +22,9 @@ import {
 } from "./Job.ts"
 import { completed, endIdOf, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
 import { type JobFilter, JobRepository, type NewJob } from "./JobRepository.ts"
-import { type CancelJobs, makeJobSweeps } from "./JobSweeps.ts"
+import { type CancelJobs, JobSweepFilter, type JobSweepOrder, type RetryJobs } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
-import { makeWorkflows } from "./Workflows.ts"
+import { type SetWorkflow, workflowNotFound } from "./Workflows.ts"
 
 /** How far ahead `run_at` may be. */
 const maxDelayDays = 366
@@ -113,6 +114,22 @@ const completion = ({ attempt, result = null }: typeof CompleteJob.Type): JobRep
   retry: false,
 })
 
+const encodeFilter = Schema.encodeSync(JobSweepFilter)
+
+/** Fails unless a request has either a job or a filter. */
+const checkTarget = (input: typeof RetryJobs.Type) => {
+  const { dry_run, filter, job_id } = input
+  const wrong = (error: string) => Effect.fail(new InvalidRequest({ error }))
+  if (job_id === undefined && filter === undefined) return wrong("job_id or filter is missing: send one of them.")
+  if (job_id !== undefined && filter !== undefined) {
+    return wrong("job_id and filter must not be sent together: send one of them.")
+  }
+  if (filter !== undefined && input.input !== undefined) return wrong("input must be sent with job_id.")
+  return job_id !== undefined && dry_run !== undefined ? wrong("dry_run must be sent with filter.") : Effect.void
+}
+
+const noSettings = { concurrency: null, concurrency_per_key: null, rate: null, retry: null, expires_in_seconds: null }
+
 /** The jobs of the current tenant. Its workers claim and finish them; webhooks report the outcomes. */
 export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
   make: Effect.gen(function* () {
@@ -121,8 +138,7 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
     const random = yield* SecureRandom.SecureRandom
     const wakeups = yield* Wakeups
     const report = yield* makeReport
-    const sweeps = yield* makeJobSweeps
-    const workflows = yield* makeWorkflows
+    const audit = yield* AuditLog
 
     const insert = Effect.fnUntraced(function* (
       inputs: ReadonlyArray<typeof CreateJob.Type>,
@@ -141,6 +157,25 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
       const made = yield* repository.insert(jobs)
       yield* wakeups.jobs(orgId)
       return made
+    })
+
+    /** Counts the jobs of a filter, and begins to retry or cancel them in the background. */
+    const startSweep = Effect.fnUntraced(function* (
+      orgId: string,
+      { filter: asked, kind }: JobSweepOrder,
+      dryRun: boolean | undefined,
+    ) {
+      const now = yield* DateTime.now
+      // Without an end, a sweep would follow the jobs that are created while it runs.
+      const order = { kind, filter: { ...asked, until: asked.until ?? now } }
+      const counted = yield* repository.countSwept(orgId, order)
+      if (dryRun === true || (counted.count === 0 && counted.isAll)) return { ...counted, sweepId: null }
+      const target = yield* random.ulid
+      const details = { kind, filter: encodeFilter(order.filter), count: counted.count }
+      const entry = yield* audit.entry({ action: "job_sweep.start", target, details })
+      yield* repository.startSweep(orgId, { ...order, count: counted.count }, entry)
+      yield* wakeups.sweeps
+      return { ...counted, sweepId: target }
     })
 
     return {
@@ -216,20 +251,70 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         return yield* report.one(orgId, job_id, { _tag: "Ended", outcome: failed(error, mapped_stack), attempt, retry })
       }),
 
-      ...sweeps,
-
-      ...workflows,
+      /** Queues a failed job again, or in the background all that a filter selects. Returns `null` for one job. */
+      retry: Effect.fn("Jobs.retry")(function* (input: typeof RetryJobs.Type) {
+        const orgId = yield* currentTenant
+        yield* checkTarget(input)
+        const { dry_run, filter, job_id } = input
+        if (filter !== undefined) return yield* startSweep(orgId, { kind: "retry", filter }, dry_run)
+        const details = { inputChanged: input.input !== undefined }
+        const entry = yield* audit.entry({ action: "job.retry", target: job_id!, details })
+        yield* repository.retry(orgId, job_id!, input.input, yield* DateTime.now, entry)
+        yield* wakeups.jobs(orgId)
+        return null
+      }),
 
       /**
        * Cancels a job that is not finished, or in the background all that a filter selects. They make no event; their
        * workers get a `Conflict`. Returns `null` for one job.
        */
-      cancel: Effect.fn("Jobs.cancel")((input: typeof CancelJobs.Type) =>
-        sweeps.cancel(input, (orgId, jobId) =>
-          // It stores nothing.
-          Effect.catchTag(report.one(orgId, jobId, { _tag: "Canceled" }), "LimitReached", Effect.die),
-        ),
-      ),
+      cancel: Effect.fn("Jobs.cancel")(function* (input: typeof CancelJobs.Type) {
+        const orgId = yield* currentTenant
+        yield* checkTarget(input)
+        const { dry_run, filter, job_id } = input
+        if (filter !== undefined) return yield* startSweep(orgId, { kind: "cancel", filter }, dry_run)
+        // It stores nothing.
+        yield* Effect.catchTag(report.one(orgId, job_id!, { _tag: "Canceled" }), "LimitReached", Effect.die)
+        return null
+      }),
+
+      /** The unfinished retries and cancellations by a filter, oldest first. */
+      sweeps: Effect.flatMap(currentTenant, repository.sweeps),
+
+      endSweep: Effect.fn("Jobs.endSweep")(function* (target: string) {
+        const orgId = yield* currentTenant
+        yield* repository.endSweep(orgId, yield* audit.entry({ action: "job_sweep.cancel", target, details: {} }))
+      }),
+
+      causes: Effect.fn("Jobs.causes")(function* (filter: Pick<JobFilter, "workflow" | "since" | "until">) {
+        return yield* repository.causes(yield* currentTenant, filter)
+      }),
+
+      /** Sets the settings of a workflow in place of those that it has. They hold for queued jobs, too. */
+      setWorkflow: Effect.fn("Jobs.setWorkflow")(function* (input: typeof SetWorkflow.Type) {
+        const orgId = yield* currentTenant
+        const { workflow: target, ...details } = input
+        const now = yield* DateTime.now
+        const wanted = { ...noSettings, ...input, created_at: now, updated_at: now }
+        const entry = yield* audit.entry({ action: "workflow.set", target, details })
+        yield* repository.setWorkflow(orgId, wanted, entry)
+        yield* wakeups.jobs(orgId)
+      }),
+
+      workflow: Effect.fn("Jobs.workflow")(function* (workflow: string) {
+        const [found] = yield* repository.workflows(yield* currentTenant, workflow)
+        return found ?? (yield* workflowNotFound())
+      }),
+
+      /** The workflows that have settings, by their names. */
+      workflows: Effect.flatMap(currentTenant, (orgId) => repository.workflows(orgId)),
+
+      deleteWorkflow: Effect.fn("Jobs.deleteWorkflow")(function* (target: string) {
+        const orgId = yield* currentTenant
+        const entry = yield* audit.entry({ action: "workflow.delete", target, details: {} })
+        yield* repository.deleteWorkflow(orgId, target, entry)
+        yield* wakeups.jobs(orgId)
+      }),
 
       get: Effect.fn("Jobs.get")(function* (jobId: string) {
         const orgId = yield* currentTenant

@@ -1,11 +1,7 @@
-import { DateTime, Effect, Schema } from "effect"
-import { AuditLog } from "../audit/AuditLog.ts"
+import { Schema } from "effect"
 import { Conflict, NotFound } from "../Errors.ts"
-import { currentTenant } from "../Principal.ts"
 import { CreatedAt, UpdatedAt, whole } from "../Schemas.ts"
-import { Wakeups } from "../Wakeups.ts"
 import { ExpiresInSeconds, StoredWorkflowName, WorkflowName } from "./Job.ts"
-import { JobRepository } from "./JobRepository.ts"
 
 /** Jobs that run at once, of a workflow or of a key: a claim counts them. */
 const maxConcurrency = 1_000
@@ -125,45 +121,8 @@ export const Workflow = Schema.Struct({
 }).annotate({ identifier: "Workflow" })
 export interface Workflow extends Schema.Schema.Type<typeof Workflow> {}
 
-const noSettings = { concurrency: null, concurrency_per_key: null, rate: null, retry: null, expires_in_seconds: null }
-
 export const workflowNotFound = () => new NotFound({ error: "The workflow has no settings." })
 export const tooManyWorkflows = () =>
   new Conflict({
     error: `${maxWorkflows} workflows of the org have settings, which is the limit. Delete those of another workflow.`,
   })
-
-/** The settings of workflows: they hold for queued jobs, too, from the answer on. */
-export const makeWorkflows = Effect.gen(function* () {
-  const repository = yield* JobRepository
-  const wakeups = yield* Wakeups
-  const audit = yield* AuditLog
-
-  return {
-    /** Sets the settings of a workflow in place of those that it has. */
-    setWorkflow: Effect.fn("Jobs.setWorkflow")(function* (input: typeof SetWorkflow.Type) {
-      const orgId = yield* currentTenant
-      const { workflow: target, ...details } = input
-      const now = yield* DateTime.now
-      const wanted = { ...noSettings, ...input, created_at: now, updated_at: now }
-      const entry = yield* audit.entry({ action: "workflow.set", target, details })
-      yield* repository.setWorkflow(orgId, wanted, entry)
-      yield* wakeups.jobs(orgId)
-    }),
-
-    workflow: Effect.fn("Jobs.workflow")(function* (workflow: string) {
-      const [found] = yield* repository.workflows(yield* currentTenant, workflow)
-      return found ?? (yield* workflowNotFound())
-    }),
-
-    /** The workflows that have settings, by their names. */
-    workflows: Effect.flatMap(currentTenant, (orgId) => repository.workflows(orgId)),
-
-    deleteWorkflow: Effect.fn("Jobs.deleteWorkflow")(function* (target: string) {
-      const orgId = yield* currentTenant
-      const entry = yield* audit.entry({ action: "workflow.delete", target, details: {} })
-      yield* repository.deleteWorkflow(orgId, target, entry)
-      yield* wakeups.jobs(orgId)
-    }),
-  }
-})

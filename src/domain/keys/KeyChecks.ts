@@ -40,7 +40,7 @@ interface RateLeft extends RateLimit {
 }
 
 /** The operations that check keys for anyone. The failures of each are limited by themselves. */
-export type KeyDoor = "validate" | "authorize" | "token"
+type KeyDoor = "validate" | "authorize" | "token"
 
 /** A use that nothing refuses. `credits` and `rate` are `null` for a key without that limit. */
 export interface AuthorizedUse {
