@@ -193,14 +193,35 @@ const remove = Command.make(
       (gatehouse) => gatehouse.orgs.remove({ params: { orgId: named.value } }),
       () => ({
         out: named.value,
-        note: "The org is deleted with everything in it. Its rows are erased within an hour.",
+        note: `The org is deleted with everything in it. Its rows are erased within an hour: gatehouse orgs erasure ${named.value}`,
       }),
     )
   }),
 ).pipe(Command.withDescription("Delete an org with everything in it, for good; needs the administrator's token"))
 
+const erasure = Command.make(
+  "erasure",
+  { org: Argument.String("org").pipe(Argument.withDescription("The id of the deleted org")) },
+  ({ org }) =>
+    call(
+      (gatehouse) => gatehouse.orgs.erasure({ params: { orgId: org } }),
+      ({ actor, deletedAt, endedAt, erased, person, progress }) => ({
+        out: table(
+          ["ERASED", "ROWS"],
+          Object.entries(erased).filter(([, rows]) => rows > 0),
+        ),
+        note: [
+          `Deleted by ${plain(person?.email ?? person?.name ?? actor)} at ${deletedAt.toJSON()}.`,
+          endedAt === null
+            ? `The erasure continues: ${progress} % of its steps are done.`
+            : `The erasure ended at ${endedAt.toJSON()}.`,
+        ].join("\n"),
+      }),
+    ),
+).pipe(Command.withDescription("Show how far the erasure of a deleted org is; at its end, the receipt"))
+
 /** Creates, lists, shows, changes and deletes orgs. */
 export const orgs = Command.make("orgs").pipe(
   Command.withDescription("Orgs (tenants), their owners and limits"),
-  Command.withSubcommands([create, list, show, update, remove, moveOrg]),
+  Command.withSubcommands([create, list, show, update, remove, erasure, moveOrg]),
 )

@@ -30,6 +30,7 @@ const commands: Readonly<Record<string, readonly [command: string, otherwise?: R
   "orgs.get": ["orgs get"],
   "orgs.update": ["orgs update"],
   "orgs.remove": ["orgs delete"],
+  "orgs.erasure": ["orgs erasure"],
   "audit.list": ["audit list"],
   "audit.export": ["audit export"],
   "alerts.list": ["alerts list"],

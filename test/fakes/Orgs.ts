@@ -1,7 +1,8 @@
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Record } from "effect"
 import { orgNotFound } from "#src/domain/Principal.ts"
 import { formatOwner } from "#src/domain/RepositoryOwner.ts"
 import { Conflict } from "#src/domain/Errors.ts"
+import { erasedKinds } from "#src/domain/orgs/OrgErasure.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { amountsOf, findOr, hasText, inScope, keepEntry, ownerKey, pageOf, World } from "./World.ts"
 
@@ -78,6 +79,21 @@ export const layer = Layer.effect(
         orgs.delete(orgId)
         if (world.defaultOrgId === orgId) world.defaultOrgId = undefined
       }),
+
+      // Nothing is erased in memory: the erasure never ends.
+      erasure: (orgId) =>
+        Effect.suspend(() => {
+          const ofDeletion = [...audit.values()].find((one) => one.orgId === orgId && one.row.action === "org.delete")
+          return Effect.map(findOr(ofDeletion?.row, orgNotFound), ({ actor, at, person }) => ({
+            orgId,
+            deletedAt: at,
+            actor,
+            person,
+            endedAt: null,
+            progress: 0,
+            erased: Record.map(erasedKinds, () => 0),
+          }))
+        }),
 
       list: (scope, page, { order, owns, text } = {}) =>
         Effect.sync(() => {

@@ -8,6 +8,7 @@ const AuditAction = Schema.Literals([
   "org.create",
   "org.update",
   "org.delete",
+  "org.erase",
   "project.create",
   "project.update",
   "project.delete",

@@ -8,6 +8,7 @@ import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
 import { KeyMemory } from "../KeyMemory.ts"
 import type { CreateOrg, Org, OrgFilter, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
+import type { OrgErasure } from "./OrgErasure.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 
 /** An org, the limits that were set for it, and its usage. */
@@ -59,6 +60,8 @@ export class OrgRepository extends Context.Service<
       now: DateTime.Utc,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
+    /** How far the erasure of a deleted org is, and its receipt. Fails without its deletion in the audit log. */
+    readonly erasure: (orgId: string) => Effect.Effect<OrgErasure, NotFound | Unavailable>
     /** Orgs of the scope. With a text, a page looks at `maxFilteredRows` orgs at most. */
     readonly list: (scope: OrgScope, page: Page, filter?: OrgFilter) => Effect.Effect<Found<Org>, Unavailable>
   }
@@ -120,6 +123,12 @@ export class Orgs extends Context.Service<Orgs>()("gatehouse/domain/Orgs", {
         const entry = yield* audit.entry({ action: "org.delete", target: orgId, details: {} })
         yield* repository.remove(orgId, yield* DateTime.now, entry)
         yield* forgetOwner(orgId)
+      }),
+
+      /** How far the erasure of a deleted org is, and its receipt. Only who manages every org may call this. */
+      erasure: Effect.fn("Orgs.erasure")(function* (orgId: string) {
+        yield* requireAdministrator
+        return yield* repository.erasure(orgId)
       }),
 
       /** A page of the orgs. */

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Conflict, Forbidden, NotFound } from "../../domain/Errors.ts"
 import { CreateOrg, Org, OrgDetail, orgFilters, UpdateOrg } from "../../domain/orgs/Org.ts"
+import { OrgErasure } from "../../domain/orgs/OrgErasure.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { OrgId } from "../../domain/Schemas.ts"
 import { Deleted, idempotencyKey } from "./responses.ts"
@@ -61,6 +62,17 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
         "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the response on, its keys are " +
           "refused at every replica, its endpoints get nothing, and everything of it is a 404. Its rows are erased in the " +
           "background, within an hour; then its owners are free. The administrator can still read its audit log.",
+      ),
+    ),
+    HttpApiEndpoint.get("erasure", "/api/v0/orgs/:orgId/erasure", {
+      params: { orgId: OrgId },
+      success: OrgErasure,
+      error: [Forbidden, NotFound],
+    }).annotateMerge(
+      access.administrator.oversee(
+        "Follow the erasure of an org",
+        "How far the erasure of a deleted org is, and what it has erased. At its end this is the receipt, which the audit log " +
+          "keeps as `org.erase`.",
       ),
     ),
   )

@@ -10,6 +10,7 @@ export const layer = group(Api, "orgs", (handlers) =>
       get: ({ params }) => orgs.get(params.orgId),
       update: ({ params, payload }) => orgs.update(params.orgId, payload),
       remove: ({ params }) => Effect.as(orgs.remove(params.orgId), { deleted: true }),
+      erasure: ({ params }) => orgs.erasure(params.orgId),
       list: ({ query }) => orgs.list(query),
     }),
   ),

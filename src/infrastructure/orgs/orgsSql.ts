@@ -1,11 +1,14 @@
-import { Effect, Layer, Record, Schema } from "effect"
+import { DateTime, Effect, Layer, Record, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { formatOwner, type RepositoryOwner } from "../../domain/RepositoryOwner.ts"
-import { Conflict } from "../../domain/Errors.ts"
+import { Conflict, NotFound } from "../../domain/Errors.ts"
+import type { Person } from "../../domain/Person.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import { Org } from "../../domain/orgs/Org.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import type { OrgAmounts, OrgLimitOverrides } from "../../domain/orgs/OrgLimits.ts"
+import { erasedKinds } from "../../domain/orgs/OrgErasure.ts"
+import { erasedSoFar, newestEntry, sumOfErased } from "./erasures.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
@@ -163,6 +166,24 @@ export const layer = Layer.effect(
             VALUES (${entry.id}, ${orgId}, 'erase', ${org["node"] as string | null}, ${date(now)})`
         }).pipe(sql.withTransaction, orUnavailable),
 
+      erasure: Effect.fnUntraced(function* (orgId) {
+        const deletion = yield* newestEntry<Deletion>(sql, orgId, "org.delete", "id, at, actor, person")
+        const here = deletion && (yield* erasedSoFar(sql, deletion.id, orgId))
+        if (here === undefined) return yield* noErasure()
+        const node = here.node === null ? undefined : yield* nodes.named(here.node)
+        const there = node && (yield* erasedSoFar(node.sql, deletion!.id, orgId))
+        const none = Record.map(erasedKinds, () => 0)
+        return {
+          orgId,
+          deletedAt: DateTime.fromDateUnsafe(deletion!.at),
+          actor: deletion!.actor,
+          person: deletion!.person === null ? null : (JSON.parse(deletion!.person) as Person),
+          endedAt: here.endedAt && DateTime.fromDateUnsafe(here.endedAt),
+          progress: Math.min(here.progress, there?.progress ?? 100),
+          erased: { ...none, ...sumOfErased(here.erased, there?.erased ?? {}) },
+        }
+      }, orUnavailable),
+
       list: Effect.fnUntraced(function* (scope, page, { order = "oldest", owns, text } = {}) {
         const all = sql.and([inScope(sql, scope, "id"), afterCursor(sql, page, order)])
         const { within, ...seen } =
@@ -179,6 +200,17 @@ export const layer = Layer.effect(
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+/** The entry of the audit log about the deletion of an org. */
+interface Deletion {
+  readonly id: string
+  readonly at: Date
+  readonly actor: string
+  readonly person: string | null
+}
+
+const noErasure = () =>
+  new NotFound({ error: "There is no erasure of this org: it was not deleted, or its audit log has expired." })
 
 /** The tables whose rows have an id and an org. */
 const owned = [

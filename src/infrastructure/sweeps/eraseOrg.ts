@@ -2,7 +2,9 @@ import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { isAmong, isOfOrg, texts } from "../database/fragments.ts"
 import { eraseDocs } from "../docs/projectDocsSql.ts"
+import { sumOfErased } from "../orgs/erasures.ts"
 import { subtractStoredBytes } from "../orgs/limits.ts"
+import { type Erased, type ErasedKind, erasedKinds } from "../../domain/orgs/OrgErasure.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 
 /** The position of an erasure: whether the pass has found rows, the step, and the last row of the step. */
@@ -21,22 +23,33 @@ export const eraseBatch = Effect.fnUntraced(function* (sql: Sql, erasure: Erasur
   )
   let hasFound = mark === "+"
   let rows = 0
+  const percent = (index: number) => Math.floor((100 * index) / steps.length)
+  let counts: Partial<Erased> = {}
   for (const [index, [step, run]] of steps.entries()) {
     if (index < first) continue
     let after = index === first ? from : ""
     while (true) {
-      if (rows >= limit) return { rows, hasFound, position: `${hasFound ? "+" : "-"}${step}:${after}` }
+      if (rows >= limit)
+        return { rows, counts, hasFound, progress: percent(index), position: positionOf(hasFound, step, after) }
       const { last, rows: read } = yield* run(sql, erasure, after, limit - rows)
       rows += read
+      counts = sumOfErased(counts, { [kindOf(step)]: read })
       hasFound ||= read > 0
       if (last === null) break
       after = last
       // A step that reads more rows than it erases ends the batch, too.
-      if (read === 0) return { rows, hasFound, position: `${hasFound ? "+" : "-"}${step}:${after}` }
+      if (read === 0)
+        return { rows, counts, hasFound, progress: percent(index), position: positionOf(hasFound, step, after) }
     }
   }
-  return { rows, hasFound, position: null }
+  return { rows, counts, hasFound, progress: 100, position: null }
 })
+
+const positionOf = (hasFound: boolean, step: string, after: string) => `${hasFound ? "+" : "-"}${step}:${after}`
+
+/** What a step erases, as a receipt counts it. */
+const kindOf = (step: string): ErasedKind =>
+  step === "finishedJobs" ? "jobs" : Object.hasOwn(erasedKinds, step) ? (step as ErasedKind) : "others"
 
 type Sql = SqlClient.SqlClient
 
@@ -55,22 +68,22 @@ interface Erasure {
 }
 
 /** The rows that a step has read, and the last of them when more may follow. */
-interface Erased {
+interface Removed {
   readonly rows: number
   readonly last: string | null
 }
 
-type Step = (sql: Sql, erasure: Erasure, after: string, limit: number) => Effect.Effect<Erased, SqlError.SqlError>
+type Step = (sql: Sql, erasure: Erasure, after: string, limit: number) => Effect.Effect<Removed, SqlError.SqlError>
 type NamedStep = readonly [name: string, step: Step]
 
-const erased = (ids: ReadonlyArray<string>, limit: number): Erased => ({
+const erased = (ids: ReadonlyArray<string>, limit: number): Removed => ({
   rows: ids.length,
   last: ids.length === limit ? ids.at(-1)! : null,
 })
 
 /** The result of a DELETE that needs no `after`, because it finds the next rows itself. */
 const erasedRows = (deleted: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>, limit: number) =>
-  Effect.map(deleted, ({ length }): Erased => ({ rows: length, last: length === limit ? "" : null }))
+  Effect.map(deleted, ({ length }): Removed => ({ rows: length, last: length === limit ? "" : null }))
 
 /**
  * Locks the next rows of a table in the order of their ids. Skips those that others have locked; the next pass takes

@@ -8,6 +8,10 @@ import { texts } from "../database/fragments.ts"
 import { everywhere, nodeOfRow, Nodes, type NodesService } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import type { Erased } from "../../domain/orgs/OrgErasure.ts"
+import { audited } from "../audit/audited.ts"
+import { erasedSoFar, sumOfErased } from "../orgs/erasures.ts"
 import { eraseBatch } from "./eraseOrg.ts"
 import { moveBatch } from "./moveOrg.ts"
 import { JobRepository } from "../../domain/jobs/JobRepository.ts"
@@ -28,7 +32,7 @@ interface SweepRow {
   readonly project_id: string | null
   /** In a sweep of `erase`, the node of the org until the node has its own sweep; in a move, the new one. */
   readonly node: string | null
-  /** In a move, the old node. */
+  /** In a move, the old node; in a sweep of `erase`, the node that erases the other rows of the org. */
   readonly source: string | null
   readonly lane: string
   readonly event_id: string
@@ -38,6 +42,10 @@ interface SweepRow {
   readonly until: Date | null
   /** The filter of a resend, or of a sweep over jobs, in JSON. */
   readonly filter: string
+  /** The deliveries resent, the jobs changed, or how much of an erasure, in percent. */
+  readonly done: number
+  /** The rows that an erasure has removed, by kind, in JSON. */
+  readonly erased: string | null
   readonly done_to: string
   readonly created_at: Date
 }
@@ -47,8 +55,9 @@ interface Batch {
   readonly rows: number
   readonly doneTo: string | null
   readonly isWaiting?: boolean
-  /** The deliveries that it has resent, or the jobs that it has changed. */
+  /** The deliveries that it has resent, the jobs that it has changed, or how much of an erasure, in percent. */
   readonly done?: number
+  readonly erased?: string
   /** The deliveries that it has inserted. */
   readonly deliveries?: number
 }
@@ -62,22 +71,55 @@ const maxJobsPerBatch = 500
 /** Events of the service's own whose deliveries one batch inserts. */
 const maxEmittedPerBatch = 100
 
-/** Runs the next batch of an erasure. The owners of an org are free when nothing of it is left. */
+/**
+ * Runs the next batch of an erasure. When nothing of an org is left, here and on its node, its owners are free, and its
+ * audit log gets the receipt.
+ */
 const erase = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   sweep: SweepRow,
   now: DateTime.Utc,
   limit: number,
+  nodes: NodesService,
+  random: SecureRandom.SecureRandom["Service"],
 ) {
   const erasure = { orgId: sweep.org_id, projectId: sweep.project_id }
-  const { hasFound, position, rows } = yield* eraseBatch(sql, erasure, sweep.done_to, limit)
-  if (position !== null) return { rows, doneTo: position }
+  const { counts, hasFound, position, progress, rows } = yield* eraseBatch(sql, erasure, sweep.done_to, limit)
+  const erased = sumOfErased(JSON.parse(sweep.erased ?? "{}"), counts)
+  const soFar = { rows, done: Math.max(0, progress - sweep.done), erased: JSON.stringify(erased) }
+  if (position !== null) return { ...soFar, doneTo: position }
   if (!isErased(hasFound, DateTime.fromDateUnsafe(sweep.created_at), now)) {
     // Another pass: at once when this one found rows, else when requests from before have ended.
-    return { rows, doneTo: "", isWaiting: !hasFound }
+    return { ...soFar, doneTo: "", isWaiting: !hasFound }
   }
-  if (erasure.projectId === null) yield* sql`DELETE FROM org_owners WHERE org_id = ${erasure.orgId}`
+  if (erasure.projectId !== null) return { rows, doneTo: null }
+  const there = sweep.source && (yield* erasedSoFar((yield* nodes.named(sweep.source)).sql, sweep.id, sweep.org_id))
+  if (there && there.endedAt === null) return { ...soFar, doneTo: "", isWaiting: true }
+  yield* sql`DELETE FROM org_owners WHERE org_id = ${erasure.orgId}`
+  yield* writeReceipt(sql, sweep, now, there ? sumOfErased(erased, there.erased) : erased, yield* random.ulid)
   return { rows, doneTo: null }
+})
+
+/** Writes down what the erasure of an org has removed, and who deleted the org, whose entry has the id of the sweep. */
+const writeReceipt = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  { created_at, id: sweepId, org_id }: SweepRow,
+  now: DateTime.Utc,
+  erased: Partial<Erased>,
+  id: string,
+) {
+  const [deletion] = yield* sql<{ actor: string }>`SELECT actor FROM audit_log WHERE id = ${sweepId}`
+  const entry: AuditEntry = {
+    id,
+    at: now,
+    actor: "service",
+    person: null,
+    action: "org.erase",
+    target: org_id,
+    details: { deletedAt: created_at.toISOString(), deletedBy: deletion?.actor ?? null, erased },
+    requestId: null,
+  }
+  yield* audited(sql, entry, sql`SELECT ${org_id}::text AS "orgId"`)
 })
 
 /** Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep. */
@@ -86,7 +128,7 @@ const passErasure = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node:
     WITH gone AS (DELETE FROM orgs WHERE id = ${sweep.org_id})
     INSERT INTO sweeps (id, org_id, kind, created_at) VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
     ON CONFLICT DO NOTHING`
-  yield* sql`UPDATE sweeps SET node = NULL WHERE id = ${sweep.id}`
+  yield* sql`UPDATE sweeps SET node = NULL, source = ${sweep.node} WHERE id = ${sweep.id}`
 })
 
 /** What sweeps over jobs need. */
@@ -117,7 +159,7 @@ const runBatch = Effect.fnUntraced(function* (
   switch (sweep.kind) {
     case "erase":
       if (sweep.node !== null) yield* passErasure(sql, (yield* nodes.named(sweep.node)).sql, sweep)
-      return yield* erase(sql, sweep, now, limit)
+      return yield* erase(sql, sweep, now, limit, nodes, jobs.random)
     case "move": {
       const { node, source } = sweep
       return yield* moveBatch(sql, nodes, { ...sweep, node: node!, source: source! }, now, limit)
@@ -201,13 +243,13 @@ export const layer = Layer.effect(
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
           const batch: Batch = yield* runBatch(sql, sweep, now, limit, nodes, jobs)
-          const { deliveries = 0, done = 0, doneTo, isWaiting = false, rows } = batch
+          const { deliveries = 0, done = 0, doneTo, erased = null, isWaiting = false, rows } = batch
           yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
           if (["recover", "resend", "deliver"].includes(sweep.kind)) usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
             : sql`
-                UPDATE sweeps SET done_to = ${doneTo}, done = done + ${done}::int,
+                UPDATE sweeps SET done_to = ${doneTo}, done = done + ${done}::int, erased = ${erased}::text,
                   -- Events of the service's own stay in their order.
                   turn = CASE WHEN kind = 'emit' THEN turn ELSE nextval('sweeps_turn_seq') END
                 WHERE id = ${sweepId}`

@@ -82,6 +82,10 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         const [{ orgId }, other] = [yield* insertTenant, yield* insertTenant]
         const filled = yield* fillTables(orgId)
         yield* fillTables(other.orgId)
+        assert.include(
+          yield* failureOf(OrgRepository.use((orgs) => Effect.asVoid(orgs.erasure(other.orgId)))),
+          "There is no erasure of this org",
+        )
         const before = yield* tablesWith(other.orgId)
         assert.includeMembers(yield* tablesWith(orgId), filled)
         yield* sql`
@@ -94,12 +98,27 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         assert.isTrue(first.swept?.isWaiting)
         assert.isAtLeast(first.batches, 6)
         assert.sameMembers(yield* tablesWith(orgId), ["audit_log", "org_owners", "sweeps"])
+        const orgs = yield* OrgRepository
+        const running = yield* orgs.erasure(orgId)
+        assert.deepInclude(running, { orgId, deletedAt: at(0), actor: "administrator", endedAt: null, progress: 100 })
+        assert.isAtLeast(running.erased.jobs, 2_500)
         yield* sql`
           INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
           VALUES (${`${orgId} late`}, ${orgId}, 'w', true, 'queued', now(), now())`
         const last = yield* runSweep(sweepId, later(61))
         assert.isTrue(last.swept?.isDone)
         assert.deepStrictEqual(yield* tablesWith(orgId), ["audit_log"])
+        const jobs = running.erased.jobs + 1
+        assert.deepStrictEqual(yield* orgs.erasure(orgId), {
+          ...running,
+          endedAt: later(61),
+          erased: { ...running.erased, jobs },
+        })
+        const [receipt] = (yield* AuditRepository.use((audit) => audit.list(orgId, { limit: 1 }))).items
+        assert.deepInclude(receipt, { action: "org.erase", actor: "service", target: orgId, at: later(61) })
+        const { deletedAt, deletedBy, erased } = receipt!.details as Record<string, Record<string, number>>
+        assert.deepStrictEqual([String(deletedAt), String(deletedBy)], [DateTime.formatIso(at(0)), "administrator"])
+        assert.deepInclude(erased, { jobs, projects: running.erased.projects })
         assert.deepStrictEqual(yield* tablesWith(other.orgId), before)
         yield* sql`DELETE FROM sweeps WHERE org_id = ${other.orgId}`
       }),
@@ -154,7 +173,10 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         yield* orgs.update(another.orgId, { owners }, newEntry())
 
         const log = yield* AuditRepository.use((audit) => audit.list(orgId, { limit: 100 }))
-        assert.strictEqual(log.items[0]!.action, "org.delete")
+        assert.deepStrictEqual(
+          log.items.slice(0, 2).map(({ action }) => action),
+          ["org.erase", "org.delete"],
+        )
       }),
     )
 

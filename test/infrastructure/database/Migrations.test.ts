@@ -170,7 +170,7 @@ describe("a later release", () => {
 })
 
 /** What migration 1 does, as release 1.0 has it. */
-const checksumOfRelease = "41366fe3330f2e27dec1f3d448add867394cd8dba58668b1b9e9586e55b3a971"
+const checksumOfRelease = "b4f67c94a403b312675ec5431f33e4c61d5bf3c05365296fa347ff0bf64574a3"
 
 const { version } = JSON.parse(readFileSync(new URL("../../../package.json", import.meta.url), "utf8")) as {
   readonly version: string

@@ -317,6 +317,7 @@ const sentences: Record<Entry["action"], Tell> = {
   "org.create": ({ details }) => `created the org ${text(details, "name") ?? ""}`,
   "org.update": ({ details }) => `changed ${changedFields(details)} of the org`,
   "org.delete": () => "deleted the org",
+  "org.erase": () => "erased everything of the deleted org",
   "project.create": (_, target) => `created the project ${target}`,
   "project.update": ({ details }, target) => `changed ${changedFields(details)} of the project ${target}`,
   "project.delete": (_, target) => `deleted the project ${target}`,

@@ -1,14 +1,18 @@
+import { GatehouseError } from "../../client/call.ts"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
-import { Badge } from "../../components/Badge.tsx"
+import { Badge, capitalized } from "../../components/Badge.tsx"
 import { buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
-import { Card, Page } from "../../components/Page.tsx"
+import { fieldWords } from "../../components/ErrorBox.tsx"
+import { Card, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
-import { counted } from "../../components/numbers.ts"
+import { Time } from "../../components/Time.tsx"
+import { counted, numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
+import { actorText } from "../audit/AuditPage.tsx"
 import { Causes } from "../deliveries/Resends.tsx"
 import { JobCauses } from "../jobs/JobCauses.tsx"
 import { Activity, ranges, useRange } from "../overview/Activity.tsx"
@@ -34,6 +38,8 @@ export default () => {
   const may = useMay()
   const [every, setEvery] = useRange("hour")
   const response = useData("orgs.get", { orgId })
+  const isGone = response.error instanceof GatehouseError && response.error.status === 404
+  if (isGone && may("orgs.erasure")) return <ErasurePage orgId={orgId} />
   return (
     <Page
       title={response.data?.name ?? "Org"}
@@ -59,6 +65,54 @@ export default () => {
           {(org) => <LimitsUsed org={org} />}
         </Loaded>
       </Card>
+    </Page>
+  )
+}
+
+/** A deleted org: how far its erasure is, then the receipt. */
+const ErasurePage = ({ orgId }: { readonly orgId: string }) => {
+  const response = useData("orgs.erasure", { orgId }, { refetchMillis: 5_000 })
+  return (
+    <Page
+      title="Deleted org"
+      intro={<Copyable text={orgId} label="Copy the id of the org" />}
+      actions={
+        <>
+          <Link class={buttonClass()} to={orgPath(orgId, "/audit")}>
+            Audit log
+          </Link>
+          <PrintButton />
+        </>
+      }
+    >
+      <Loaded of={response} lines={6}>
+        {({ actor, deletedAt, endedAt, erased, person, progress }) => (
+          <Card title={endedAt === null ? "Erasure" : "Receipt of the erasure"}>
+            {endedAt === null && (
+              <>
+                <p>
+                  {progress < 100
+                    ? `${progress} % of the steps are done. It continues when you leave this page.`
+                    : "All steps are done. The last check waits until no request from before the deletion can be running."}
+                </p>
+                <progress class="bar" aria-label="Steps of the erasure" value={progress} max={100} />
+              </>
+            )}
+            <Facts
+              of={{
+                "Deleted by": actorText({ actor, person }, (id) => id),
+                Begun: <Time at={deletedAt} />,
+                Ended: endedAt === null ? undefined : <Time at={endedAt} />,
+                ...Object.fromEntries(
+                  Object.entries(erased).flatMap(([kind, rows]) =>
+                    rows === 0 ? [] : [[capitalized(fieldWords(kind)), numberText(rows)]],
+                  ),
+                ),
+              }}
+            />
+          </Card>
+        )}
+      </Loaded>
     </Page>
   )
 }

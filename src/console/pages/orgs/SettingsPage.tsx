@@ -9,7 +9,7 @@ import { Card, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { navigate } from "../../navigation/router.tsx"
+import { navigate, orgPath } from "../../navigation/router.tsx"
 import { type LimitName, limitLabels, limitNames, limitText } from "./limits.ts"
 
 type Org = ResponseBody<"orgs.get">
@@ -138,7 +138,7 @@ const LimitsForm = ({ org }: OrgProps) => {
 }
 
 const DeleteOrg = ({ org }: OrgProps) => {
-  const call = useCall(() => navigate("/orgs"))
+  const call = useCall(() => navigate(orgPath(org.orgId)))
   const { endpoints, keys, projects } = org.used
   return (
     <DangerCard

@@ -826,6 +826,8 @@ const deliveries = Effect.gen(function* () {
       filter text,
       total integer,
       done integer NOT NULL DEFAULT 0,
+      -- What an erasure has removed so far: rows by kind, as JSON.
+      erased text,
       done_to text COLLATE "C" NOT NULL DEFAULT '',
       node text COLLATE "C",
       source text COLLATE "C",
