@@ -68,27 +68,23 @@ import * as AuditLogSql from "../infrastructure/audit/auditLogSql.ts"
 import { warnOfOtherKey } from "../infrastructure/checks/checkSecrets.ts"
 import * as Cipher from "../infrastructure/crypto/AesCipher.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
-import * as SecureRandom from "../infrastructure/crypto/SecureRandom.ts"
-import * as Signatures from "../infrastructure/crypto/NodeSignatures.ts"
+import { keyHash, secureRandom, signatures } from "../infrastructure/crypto/nodeCrypto.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
 import { Database } from "../infrastructure/database/Database.ts"
 import * as Readiness from "../infrastructure/database/Readiness.ts"
 import * as DeploymentsSql from "../infrastructure/deployments/deploymentsSql.ts"
 import * as DocsIndexes from "../infrastructure/docs/ThreadedIndexes.ts"
 import * as DocsQuestionsSql from "../infrastructure/docs/docsQuestionsSql.ts"
-import * as DocsWorker from "../infrastructure/docs/DocsWorker.ts"
 import * as Documents from "../infrastructure/docs/FetchedDocuments.ts"
 import * as ProjectDocsSql from "../infrastructure/docs/projectDocsSql.ts"
 import { ZipReader } from "../infrastructure/docs/ZipReader.ts"
 import * as IdempotencySql from "../infrastructure/idempotency/idempotencySql.ts"
 import * as JobsSql from "../infrastructure/jobs/jobsSql.ts"
 import * as JobSchedulesSql from "../infrastructure/jobs/jobSchedulesSql.ts"
-import * as JobsWorker from "../infrastructure/jobs/JobWorker.ts"
 import * as ApiKeysSql from "../infrastructure/keys/apiKeysSql.ts"
 import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
 import * as KeyCountersSql from "../infrastructure/keys/keyCountersSql.ts"
-import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
 import * as RolesSql from "../infrastructure/keys/rolesSql.ts"
 import * as TokenKeysSql from "../infrastructure/keys/tokenKeysSql.ts"
 import * as KeyUsageSql from "../infrastructure/keys/keyUsageSql.ts"
@@ -125,7 +121,7 @@ const tenantWorkers = Layer.mergeAll(
   DeliveryWorker.clockStepWorker,
   DeliveryWorker.layer,
   IdempotencySql.idempotencyWorker,
-  JobsWorker.layer,
+  JobsSql.jobWorker,
   OrgUsageWorker.layer,
   RetentionSql.retentionWorker,
   SweepsSql.sweepWorker,
@@ -136,7 +132,7 @@ const workers = Layer.mergeAll(
   ActivityWorker.layer,
   AlertsSql.alertWorker,
   DocsQuestionsSql.questionWorker,
-  DocsWorker.layer,
+  ProjectDocsSql.docsWorker,
   KeyUsageSql.usageWorker,
   KeyUsageSql.usageRetentionWorker,
   SessionsSql.sessionWorker,
@@ -180,7 +176,7 @@ const outside = (settings: Settings) => ({
   // Deliveries and documents share one connection pool.
   receivers: SafeHttp.layer(settings),
   issuers: operatorHttp,
-  random: SecureRandom.layer,
+  random: secureRandom,
   zips: ZipReader.layer,
 })
 
@@ -200,7 +196,7 @@ export const app = (settings: Settings, { issuers, listener, random, receivers, 
     Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Observed.layer))),
     Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
-    Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, random, KeyHash.layer)),
+    Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, random, keyHash)),
     Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
     Layer.provide(Layer.succeed(AuditRetentionDays, settings.auditRetentionDays)),
@@ -234,7 +230,7 @@ const platform = (settings: Settings) => {
   const keys = AfterCommit.keys.pipe(Layer.provideMerge(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))
   const validations = Observed.validations.pipe(Layer.provide(KeyCache.validationMetrics))
   const tokens = Oidc.layer(settings.ciProviders)
-  const signatures = GithubKeys.layer(settings.githubKeysUrl)
+  const reportSignatures = GithubKeys.layer(settings.githubKeysUrl)
   return Layer.mergeAll(
     ApiKeys.layer,
     Deployments.layer,
@@ -248,7 +244,7 @@ const platform = (settings: Settings) => {
     Layer.provideMerge(Layer.mergeAll(Readiness.layer, Readiness.databaseSize)),
     Layer.provideMerge(Activities.layer),
     Layer.provideMerge(people(settings).pipe(Layer.provideMerge(Sessions.layer), Layer.provide(SessionsSql.layer))),
-    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, validations)),
+    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, reportSignatures, audit, validations)),
     Layer.provideMerge(repositories),
   )
 }
@@ -317,7 +313,7 @@ const webhooks = (settings: Settings) => {
     isTraced(settings) ? logAudit : Layer.empty,
     cipher,
     sender,
-    Layer.provideMerge(Signer.layer, Signatures.layer),
+    Layer.provideMerge(Signer.layer, signatures),
     AfterCommit.wakeups.pipe(Layer.provide(Wakeups.layer)),
     Layer.succeed(ReceiverUrlRules, {
       httpsOnly: settings.adminTokens !== undefined,

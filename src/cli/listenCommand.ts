@@ -4,7 +4,7 @@ import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { Signer } from "../domain/webhooks/Signatures.ts"
-import * as Signatures from "../infrastructure/crypto/NodeSignatures.ts"
+import { signatures } from "../infrastructure/crypto/nodeCrypto.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { type VerifiedWebhook, verifyWebhook, WebhookVerificationError } from "../sdk/webhooks.ts"
 import { ask } from "./call.ts"
@@ -122,7 +122,7 @@ const replayDelivery = Effect.fnUntraced(function* (
     gatehouse.deliveries.get({ payload: { delivery_id: delivery } }),
   )).body
   const sign = yield* Signer.use((signer) => signer.prepare([secret.value])).pipe(
-    Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
+    Effect.provide(Layer.provide(Signer.layer, signatures)),
   )
   const timestamp = Math.floor((yield* Clock.currentTimeMillis) / 1000)
   const status = yield* post(

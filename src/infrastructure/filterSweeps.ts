@@ -3,7 +3,7 @@ import type { AuditEntry } from "../domain/audit/AuditEntry.ts"
 import type { Sweep } from "../domain/sweeps/Sweeps.ts"
 import { audited } from "./audit/audited.ts"
 import { date, texts } from "./database/fragments.ts"
-import { oneAtATime } from "./database/oneAtATime.ts"
+import { oneAtATime } from "./database/boundedTransactions.ts"
 
 /*
  * Sweeps over what a filter selects, which a person starts after a count, watches and may end: what such a sweep has

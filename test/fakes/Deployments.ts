@@ -14,7 +14,7 @@ import {
   DeploymentRepository,
   type NewDeployment,
   type Registered,
-} from "#src/domain/deployments/DeploymentRepository.ts"
+} from "#src/domain/deployments/Deployments.ts"
 import type { LimitReached } from "#src/domain/Errors.ts"
 import { projectNotFound } from "#src/domain/projects/Projects.ts"
 import {

@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { NewQuestion, QuestionFilter } from "#src/domain/docs/DocsQuestion.ts"
-import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestionRepository.ts"
+import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestions.ts"
 import type { DocsOf } from "#src/domain/docs/ProjectDocsRepository.ts"
 import { pageOf, World } from "./World.ts"
 

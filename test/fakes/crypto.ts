@@ -1,6 +1,6 @@
 import { Layer } from "effect"
 import { Digest, SecureRandom } from "effect/crypto"
-import * as KeyHash from "#src/infrastructure/keys/KeyHash.ts"
+import { keyHash } from "#src/infrastructure/crypto/nodeCrypto.ts"
 
 /** Returns a generator of random bytes that are the same in every run (mulberry32). */
 export const seededBytes = (seed: number) => {
@@ -17,6 +17,6 @@ export const seededBytes = (seed: number) => {
 /** Real digests, and randomness that is the same in every run. */
 export const layer = Layer.mergeAll(
   Digest.layerWebCrypto,
-  KeyHash.layer,
+  keyHash,
   Layer.sync(SecureRandom.SecureRandom, () => SecureRandom.make(seededBytes(1))),
 )

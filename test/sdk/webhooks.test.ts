@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto"
 import { Webhook } from "standardwebhooks"
 import { Signer } from "#src/domain/webhooks/Signatures.ts"
 import { Ed25519, seedBytes } from "#src/domain/Ed25519.ts"
-import * as Signatures from "#src/infrastructure/crypto/NodeSignatures.ts"
+import { signatures } from "#src/infrastructure/crypto/nodeCrypto.ts"
 import { verifyWebhook, WebhookVerificationError } from "#src/sdk/webhooks.ts"
 
 const at = 1614265330
@@ -25,14 +25,14 @@ const signed = (
       ),
     ).pipe(
       Effect.map((sign) => sign({ deliveryId, event: "job.completed", body: text, timestamp: at })),
-      Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
+      Effect.provide(Layer.provide(Signer.layer, signatures)),
     ),
   )
 
 /** A key pair as the service makes it. */
 const keyPair = () => {
   const { privateKey, publicKey } = Effect.runSync(
-    Effect.map(Ed25519, ({ keyPair }) => keyPair(randomBytes(seedBytes))).pipe(Effect.provide(Signatures.layer)),
+    Effect.map(Ed25519, ({ keyPair }) => keyPair(randomBytes(seedBytes))).pipe(Effect.provide(signatures)),
   )
   return { privateKey, publicKey: `whpk_${publicKey}` }
 }

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Signer } from "#src/domain/webhooks/Signatures.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
-import * as Signatures from "#src/infrastructure/crypto/NodeSignatures.ts"
+import { signatures } from "#src/infrastructure/crypto/nodeCrypto.ts"
 import { hmac } from "../support/hmac.ts"
 
 const page = readFileSync(new URL("../../docs/webhooks.md", import.meta.url), "utf8")
@@ -18,7 +18,7 @@ const signed = (secrets: ReadonlyArray<string>, timestamp = now) =>
   Effect.runSync(
     Signer.use((signer) => signer.prepare(secrets.map((secret) => Redacted.make(secret)))).pipe(
       Effect.map((sign) => sign({ deliveryId: "01KAF8ZJ4V2M6T8Q0R1S2T3V4W", event: "job.completed", body, timestamp })),
-      Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
+      Effect.provide(Layer.provide(Signer.layer, signatures)),
     ),
   )
 

@@ -23,7 +23,7 @@ const jobRepository = "infrastructure/jobs/jobsSql.ts"
 const sweepJobs = "infrastructure/jobs/sweepJobs.ts"
 const workflows = "infrastructure/jobs/workflowsSql.ts"
 const jobEnd = "domain/jobs/JobEnd.ts"
-const schedules = "infrastructure/jobs/runSchedules.ts"
+const schedules = "infrastructure/jobs/jobSchedulesSql.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
 const claim = "infrastructure/webhooks/claimDeliveries.ts"
 const insert = "infrastructure/queue/insertEvents.ts"
@@ -259,10 +259,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "a run is forgotten",
     corner: "schedules",
     about: "The next run is searched from a minute later.",
-    edits: [
-      [schedules, "nextRun(cron, timezone, now)", "nextRun(cron, timezone, DateTime.add(now, { minutes: 1 }))"],
-      [schedules, 'import { Effect, Result } from "effect"', 'import { DateTime, Effect, Result } from "effect"'],
-    ],
+    edits: [[schedules, "nextRun(cron, timezone, now)", "nextRun(cron, timezone, DateTime.add(now, { minutes: 1 }))"]],
   },
   {
     name: "skip does not skip",

@@ -1,15 +1,43 @@
 import { Context, DateTime, Effect, Layer } from "effect"
-import { Forbidden, NotFound, Unauthorized } from "../Errors.ts"
-import { nextCursor, type Page } from "../Page.ts"
+import { Forbidden, NotFound, Unauthorized, type Unavailable } from "../Errors.ts"
+import { nextCursor, type Page, type Found } from "../Page.ts"
 import { CurrentPrincipal, managedScope } from "../Principal.ts"
 import { RetentionDays } from "../Retention.ts"
 import { ChatRateLimits } from "./ChatRateLimits.ts"
 import { parseQuestion, wordsOf } from "./docsWords.ts"
-import type { Feedback, NewQuestion, QuestionFilter } from "./DocsQuestion.ts"
-import { DocsQuestionRepository, maxQuestionsOfProject } from "./DocsQuestionRepository.ts"
-import { ProjectDocsRepository } from "./ProjectDocsRepository.ts"
+import type { Feedback, NewQuestion, QuestionFilter, AskedQuestion, DocsQuestion, Thumb } from "./DocsQuestion.ts"
+import { ProjectDocsRepository, type DocsOf } from "./ProjectDocsRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
 import { cut } from "../Schemas.ts"
+
+/** The questions that are kept for a project; the newest stay. */
+export const maxQuestionsOfProject = 10_000
+
+/** The questions of readers. */
+export class DocsQuestionRepository extends Context.Service<
+  DocsQuestionRepository,
+  {
+    /**
+     * Keeps questions of projects whose owners want it, if they were asked since the owner last changed the
+     * documentation or erased questions. Of one that is kept already, only the feedback is written. Drops the oldest of
+     * a project with more than `perProject`.
+     */
+    readonly insert: (questions: ReadonlyArray<NewQuestion>, perProject: number) => Effect.Effect<void, Unavailable>
+    /** Sets the feedback of a question. Returns whether there is such a question. */
+    readonly setThumb: (docs: DocsOf, id: string, thumb: Thumb) => Effect.Effect<boolean, Unavailable>
+    /** Questions of a project, newest first. */
+    readonly list: (docs: DocsOf, page: Page & QuestionFilter) => Effect.Effect<Found<DocsQuestion>, Unavailable>
+    /** The topics of a project that were asked most. */
+    readonly mostAsked: (
+      docs: DocsOf,
+      filter: QuestionFilter & { readonly limit: number },
+    ) => Effect.Effect<ReadonlyArray<AskedQuestion>, Unavailable>
+    /** Erases up to `limit` questions of a project, and keeps none from before `now`. Returns their number. */
+    readonly erase: (docs: DocsOf, now: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
+    /** Removes up to `limit` questions from before `before`. Returns their number. */
+    readonly removeOld: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
+  }
+>()("gatehouse/domain/DocsQuestions/DocsQuestionRepository") {}
 
 /** The questions that wait to be written. Further ones are dropped. */
 const maxUnwritten = 5_000

@@ -14,11 +14,14 @@ import {
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { date, decodeRows, inScope, texts, Time, withinBytes } from "../database/fragments.ts"
-import { oneAtATime } from "../database/oneAtATime.ts"
+import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import { orgExists, projectCondition } from "../projects/repositoryLinks.ts"
+import { DocsWakeup } from "../../domain/docs/StoredDocs.ts"
+import { DocsFetcher } from "../../domain/docs/DocsFetcher.ts"
+import { faultPlace } from "../../domain/Errors.ts"
 
 /** Pages of one read; it also ends at 4 MiB. */
 const maxReadPages = 500
@@ -358,3 +361,28 @@ export const eraseDocs = Effect.fnUntraced(function* (sql: Sql, docs: DocsOf, li
   const questions = yield* eraseFrom(sql, "docs_questions", docs, left - pages)
   return { rows: settings.length + pages + questions, bytes: settings[0]?.bytes ?? 0 }
 })
+
+/** How often the documentation of projects is looked through. */
+const pollInterval = "5 seconds"
+
+/**
+ * Fetches the documentation of projects while there is work, and looks for work when it is woken and every five
+ * seconds.
+ */
+export const docsWorker = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { pass } = yield* DocsFetcher
+    const { wait } = yield* DocsWakeup
+    yield* pass.pipe(
+      Effect.catch((error) =>
+        Effect.as(Effect.logWarning(`Documentation is not looked through: ${error.error}`), false),
+      ),
+      Effect.catchDefect((fault) =>
+        Effect.as(Effect.logError("Documentation is not looked through", faultPlace(fault)), false),
+      ),
+      Effect.flatMap((isBusy) => (isBusy ? Effect.void : Effect.race(wait, Effect.sleep(pollInterval)))),
+      Effect.forever,
+      Effect.forkScoped,
+    )
+  }),
+)

@@ -48,6 +48,9 @@ import * as Workflows from "./workflowsSql.ts"
 import { queueOf } from "./jobQueueSql.ts"
 import { decodeClaims, prioritiesOf, spareCandidates, unkeyedOf, withoutPriority } from "./workflowsSql.ts"
 import { type JobLook, jobPositions, type JobReads, maxLookedJobs, type QueuedJob } from "./jobPositions.ts"
+import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
+import { Jobs } from "../../domain/jobs/Jobs.ts"
+import { every } from "../background.ts"
 
 const Row = Schema.Struct({
   ...Job.fields,
@@ -596,3 +599,18 @@ const finishStep = Effect.fnUntraced(function* (
   if (Buffer.byteLength(refused.steps ?? "") + size > maxStepsBytes) return yield* stepsTooLarge()
   return yield* bytes.refuse(orgId)
 })
+
+/**
+ * Every second: queues or fails jobs whose lease has expired, fails those that nobody has claimed in time, opens
+ * delayed jobs to claims, and creates the jobs of due schedules.
+ */
+export const jobWorker = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const jobs = yield* Jobs
+    const schedules = yield* JobSchedules
+    yield* every("1 second", "Leases are not checked", jobs.expireLeases)
+    yield* every("1 second", "Jobs do not expire", jobs.expireQueued)
+    yield* every("1 second", "Delayed jobs are not queued", jobs.queueDelayed)
+    yield* every("1 second", "Schedules do not run", schedules.runDue)
+  }),
+)

@@ -21,7 +21,7 @@ import {
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { afterCursor, date, dateOrNull, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
-import { oneAtATime } from "../database/oneAtATime.ts"
+import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "../queue/queuePositions.ts"
 import { endFilterSweep, filterSweeps, startFilterSweep } from "../filterSweeps.ts"

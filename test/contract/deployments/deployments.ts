@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { Deployment } from "#src/domain/deployments/Deployment.ts"
-import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
+import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
 import type { It } from "../support.ts"
 import {
   noRows,

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
+import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import type { It } from "../support.ts"
 import {

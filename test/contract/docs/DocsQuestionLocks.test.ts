@@ -1,6 +1,6 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestionRepository.ts"
+import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestions.ts"
 import { ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
 import * as DocsQuestionsSql from "#src/infrastructure/docs/docsQuestionsSql.ts"
 import * as ProjectDocsSql from "#src/infrastructure/docs/projectDocsSql.ts"

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import type { NewQuestion, QuestionFilter } from "#src/domain/docs/DocsQuestion.ts"
-import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestionRepository.ts"
+import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestions.ts"
 import { type DocsOf, ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
 import { assertPages, at, everyOrg, insertTenant, type It, itemsOf, newEntry, newId } from "../support.ts"
 

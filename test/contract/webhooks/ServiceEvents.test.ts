@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
+import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/deploymentsSql.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/projectsSql.ts"

@@ -5,7 +5,7 @@ import { Deferred, Effect, Fiber, Layer, Queue, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { type ChannelNews, LiveChannel, LiveFeed, type LiveEvent } from "#src/domain/activity/LiveFeed.ts"
 import { OrgScope } from "#src/domain/Principal.ts"
-import * as SecureRandom from "#src/infrastructure/crypto/SecureRandom.ts"
+import { secureRandom } from "#src/infrastructure/crypto/nodeCrypto.ts"
 
 let sent: Array<string> = []
 
@@ -29,7 +29,7 @@ const channel = Layer.effect(
   }),
 )
 const world = LiveFeed.layer.pipe(
-  Layer.provide(Layer.mergeAll(channel, SecureRandom.layer.pipe(Layer.provideMerge(NodeCrypto.layer)))),
+  Layer.provide(Layer.mergeAll(channel, secureRandom.pipe(Layer.provideMerge(NodeCrypto.layer)))),
 )
 
 const topics = new Set(["job"])

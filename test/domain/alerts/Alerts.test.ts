@@ -10,7 +10,7 @@ import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ReceiverUrlRules } from "#src/domain/webhooks/ReceiverUrl.ts"
 import { Signer } from "#src/domain/webhooks/Signatures.ts"
-import * as Signatures from "#src/infrastructure/crypto/NodeSignatures.ts"
+import { signatures } from "#src/infrastructure/crypto/nodeCrypto.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { newEntry, newKey } from "../../contract/support.ts"
 import { AlertWorld } from "../../fakes/Alerts.ts"
@@ -39,7 +39,7 @@ const services = Layer.merge(Alerts.layer, AlertSweeps.layer).pipe(
   Layer.provideMerge(activity),
   Layer.provideMerge(fakes.layer),
   Layer.provideMerge(WebhookSender.layer),
-  Layer.provide([Cipher.layer, Layer.provideMerge(Signer.layer, Signatures.layer)]),
+  Layer.provide([Cipher.layer, Layer.provideMerge(Signer.layer, signatures)]),
   Layer.provide(Layer.succeed(MailSender, { send: (mail) => Effect.sync(() => (mails.push(mail), null)) })),
   Layer.provide(Layer.succeed(ReceiverUrlRules, { httpsOnly: true, allowPrivateNetworks: false })),
   Layer.provide(Layer.succeed(ConsoleUrl, "https://gatehouse.example/console")),

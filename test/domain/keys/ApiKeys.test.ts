@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
 import { isWellFormed } from "#src/domain/keys/ApiKey.ts"
 import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
-import * as KeyHash from "#src/infrastructure/keys/KeyHash.ts"
+import { keyHash } from "#src/infrastructure/crypto/nodeCrypto.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { seededBytes } from "../../fakes/crypto.ts"
@@ -73,7 +73,7 @@ describe("creating a key", () => {
     Effect.gen(function* () {
       const { orgKey } = yield* makeTenant
       assert.isTrue(isWellFormed(orgKey.key))
-    }).pipe(Effect.provide(services({ crypto: Layer.mergeAll(Digest.layerWebCrypto, KeyHash.layer, uselessAtFirst) }))),
+    }).pipe(Effect.provide(services({ crypto: Layer.mergeAll(Digest.layerWebCrypto, keyHash, uselessAtFirst) }))),
   )
 })
 

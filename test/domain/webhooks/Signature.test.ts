@@ -4,9 +4,9 @@ import { createHmac } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { Webhook } from "standardwebhooks"
 import { type Signable, Signer, standardKey, userAgent } from "#src/domain/webhooks/Signatures.ts"
-import * as Signatures from "#src/infrastructure/crypto/NodeSignatures.ts"
+import { signatures } from "#src/infrastructure/crypto/nodeCrypto.ts"
 
-const layer = Layer.provide(Signer.layer, Signatures.layer)
+const layer = Layer.provide(Signer.layer, signatures)
 
 const official = {
   secrets: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],

@@ -11,7 +11,7 @@ import { Signer, SigningKeys } from "#src/domain/webhooks/Signatures.ts"
 import { CurrentPrincipal, Principal } from "#src/domain/Principal.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
-import * as Signatures from "#src/infrastructure/crypto/NodeSignatures.ts"
+import { signatures } from "#src/infrastructure/crypto/nodeCrypto.ts"
 import * as Cipher from "../../fakes/Cipher.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/webhooks.ts"
@@ -38,7 +38,7 @@ export const services = (
     Layer.provideMerge(Layer.merge(AuditLog.layer, JobTemplates.layer)),
     Layer.provideMerge(options.repositories ?? fakes.layer),
     Layer.provideMerge(WebhookSender.layer),
-    Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provideMerge(Signer.layer, Signatures.layer))),
+    Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provideMerge(Signer.layer, signatures))),
     Layer.provideMerge(
       Layer.succeed(ReceiverUrlRules, {
         httpsOnly: options.httpsOnly ?? true,

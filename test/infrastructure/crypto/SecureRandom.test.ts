@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
-import * as Pooled from "#src/infrastructure/crypto/SecureRandom.ts"
+import { secureRandom } from "#src/infrastructure/crypto/nodeCrypto.ts"
 
 const bytes = (size: number) => SecureRandom.SecureRandom.use((random) => random.randomBytes(size))
 const hex = (some: Uint8Array) => Buffer.from(some).toString("hex")
@@ -22,6 +22,6 @@ describe("secure random bytes", () => {
         [],
       )
       assert.strictEqual(counts.size, 256)
-    }).pipe(Effect.provide(Pooled.layer)),
+    }).pipe(Effect.provide(secureRandom)),
   )
 })

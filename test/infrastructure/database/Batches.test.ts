@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Logger } from "effect"
 import { RequestOrg } from "#src/domain/Principal.ts"
 import * as Batches from "#src/infrastructure/database/Batches.ts"
-import { orAlone } from "#src/infrastructure/database/changeBatches.ts"
+import { orAlone } from "#src/infrastructure/database/Batches.ts"
 
 /** Look-ups that record the size of each query; every even key has a value. */
 const makeWorld = Effect.gen(function* () {

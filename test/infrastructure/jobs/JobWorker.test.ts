@@ -3,7 +3,7 @@ import { Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
-import * as JobsWorker from "#src/infrastructure/jobs/JobWorker.ts"
+import { jobWorker } from "#src/infrastructure/jobs/jobsSql.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
 it.effect(
@@ -25,7 +25,7 @@ it.effect(
         Layer.mock(JobSchedules, { runDue: Effect.suspend(() => (schedules++, fault ?? Effect.void)) }),
         Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
       )
-      yield* Layer.build(Layer.provide(JobsWorker.layer, services))
+      yield* Layer.build(Layer.provide(jobWorker, services))
       yield* TestClock.adjust("2 seconds")
       fault = unavailable
       yield* TestClock.adjust("2 seconds")
