@@ -213,7 +213,9 @@ const erasure = Command.make(
         note: [
           `Deleted by ${plain(person?.email ?? person?.name ?? actor)} at ${deletedAt.toJSON()}.`,
           endedAt === null
-            ? `The erasure continues: ${progress} % of its steps are done.`
+            ? progress < 100
+              ? `The erasure continues: ${progress} % of its steps are done.`
+              : "All steps are done. The erasure ends when no request from before the deletion can be running."
             : `The erasure ended at ${endedAt.toJSON()}.`,
         ].join("\n"),
       }),

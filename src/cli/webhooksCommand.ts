@@ -1,7 +1,7 @@
 import { Effect, Option, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { counted } from "../domain/counted.ts"
-import { DeliveryState, ResendFilter } from "../domain/webhooks/DeliveryLog.ts"
+import { type DeliveryCause, DeliveryState, ResendFilter } from "../domain/webhooks/DeliveryLog.ts"
 import {
   CreateWebhookEndpoint,
   GetWebhookEndpoint,
@@ -193,6 +193,13 @@ const cancelResend = Command.make(
   ({ resend }) => call((gatehouse) => gatehouse.deliveries.cancelResend({ payload: { resend_id: resend } }), said),
 ).pipe(Command.withDescription("Cancel the rest of a resend"))
 
+/** The endpoints of a cause: those with most of its deliveries, and how many others there are. */
+const topEndpoints = ({ endpoints, top_endpoints: top }: DeliveryCause) =>
+  [
+    ...top.map((one) => `${one.name ?? "deleted"} (${one.webhook_endpoint_id}) × ${one.deliveries}`),
+    ...(endpoints > top.length ? [`${endpoints - top.length} more`] : []),
+  ].join(", ")
+
 const causes = Command.make(
   "causes",
   {
@@ -211,7 +218,7 @@ const causes = Command.make(
           ["DELIVERIES", "ENDPOINTS", "STATUS", "FAILURE", "LATEST", "TEXT"],
           causes.map((one) => [
             one.deliveries,
-            one.endpoints,
+            topEndpoints(one),
             one.status,
             one.failure,
             one.latest.delivery_id,

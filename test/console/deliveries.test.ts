@@ -282,7 +282,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           const causes = page.getByRole("region", { name: "What fails, and why" })
           const expectCause = (text: RegExp) => expect.poll(() => causes.innerText()).toMatch(text)
           await causes.waitFor()
-          await expectCause(/HTTP 503\s+× 2\s+2 endpoints/)
+          await expectCause(/HTTP 503\s+× 2\s+\S+ × 1, \S+ × 1/)
           await page.getByLabel("State").selectOption("failed")
           await page.getByRole("button", { name: "Last 7 days" }).press("Enter")
           await page.getByLabel("Endpoint").selectOption(first)

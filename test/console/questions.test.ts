@@ -87,7 +87,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("questions of 
         yield* answer("Resend all that failed since 14:00", world.path(""), async (page, click) => {
           const causes = page.getByRole("region", { name: "What fails, and why" })
           await causes.getByText("maintenance until 04:00").waitFor()
-          await expect.poll(() => causes.innerText()).toMatch(/HTTP 503\s+× 6\s+2 endpoints/)
+          await expect.poll(() => causes.innerText()).toMatch(/HTTP 503\s+× 6\s+\S+ × 3, \S+ × 3/)
           await expectAccessible(page)
           await expectFits(page)
           await click(causes.getByRole("link", { name: "HTTP 503" }))

@@ -5,7 +5,9 @@ import {
   deliveryNotFound,
   type DeliveryDetail,
   endpointInactive,
+  endpointName,
   maxShownAttempts,
+  maxTopEndpoints,
   type ResendFilter,
   resendNotFound,
 } from "#src/domain/webhooks/DeliveryLog.ts"
@@ -36,6 +38,10 @@ const lastOf = (attempt: DeliveryDetail["attempt_log"][number] | undefined) => (
 export const layer = Layer.effect(
   DeliveryLogRepository,
   Effect.map(WebhookWorld, ({ deliveries, endpoints }) => {
+    const nameOf = (id: string) => {
+      const endpoint = endpoints.get(id)?.row
+      return endpoint === undefined ? null : endpointName(endpoint)
+    }
     const isInFlight = ({ claimId, dueAt }: StoredDelivery, now: DateTime.Utc) =>
       claimId !== null && dueAt !== null && DateTime.isGreaterThan(dueAt, now)
     const resend = (delivery: StoredDelivery, now: DateTime.Utc) => {
@@ -172,6 +178,12 @@ export const layer = Layer.effect(
                 failure,
                 deliveries: group.length,
                 endpoints: new Set(group.map(({ row }) => row.webhook_endpoint_id)).size,
+                top_endpoints: [...Map.groupBy(group, ({ row }) => row.webhook_endpoint_id ?? "")]
+                  .map(([id, own]) => ({ webhook_endpoint_id: id, name: nameOf(id), deliveries: own.length }))
+                  .toSorted(
+                    (a, b) => b.deliveries - a.deliveries || (a.webhook_endpoint_id < b.webhook_endpoint_id ? -1 : 1),
+                  )
+                  .slice(0, maxTopEndpoints),
                 latest: { delivery_id: newest.row.delivery_id, at, text: error ?? body },
               }
             })

@@ -5,7 +5,18 @@ import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { Conflict, NotFound, type Unavailable } from "../Errors.ts"
 import { cutRows, nextCursor, type Page } from "../Page.ts"
 import { currentTenant } from "../Principal.ts"
-import { CreatedAt, DeliveryId, EventId, Id, ResendId, time, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
+import {
+  CreatedAt,
+  DeliveryId,
+  EndpointId,
+  EventId,
+  Id,
+  ResendId,
+  time,
+  Timestamp,
+  UpdatedAt,
+  whole,
+} from "../Schemas.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { SelectedEventType } from "./EventPatterns.ts"
 
@@ -241,11 +252,29 @@ interface Counted {
 }
 
 /** What the last attempts of some deliveries ended with. */
+export const maxTopEndpoints = 5
+
+/** What an endpoint is called: its description, or the host and the path of its URL. */
+export const endpointName = ({ description, url }: { readonly description: string | null; readonly url: string }) => {
+  const { host, pathname } = new URL(url)
+  return description ?? `${host}${pathname === "/" ? "" : pathname}`
+}
+
 export const DeliveryCause = Schema.Struct({
   status: Schema.NullOr(Schema.Int).annotate({ description: "The HTTP status. null: there was no response." }),
   failure: Schema.NullOr(Schema.String).annotate({ description: "The kind of failure. null: there was a response." }),
   deliveries: Schema.Int.annotate({ description: "How many deliveries, of the newest that failed or are retried." }),
   endpoints: Schema.Int.annotate({ description: "How many endpoints they are of." }),
+  top_endpoints: Schema.Array(
+    Schema.Struct({
+      webhook_endpoint_id: EndpointId,
+      name: Schema.NullOr(Schema.String).annotate({
+        description: "Its description; without one, the host and the path of its URL. null: it was deleted.",
+        examples: ["hooks.example.com/in"],
+      }),
+      deliveries: Schema.Int.annotate({ description: "How many of them are to the endpoint." }),
+    }),
+  ).annotate({ description: "The five endpoints with most of them, the most first." }),
   latest: Schema.Struct({
     delivery_id: DeliveryId,
     at: time("When its last attempt began."),

@@ -14,6 +14,8 @@ import {
   endpointInactive,
   maxShownAttempts,
   type Recovery,
+  endpointName,
+  maxTopEndpoints,
   Resend,
   ResendFilter,
   resendNotFound,
@@ -144,6 +146,8 @@ const CauseRow = Schema.Struct({
   failure: Schema.NullOr(Schema.String),
   deliveries: Schema.Int,
   endpoints: Schema.Int,
+  top_ids: Schema.Array(Schema.String),
+  top_counts: Schema.Array(Schema.Int),
   delivery_id: Schema.String,
   at: Time,
   text: Schema.NullOr(Schema.String),
@@ -686,10 +690,11 @@ const maxCauses = 20
 const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
   const ids = (state: "failed" | "pending") => candidates(sql, orgId, { ...filter, state }, { limit: maxGrouped })
   const all = sql.literal("true")
+  const top = sql.literal(String(maxTopEndpoints))
   return sql`
     WITH failing AS (
-      SELECT d.attempt_status AS status, d.attempt_failure AS failure, count(*)::int AS deliveries,
-        count(DISTINCT d.endpoint_id)::int AS endpoints, max(d.id) AS delivery_id
+      SELECT d.attempt_status AS status, d.attempt_failure AS failure, d.endpoint_id, count(*)::int AS deliveries,
+        max(d.id) AS delivery_id
       FROM (
         (SELECT id FROM (${ids("failed")}) AS failed LIMIT ${maxGrouped})
         UNION (SELECT id FROM (${ids("pending")}) AS retried LIMIT ${maxGrouped})
@@ -699,14 +704,42 @@ const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
         AND (d.attempt_failure IS NOT NULL OR d.attempt_status NOT BETWEEN 200 AND 299)
         AND ${filter.since === undefined ? all : sql`d.created_at >= ${date(filter.since)}`}
         AND ${filter.until === undefined ? all : sql`d.created_at < ${date(filter.until)}`}
-      GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ${maxCauses}
+      GROUP BY 1, 2, 3
+    ), causes AS (
+      SELECT status, failure, sum(deliveries)::int AS deliveries, count(endpoint_id)::int AS endpoints,
+        max(delivery_id) AS delivery_id,
+        array_agg(endpoint_id ORDER BY deliveries DESC, endpoint_id) FILTER (WHERE endpoint_id IS NOT NULL) AS ids,
+        array_agg(deliveries ORDER BY deliveries DESC, endpoint_id) FILTER (WHERE endpoint_id IS NOT NULL) AS counts
+      FROM failing GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ${maxCauses}
     )
-    SELECT failing.*, d.attempt_started_at AS at, left(coalesce(d.attempt_error, d.attempt_body), 200) AS text
-    FROM failing CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = failing.delivery_id LIMIT 1) AS d
+    SELECT status, failure, deliveries, endpoints, delivery_id, coalesce(ids[1:${top}], '{}') AS top_ids,
+      coalesce(counts[1:${top}], '{}') AS top_counts, d.attempt_started_at AS at,
+      left(coalesce(d.attempt_error, d.attempt_body), 200) AS text
+    FROM causes CROSS JOIN LATERAL (
+      SELECT attempt_started_at, attempt_error, attempt_body FROM deliveries WHERE id = causes.delivery_id LIMIT 1
+    ) AS d
     ORDER BY deliveries DESC`.pipe(
     decodeCauses,
-    Effect.map((rows) =>
-      rows.map(({ at, delivery_id, text, ...cause }) => ({ ...cause, latest: { delivery_id, at, text } })),
+    Effect.flatMap((rows) =>
+      Effect.map(namesOf(sql, orgId, [...new Set(rows.flatMap((row) => row.top_ids))]), (names) =>
+        rows.map(({ at, delivery_id, text, top_counts, top_ids, ...cause }) => ({
+          ...cause,
+          top_endpoints: top_ids.map((id, n) => ({
+            webhook_endpoint_id: id,
+            name: names.get(id) ?? null,
+            deliveries: top_counts[n]!,
+          })),
+          latest: { delivery_id, at, text },
+        })),
+      ),
     ),
   )
 }
+
+/** What endpoints are called, by their ids. */
+const namesOf = (sql: Sql, orgId: string, ids: ReadonlyArray<string>) =>
+  Effect.map(
+    sql<{ id: string; description: string | null; url: string }>`
+      SELECT id, description, url FROM webhook_endpoints WHERE org_id = ${orgId} AND id = ANY(${texts(ids)})`,
+    (rows) => new Map(rows.map((row) => [row.id, endpointName(row)])),
+  )

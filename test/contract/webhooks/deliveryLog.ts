@@ -6,8 +6,9 @@ import {
   DeliveryLogRepository,
   Delivery as DeliverySchema,
 } from "#src/domain/webhooks/DeliveryLog.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { cutRows } from "#src/domain/Page.ts"
-import { assertPages, failureOf, insertOrg, newId } from "../support.ts"
+import { assertPages, failureOf, insertOrg, newEntry, newId } from "../support.ts"
 import type { It } from "./webhookSupport.ts"
 import {
   attempt,
@@ -74,6 +75,40 @@ export const deliveryLog = (it: It) => {
     }),
   )
 
+  it.effect("log: a cause names the five endpoints with most of its failures", () =>
+    Effect.gen(function* () {
+      const { causes } = yield* DeliveryLogRepository
+      const now = epoch()
+      const { orgId } = yield* insertOrg()
+      const others = yield* Effect.replicateEffect(insertEndpoint(orgId), 6)
+      yield* makeEvent(orgId, now)
+      const last = yield* insertEndpoint(orgId, { description: "Billing", url: "https://billing.example.com/in" })
+      yield* Effect.replicateEffect(makeEvent(orgId, now), 2)
+      const failed = { status: 503, body: null, failure: null }
+      const fail = Effect.gen(function* () {
+        const claimed = yield* claim(now)
+        const ends = claimed.map((one) => attempt(one, "Exhausted", now, failed))
+        yield* record(ends, now)
+        return claimed.length
+      })
+      while ((yield* fail) > 0);
+      const [cause, ...rest] = yield* causes(orgId, {})
+      assert.deepStrictEqual(rest, [])
+      assert.deepInclude(cause, { deliveries: 20, endpoints: 7 })
+      const most = others.toSorted().slice(0, 5)
+      assert.deepStrictEqual(
+        cause!.top_endpoints,
+        most.map((id) => ({ webhook_endpoint_id: id, name: "example.com/hook", deliveries: 3 })),
+      )
+      const { remove } = yield* WebhookEndpointRepository
+      yield* remove(orgId, most[0]!, now, newEntry())
+      const [left] = yield* causes(orgId, {})
+      assert.deepStrictEqual(left!.top_endpoints[0], { webhook_endpoint_id: most[0]!, name: null, deliveries: 3 })
+      const [own] = yield* causes(orgId, { webhook_endpoint_id: last })
+      assert.deepStrictEqual(own!.top_endpoints, [{ webhook_endpoint_id: last, name: "Billing", deliveries: 2 }])
+    }),
+  )
+
   it.effect("log: counts what a resend sends, by its filter, and groups failures by their cause", () =>
     Effect.gen(function* () {
       const { causes, countResend, list } = yield* DeliveryLogRepository
@@ -90,9 +125,10 @@ export const deliveryLog = (it: It) => {
       )
       const found = Effect.map(causes(orgId, {}), (groups) => groups.map((group) => Struct.omit(group, ["latest"])))
       const one = { failure: null, deliveries: 3, endpoints: 1 }
+      const top = (id: string) => [{ webhook_endpoint_id: id, name: "example.com/hook", deliveries: 3 }]
       const both = [
-        { ...one, status: null, failure: "timeout" },
-        { ...one, status: 503 },
+        { ...one, status: null, failure: "timeout", top_endpoints: top(b) },
+        { ...one, status: 503, top_endpoints: top(a) },
       ]
       assert.sameDeepMembers([...(yield* found)], both)
       const [cause] = yield* causes(orgId, { webhook_endpoint_id: a })

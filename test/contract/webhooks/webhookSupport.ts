@@ -49,13 +49,26 @@ export const day = 86_400
 
 export const insertEndpoint = Effect.fnUntraced(function* (
   orgId: string,
-  options: { url?: string; active?: boolean; secret?: string; now?: DateTime.Utc } & Partial<EndpointSettings> = {},
+  options: {
+    url?: string
+    active?: boolean
+    secret?: string
+    description?: string | null
+    now?: DateTime.Utc
+  } & Partial<EndpointSettings> = {},
 ) {
-  const { url = "https://example.com/hook", active = true, secret = "stored secret", now = at(0), ...others } = options
+  const {
+    url = "https://example.com/hook",
+    active = true,
+    secret = "stored secret",
+    now = at(0),
+    description = null,
+    ...others
+  } = options
   const id = yield* newId
   const settings = { ...defaultSettings, ...others }
   yield* WebhookEndpointRepository.use((endpoints) =>
-    endpoints.insert({ id, orgId, url, secret, description: null, active, now, ...settings }, newEntry()),
+    endpoints.insert({ id, orgId, url, secret, description, active, now, ...settings }, newEntry()),
   )
   return id
 })

@@ -1,11 +1,11 @@
-import type { Args } from "../../client/Operations.ts"
+import type { Args, ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { CausesCard, RunningBar } from "../../components/InBulk.tsx"
 import { toast } from "../../components/Toasts.tsx"
-import { counted } from "../../components/numbers.ts"
+import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { orgPath } from "../../navigation/router.tsx"
+import { Link, orgPath } from "../../navigation/router.tsx"
 import { outcomeText } from "./DeliveryTable.tsx"
 
 type ResendFilter = Args<"deliveries.resend">["filter"]
@@ -62,11 +62,32 @@ export const Causes = ({ endpoint, since, until }: CausesProps) => {
     label: outcomeText(cause),
     to: to(causeOf(cause)),
     count: cause.deliveries,
-    note: endpoint === undefined && counted(cause.endpoints, "endpoint"),
+    note: endpoint === undefined && <TopEndpoints of={cause} />,
     newest: cause.latest.text?.trim() || "Show the newest",
     newestTo: orgPath(orgId, `/deliveries/${cause.latest.delivery_id}`),
   }))
   return <CausesCard title="What fails, and why" causes={causes} />
+}
+
+/** The endpoints with most failures of a cause, and how many others there are. */
+const TopEndpoints = ({
+  of: { endpoints, top_endpoints: top },
+}: {
+  readonly of: ResponseBody<"deliveries.causes">["causes"][number]
+}) => {
+  const orgId = useOrg()
+  return (
+    <>
+      {top.map(({ deliveries, name, webhook_endpoint_id: id }, i) => (
+        <>
+          {i > 0 && ", "}
+          <Link to={orgPath(orgId, `/endpoints/${id}`)}>{name ?? "a deleted endpoint"}</Link>
+          {endpoints > 1 && ` × ${numberText(deliveries)}`}
+        </>
+      ))}
+      {endpoints > top.length && ` and ${numberText(endpoints - top.length)} more`}
+    </>
+  )
 }
 
 /** A cause as the address of a page has it: a status, or a kind of failure. */
