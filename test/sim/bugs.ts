@@ -447,7 +447,7 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/retention/retentionSql.ts",
-        '"", events, rowsOf(sql, tables.webhooks[3]!, "finished_jobs", events))',
+        '"", events, rowsOf(tables.webhooks[3]!, "finished_jobs", events))',
         '"", events, sql`false`)',
       ],
       [
@@ -779,8 +779,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/jobs/finishJobs.ts",
-        "    AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt\n    AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease",
-        "    AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
+        "        AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt\n        AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease",
+        "        AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
       ],
     ],
   },
@@ -821,13 +821,13 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/retention/retentionSql.ts",
-        "  const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n  const move",
-        "  const move",
+        "      const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n      const move",
+        "      const move",
       ],
       [
         "infrastructure/retention/retentionSql.ts",
-        "whileLocked(sql, records, [wait, ...statements], move)",
-        "whileLocked(sql, records, statements, move)",
+        "whileLocked(records, [wait, ...statements], move)",
+        "whileLocked(records, statements, move)",
       ],
     ],
   },

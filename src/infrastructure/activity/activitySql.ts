@@ -22,7 +22,7 @@ import {
   Time,
   times,
 } from "../database/fragments.ts"
-import { everywhere, Nodes, type NodesService } from "../database/Nodes.ts"
+import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { countDue, sumDue } from "../webhooks/deliveryQueueSql.ts"
 
@@ -52,9 +52,6 @@ const timesOf = (rows: ReadonlyArray<AttemptCount>, f: (row: AttemptCount) => nu
 /** How long ago a replica of the present was last seen, in seconds. */
 const replicaSeconds = 60
 
-const isPresent = (sql: SqlClient.SqlClient, now: DateTime.Utc) =>
-  sql`seen_at > ${date(DateTime.subtract(now, { seconds: replicaSeconds }))}`
-
 /** The queue of a scope in a database, and its open sweeps. */
 const stateOf = (scope: OrgScope, now: DateTime.Utc) => (sql: SqlClient.SqlClient) =>
   Effect.gen(function* () {
@@ -70,8 +67,28 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const nodes = yield* Nodes
-    const failing = failingEndpoints(sql, nodes)
-    const ranked = activeOrgs(sql)
+
+    const isPresent = (now: DateTime.Utc) => sql`seen_at > ${date(DateTime.subtract(now, { seconds: replicaSeconds }))}`
+
+    const sumOf = (measure: Measure) => {
+      const { kind, outcomes } = measures[measure]
+      return sql`
+        coalesce(sum(count) FILTER (WHERE kind = ${kind} AND outcome = ANY(${texts(outcomes)})), 0)::float8 AS ${sql(measure)}`
+    }
+
+    /** Adds the endpoints that are on nodes. */
+    const withEndpoints = Effect.fnUntraced(function* (rows: ReadonlyArray<Row>) {
+      if (nodes.all.length === 0) return rows
+      const ids = texts(rows.map(({ endpointId }) => endpointId))
+      const found = yield* everywhere(sql, nodes, (sql) =>
+        decodeEndpoints(sql`
+          SELECT id AS "endpointId", url, description, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
+            deactivated_reason AS "deactivatedReason"
+          FROM webhook_endpoints WHERE id = ANY(${ids})`).pipe(orUnavailable),
+      )
+      const endpoints = new Map(found.flat().map((endpoint) => [endpoint.endpointId, endpoint]))
+      return rows.map((row): Row => ({ ...row, ...endpoints.get(row.endpointId) }))
+    })
 
     return ActivityRepository.of({
       add: (rows) =>
@@ -135,7 +152,7 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const states = yield* everywhere(sql, nodes, stateOf(scope, now))
           const [present] = yield* sql<{ replicas: number }>`
-            SELECT count(*)::int AS replicas FROM replicas WHERE ${isPresent(sql, now)}`
+            SELECT count(*)::int AS replicas FROM replicas WHERE ${isPresent(now)}`
           const { count, oldestDueAt } = sumDue(states, maxBacklog)
           const sweeps = Math.min(
             maxSweeps,
@@ -144,8 +161,74 @@ export const layer = Layer.effect(
           return { backlog: count, oldestDueAt, sweeps, replicas: present!.replicas }
         }).pipe(orUnavailable),
 
-      failing: (query) => orUnavailable(failing(query)),
-      activeOrgs: (query) => orUnavailable(ranked(query)),
+      failing: Effect.fnUntraced(function* ({ after, every, limit, since }) {
+        const next =
+          after === undefined
+            ? sql``
+            : sql`HAVING (-sum(count), endpoint_id) > (${-after.failures}::numeric, ${after.endpointId})`
+        const rows = yield* sql`
+            SELECT r.endpoint_id AS "endpointId", r.org_id AS "orgId", w.url, w.description, w.active, r.failures::float8 AS "failedAttempts",
+              w.failing_since AS "failingSince", w.deactivated_at AS "deactivatedAt", w.deactivated_reason AS "deactivatedReason",
+              last.last_at AS "lastFailureAt", last.last_status AS "lastStatus", last.last_failure AS "lastFailure"
+            FROM (
+              SELECT org_id, endpoint_id, sum(count) AS failures FROM (
+                SELECT org_id, endpoint_id, count FROM endpoint_attempts
+                WHERE cause <> '' AND every = ${every} AND at >= ${date(since)} ORDER BY every, at DESC
+                  LIMIT ${maxRowsRead}
+              ) AS counted GROUP BY org_id, endpoint_id ${next}
+              ORDER BY sum(count) DESC, endpoint_id LIMIT ${limit + 1}
+            ) AS r
+            CROSS JOIN LATERAL (
+              SELECT last_at, last_status, last_failure FROM endpoint_attempts f
+              WHERE f.org_id = r.org_id AND f.endpoint_id = r.endpoint_id AND f.every = ${every} AND f.cause <> ''
+              ORDER BY f.at DESC, f.last_at DESC LIMIT 1
+            ) AS last
+            LEFT JOIN LATERAL (
+              SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id LIMIT 1
+            ) AS w ON true
+            ORDER BY r.failures DESC, r.endpoint_id`.pipe(decode)
+        const shown = yield* withEndpoints(rows.slice(0, limit))
+        const last = rows.length > limit ? shown.at(-1) : undefined
+        return {
+          endpoints: shown.map(({ active, url, ...row }) =>
+            url === null || active === null
+              ? null
+              : { ...row, active, host: new URL(url).host, path: new URL(url).pathname },
+          ),
+          next: last === undefined ? null : `${last.failedAttempts}.${last.endpointId}`,
+        }
+      }, orUnavailable),
+      /**
+       * Ranks orgs by what they did. Reads the counts of one kind by an index, and then all counts of the orgs of the
+       * page.
+       */
+      activeOrgs: Effect.fnUntraced(function* ({ after, by, every, limit, since }) {
+        const { kind, outcomes } = measures[by]
+        const next =
+          after === undefined ? sql`` : sql`HAVING (-sum(count), org_id) > (${-after.count}::numeric, ${after.orgId})`
+        // The list of intervals and the org without an id are those of the partial index.
+        const found = yield* sql`
+            SELECT r.org_id AS "orgId", o.name, r.total::float8 AS rank, done.*
+            FROM (
+              SELECT org_id, sum(count) AS total FROM (
+                SELECT org_id, outcome, count FROM activity_counts
+                WHERE every IN ('hour', 'day') AND org_id <> '' AND every = ${every} AND kind = ${kind} AND at >= ${date(since)}
+                ORDER BY every, kind, at DESC LIMIT ${maxOrgRowsRead}
+              ) AS counted WHERE outcome = ANY(${texts(outcomes)}) GROUP BY org_id ${next}
+              ORDER BY sum(count) DESC, org_id LIMIT ${limit + 1}
+            ) AS r
+            CROSS JOIN LATERAL (
+              SELECT ${sql.csv(measureNames.map((measure) => sumOf(measure)))} FROM activity_counts
+              WHERE org_id = r.org_id AND every = ${every} AND at >= ${date(since)}
+            ) AS done
+            LEFT JOIN orgs o ON o.id = r.org_id
+            ORDER BY r.total DESC, r.org_id`.pipe(decodeOrgs)
+        const last = found.length > limit ? found[limit - 1] : undefined
+        return {
+          orgs: found.slice(0, limit).map(Struct.omit(["rank"])),
+          next: last === undefined ? null : `${last.rank}.${last.orgId}`,
+        }
+      }, orUnavailable),
 
       heartbeat: ({ figures, replicaId, seenAt, startedAt }, encryptionKeyId) =>
         sql`
@@ -160,7 +243,7 @@ export const layer = Layer.effect(
       replicas: (now) =>
         sql`
           SELECT id AS "replicaId", started_at AS "startedAt", seen_at AS "seenAt", figures FROM replicas
-          WHERE ${isPresent(sql, now)} ORDER BY started_at, id LIMIT ${maxReplicas}`.pipe(
+          WHERE ${isPresent(now)} ORDER BY started_at, id LIMIT ${maxReplicas}`.pipe(
           decodeReplicas,
           Effect.map((rows) => rows.map((row) => ({ ...row, figures: Option.getOrNull(decodeFigures(row.figures)) }))),
           orUnavailable,
@@ -202,50 +285,6 @@ const decodeOrgs = decodeRows(
 /** Rows of counts that one list reads: 10,000 orgs with two outcomes in each of 24 hours. */
 const maxOrgRowsRead = 500_000
 
-const sumOf = (sql: SqlClient.SqlClient, measure: Measure) => {
-  const { kind, outcomes } = measures[measure]
-  return sql`
-    coalesce(sum(count) FILTER (WHERE kind = ${kind} AND outcome = ANY(${texts(outcomes)})), 0)::float8 AS ${sql(measure)}`
-}
-
-/**
- * Ranks orgs by what they did. Reads the counts of one kind by an index, and then all counts of the orgs of the page.
- */
-const activeOrgs = (sql: SqlClient.SqlClient) =>
-  Effect.fnUntraced(function* ({
-    after,
-    by,
-    every,
-    limit,
-    since,
-  }: Parameters<ActivityRepository["Service"]["activeOrgs"]>[0]) {
-    const { kind, outcomes } = measures[by]
-    const next =
-      after === undefined ? sql`` : sql`HAVING (-sum(count), org_id) > (${-after.count}::numeric, ${after.orgId})`
-    // The list of intervals and the org without an id are those of the partial index.
-    const found = yield* sql`
-      SELECT r.org_id AS "orgId", o.name, r.total::float8 AS rank, done.*
-      FROM (
-        SELECT org_id, sum(count) AS total FROM (
-          SELECT org_id, outcome, count FROM activity_counts
-          WHERE every IN ('hour', 'day') AND org_id <> '' AND every = ${every} AND kind = ${kind} AND at >= ${date(since)}
-          ORDER BY every, kind, at DESC LIMIT ${maxOrgRowsRead}
-        ) AS counted WHERE outcome = ANY(${texts(outcomes)}) GROUP BY org_id ${next}
-        ORDER BY sum(count) DESC, org_id LIMIT ${limit + 1}
-      ) AS r
-      CROSS JOIN LATERAL (
-        SELECT ${sql.csv(measureNames.map((measure) => sumOf(sql, measure)))} FROM activity_counts
-        WHERE org_id = r.org_id AND every = ${every} AND at >= ${date(since)}
-      ) AS done
-      LEFT JOIN orgs o ON o.id = r.org_id
-      ORDER BY r.total DESC, r.org_id`.pipe(decodeOrgs)
-    const last = found.length > limit ? found[limit - 1] : undefined
-    return {
-      orgs: found.slice(0, limit).map(Struct.omit(["rank"])),
-      next: last === undefined ? null : `${last.rank}.${last.orgId}`,
-    }
-  })
-
 const decode = decodeRows(
   Schema.Struct({
     endpointId: Schema.String,
@@ -276,67 +315,5 @@ const decodeEndpoints = decodeRows(
   }),
 )
 
-/** Adds the endpoints that are on nodes. */
-const withEndpoints = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  nodes: NodesService,
-  rows: ReadonlyArray<Row>,
-) {
-  if (nodes.all.length === 0) return rows
-  const ids = texts(rows.map(({ endpointId }) => endpointId))
-  const found = yield* everywhere(sql, nodes, (sql) =>
-    decodeEndpoints(sql`
-      SELECT id AS "endpointId", url, description, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
-        deactivated_reason AS "deactivatedReason"
-      FROM webhook_endpoints WHERE id = ANY(${ids})`).pipe(orUnavailable),
-  )
-  const endpoints = new Map(found.flat().map((endpoint) => [endpoint.endpointId, endpoint]))
-  return rows.map((row): Row => ({ ...row, ...endpoints.get(row.endpointId) }))
-})
-
 /** Rows of failures that one list reads: 10,000 endpoints that fail in each of 48 hours. */
 const maxRowsRead = 500_000
-
-/** Ranks endpoints by their failed attempts. Reads an index, and then only the endpoints of the page. */
-const failingEndpoints = (sql: SqlClient.SqlClient, nodes: NodesService) =>
-  Effect.fnUntraced(function* ({
-    after,
-    every,
-    limit,
-    since,
-  }: Parameters<ActivityRepository["Service"]["failing"]>[0]) {
-    const next =
-      after === undefined
-        ? sql``
-        : sql`HAVING (-sum(count), endpoint_id) > (${-after.failures}::numeric, ${after.endpointId})`
-    const rows = yield* sql`
-      SELECT r.endpoint_id AS "endpointId", r.org_id AS "orgId", w.url, w.description, w.active, r.failures::float8 AS "failedAttempts",
-        w.failing_since AS "failingSince", w.deactivated_at AS "deactivatedAt", w.deactivated_reason AS "deactivatedReason",
-        last.last_at AS "lastFailureAt", last.last_status AS "lastStatus", last.last_failure AS "lastFailure"
-      FROM (
-        SELECT org_id, endpoint_id, sum(count) AS failures FROM (
-          SELECT org_id, endpoint_id, count FROM endpoint_attempts
-          WHERE cause <> '' AND every = ${every} AND at >= ${date(since)} ORDER BY every, at DESC LIMIT ${maxRowsRead}
-        ) AS counted GROUP BY org_id, endpoint_id ${next}
-        ORDER BY sum(count) DESC, endpoint_id LIMIT ${limit + 1}
-      ) AS r
-      CROSS JOIN LATERAL (
-        SELECT last_at, last_status, last_failure FROM endpoint_attempts f
-        WHERE f.org_id = r.org_id AND f.endpoint_id = r.endpoint_id AND f.every = ${every} AND f.cause <> ''
-        ORDER BY f.at DESC, f.last_at DESC LIMIT 1
-      ) AS last
-      LEFT JOIN LATERAL (
-        SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id LIMIT 1
-      ) AS w ON true
-      ORDER BY r.failures DESC, r.endpoint_id`.pipe(decode)
-    const shown = yield* withEndpoints(sql, nodes, rows.slice(0, limit))
-    const last = rows.length > limit ? shown.at(-1) : undefined
-    return {
-      endpoints: shown.map(({ active, url, ...row }) =>
-        url === null || active === null
-          ? null
-          : { ...row, active, host: new URL(url).host, path: new URL(url).pathname },
-      ),
-      next: last === undefined ? null : `${last.failedAttempts}.${last.endpointId}`,
-    }
-  })

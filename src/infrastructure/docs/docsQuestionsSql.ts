@@ -1,7 +1,7 @@
 import { Effect, Layer, Schedule, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { DocsQuestionRepository, DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
-import { DocsQuestion, type NewQuestion, type QuestionFilter } from "../../domain/docs/DocsQuestion.ts"
+import { DocsQuestion, type QuestionFilter } from "../../domain/docs/DocsQuestion.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { eraseFrom, isOf } from "./projectDocsSql.ts"
@@ -21,53 +21,47 @@ const decodeAsked = decodeRows(
   }),
 )
 
-const matches = (sql: SqlClient.SqlClient, { found, since, thumb, until }: QuestionFilter) => {
-  const [from, to] = [since, until].map((time) => (time === undefined ? null : date(time)))
-  return sql`(${found ?? null}::boolean IS NULL OR found = ${found ?? null}::boolean)
-    AND (${thumb ?? null}::text IS NULL OR thumb = ${thumb ?? null}::text)
-    AND (${from}::timestamptz IS NULL OR asked_at >= ${from}::timestamptz)
-    AND (${to}::timestamptz IS NULL OR asked_at < ${to}::timestamptz)`
-}
-
-/**
- * Inserts questions, and drops the oldest ones of each of their projects. The lock lets no removal commit meanwhile,
- * whose erasure would not see them.
- */
-const insert = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  questions: ReadonlyArray<NewQuestion>,
-  perProject: number,
-) {
-  const rows = JSON.stringify(questions.map(({ askedAt, ...row }) => ({ ...row, askedAt: date(askedAt) })))
-  yield* sql`
-    INSERT INTO docs_questions (org_id, project_id, id, asked_at, question, topic, found, thumb)
-    SELECT d.org_id, d.project_id, id, "askedAt", question, topic, found, thumb
-    FROM json_to_recordset(${rows}) AS asked (
-      "orgId" text, "projectId" text, id text, "askedAt" timestamptz, question text, topic text, found boolean, thumb text
-    ) JOIN project_docs d ON d.org_id = "orgId" AND d.project_id = "projectId"
-    WHERE d.keep_questions AND d.docs_zip_url IS NOT NULL AND "askedAt" >= d.updated_at
-    FOR SHARE OF d
-    ON CONFLICT (org_id, project_id, id) DO UPDATE SET thumb = coalesce(excluded.thumb, docs_questions.thumb)`
-  yield* sql`
-    DELETE FROM docs_questions q USING (
-      SELECT DISTINCT "orgId" AS org_id, "projectId" AS project_id
-      FROM json_to_recordset(${rows}) AS asked ("orgId" text, "projectId" text)
-    ) AS project CROSS JOIN LATERAL (
-      SELECT id FROM docs_questions old
-      WHERE old.org_id = project.org_id AND old.project_id = project.project_id
-      ORDER BY id DESC OFFSET ${perProject} LIMIT 1
-    ) AS last
-    WHERE q.org_id = project.org_id AND q.project_id = project.project_id AND q.id <= last.id`
-})
-
 /** Questions of readers in PostgreSQL. */
 export const layer = Layer.effect(
   DocsQuestionRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
 
+    const matches = ({ found, since, thumb, until }: QuestionFilter) => {
+      const [from, to] = [since, until].map((time) => (time === undefined ? null : date(time)))
+      return sql`(${found ?? null}::boolean IS NULL OR found = ${found ?? null}::boolean)
+        AND (${thumb ?? null}::text IS NULL OR thumb = ${thumb ?? null}::text)
+        AND (${from}::timestamptz IS NULL OR asked_at >= ${from}::timestamptz)
+        AND (${to}::timestamptz IS NULL OR asked_at < ${to}::timestamptz)`
+    }
+
     return DocsQuestionRepository.of({
-      insert: (questions, perProject) => insert(sql, questions, perProject).pipe(orUnavailableWithin("sweep")),
+      /**
+       * Inserts questions, and drops the oldest ones of each of their projects. The lock lets no removal commit
+       * meanwhile, whose erasure would not see them.
+       */
+      insert: Effect.fnUntraced(function* (questions, perProject) {
+        const rows = JSON.stringify(questions.map(({ askedAt, ...row }) => ({ ...row, askedAt: date(askedAt) })))
+        yield* sql`
+            INSERT INTO docs_questions (org_id, project_id, id, asked_at, question, topic, found, thumb)
+            SELECT d.org_id, d.project_id, id, "askedAt", question, topic, found, thumb
+            FROM json_to_recordset(${rows}) AS asked (
+              "orgId" text, "projectId" text, id text, "askedAt" timestamptz, question text, topic text, found boolean, thumb text
+            ) JOIN project_docs d ON d.org_id = "orgId" AND d.project_id = "projectId"
+            WHERE d.keep_questions AND d.docs_zip_url IS NOT NULL AND "askedAt" >= d.updated_at
+            FOR SHARE OF d
+            ON CONFLICT (org_id, project_id, id) DO UPDATE SET thumb = coalesce(excluded.thumb, docs_questions.thumb)`
+        yield* sql`
+            DELETE FROM docs_questions q USING (
+              SELECT DISTINCT "orgId" AS org_id, "projectId" AS project_id
+              FROM json_to_recordset(${rows}) AS asked ("orgId" text, "projectId" text)
+            ) AS project CROSS JOIN LATERAL (
+              SELECT id FROM docs_questions old
+              WHERE old.org_id = project.org_id AND old.project_id = project.project_id
+              ORDER BY id DESC OFFSET ${perProject} LIMIT 1
+            ) AS last
+            WHERE q.org_id = project.org_id AND q.project_id = project.project_id AND q.id <= last.id`
+      }, orUnavailableWithin("sweep")),
 
       setThumb: (docs, id, thumb) =>
         sql`UPDATE docs_questions SET thumb = ${thumb} WHERE ${isOf(sql, docs)} AND id = ${id} RETURNING 1`.pipe(
@@ -81,7 +75,7 @@ export const layer = Layer.effect(
           page,
           sql`
             SELECT id, question, asked_at AS "askedAt", found AS "hasSource", thumb FROM docs_questions
-            WHERE ${isOf(sql, docs)} AND ${matches(sql, page)} AND ${afterCursor(sql, page, "newest")}`,
+            WHERE ${isOf(sql, docs)} AND ${matches(page)} AND ${afterCursor(sql, page, "newest")}`,
           "id",
           ["question"],
           "newest",
@@ -100,7 +94,7 @@ export const layer = Layer.effect(
             SELECT max(id) AS id, count(*)::int AS times, count(*) FILTER (WHERE NOT found)::int AS "notFound",
               count(*) FILTER (WHERE thumb = 'up')::int AS "thumbsUp",
               count(*) FILTER (WHERE thumb = 'down')::int AS "thumbsDown", max(asked_at) AS "lastAskedAt"
-            FROM docs_questions WHERE ${isOf(sql, docs)} AND ${matches(sql, filter)}
+            FROM docs_questions WHERE ${isOf(sql, docs)} AND ${matches(filter)}
             GROUP BY topic ORDER BY times DESC, id DESC LIMIT ${limit}
           ) AS topic JOIN docs_questions q ON ${isOf(sql, docs)} AND q.id = topic.id
           ORDER BY topic.times DESC, topic.id DESC`.pipe(decodeAsked, orUnavailable),

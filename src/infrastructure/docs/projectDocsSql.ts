@@ -2,13 +2,12 @@ import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { OrgScope } from "../../domain/Principal.ts"
 import type { Page } from "../../domain/docs/DocsPassages.ts"
-import type { DocsRecord, StoredEdition } from "../../domain/docs/ProjectDocs.ts"
+import type { DocsRecord } from "../../domain/docs/ProjectDocs.ts"
 import {
   docsNotFound,
   type DocsOf,
   type LeasedDocs,
   type ListedPage,
-  type NewPage,
   ProjectDocsRepository,
 } from "../../domain/docs/ProjectDocsRepository.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
@@ -26,114 +25,6 @@ import { faultPlace } from "../../domain/Errors.ts"
 /** Pages of one read; it also ends at 4 MiB. */
 const maxReadPages = 500
 
-/** The documentation of a project in the scope. */
-const findDocs = (sql: SqlClient.SqlClient, scope: OrgScope, projectId: string) =>
-  sql`
-    ${selectDocs(sql)}
-    WHERE p.id = ${projectId} AND ${inScope(sql, scope, "p.org_id")} AND docs_zip_url IS NOT NULL
-      AND ${sql.literal(orgExists("p"))}`.pipe(
-    decodeDocs,
-    Effect.flatMap(([row]) => (row === undefined ? Effect.fail(docsNotFound()) : Effect.succeed(toRecord(row)))),
-  )
-
-/** The operations of owners. */
-const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"], stored: Limits.StoredBytes) =>
-  ({
-    find: (scope, projectId) => findDocs(sql, scope, projectId).pipe(orUnavailable),
-
-    put: (scope, projectId, { docsUrl, docsZipUrl, keepQuestions, public: isPublic }, now, entry) =>
-      Effect.gen(function* () {
-        yield* eraseRemovedQuestions(sql, scope, projectId)
-        const put = yield* audited(
-          sql,
-          entry,
-          sql`
-          INSERT INTO project_docs AS d
-            (org_id, project_id, docs_zip_url, docs_url, is_public, keep_questions, revision, updated_at)
-          SELECT org_id, id, ${docsZipUrl}, ${docsUrl}::text, ${isPublic}::boolean, ${keepQuestions}::boolean, 1,
-            ${date(now)}::timestamptz
-          FROM projects WHERE ${projectCondition(sql, scope, projectId)}
-          ON CONFLICT (org_id, project_id) DO UPDATE SET docs_zip_url = excluded.docs_zip_url,
-            docs_url = excluded.docs_url, is_public = excluded.is_public, keep_questions = excluded.keep_questions,
-            revision = d.revision + 1, updated_at = excluded.updated_at, lease = NULL, leased_until = NULL
-          RETURNING org_id AS "orgId"`,
-        )
-        if (put.length === 0) return yield* projectNotFound()
-        return yield* findDocs(sql, scope, projectId)
-      }).pipe(
-        (put) => stored.changing("docs", sql`project_id = ${projectId} AND ${inScope(sql, scope)}`, put),
-        (put) => oneAtATime(sql, `docs:${projectId}`, put),
-        orUnavailable,
-      ),
-
-    remove: (scope, projectId, now, entry) =>
-      audited(
-        sql,
-        entry,
-        sql`
-        UPDATE project_docs d SET docs_zip_url = NULL, docs_url = NULL, is_public = false, keep_questions = false,
-          revision = revision + 1, updated_at = ${date(now)}, lease = NULL, leased_until = NULL, edition = NULL,
-          bytes = NULL
-        FROM (
-          SELECT d.org_id, d.project_id, coalesce(bytes, 0)::float8 AS bytes
-          FROM project_docs d JOIN projects ON id = d.project_id AND projects.org_id = d.org_id
-          WHERE id = ${projectId} AND ${inScope(sql, scope, "projects.org_id")} AND ${sql.literal(orgExists())}
-            AND docs_zip_url IS NOT NULL
-          FOR UPDATE OF d
-        ) AS old
-        WHERE d.org_id = old.org_id AND d.project_id = old.project_id
-        RETURNING d.org_id AS "orgId", old.bytes`,
-      ).pipe(
-        orUnavailable,
-        Effect.flatMap(([old]) =>
-          old === undefined
-            ? Effect.fail(docsNotFound())
-            : Effect.sync(() => usage.addBytes(old["orgId"] as string, -Number(old["bytes"]))),
-        ),
-      ),
-  }) satisfies Partial<ProjectDocsRepository["Service"]>
-
-/** The operations of workers. */
-const workers = (sql: SqlClient.SqlClient, stored: Limits.StoredBytes) =>
-  ({
-    scan: (after, limit) =>
-      sql`
-      ${selectDocs(sql)}
-      WHERE (d.org_id, d.project_id) > (${after?.orgId ?? ""}, ${after?.projectId ?? ""}) AND ${sql.literal(orgExists("p"))}
-      ORDER BY d.org_id, d.project_id LIMIT ${limit}`.pipe(
-        decodeDocs,
-        Effect.map((rows) => rows.map(toRecord)),
-        orUnavailableWithin("sweep"),
-      ),
-
-    claim: (docs, revision, now, until) =>
-      sql`
-      UPDATE project_docs SET lease = ${docs.lease}, leased_until = ${date(until)}, unclean_since = ${date(now)}
-      WHERE ${isOf(sql, docs)} AND revision = ${revision} AND (leased_until IS NULL OR leased_until <= ${date(now)})
-      RETURNING 1`.pipe(
-        Effect.map((rows) => rows.length > 0),
-        orUnavailableWithin("sweep"),
-      ),
-
-    addPages: (docs, pages) => addPages(sql, docs, pages).pipe(orUnavailableWithin("sweep")),
-    store: (docs, edition) => storeEdition(sql, stored, docs, edition),
-
-    fail: (docs, { at, attempts, error, target }) =>
-      sql`
-      UPDATE project_docs SET failed_target = ${target}, attempts = ${attempts}, error = ${error}, failed_at = ${date(at)},
-        lease = NULL, leased_until = NULL
-      WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
-
-    release: (docs) =>
-      sql`
-      UPDATE project_docs SET lease = NULL, leased_until = NULL WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(
-        Effect.asVoid,
-        orUnavailableWithin("sweep"),
-      ),
-
-    clean: (docs, limit) => clean(sql, docs, limit).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
-  }) satisfies Partial<ProjectDocsRepository["Service"]>
-
 /** Documentation of projects in PostgreSQL. */
 export const layer = Layer.effect(
   ProjectDocsRepository,
@@ -144,9 +35,191 @@ export const layer = Layer.effect(
     const isIn = (docs: { readonly orgId: string; readonly projectId: string }, edition: string) =>
       sql`${isOf(sql, docs)} AND edition = ${edition}`
 
+    /** The documentation of a project in the scope. */
+    const findDocs = (scope: OrgScope, projectId: string) =>
+      sql`
+        ${selectDocs()}
+        WHERE p.id = ${projectId} AND ${inScope(sql, scope, "p.org_id")} AND docs_zip_url IS NOT NULL
+          AND ${sql.literal(orgExists("p"))}`.pipe(
+        decodeDocs,
+        Effect.flatMap(([row]) => (row === undefined ? Effect.fail(docsNotFound()) : Effect.succeed(toRecord(row)))),
+      )
+
+    /** The start of a SELECT of documentation `d` with its project `p`, up to its WHERE. */
+    const selectDocs = () =>
+      sql.literal(`
+        SELECT d.org_id AS "orgId", d.project_id AS "projectId", p.name AS "projectName", docs_zip_url AS "docsZipUrl",
+          docs_url AS "docsUrl", is_public AS "isPublic", keep_questions AS "keepQuestions", revision,
+          d.updated_at AS "updatedAt", leased_until AS "leasedUntil",
+          unclean_since AS "uncleanSince", dep.id AS "deploymentId", dep.sha, edition, digest,
+          stored_target AS "storedTarget", stored_deployment_id AS "storedDeploymentId", pages, bytes::float8 AS bytes,
+          characters::float8 AS characters, stored_at AS "storedAt", failed_target AS "failedTarget", attempts, error,
+          failed_at AS "failedAt"
+        FROM project_docs d JOIN projects p ON p.id = d.project_id AND p.org_id = d.org_id
+        LEFT JOIN deployments dep ON dep.id = p.current_deployment_id`)
+
+    /** The condition of the documentation that a worker has the lease of. */
+    const isLeased = (docs: LeasedDocs) => sql`${isOf(sql, docs)} AND lease = ${docs.lease}`
+
+    /** Erases the questions of documentation that was removed, which the next setting would show again. */
+    const eraseRemovedQuestions = Effect.fnUntraced(function* (scope: OrgScope, projectId: string) {
+      const [removed] = yield* sql<DocsOf>`
+        SELECT d.org_id AS "orgId", d.project_id AS "projectId"
+        FROM projects JOIN project_docs d ON d.org_id = projects.org_id AND d.project_id = projects.id
+        WHERE projects.id = ${projectId} AND ${inScope(sql, scope, "projects.org_id")} AND docs_zip_url IS NULL
+        FOR UPDATE OF d`
+      if (removed === undefined) return
+      // At most those that a project keeps.
+      while ((yield* eraseFrom(sql, "docs_questions", removed, eraseBatchSize)) === eraseBatchSize);
+    })
+
     return ProjectDocsRepository.of({
-      ...owners(sql, usage, stored),
-      ...workers(sql, stored),
+      find: (scope, projectId) => findDocs(scope, projectId).pipe(orUnavailable),
+
+      put: (scope, projectId, { docsUrl, docsZipUrl, keepQuestions, public: isPublic }, now, entry) =>
+        Effect.gen(function* () {
+          yield* eraseRemovedQuestions(scope, projectId)
+          const put = yield* audited(
+            sql,
+            entry,
+            sql`
+            INSERT INTO project_docs AS d
+              (org_id, project_id, docs_zip_url, docs_url, is_public, keep_questions, revision, updated_at)
+            SELECT org_id, id, ${docsZipUrl}, ${docsUrl}::text, ${isPublic}::boolean, ${keepQuestions}::boolean, 1,
+              ${date(now)}::timestamptz
+            FROM projects WHERE ${projectCondition(sql, scope, projectId)}
+            ON CONFLICT (org_id, project_id) DO UPDATE SET docs_zip_url = excluded.docs_zip_url,
+              docs_url = excluded.docs_url, is_public = excluded.is_public, keep_questions = excluded.keep_questions,
+              revision = d.revision + 1, updated_at = excluded.updated_at, lease = NULL, leased_until = NULL
+            RETURNING org_id AS "orgId"`,
+          )
+          if (put.length === 0) return yield* projectNotFound()
+          return yield* findDocs(scope, projectId)
+        }).pipe(
+          (put) => stored.changing("docs", sql`project_id = ${projectId} AND ${inScope(sql, scope)}`, put),
+          (put) => oneAtATime(sql, `docs:${projectId}`, put),
+          orUnavailable,
+        ),
+
+      remove: (scope, projectId, now, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+          UPDATE project_docs d SET docs_zip_url = NULL, docs_url = NULL, is_public = false, keep_questions = false,
+            revision = revision + 1, updated_at = ${date(now)}, lease = NULL, leased_until = NULL, edition = NULL,
+            bytes = NULL
+          FROM (
+            SELECT d.org_id, d.project_id, coalesce(bytes, 0)::float8 AS bytes
+            FROM project_docs d JOIN projects ON id = d.project_id AND projects.org_id = d.org_id
+            WHERE id = ${projectId} AND ${inScope(sql, scope, "projects.org_id")} AND ${sql.literal(orgExists())}
+              AND docs_zip_url IS NOT NULL
+            FOR UPDATE OF d
+          ) AS old
+          WHERE d.org_id = old.org_id AND d.project_id = old.project_id
+          RETURNING d.org_id AS "orgId", old.bytes`,
+        ).pipe(
+          orUnavailable,
+          Effect.flatMap(([old]) =>
+            old === undefined
+              ? Effect.fail(docsNotFound())
+              : Effect.sync(() => usage.addBytes(old["orgId"] as string, -Number(old["bytes"]))),
+          ),
+        ),
+
+      scan: (after, limit) =>
+        sql`
+        ${selectDocs()}
+        WHERE (d.org_id, d.project_id) > (${after?.orgId ?? ""}, ${after?.projectId ?? ""}) AND ${sql.literal(orgExists("p"))}
+        ORDER BY d.org_id, d.project_id LIMIT ${limit}`.pipe(
+          decodeDocs,
+          Effect.map((rows) => rows.map(toRecord)),
+          orUnavailableWithin("sweep"),
+        ),
+
+      claim: (docs, revision, now, until) =>
+        sql`
+        UPDATE project_docs SET lease = ${docs.lease}, leased_until = ${date(until)}, unclean_since = ${date(now)}
+        WHERE ${isOf(sql, docs)} AND revision = ${revision} AND (leased_until IS NULL OR leased_until <= ${date(now)})
+        RETURNING 1`.pipe(
+          Effect.map((rows) => rows.length > 0),
+          orUnavailableWithin("sweep"),
+        ),
+
+      addPages: (docs, pages) =>
+        Effect.map(
+          sql`
+            WITH held AS (SELECT 1 FROM project_docs WHERE ${isLeased(docs)} FOR SHARE),
+            added AS (
+              INSERT INTO docs_pages (org_id, project_id, edition, slug, title, description, markdown)
+              SELECT ${docs.orgId}, ${docs.projectId}, ${docs.lease}, slug, title, description, markdown
+              FROM unnest(${texts(pages.map(({ slug }) => slug))}, ${texts(pages.map(({ title }) => title))},
+                ${texts(pages.map(({ description }) => description))}, ${texts(pages.map(({ markdown }) => markdown))})
+                AS page (slug, title, description, markdown)
+              WHERE EXISTS (SELECT FROM held)
+            )
+            SELECT 1 FROM held`,
+          (held) => held.length > 0,
+        ).pipe(orUnavailableWithin("sweep")),
+      store: Effect.fnUntraced(function* (docs, edition) {
+        const [before] = yield* orUnavailableWithin("sweep")(
+          sql<{ bytes: number }>`
+            SELECT coalesce(bytes, 0)::float8 AS bytes FROM project_docs WHERE ${isLeased(docs)}`,
+        )
+        if (before === undefined) return
+        const more = edition.bytes - before.bytes
+        // Only if the bytes are still those that were read: the owner may remove the documentation meanwhile.
+        // Suspended, because `fits` reads the counted bytes.
+        const replace = Effect.suspend(
+          () => sql`
+          UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},
+            stored_deployment_id = ${edition.deploymentId}, pages = ${edition.pages}, bytes = ${edition.bytes}::bigint,
+            characters = ${edition.characters}::bigint, stored_at = ${date(edition.at)}, lease = NULL, leased_until = NULL, unclean_since = ${date(edition.at)},
+            failed_target = NULL, attempts = NULL, error = NULL, failed_at = NULL
+          FROM orgs org
+          WHERE org.id = d.org_id AND ${isLeased(docs)} AND coalesce(bytes, 0) = ${before.bytes}::bigint
+            AND ${more > 0 ? stored.fits(docs.orgId) : sql.literal("true")}
+          RETURNING 1`,
+        ).pipe(orUnavailableWithin("sweep"))
+        const replaced = yield* stored.storing(docs.orgId, more, (rows) => (rows.length > 0 ? more : 0), replace)
+        if (replaced.length > 0 || more <= 0) return
+        const held = yield* orUnavailableWithin("sweep")(sql`SELECT 1 FROM project_docs WHERE ${isLeased(docs)}`)
+        if (held.length > 0) return yield* stored.refuse(docs.orgId)
+      }),
+
+      fail: (docs, { at, attempts, error, target }) =>
+        sql`
+        UPDATE project_docs SET failed_target = ${target}, attempts = ${attempts}, error = ${error}, failed_at = ${date(at)},
+          lease = NULL, leased_until = NULL
+        WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
+
+      release: (docs) =>
+        sql`
+        UPDATE project_docs SET lease = NULL, leased_until = NULL WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(
+          Effect.asVoid,
+          orUnavailableWithin("sweep"),
+        ),
+
+      clean: Effect.fnUntraced(
+        function* (docs, limit) {
+          const [settings] = yield* sql<{ edition: string | null; isRemoved: boolean }>`
+            SELECT edition, docs_zip_url IS NULL AS "isRemoved" FROM project_docs WHERE ${isLeased(docs)}`
+          if (settings === undefined) return 0
+          const kept = [docs.lease, settings.edition ?? ""]
+          const pages = yield* eraseFrom(sql, "docs_pages", docs, limit, sql`edition <> ALL(${texts(kept)})`)
+          if (pages === limit) return pages
+          if (!settings.isRemoved) {
+            yield* sql`UPDATE project_docs SET unclean_since = NULL WHERE ${isLeased(docs)}`
+            return pages
+          }
+          const questions = yield* eraseFrom(sql, "docs_questions", docs, limit - pages)
+          if (pages + questions < limit)
+            yield* sql`DELETE FROM project_docs WHERE ${isLeased(docs)} AND docs_zip_url IS NULL`
+          return pages + questions
+        },
+        sql.withTransaction,
+        orUnavailableWithin("sweep"),
+      ),
 
       pages: (docs, edition, after) => {
         const rows = sql`
@@ -165,60 +238,9 @@ export const layer = Layer.effect(
           Effect.map((pages) => pages.map(({ description, slug, title }) => ({ slug, title, description }))),
           orUnavailable,
         ),
-    } satisfies ProjectDocsRepository["Service"])
+    })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
-
-type Sql = SqlClient.SqlClient
-
-/** Adds pages to the edition of the lease, while the lease holds. */
-const addPages = (sql: Sql, docs: LeasedDocs, pages: ReadonlyArray<NewPage>) =>
-  Effect.map(
-    sql`
-      WITH held AS (SELECT 1 FROM project_docs WHERE ${isLeased(sql, docs)} FOR SHARE),
-      added AS (
-        INSERT INTO docs_pages (org_id, project_id, edition, slug, title, description, markdown)
-        SELECT ${docs.orgId}, ${docs.projectId}, ${docs.lease}, slug, title, description, markdown
-        FROM unnest(${texts(pages.map(({ slug }) => slug))}, ${texts(pages.map(({ title }) => title))},
-          ${texts(pages.map(({ description }) => description))}, ${texts(pages.map(({ markdown }) => markdown))})
-          AS page (slug, title, description, markdown)
-        WHERE EXISTS (SELECT FROM held)
-      )
-      SELECT 1 FROM held`,
-    (held) => held.length > 0,
-  )
-
-/** Replaces the stored edition while the lease holds. Fails when the org has no room for its bytes. */
-const storeEdition = Effect.fnUntraced(function* (
-  sql: Sql,
-  stored: Limits.StoredBytes,
-  docs: LeasedDocs,
-  edition: StoredEdition,
-) {
-  const [before] = yield* orUnavailableWithin("sweep")(
-    sql<{ bytes: number }>`
-      SELECT coalesce(bytes, 0)::float8 AS bytes FROM project_docs WHERE ${isLeased(sql, docs)}`,
-  )
-  if (before === undefined) return
-  const more = edition.bytes - before.bytes
-  // Only if the bytes are still those that were read: the owner may remove the documentation meanwhile. Suspended,
-  // because `fits` reads the counted bytes.
-  const replace = Effect.suspend(
-    () => sql`
-    UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},
-      stored_deployment_id = ${edition.deploymentId}, pages = ${edition.pages}, bytes = ${edition.bytes}::bigint,
-      characters = ${edition.characters}::bigint, stored_at = ${date(edition.at)}, lease = NULL, leased_until = NULL, unclean_since = ${date(edition.at)},
-      failed_target = NULL, attempts = NULL, error = NULL, failed_at = NULL
-    FROM orgs org
-    WHERE org.id = d.org_id AND ${isLeased(sql, docs)} AND coalesce(bytes, 0) = ${before.bytes}::bigint
-      AND ${more > 0 ? stored.fits(docs.orgId) : sql.literal("true")}
-    RETURNING 1`,
-  ).pipe(orUnavailableWithin("sweep"))
-  const replaced = yield* stored.storing(docs.orgId, more, (rows) => (rows.length > 0 ? more : 0), replace)
-  if (replaced.length > 0 || more <= 0) return
-  const held = yield* orUnavailableWithin("sweep")(sql`SELECT 1 FROM project_docs WHERE ${isLeased(sql, docs)}`)
-  if (held.length > 0) return yield* stored.refuse(docs.orgId)
-})
 
 const Row = Schema.Struct({
   orgId: Schema.String,
@@ -285,28 +307,18 @@ const toRecord = (row: typeof Row.Type): DocsRecord => {
   }
 }
 
-/** The start of a SELECT of documentation `d` with its project `p`, up to its WHERE. */
-const selectDocs = (sql: SqlClient.SqlClient) =>
-  sql.literal(`
-    SELECT d.org_id AS "orgId", d.project_id AS "projectId", p.name AS "projectName", docs_zip_url AS "docsZipUrl",
-      docs_url AS "docsUrl", is_public AS "isPublic", keep_questions AS "keepQuestions", revision,
-      d.updated_at AS "updatedAt", leased_until AS "leasedUntil",
-      unclean_since AS "uncleanSince", dep.id AS "deploymentId", dep.sha, edition, digest,
-      stored_target AS "storedTarget", stored_deployment_id AS "storedDeploymentId", pages, bytes::float8 AS bytes,
-      characters::float8 AS characters, stored_at AS "storedAt", failed_target AS "failedTarget", attempts, error,
-      failed_at AS "failedAt"
-    FROM project_docs d JOIN projects p ON p.id = d.project_id AND p.org_id = d.org_id
-    LEFT JOIN deployments dep ON dep.id = p.current_deployment_id`)
-
 /** The condition of the rows of one project's documentation. */
 export const isOf = (sql: SqlClient.SqlClient, { orgId, projectId }: DocsOf) =>
   sql`org_id = ${orgId} AND project_id = ${projectId}`
 
-/** The condition of the documentation that a worker has the lease of. */
-const isLeased = (sql: SqlClient.SqlClient, docs: LeasedDocs) => sql`${isOf(sql, docs)} AND lease = ${docs.lease}`
-
 /** Erases up to `limit` rows of a table that belong to a project's documentation. */
-export const eraseFrom = (sql: Sql, table: string, docs: DocsOf, limit: number, which = sql.literal("true")) =>
+export const eraseFrom = (
+  sql: SqlClient.SqlClient,
+  table: string,
+  docs: DocsOf,
+  limit: number,
+  which = sql.literal("true"),
+) =>
   Effect.map(
     sql`
       DELETE FROM ${sql(table)} WHERE ${isOf(sql, docs)} AND ctid = ANY(ARRAY(
@@ -318,41 +330,11 @@ export const eraseFrom = (sql: Sql, table: string, docs: DocsOf, limit: number, 
 /** Questions that one statement erases. */
 const eraseBatchSize = 2_000
 
-/** Erases the questions of documentation that was removed, which the next setting would show again. */
-const eraseRemovedQuestions = Effect.fnUntraced(function* (sql: Sql, scope: OrgScope, projectId: string) {
-  const [removed] = yield* sql<DocsOf>`
-    SELECT d.org_id AS "orgId", d.project_id AS "projectId"
-    FROM projects JOIN project_docs d ON d.org_id = projects.org_id AND d.project_id = projects.id
-    WHERE projects.id = ${projectId} AND ${inScope(sql, scope, "projects.org_id")} AND docs_zip_url IS NULL
-    FOR UPDATE OF d`
-  if (removed === undefined) return
-  // At most those that a project keeps.
-  while ((yield* eraseFrom(sql, "docs_questions", removed, eraseBatchSize)) === eraseBatchSize);
-})
-
-/** Erases rows that nobody reads; the last row of removed documentation is that of its settings. */
-const clean = Effect.fnUntraced(function* (sql: Sql, docs: LeasedDocs, limit: number) {
-  const [settings] = yield* sql<{ edition: string | null; isRemoved: boolean }>`
-    SELECT edition, docs_zip_url IS NULL AS "isRemoved" FROM project_docs WHERE ${isLeased(sql, docs)}`
-  if (settings === undefined) return 0
-  const kept = [docs.lease, settings.edition ?? ""]
-  const pages = yield* eraseFrom(sql, "docs_pages", docs, limit, sql`edition <> ALL(${texts(kept)})`)
-  if (pages === limit) return pages
-  if (!settings.isRemoved) {
-    yield* sql`UPDATE project_docs SET unclean_since = NULL WHERE ${isLeased(sql, docs)}`
-    return pages
-  }
-  const questions = yield* eraseFrom(sql, "docs_questions", docs, limit - pages)
-  if (pages + questions < limit)
-    yield* sql`DELETE FROM project_docs WHERE ${isLeased(sql, docs)} AND docs_zip_url IS NULL`
-  return pages + questions
-})
-
 /**
  * Erases pages of a project, then its questions, then its settings, whose bytes count no more. Returns the number of
  * rows.
  */
-export const eraseDocs = Effect.fnUntraced(function* (sql: Sql, docs: DocsOf, limit: number) {
+export const eraseDocs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, docs: DocsOf, limit: number) {
   // First of all, so that no worker adds pages, and no replica questions.
   const settings = yield* sql<{ bytes: number }>`
     DELETE FROM project_docs WHERE ${isOf(sql, docs)} RETURNING coalesce(bytes, 0)::float8 AS bytes`

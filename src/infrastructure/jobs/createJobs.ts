@@ -52,96 +52,8 @@ const columns = `
   bytes bigint, workflow text, input text, deployment_id text, callback_url text, callback_secret text,
   skip_callbacks boolean, concurrency_key text, priority smallint, max_attempts smallint, retry_delay_seconds int, expires_in_seconds int`
 
-/**
- * Inserts jobs in one statement; returns the ids of those that it has inserted: not those whose key is taken, nor those
- * of an org that has reached a limit.
- *
- * @param options.more how many jobs of the same org there are beside the first; 0 for jobs of several requests
- * @param options.replaces the version of a unique key whose job prevents none of them
- */
-const insertRows = (
-  sql: SqlClient.SqlClient,
-  limit: Limits.Limit,
-  all: ReadonlyArray<Insert>,
-  { more = 0, replaces }: { readonly more?: number; readonly replaces?: string } = {},
-) => {
-  const [{ beside, job }] = all as readonly [Insert, ...ReadonlyArray<Insert>]
-  // The limit is checked once for jobs of one org.
-  const open =
-    more > 0
-      ? sql`(
-          SELECT id FROM orgs org WHERE id = ${job.orgId} AND node IS NULL
-            AND ${limit.fits(beside)} LIMIT 1
-        ) AS org`
-      : sql`LATERAL (
-          -- Lateral: a plan made while there were few orgs cannot read all orgs later.
-          SELECT id FROM orgs org WHERE id = asked."orgId" AND node IS NULL
-            AND ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })} LIMIT 1
-        ) AS org`
-  const rows = sql`
-    SELECT asked.id, org.id, asked.key, asked."unique", asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
-    FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)}) CROSS JOIN ${open}`
-  const isKeyed = all.some(({ job }) => job.idempotencyKey !== null || job.unique !== null)
-  return Effect.map(
-    sql<{ id: string }>`WITH ${insertJobs(sql, rows, { isKeyed, replaces })} SELECT id FROM made`,
-    (inserted) => new Set(inserted.map(({ id }) => id)),
-  )
-}
-
-/**
- * Inserts jobs of one org, all or none of them; returns their ids, or those of the earlier jobs with the same
- * idempotency keys. Returns `undefined` when the org has reached a limit.
- */
-const insertTogether = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  limit: Limits.Limit,
-  all: ReadonlyArray<Insert>,
-) {
-  const inserted = yield* insertRows(sql, limit, all, { more: all.length - 1 })
-  const isTaken = ({ job }: Insert) => job.idempotencyKey !== null && !inserted.has(job.jobId)
-  const keys = all.filter(isTaken).map(({ job }) => job.idempotencyKey)
-  const earlier =
-    keys.length === 0
-      ? []
-      : yield* sql<{ key: string; id: string }>`
-          SELECT key, job_id AS id FROM job_keys
-          WHERE org_id = ${all[0]!.job.orgId} AND workflow = '' AND key = ANY(${texts(keys)})`
-  const ofKey = new Map(earlier.map(({ id, key }) => [key, id]))
-  const ids = all.flatMap(({ job }) => (inserted.has(job.jobId) ? job.jobId : (ofKey.get(job.idempotencyKey!) ?? [])))
-  return ids.length === all.length ? ids : undefined
-})
-
 /** How often a job with a unique key is tried: others replace the key's job, or claim it, in between. */
 const maxUniqueTries = 20
-
-/**
- * Inserts a job with a unique key; returns its id, or that of the job that prevents it. Returns `undefined` when the
- * org has reached a limit.
- */
-const insertUnique = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  limit: Limits.Limit,
-  bytes: Limits.StoredBytes,
-  usage: OrgUsage["Service"],
-  wanted: Insert,
-  unique: UniqueJob,
-) {
-  // The version of the stored job with this key that this one may replace. While the job is as it was read, it does not
-  // prevent the insert.
-  let seen = ""
-  for (let tries = 0; tries < maxUniqueTries; tries++) {
-    const [inserted] = yield* insertRows(sql, limit, [wanted], { replaces: seen })
-    if (inserted !== undefined) return inserted
-    const found = yield* bytes.growing(wanted.job.orgId, (mayGrow) =>
-      findUnique(sql, bytes, usage, mayGrow, wanted, unique),
-    )
-    // Nothing prevents it: a limit does.
-    if (found === undefined || found.version === seen) return undefined
-    if (found.isTaken) return found.id
-    seen = found.version
-  }
-  return yield* new Unavailable({ error: "Too many jobs with the same unique key are created at once; try again." })
-})
 
 interface FoundJob {
   readonly id: string
@@ -154,45 +66,6 @@ interface FoundJob {
   readonly left: number
 }
 
-/** Reads the newest job of a unique key, in a new statement: the one that waited for it may not see it. */
-const findUnique = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  bytes: Limits.StoredBytes,
-  usage: OrgUsage["Service"],
-  mayGrow: Limits.MayGrow,
-  { input, job: { now, orgId, runAt, workflow } }: Insert,
-  unique: UniqueJob,
-) {
-  const [found] = yield* sql<FoundJob>`
-    SELECT k.job_id AS id, k.xmin::text AS version, job.status,
-      coalesce(octet_length(job.input), 0) + coalesce(octet_length(job.steps), 0) AS size,
-      (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left
-    FROM job_keys k LEFT JOIN LATERAL (
-      SELECT * FROM jobs WHERE id = k.job_id AND ${isOfOrg(sql, orgId)} LIMIT 1
-    ) AS job ON true
-    WHERE k.org_id = ${orgId} AND k.workflow = ${workflow} AND k.key = ${unique.key}`
-  if (found === undefined) return undefined
-  const { id, size, status, version } = found
-  const isTaken =
-    (status !== null && unique.states.includes(status)) ||
-    (unique.since !== null && id >= idAt(DateTime.toEpochMillis(unique.since)))
-  if (!isTaken || !unique.debounces) return { id, version, isTaken }
-  if (!mayGrow(byteLength(input) - size, found.left)) return yield* bytes.refuse(orgId)
-  const replaced = yield* sql<{ size: number }>`
-    WITH before AS (
-      SELECT id, coalesce(octet_length(input), 0) + coalesce(octet_length(steps), 0) AS size FROM jobs
-      WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} FOR UPDATE
-    )
-    -- Steps and attempts belong to the input before.
-    UPDATE jobs SET input = ${input}, steps = NULL, attempts_before = attempt,
-      max_attempts = least(32767, attempt + max_attempts - attempts_before),
-      run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
-      expires_at = expires_at - coalesce(run_at, created_at) + coalesce(${dateOrNull(runAt)}::timestamptz, created_at)
-    FROM before WHERE jobs.id = before.id RETURNING before.size`
-  for (const { size } of replaced) usage.addBytes(orgId, byteLength(input) - size)
-  return { id, version, isTaken: replaced.length > 0 }
-})
-
 /**
  * Inserts jobs of one org within its limits, all or none of them; returns each, or the earlier job with the same
  * idempotency or unique key. Single jobs without a key that are created at the same time share a statement, of any
@@ -204,13 +77,123 @@ export const make = Effect.gen(function* () {
   const limit = yield* Limits.make("unfinishedJobs")
   const bytes = yield* Limits.makeBytes
   const together: RunTogether<Insert, ReadonlyArray<string>> = (all) =>
-    insertRows(sql, limit, all).pipe(
+    insertRows(all).pipe(
       orUnavailable,
       Effect.map(
         (ids) => new Map(all.filter(({ job }) => ids.has(job.jobId)).map((one) => [one, [one.job.jobId]] as const)),
       ),
     )
   const batch = yield* Batches.make(orAlone(together), maxJobs)
+
+  /**
+   * Inserts jobs in one statement; returns the ids of those that it has inserted: not those whose key is taken, nor
+   * those of an org that has reached a limit.
+   *
+   * @param options.more how many jobs of the same org there are beside the first; 0 for jobs of several requests
+   * @param options.replaces the version of a unique key whose job prevents none of them
+   */
+  const insertRows = (
+    all: ReadonlyArray<Insert>,
+    { more = 0, replaces }: { readonly more?: number; readonly replaces?: string } = {},
+  ) => {
+    const [{ beside, job }] = all as readonly [Insert, ...ReadonlyArray<Insert>]
+    // The limit is checked once for jobs of one org.
+    const open =
+      more > 0
+        ? sql`(
+              SELECT id FROM orgs org WHERE id = ${job.orgId} AND node IS NULL
+                AND ${limit.fits(beside)} LIMIT 1
+            ) AS org`
+        : sql`LATERAL (
+              -- Lateral: a plan made while there were few orgs cannot read all orgs later.
+              SELECT id FROM orgs org WHERE id = asked."orgId" AND node IS NULL
+                AND ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })} LIMIT 1
+            ) AS org`
+    const rows = sql`
+        SELECT asked.id, org.id, asked.key, asked."unique", asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
+        FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)}) CROSS JOIN ${open}`
+    const isKeyed = all.some(({ job }) => job.idempotencyKey !== null || job.unique !== null)
+    return Effect.map(
+      sql<{ id: string }>`WITH ${insertJobs(sql, rows, { isKeyed, replaces })} SELECT id FROM made`,
+      (inserted) => new Set(inserted.map(({ id }) => id)),
+    )
+  }
+
+  /**
+   * Inserts jobs of one org, all or none of them; returns their ids, or those of the earlier jobs with the same
+   * idempotency keys. Returns `undefined` when the org has reached a limit.
+   */
+  const insertTogether = Effect.fnUntraced(function* (all: ReadonlyArray<Insert>) {
+    const inserted = yield* insertRows(all, { more: all.length - 1 })
+    const isTaken = ({ job }: Insert) => job.idempotencyKey !== null && !inserted.has(job.jobId)
+    const keys = all.filter(isTaken).map(({ job }) => job.idempotencyKey)
+    const earlier =
+      keys.length === 0
+        ? []
+        : yield* sql<{ key: string; id: string }>`
+              SELECT key, job_id AS id FROM job_keys
+              WHERE org_id = ${all[0]!.job.orgId} AND workflow = '' AND key = ANY(${texts(keys)})`
+    const ofKey = new Map(earlier.map(({ id, key }) => [key, id]))
+    const ids = all.flatMap(({ job }) => (inserted.has(job.jobId) ? job.jobId : (ofKey.get(job.idempotencyKey!) ?? [])))
+    return ids.length === all.length ? ids : undefined
+  })
+
+  /**
+   * Inserts a job with a unique key; returns its id, or that of the job that prevents it. Returns `undefined` when the
+   * org has reached a limit.
+   */
+  const insertUnique = Effect.fnUntraced(function* (wanted: Insert, unique: UniqueJob) {
+    // The version of the stored job with this key that this one may replace. While the job is as it was read, it does
+    // not prevent the insert.
+    let seen = ""
+    for (let tries = 0; tries < maxUniqueTries; tries++) {
+      const [inserted] = yield* insertRows([wanted], { replaces: seen })
+      if (inserted !== undefined) return inserted
+      const found = yield* bytes.growing(wanted.job.orgId, (mayGrow) => findUnique(mayGrow, wanted, unique))
+      // Nothing prevents it: a limit does.
+      if (found === undefined || found.version === seen) return undefined
+      if (found.isTaken) return found.id
+      seen = found.version
+    }
+    return yield* new Unavailable({ error: "Too many jobs with the same unique key are created at once; try again." })
+  })
+
+  /** Reads the newest job of a unique key, in a new statement: the one that waited for it may not see it. */
+  const findUnique = Effect.fnUntraced(function* (
+    mayGrow: Limits.MayGrow,
+    { input, job: { now, orgId, runAt, workflow } }: Insert,
+    unique: UniqueJob,
+  ) {
+    const [found] = yield* sql<FoundJob>`
+        SELECT k.job_id AS id, k.xmin::text AS version, job.status,
+          coalesce(octet_length(job.input), 0) + coalesce(octet_length(job.steps), 0) AS size,
+          (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left
+        FROM job_keys k LEFT JOIN LATERAL (
+          SELECT * FROM jobs WHERE id = k.job_id AND ${isOfOrg(sql, orgId)} LIMIT 1
+        ) AS job ON true
+        WHERE k.org_id = ${orgId} AND k.workflow = ${workflow} AND k.key = ${unique.key}`
+    if (found === undefined) return undefined
+    const { id, size, status, version } = found
+    const isTaken =
+      (status !== null && unique.states.includes(status)) ||
+      (unique.since !== null && id >= idAt(DateTime.toEpochMillis(unique.since)))
+    if (!isTaken || !unique.debounces) return { id, version, isTaken }
+    if (!mayGrow(byteLength(input) - size, found.left)) return yield* bytes.refuse(orgId)
+    const replaced = yield* sql<{ size: number }>`
+        WITH before AS (
+          SELECT id, coalesce(octet_length(input), 0) + coalesce(octet_length(steps), 0) AS size FROM jobs
+          WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} FOR UPDATE
+        )
+        -- Steps and attempts belong to the input before.
+        UPDATE jobs SET input = ${input}, steps = NULL, attempts_before = attempt,
+          max_attempts = least(32767, attempt + max_attempts - attempts_before),
+          run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
+          expires_at = expires_at - coalesce(run_at, created_at) + coalesce(${dateOrNull(runAt)}::timestamptz,
+            created_at)
+        FROM before WHERE jobs.id = before.id RETURNING before.size`
+    for (const { size } of replaced) usage.addBytes(orgId, byteLength(input) - size)
+    return { id, version, isTaken: replaced.length > 0 }
+  })
 
   return (jobs: ReadonlyArray<NewJob>) => {
     const { orgId, unique } = jobs[0]!
@@ -220,8 +203,8 @@ export const make = Effect.gen(function* () {
     const insert = (beside: Limits.Beside) => {
       const all = jobs.map((job, n) => ({ job, input: inputs[n]!, beside }))
       if (isShared) return inBatch(sql, together, batch, all[0]!)
-      if (unique === null) return orUnavailable(insertTogether(sql, limit, all))
-      const alone = insertUnique(sql, limit, bytes, usage, all[0]!, unique)
+      if (unique === null) return orUnavailable(insertTogether(all))
+      const alone = insertUnique(all[0]!, unique)
       return orUnavailable(Effect.map(alone, (id) => (id === undefined ? undefined : [id])))
     }
     const sizes = jobs.map(

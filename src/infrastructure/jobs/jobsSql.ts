@@ -1,6 +1,5 @@
 import { Clock, DateTime, Effect, Layer, Schema, SchemaGetter } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import type { Page } from "../../domain/Page.ts"
 import {
   attemptLog,
   ClaimedJob,
@@ -13,13 +12,7 @@ import {
   maxStepsBytes,
 } from "../../domain/jobs/Job.ts"
 import { type JobState, leaseExpired, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
-import {
-  type FinishedStep,
-  type Heartbeat,
-  jobNotFound,
-  JobRepository,
-  stepsTooLarge,
-} from "../../domain/jobs/JobRepository.ts"
+import { jobNotFound, JobRepository, stepsTooLarge } from "../../domain/jobs/JobRepository.ts"
 import type { DelayedBatch, ExhaustedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
 import {
   date,
@@ -109,7 +102,7 @@ export const layer = Layer.effect(
     }
 
     const look = Effect.fnUntraced(function* (orgId: string, workflow: string | null) {
-      const found = yield* lookAtQueue(sql, orgId, workflow).pipe(
+      const found = yield* lookAtQueue(orgId, workflow).pipe(
         orUnavailableWithin("sweep"),
         Effect.catch(({ error }) => Effect.as(Effect.logDebug(`A queue of jobs is not read: ${error}`), undefined)),
       )
@@ -120,7 +113,7 @@ export const layer = Layer.effect(
     const claimUnlimited = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
       const workflows = claim.workflows ?? [null]
       const begun = yield* nowMillis
-      const rows = yield* claimJobs(sql, orgId, claim, positions.reads(orgId, workflows))
+      const rows = yield* claimJobs(orgId, claim, positions.reads(orgId, workflows))
       if (limits.remember(orgId, claim.workflows, rows[0]?.job_id === null)) return undefined
       const jobs = yield* decodeClaims(Effect.succeed(rows))
       const found = jobs.map(({ job_id, priority, workflow }) => ({ id: job_id, priority, workflow }))
@@ -136,15 +129,291 @@ export const layer = Layer.effect(
       return jobs ?? (yield* limits.claim(orgId, claim))
     })
 
+    /** Reads a job, wherever it is. */
+    const findJob = (orgId: string, jobId: string) => sql`
+      SELECT ${sql.literal(`${columnsIn("jobs")}, attempt_log, steps`)} FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
+      UNION ALL ${ReportJob.finishedJob(sql, orgId, sql`${jobId}`, `${columnsIn("finished_jobs")}, attempt_log, steps`)} LIMIT 1`
+
+    /** SQL: the picked jobs as `QueuedJob`s in JSON; none while claims read from the beginning. */
+    const queuedAgain = (where: Statement.Fragment) => sql`(
+      SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'workflow', workflow, 'priority', priority, 'id', id)), '[]')
+      FROM picked WHERE ${where} AND ${jobPositions(sql).isUsed()}::boolean
+    )`
+
+    /** One batch of a sweep: opens delayed jobs whose time to run has come to claims. */
+    const queueDelayed = (batch: DelayedBatch, since: DateTime.Utc | null) => {
+      const { next, picked } = pickDue(sql, delayedJobs, "id, org_id, workflow, priority", batch, since)
+      return sql<QueuedRow>`
+        ${picked}, opened AS (
+          UPDATE jobs SET delayed = false, updated_at = ${date(batch.now)} WHERE id = ANY(ARRAY(SELECT id FROM picked))
+        )
+        SELECT (SELECT count(*)::int FROM picked) AS moved, ${next} AS next, ${queuedAgain(sql`true`)} AS again,
+          (SELECT coalesce(json_agg(DISTINCT org_id), '[]') FROM picked) AS orgs`.pipe(Effect.map(([row]) => row!))
+    }
+
+    /** One batch of a sweep: returns the jobs that nobody has claimed in time. */
+    const findExpired = (batch: LeaseBatch, since: DateTime.Utc | null) => {
+      const { next, picked } = pickDue(sql, expiringJobs, "id, org_id", batch, since)
+      return sql<{ exhausted: ReadonlyArray<ExhaustedJob>; next: string | null }>`
+        ${picked} SELECT ${next} AS next,
+          (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]')
+            FROM picked) AS exhausted`.pipe(Effect.map(([row]) => ({ queued: 0, ...row! })))
+    }
+
+    /**
+     * One batch of a sweep: queues the jobs that have attempts and their unique keys left, and returns the others. A
+     * job whose key is locked stays for a later batch.
+     */
+    const expireLeases = (batch: LeaseBatch, since: DateTime.Utc | null) => {
+      const { now } = batch
+      const columns = `
+        id, org_id, workflow, priority, attempt, unique_key, octet_length(attempt_log::text) AS log_bytes, coalesce((
+          SELECT attempts_before + (retry ->> 'attempts')::int FROM workflows w
+          WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow), max_attempts) AS max_attempts`
+      const { next, picked } = pickDue(sql, runningJobs, columns, batch, since)
+      const isQueued = sql`attempt < max_attempts AND ${ReportJob.keepsKey(sql, "picked")}`
+      const ofKey = sql`job_keys k WHERE k.org_id = picked.org_id AND k.workflow = picked.workflow AND k.key = unique_key`
+      return sql<ExpiredRow>`
+        ${picked}, taken AS MATERIALIZED (
+          -- Without those whose key another transaction holds: the leases of other orgs do not wait for it.
+          SELECT * FROM picked WHERE attempt >= max_attempts OR NOT EXISTS (SELECT FROM ${ofKey})
+            OR (SELECT true FROM ${ofKey} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+        ), with_attempts AS (
+          SELECT * FROM taken WHERE attempt < max_attempts
+        ), ${ReportJob.keptKeys(sql, "with_attempts")}, queued AS (
+          UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)},
+            attempt_log = ${ReportJob.loggedAttempt(sql, "jobs", sql`${leaseExpired.error}::text`, sql`${date(now)}::timestamptz`)}
+          WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE ${isQueued}))
+          RETURNING id, octet_length(attempt_log::text) AS log_bytes
+        )
+        SELECT (SELECT count(*)::int FROM taken) AS picked, ${next} AS next,
+          ${queuedAgain(isQueued)} AS again,
+          (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM taken AS picked
+           WHERE NOT (${isQueued})) AS exhausted,
+          (SELECT coalesce(json_agg(json_build_array(org_id, queued.log_bytes - coalesce(picked.log_bytes, 0))), '[]')
+           FROM queued JOIN picked USING (id)) AS stored`.pipe(
+        Effect.tap(([row]) => Effect.sync(() => row!.stored.forEach(([orgId, bytes]) => usage.addBytes(orgId, bytes)))),
+        Effect.map(([row]) => ({
+          queued: row!.picked - row!.exhausted.length,
+          exhausted: row!.exhausted,
+          next: row!.next,
+          again: row!.again,
+        })),
+      )
+    }
+
+    /**
+     * SQL: the next jobs of the queue, in its order; none when the claim is limited. Locks them and skips those that
+     * others have locked.
+     */
+    const nextJobs = (orgId: string, { workflows, limit }: JobClaim, reads: JobReads | undefined) => {
+      const columns = sql.literal("id, input, priority")
+      // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would
+      // otherwise read all of them by their status, and sort them.
+      const queued = sql`${Workflows.queuedOf(sql, orgId)} AND NOT (SELECT "isLimited" FROM state)`
+      const candidates = limit + spareCandidates
+      if (reads !== undefined) {
+        // The heads of each workflow and priority from their positions on, the highest priority first, and the jobs
+        // before them.
+        const ofQueue = workflows === undefined ? sql`priority >= -100` : unkeyedOf(sql, sql`asked.workflow`)
+        return sql`
+          SELECT job.* FROM (
+            SELECT id FROM (
+              (SELECT head.id, head.priority FROM unnest(
+                ${texts(reads.heads.map((head) => head.workflow))},
+                  ${integers(reads.heads.map((head) => head.priority))},
+                ${texts(reads.heads.map((head) => head.since))}
+              ) AS asked (workflow, priority, since) CROSS JOIN LATERAL (
+                SELECT id, priority FROM jobs
+                WHERE ${queued} AND ${ofQueue} AND priority = asked.priority AND id >= asked.since
+                ORDER BY id LIMIT ${candidates}
+              ) AS head LIMIT ${candidates * (workflows?.length ?? 1)})
+              UNION
+              -- Apart: a plan for few queued jobs would read all of them by their status.
+              SELECT id, priority FROM unnest(${texts(reads.left)}) AS asked (left_id) CROSS JOIN LATERAL (
+                SELECT * FROM jobs WHERE id = asked.left_id LIMIT 1
+              ) AS job WHERE ${queued}
+            ) AS heads ORDER BY priority DESC, id LIMIT ${candidates}
+          ) AS candidate CROSS JOIN LATERAL (
+            SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${queued} FOR UPDATE SKIP LOCKED
+          ) AS job LIMIT ${limit}`
+      }
+      const [workflow, ...others] = workflows ?? []
+      if (workflow === undefined || others.length === 0) {
+        // The last condition is true of every job: it allows only the index in the order of the claim.
+        const ofQueue = workflow === undefined ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
+        return sql`
+          SELECT ${columns} FROM jobs WHERE ${queued} AND ${ofQueue}
+          ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
+      }
+      // The heads of each workflow, each one range of the index. Only jobs that are claimed are locked, in the order of
+      // the queue.
+      return sql`
+        SELECT job.* FROM (
+          SELECT head.id FROM unnest(${texts(workflows!)}) AS asked (workflow) CROSS JOIN LATERAL (
+            SELECT id, priority FROM jobs WHERE ${queued} AND ${unkeyedOf(sql, sql`asked.workflow`)}
+            ORDER BY priority DESC, id LIMIT ${candidates}
+          ) AS head ORDER BY head.priority DESC, head.id LIMIT ${candidates}
+        ) AS candidate CROSS JOIN LATERAL (
+          SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${queued} FOR UPDATE SKIP LOCKED
+        ) AS job LIMIT ${limit}`
+    }
+
+    /**
+     * Claims the next queued jobs, up to the limit and the bytes of a page. A claim that is limited returns one row
+     * without a job.
+     */
+    const claimJobs = (orgId: string, claim: JobClaim, reads: JobReads | undefined) =>
+      sql<{ readonly job_id: string | null }>`
+        -- Materialized: a plan that runs the subquery again for each row would take more than the limit.
+        WITH state AS MATERIALIZED (SELECT ${Workflows.areLimited(sql, orgId, claim.workflows)} AS "isLimited"),
+        queued AS MATERIALIZED (${nextJobs(orgId, claim, reads)}), placed AS (
+          SELECT id, input, (row_number() OVER (ORDER BY priority DESC, id))::int AS place FROM queued
+        ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])}),
+        claimed AS (
+          UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(claim.leaseUntil)},
+            updated_at = ${date(claim.now)}, progress = NULL, note = NULL
+          WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)}
+            AND ${Workflows.isInTime(sql, claim.now)}
+          RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority
+        )
+        SELECT * FROM claimed UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM state WHERE "isLimited"`
+
+    /**
+     * Looks for the first jobs of a queue, with each priority. Reads the queue from its beginning, as claims without a
+     * position do.
+     */
+    const lookAtQueue = Effect.fnUntraced(function* (orgId: string, workflow: string | null) {
+      const at = yield* Clock.currentTimeMillis
+      const ofQueue = workflow === null ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
+      const queued = sql`${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND ${ofQueue}`
+      const [row] = yield* sql<{ heads: JobLook["heads"] | null; took: number }>`
+        WITH RECURSIVE ${prioritiesOf(sql, queued)}, found AS MATERIALIZED (
+          SELECT json_agg(json_build_array(p.priority, ARRAY(
+            SELECT id FROM jobs WHERE ${queued} AND priority = p.priority ORDER BY id LIMIT ${maxLookedJobs}
+          ))) AS heads FROM priorities p WHERE p.priority <= 100
+        )
+        SELECT found.*, (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took FROM found`
+      return { at, heads: row!.heads ?? [], tookMillis: row!.took }
+    })
+
+    /**
+     * Queues claimed jobs again as if they had not been claimed. Skips jobs that were finished or claimed again since,
+     * and those whose unique key a newer job has: they end when their lease expires.
+     */
+    const releaseJobs = (orgId: string, jobs: ReadonlyArray<Claimed>, now: DateTime.Utc) => {
+      const ids = texts(jobs.map((job) => job.job_id))
+      // An array in place of a join, and the status as a parameter: a plan must not read all running jobs.
+      return sql<QueuedJob>`
+        WITH claimed_jobs AS MATERIALIZED (
+          SELECT id, org_id, workflow, unique_key FROM jobs
+          WHERE id = ANY(${ids}) AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = (
+            SELECT claimed.attempt FROM unnest(${ids}, ${integers(jobs.map((job) => job.attempt))}) AS claimed (id,
+              attempt)
+            WHERE claimed.id = jobs.id)
+          ORDER BY id FOR UPDATE
+        ), ${ReportJob.keptKeys(sql, "claimed_jobs")}
+        UPDATE jobs SET status = 'queued', attempt = attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
+        WHERE id = ANY(ARRAY(SELECT id FROM claimed_jobs)) AND ${ReportJob.keepsKey(sql, "jobs")}
+        RETURNING org_id AS "orgId", workflow, priority, id`
+    }
+
+    /** SQL: whether a job is running, and its attempt is the one that reports. */
+    const isRunning = (orgId: string, jobId: string, attempt: number | undefined) =>
+      // The status is a parameter, which fits no partial index: a plan must not read all running jobs.
+      sql`id = ${jobId} AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = coalesce(${attempt ?? null}::int, attempt)`
+
+    /** Fails with the reason for which a statement found no running job; returns the job when it is running. */
+    const findRunning = Effect.fnUntraced(function* (orgId: string, jobId: string, attempt: number | undefined) {
+      const [job] = yield* sql<Pick<JobState, "attempt" | "status"> & { readonly steps: string | null }>`
+        SELECT status, attempt, steps FROM (${findJob(orgId, jobId)}) AS job`
+      if (job === undefined) return yield* jobNotFound()
+      if (job.status !== "running" || (attempt ?? job.attempt) !== job.attempt)
+        return yield* refusedHeartbeat(job, attempt)
+      return job
+    })
+
+    /**
+     * Appends to a text of a running job, and counts the bytes, if the org has room. Fails when the job, or the
+     * attempt, is not running. Returns the job when its text stays as it is.
+     *
+     * @param changes SQL: the assignments; `was` is the row before
+     * @param condition SQL: whether the text is appended
+     */
+    const appendText = Effect.fnUntraced(function* (
+      { attempt, jobId, orgId, size }: Appended,
+      column: "lines" | "steps",
+      changes: () => Statement.Fragment,
+      condition = sql`true`,
+    ) {
+      const length = (row: string) => sql.literal(`coalesce(octet_length(${row}.${column}), 0)`)
+      const appended = yield* bytes.storing(
+        orgId,
+        size,
+        (rows) => rows[0]?.bytes ?? 0,
+        Effect.suspend(
+          () => sql<{ bytes: number }>`
+            UPDATE jobs SET ${changes()} FROM (
+              SELECT id AS was_id, lines, steps FROM jobs WHERE ${isRunning(orgId, jobId, attempt)} FOR UPDATE
+            ) AS was
+            WHERE jobs.id = was.was_id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND ${condition}
+              AND (${size <= graceBytes} OR EXISTS (SELECT FROM orgs org WHERE org.id = ${orgId}
+                AND ${bytes.fits(orgId)}))
+            RETURNING ${length("jobs")} - ${length("was")} AS bytes`,
+        ),
+      )
+      return appended.length > 0 ? undefined : yield* findRunning(orgId, jobId, attempt)
+    })
+
     return JobRepository.of({
       insert,
       claim,
       hasLimits: limits.hasLimits,
       ...workflowSettings,
-      release: (orgId, jobs, now) =>
-        releaseJobs(sql, orgId, jobs, now).pipe(Effect.map(positions.queued), orUnavailable),
-      extendLease: (orgId, jobId, heartbeat) => orUnavailable(extendLease(sql, bytes, orgId, jobId, heartbeat)),
-      finishStep: (orgId, jobId, step) => orUnavailable(finishStep(sql, bytes, orgId, jobId, step)),
+      release: (orgId, jobs, now) => releaseJobs(orgId, jobs, now).pipe(Effect.map(positions.queued), orUnavailable),
+      extendLease: Effect.fnUntraced(function* (orgId, jobId, heartbeat) {
+        const { attempt, leaseUntil, lines, note, now, progress } = heartbeat
+        const changes = sql`
+            lease_expires_at = coalesce(${dateOrNull(leaseUntil)}::timestamptz, lease_expires_at),
+              updated_at = ${date(now)},
+            progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null},
+              note)`
+        if (lines === undefined) {
+          const extended = yield* sql`
+              UPDATE jobs SET ${changes} WHERE ${isRunning(orgId, jobId, attempt)} RETURNING id`
+          if (extended.length === 0) yield* findRunning(orgId, jobId, attempt)
+          return
+        }
+        const text = newestLines(lines)
+        const size = Buffer.byteLength(text)
+        // The last lines that are there, as far as they fit before the new ones.
+        const rest = sql`${maxLinesBytes - size - 1}::int`
+        const kept = sql`
+            CASE WHEN octet_length(was.lines) <= ${rest} THEN was.lines ELSE (
+              SELECT CASE WHEN position('\\x0a'::bytea IN cut) > 0
+                THEN convert_from(substring(cut FROM position('\\x0a'::bytea IN cut) + 1), 'UTF8') END
+              FROM substring(convert_to(was.lines, 'UTF8') FROM octet_length(was.lines) - ${rest} + 1) AS cut
+            ) END`
+        const append = () => sql`${changes}, lines = concat_ws(E'\\n', nullif(${kept}, ''), ${text}::text)`
+        const refused = yield* appendText({ orgId, jobId, attempt, size }, "lines", append)
+        if (refused !== undefined) return yield* bytes.refuse(orgId)
+      }, orUnavailable),
+      finishStep: Effect.fnUntraced(function* (orgId, jobId, { attempt, name, now, result }) {
+        const begin = `{"name":${JSON.stringify(name)},`
+        const text = `${begin}"finished_at":"${DateTime.formatIso(now)}","result":${toJsonText(result) ?? "null"}}`
+        const size = Buffer.byteLength(text) + 1
+        const refused = yield* appendText(
+          { orgId, jobId, attempt, size },
+          "steps",
+          () => sql`updated_at = ${date(now)}, steps = concat_ws(E'\\n', was.steps, ${text}::text)`,
+          sql`
+              strpos(concat(E'\\n', was.steps), concat(E'\\n', ${begin}::text)) = 0
+              AND coalesce(octet_length(was.steps), 0) + ${size}::int <= ${sql.literal(`${maxStepsBytes}`)}`,
+        )
+        if (refused === undefined || `\n${refused.steps}`.includes(`\n${begin}`)) return
+        if (Buffer.byteLength(refused.steps ?? "") + size > maxStepsBytes) return yield* stepsTooLarge()
+        return yield* bytes.refuse(orgId)
+      }, orUnavailable),
       lines: (orgId, jobId) =>
         sql`
           SELECT lines FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
@@ -156,24 +425,21 @@ export const layer = Layer.effect(
       expireLeases: (batch) =>
         leases(
           batch,
-          (since) => expireLeases(sql, usage, batch, since),
+          (since) => expireLeases(batch, since),
           ({ exhausted }) => exhausted.length > 0,
         ).pipe(Effect.map(remember), orUnavailableWithin("sweep")),
       findExpired: (batch) =>
         expiries(
           batch,
-          (since) => findExpired(sql, batch, since),
+          (since) => findExpired(batch, since),
           ({ exhausted }) => exhausted.length > 0,
         ).pipe(orUnavailableWithin("sweep")),
       queueDelayed: (batch) =>
-        delays(batch, (since) => queueDelayed(sql, batch, since)).pipe(
-          Effect.map(remember),
-          orUnavailableWithin("sweep"),
-        ),
+        delays(batch, (since) => queueDelayed(batch, since)).pipe(Effect.map(remember), orUnavailableWithin("sweep")),
       ...report,
 
       find: (orgId, jobId) =>
-        findJob(sql, orgId, jobId).pipe(
+        findJob(orgId, jobId).pipe(
           decode,
           orUnavailable,
           Effect.flatMap(([job]) =>
@@ -184,13 +450,32 @@ export const layer = Layer.effect(
         ),
 
       queue: (orgId, createdSince) => orUnavailable(queueOf(sql, orgId, createdSince)),
-      list: (orgId, filter, page) => orUnavailable(listJobs(sql, orgId, filter, page)),
+      list: Effect.fnUntraced(function* (orgId, filter, page) {
+        const { error, status } = filter
+        const id = JobSweeps.idOf(sql, filter)
+        const asked = JobSweeps.ofFilter(sql, orgId, filter)
+        const after = page.cursor === undefined ? sql`true` : sql`${id} < ${page.cursor}`
+        // The newest jobs of each status, which are one range of an index of each partition, and the newest of those.
+        const head = (one: JobStatus, columns: string, limit: number) => {
+          const table = one === "queued" || one === "running" ? "jobs" : "finished_jobs"
+          return sql`(
+              SELECT ${sql.literal(columns === "" ? columnsIn(table) : columns)} FROM ${sql(table)}
+              WHERE ${asked} AND ${after} AND status = ${one} ORDER BY ${id} DESC LIMIT ${limit})`
+        }
+        const limit = error === undefined ? page.limit + 1 : maxReadPerPage
+        const heads = (status === undefined ? JobStatus.literals : [status]).map((one) => head(one, "", limit))
+        const select = sql`
+            SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads WHERE ${JobSweeps.hasError(sql, filter)}`
+        const found = yield* pageOf(sql, page, select, "job_id", sizedColumns, "newest").pipe(decodeList)
+        if (error === undefined || found.hasMore) return { ...found, scannedTo: null }
+        const [last] = yield* sql<{ id: string }>`
+            SELECT id FROM ${head("failed", "id", maxReadPerPage)} AS looked OFFSET ${maxReadPerPage - 1}`
+        return { ...found, scannedTo: last?.id ?? null }
+      }, orUnavailable),
       ...sweeps,
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
-
-type JobFilter = Parameters<JobRepository["Service"]["list"]>[1]
 
 /** The columns of a job in one of its tables. */
 const columnsIn = (table: "jobs" | "finished_jobs") => {
@@ -206,40 +491,11 @@ const columnsIn = (table: "jobs" | "finished_jobs") => {
     created_at, ${updated} AS finished_at`
 }
 
-/** Reads a job, wherever it is. */
-const findJob = (sql: SqlClient.SqlClient, orgId: string, jobId: string) => sql`
-  SELECT ${sql.literal(`${columnsIn("jobs")}, attempt_log, steps`)} FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
-  UNION ALL ${ReportJob.finishedJob(sql, orgId, sql`${jobId}`, `${columnsIn("finished_jobs")}, attempt_log, steps`)} LIMIT 1`
-
 /** The columns whose length counts towards the bytes of a page. */
 const sizedColumns = ["workflow", "input", "deployment_id", "callback_url", "note", "result", "error", "mapped_stack"]
 
 /** Failed jobs that a page reads at most to find those with an error. The cursor continues after the last of them. */
 const maxReadPerPage = 10_000
-
-/** Lists jobs, newest first. */
-const listJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, filter: JobFilter, page: Page) {
-  const { error, status } = filter
-  const id = JobSweeps.idOf(sql, filter)
-  const asked = JobSweeps.ofFilter(sql, orgId, filter)
-  const after = page.cursor === undefined ? sql`true` : sql`${id} < ${page.cursor}`
-  // The newest jobs of each status, which are one range of an index of each partition, and the newest of those.
-  const head = (one: JobStatus, columns: string, limit: number) => {
-    const table = one === "queued" || one === "running" ? "jobs" : "finished_jobs"
-    return sql`(
-      SELECT ${sql.literal(columns === "" ? columnsIn(table) : columns)} FROM ${sql(table)}
-      WHERE ${asked} AND ${after} AND status = ${one} ORDER BY ${id} DESC LIMIT ${limit})`
-  }
-  const limit = error === undefined ? page.limit + 1 : maxReadPerPage
-  const heads = (status === undefined ? JobStatus.literals : [status]).map((one) => head(one, "", limit))
-  const select = sql`
-    SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads WHERE ${JobSweeps.hasError(sql, filter)}`
-  const found = yield* pageOf(sql, page, select, "job_id", sizedColumns, "newest").pipe(decodeList)
-  if (error === undefined || found.hasMore) return { ...found, scannedTo: null }
-  const [last] = yield* sql<{ id: string }>`
-    SELECT id FROM ${head("failed", "id", maxReadPerPage)} AS looked OFFSET ${maxReadPerPage - 1}`
-  return { ...found, scannedTo: last?.id ?? null }
-})
 
 interface QueuedRow {
   readonly moved: number
@@ -249,28 +505,11 @@ interface QueuedRow {
   readonly again: ReadonlyArray<QueuedJob>
 }
 
-/** SQL: the picked jobs as `QueuedJob`s in JSON; none while claims read from the beginning. */
-const queuedAgain = (sql: SqlClient.SqlClient, where: Statement.Fragment) => sql`(
-  SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'workflow', workflow, 'priority', priority, 'id', id)), '[]')
-  FROM picked WHERE ${where} AND ${jobPositions(sql).isUsed()}::boolean
-)`
-
 const delayedJobs = {
   table: "jobs",
   time: "run_at",
   byTime: "status || '' = 'queued' AND delayed",
   byOrg: "status = 'queued' AND delayed",
-}
-
-/** One batch of a sweep: opens delayed jobs whose time to run has come to claims. */
-const queueDelayed = (sql: SqlClient.SqlClient, batch: DelayedBatch, since: DateTime.Utc | null) => {
-  const { next, picked } = pickDue(sql, delayedJobs, "id, org_id, workflow, priority", batch, since)
-  return sql<QueuedRow>`
-    ${picked}, opened AS (
-      UPDATE jobs SET delayed = false, updated_at = ${date(batch.now)} WHERE id = ANY(ARRAY(SELECT id FROM picked))
-    )
-    SELECT (SELECT count(*)::int FROM picked) AS moved, ${next} AS next, ${queuedAgain(sql, sql`true`)} AS again,
-      (SELECT coalesce(json_agg(DISTINCT org_id), '[]') FROM picked) AS orgs`.pipe(Effect.map(([row]) => row!))
 }
 
 interface ExpiredRow {
@@ -296,235 +535,8 @@ const expiringJobs = {
   byOrg: "status = 'queued' AND attempt = 0 AND expires_at IS NOT NULL",
 }
 
-/** One batch of a sweep: returns the jobs that nobody has claimed in time. */
-const findExpired = (sql: SqlClient.SqlClient, batch: LeaseBatch, since: DateTime.Utc | null) => {
-  const { next, picked } = pickDue(sql, expiringJobs, "id, org_id", batch, since)
-  return sql<{ exhausted: ReadonlyArray<ExhaustedJob>; next: string | null }>`
-    ${picked} SELECT ${next} AS next,
-      (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked) AS exhausted`.pipe(
-    Effect.map(([row]) => ({ queued: 0, ...row! })),
-  )
-}
-
-/**
- * One batch of a sweep: queues the jobs that have attempts and their unique keys left, and returns the others. A job
- * whose key is locked stays for a later batch.
- */
-const expireLeases = (
-  sql: SqlClient.SqlClient,
-  usage: OrgUsage["Service"],
-  batch: LeaseBatch,
-  since: DateTime.Utc | null,
-) => {
-  const { now } = batch
-  const columns = `
-    id, org_id, workflow, priority, attempt, unique_key, octet_length(attempt_log::text) AS log_bytes, coalesce((
-      SELECT attempts_before + (retry ->> 'attempts')::int FROM workflows w
-      WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow), max_attempts) AS max_attempts`
-  const { next, picked } = pickDue(sql, runningJobs, columns, batch, since)
-  const isQueued = sql`attempt < max_attempts AND ${ReportJob.keepsKey(sql, "picked")}`
-  const ofKey = sql`job_keys k WHERE k.org_id = picked.org_id AND k.workflow = picked.workflow AND k.key = unique_key`
-  return sql<ExpiredRow>`
-    ${picked}, taken AS MATERIALIZED (
-      -- Without those whose key another transaction holds: the leases of other orgs do not wait for it.
-      SELECT * FROM picked WHERE attempt >= max_attempts OR NOT EXISTS (SELECT FROM ${ofKey})
-        OR (SELECT true FROM ${ofKey} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-    ), with_attempts AS (
-      SELECT * FROM taken WHERE attempt < max_attempts
-    ), ${ReportJob.keptKeys(sql, "with_attempts")}, queued AS (
-      UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)},
-        attempt_log = ${ReportJob.loggedAttempt(sql, "jobs", sql`${leaseExpired.error}::text`, sql`${date(now)}::timestamptz`)}
-      WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE ${isQueued}))
-      RETURNING id, octet_length(attempt_log::text) AS log_bytes
-    )
-    SELECT (SELECT count(*)::int FROM taken) AS picked, ${next} AS next,
-      ${queuedAgain(sql, isQueued)} AS again,
-      (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM taken AS picked
-       WHERE NOT (${isQueued})) AS exhausted,
-      (SELECT coalesce(json_agg(json_build_array(org_id, queued.log_bytes - coalesce(picked.log_bytes, 0))), '[]')
-       FROM queued JOIN picked USING (id)) AS stored`.pipe(
-    Effect.tap(([row]) => Effect.sync(() => row!.stored.forEach(([orgId, bytes]) => usage.addBytes(orgId, bytes)))),
-    Effect.map(([row]) => ({
-      queued: row!.picked - row!.exhausted.length,
-      exhausted: row!.exhausted,
-      next: row!.next,
-      again: row!.again,
-    })),
-  )
-}
-
 type JobClaim = Parameters<JobRepository["Service"]["claim"]>[1]
 type Claimed = Pick<ClaimedJob, "job_id" | "attempt">
-
-/**
- * SQL: the next jobs of the queue, in its order; none when the claim is limited. Locks them and skips those that others
- * have locked.
- */
-const nextJobs = (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  { workflows, limit }: JobClaim,
-  reads: JobReads | undefined,
-) => {
-  const columns = sql.literal("id, input, priority")
-  // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would
-  // otherwise read all of them by their status, and sort them.
-  const queued = sql`${Workflows.queuedOf(sql, orgId)} AND NOT (SELECT "isLimited" FROM state)`
-  const candidates = limit + spareCandidates
-  if (reads !== undefined) {
-    // The heads of each workflow and priority from their positions on, the highest priority first, and the jobs before
-    // them.
-    const ofQueue = workflows === undefined ? sql`priority >= -100` : unkeyedOf(sql, sql`asked.workflow`)
-    return sql`
-      SELECT job.* FROM (
-        SELECT id FROM (
-          (SELECT head.id, head.priority FROM unnest(
-            ${texts(reads.heads.map((head) => head.workflow))}, ${integers(reads.heads.map((head) => head.priority))},
-            ${texts(reads.heads.map((head) => head.since))}
-          ) AS asked (workflow, priority, since) CROSS JOIN LATERAL (
-            SELECT id, priority FROM jobs
-            WHERE ${queued} AND ${ofQueue} AND priority = asked.priority AND id >= asked.since
-            ORDER BY id LIMIT ${candidates}
-          ) AS head LIMIT ${candidates * (workflows?.length ?? 1)})
-          UNION
-          -- Apart: a plan for few queued jobs would read all of them by their status.
-          SELECT id, priority FROM unnest(${texts(reads.left)}) AS asked (left_id) CROSS JOIN LATERAL (
-            SELECT * FROM jobs WHERE id = asked.left_id LIMIT 1
-          ) AS job WHERE ${queued}
-        ) AS heads ORDER BY priority DESC, id LIMIT ${candidates}
-      ) AS candidate CROSS JOIN LATERAL (
-        SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${queued} FOR UPDATE SKIP LOCKED
-      ) AS job LIMIT ${limit}`
-  }
-  const [workflow, ...others] = workflows ?? []
-  if (workflow === undefined || others.length === 0) {
-    // The last condition is true of every job: it allows only the index in the order of the claim.
-    const ofQueue = workflow === undefined ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
-    return sql`
-      SELECT ${columns} FROM jobs WHERE ${queued} AND ${ofQueue}
-      ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
-  }
-  // The heads of each workflow, each one range of the index. Only jobs that are claimed are locked, in the order of the
-  // queue.
-  return sql`
-    SELECT job.* FROM (
-      SELECT head.id FROM unnest(${texts(workflows!)}) AS asked (workflow) CROSS JOIN LATERAL (
-        SELECT id, priority FROM jobs WHERE ${queued} AND ${unkeyedOf(sql, sql`asked.workflow`)}
-        ORDER BY priority DESC, id LIMIT ${candidates}
-      ) AS head ORDER BY head.priority DESC, head.id LIMIT ${candidates}
-    ) AS candidate CROSS JOIN LATERAL (
-      SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${queued} FOR UPDATE SKIP LOCKED
-    ) AS job LIMIT ${limit}`
-}
-
-/**
- * Claims the next queued jobs, up to the limit and the bytes of a page. A claim that is limited returns one row without
- * a job.
- */
-const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim, reads: JobReads | undefined) =>
-  sql<{ readonly job_id: string | null }>`
-    -- Materialized: a plan that runs the subquery again for each row would take more than the limit.
-    WITH state AS MATERIALIZED (SELECT ${Workflows.areLimited(sql, orgId, claim.workflows)} AS "isLimited"),
-    queued AS MATERIALIZED (${nextJobs(sql, orgId, claim, reads)}), placed AS (
-      SELECT id, input, (row_number() OVER (ORDER BY priority DESC, id))::int AS place FROM queued
-    ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])}),
-    claimed AS (
-      UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(claim.leaseUntil)},
-        updated_at = ${date(claim.now)}, progress = NULL, note = NULL
-      WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)} AND ${Workflows.isInTime(sql, claim.now)}
-      RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority
-    )
-    SELECT * FROM claimed UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM state WHERE "isLimited"`
-
-/**
- * Looks for the first jobs of a queue, with each priority. Reads the queue from its beginning, as claims without a
- * position do.
- */
-const lookAtQueue = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, workflow: string | null) {
-  const at = yield* Clock.currentTimeMillis
-  const ofQueue = workflow === null ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
-  const queued = sql`${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND ${ofQueue}`
-  const [row] = yield* sql<{ heads: JobLook["heads"] | null; took: number }>`
-    WITH RECURSIVE ${prioritiesOf(sql, queued)}, found AS MATERIALIZED (
-      SELECT json_agg(json_build_array(p.priority, ARRAY(
-        SELECT id FROM jobs WHERE ${queued} AND priority = p.priority ORDER BY id LIMIT ${maxLookedJobs}
-      ))) AS heads FROM priorities p WHERE p.priority <= 100
-    )
-    SELECT found.*, (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took FROM found`
-  return { at, heads: row!.heads ?? [], tookMillis: row!.took }
-})
-
-/**
- * Queues claimed jobs again as if they had not been claimed. Skips jobs that were finished or claimed again since, and
- * those whose unique key a newer job has: they end when their lease expires.
- */
-const releaseJobs = (sql: SqlClient.SqlClient, orgId: string, jobs: ReadonlyArray<Claimed>, now: DateTime.Utc) => {
-  const ids = texts(jobs.map((job) => job.job_id))
-  // An array in place of a join, and the status as a parameter: a plan must not read all running jobs.
-  return sql<QueuedJob>`
-    WITH claimed_jobs AS MATERIALIZED (
-      SELECT id, org_id, workflow, unique_key FROM jobs
-      WHERE id = ANY(${ids}) AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = (
-        SELECT claimed.attempt FROM unnest(${ids}, ${integers(jobs.map((job) => job.attempt))}) AS claimed (id, attempt)
-        WHERE claimed.id = jobs.id)
-      ORDER BY id FOR UPDATE
-    ), ${ReportJob.keptKeys(sql, "claimed_jobs")}
-    UPDATE jobs SET status = 'queued', attempt = attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
-    WHERE id = ANY(ARRAY(SELECT id FROM claimed_jobs)) AND ${ReportJob.keepsKey(sql, "jobs")}
-    RETURNING org_id AS "orgId", workflow, priority, id`
-}
-
-/** SQL: whether a job is running, and its attempt is the one that reports. */
-const isRunning = (sql: SqlClient.SqlClient, orgId: string, jobId: string, attempt: number | undefined) =>
-  // The status is a parameter, which fits no partial index: a plan must not read all running jobs.
-  sql`id = ${jobId} AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = coalesce(${attempt ?? null}::int, attempt)`
-
-/** Fails with the reason for which a statement found no running job; returns the job when it is running. */
-const findRunning = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  jobId: string,
-  attempt: number | undefined,
-) {
-  const [job] = yield* sql<Pick<JobState, "attempt" | "status"> & { readonly steps: string | null }>`
-    SELECT status, attempt, steps FROM (${findJob(sql, orgId, jobId)}) AS job`
-  if (job === undefined) return yield* jobNotFound()
-  if (job.status !== "running" || (attempt ?? job.attempt) !== job.attempt) return yield* refusedHeartbeat(job, attempt)
-  return job
-})
-
-/** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
-const extendLease = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  bytes: Limits.StoredBytes,
-  orgId: string,
-  jobId: string,
-  heartbeat: Heartbeat,
-) {
-  const { attempt, leaseUntil, lines, note, now, progress } = heartbeat
-  const changes = sql`
-    lease_expires_at = coalesce(${dateOrNull(leaseUntil)}::timestamptz, lease_expires_at), updated_at = ${date(now)},
-    progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null}, note)`
-  if (lines === undefined) {
-    const extended = yield* sql`
-      UPDATE jobs SET ${changes} WHERE ${isRunning(sql, orgId, jobId, attempt)} RETURNING id`
-    if (extended.length === 0) yield* findRunning(sql, orgId, jobId, attempt)
-    return
-  }
-  const text = newestLines(lines)
-  const size = Buffer.byteLength(text)
-  // The last lines that are there, as far as they fit before the new ones.
-  const rest = sql`${maxLinesBytes - size - 1}::int`
-  const kept = sql`
-    CASE WHEN octet_length(was.lines) <= ${rest} THEN was.lines ELSE (
-      SELECT CASE WHEN position('\\x0a'::bytea IN cut) > 0
-        THEN convert_from(substring(cut FROM position('\\x0a'::bytea IN cut) + 1), 'UTF8') END
-      FROM substring(convert_to(was.lines, 'UTF8') FROM octet_length(was.lines) - ${rest} + 1) AS cut
-    ) END`
-  const append = () => sql`${changes}, lines = concat_ws(E'\\n', nullif(${kept}, ''), ${text}::text)`
-  const refused = yield* appendText(sql, bytes, { orgId, jobId, attempt, size }, "lines", append)
-  if (refused !== undefined) return yield* bytes.refuse(orgId)
-})
 
 /** The newest lines that a job keeps, a JSON object in each. */
 const newestLines = (lines: ReadonlyArray<JobLine>) => {
@@ -540,65 +552,6 @@ interface Appended {
   /** The bytes that the column has more, at most. */
   readonly size: number
 }
-
-/**
- * Appends to a text of a running job, and counts the bytes, if the org has room. Fails when the job, or the attempt, is
- * not running. Returns the job when its text stays as it is.
- *
- * @param changes SQL: the assignments; `was` is the row before
- * @param condition SQL: whether the text is appended
- */
-const appendText = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  bytes: Limits.StoredBytes,
-  { attempt, jobId, orgId, size }: Appended,
-  column: "lines" | "steps",
-  changes: () => Statement.Fragment,
-  condition = sql`true`,
-) {
-  const length = (row: string) => sql.literal(`coalesce(octet_length(${row}.${column}), 0)`)
-  const appended = yield* bytes.storing(
-    orgId,
-    size,
-    (rows) => rows[0]?.bytes ?? 0,
-    Effect.suspend(
-      () => sql<{ bytes: number }>`
-        UPDATE jobs SET ${changes()} FROM (
-          SELECT id AS was_id, lines, steps FROM jobs WHERE ${isRunning(sql, orgId, jobId, attempt)} FOR UPDATE
-        ) AS was
-        WHERE jobs.id = was.was_id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND ${condition}
-          AND (${size <= graceBytes} OR EXISTS (SELECT FROM orgs org WHERE org.id = ${orgId} AND ${bytes.fits(orgId)}))
-        RETURNING ${length("jobs")} - ${length("was")} AS bytes`,
-    ),
-  )
-  return appended.length > 0 ? undefined : yield* findRunning(sql, orgId, jobId, attempt)
-})
-
-/** Keeps the result of a step; the first result of a step stays. */
-const finishStep = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  bytes: Limits.StoredBytes,
-  orgId: string,
-  jobId: string,
-  { attempt, name, now, result }: FinishedStep,
-) {
-  const begin = `{"name":${JSON.stringify(name)},`
-  const text = `${begin}"finished_at":"${DateTime.formatIso(now)}","result":${toJsonText(result) ?? "null"}}`
-  const size = Buffer.byteLength(text) + 1
-  const refused = yield* appendText(
-    sql,
-    bytes,
-    { orgId, jobId, attempt, size },
-    "steps",
-    () => sql`updated_at = ${date(now)}, steps = concat_ws(E'\\n', was.steps, ${text}::text)`,
-    sql`
-      strpos(concat(E'\\n', was.steps), concat(E'\\n', ${begin}::text)) = 0
-      AND coalesce(octet_length(was.steps), 0) + ${size}::int <= ${sql.literal(`${maxStepsBytes}`)}`,
-  )
-  if (refused === undefined || `\n${refused.steps}`.includes(`\n${begin}`)) return
-  if (Buffer.byteLength(refused.steps ?? "") + size > maxStepsBytes) return yield* stepsTooLarge()
-  return yield* bytes.refuse(orgId)
-})
 
 /**
  * Every second: queues or fails jobs whose lease has expired, fails those that nobody has claimed in time, opens

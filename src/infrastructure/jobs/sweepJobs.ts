@@ -60,10 +60,37 @@ export const make = Effect.gen(function* () {
   const limit = yield* Limits.make("unfinishedJobs")
   const bytes = yield* Limits.makeBytes
 
+  /** Queues one failed job again, in a transaction. */
+  const retryOne = Effect.fnUntraced(function* (mayGrow: Limits.MayGrow, { entry, input, jobId, now, orgId }: Retry) {
+    const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status, coalesce(octet_length(input), 0) AS "inputBytes"`
+    const [job] = yield* sql<FoundJob>`
+        SELECT found.*, (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left FROM (
+          SELECT id, id AS "endId", workflow, unique_key AS "uniqueKey", status, 0 AS "inputBytes" FROM jobs
+          WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
+          UNION ALL ${finishedJob(sql, orgId, sql`${jobId}`, columns)} LIMIT 1
+        ) AS found`
+    if (job === undefined) return yield* jobNotFound()
+    if (job.status !== "failed") return yield* jobNotFailed(job.status)
+    const text = input === undefined ? undefined : toJsonText(input)
+    const more = text === undefined ? 0 : Buffer.byteLength(text ?? "") - job.inputBytes
+    if (!mayGrow(more, job.left ?? 0)) return yield* bytes.refuse(orgId)
+    const queue = Effect.gen(function* () {
+      const { free, holders } = yield* takeKeys(sql, orgId, [job])
+      const holder = holders.get(jobId) ?? jobId
+      if (holder !== jobId) return yield* keyIsTaken(holder)
+      const queued = yield* queueFailed(sql, usage, orgId, free, text, now)
+      // Another request has retried it since it was read.
+      if (queued.length === 0) return yield* jobNotFailed("queued")
+      yield* audited(sql, entry, sql`SELECT ${orgId}::text AS "orgId"`)
+    })
+    yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: 0 }, queue)
+    return undefined
+  })
+
   return {
     retry: (orgId, jobId, input, now, entry) =>
       bytes
-        .growing(orgId, (mayGrow) => retryOne(sql, usage, limit, bytes, mayGrow, { orgId, jobId, input, now, entry }))
+        .growing(orgId, (mayGrow) => retryOne(mayGrow, { orgId, jobId, input, now, entry }))
         .pipe(sql.withTransaction, orUnavailable),
 
     countSwept: (orgId, order) =>
@@ -335,37 +362,3 @@ interface FoundJob extends Omit<SweptRow, "wanted"> {
   readonly inputBytes: number
   readonly left: number
 }
-
-/** Queues one failed job again, in a transaction. */
-const retryOne = Effect.fnUntraced(function* (
-  sql: Sql,
-  usage: OrgUsage["Service"],
-  limit: Limits.Limit,
-  bytes: Limits.StoredBytes,
-  mayGrow: Limits.MayGrow,
-  { entry, input, jobId, now, orgId }: Retry,
-) {
-  const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status, coalesce(octet_length(input), 0) AS "inputBytes"`
-  const [job] = yield* sql<FoundJob>`
-    SELECT found.*, (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left FROM (
-      SELECT id, id AS "endId", workflow, unique_key AS "uniqueKey", status, 0 AS "inputBytes" FROM jobs
-      WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
-      UNION ALL ${finishedJob(sql, orgId, sql`${jobId}`, columns)} LIMIT 1
-    ) AS found`
-  if (job === undefined) return yield* jobNotFound()
-  if (job.status !== "failed") return yield* jobNotFailed(job.status)
-  const text = input === undefined ? undefined : toJsonText(input)
-  const more = text === undefined ? 0 : Buffer.byteLength(text ?? "") - job.inputBytes
-  if (!mayGrow(more, job.left ?? 0)) return yield* bytes.refuse(orgId)
-  const queue = Effect.gen(function* () {
-    const { free, holders } = yield* takeKeys(sql, orgId, [job])
-    const holder = holders.get(jobId) ?? jobId
-    if (holder !== jobId) return yield* keyIsTaken(holder)
-    const queued = yield* queueFailed(sql, usage, orgId, free, text, now)
-    // Another request has retried it since it was read.
-    if (queued.length === 0) return yield* jobNotFailed("queued")
-    yield* audited(sql, entry, sql`SELECT ${orgId}::text AS "orgId"`)
-  })
-  yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: 0 }, queue)
-  return undefined
-})

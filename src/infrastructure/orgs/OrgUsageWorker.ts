@@ -63,57 +63,6 @@ const maxChanges = 20_000
 /** How long a transaction may take until its rows are visible. Each look also goes back so far. */
 const lookBackMillis = 300_000
 
-/** Measures the rows of a table that an org has. */
-const measureTable = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  table: string,
-  column: string,
-  orgId: string,
-) {
-  let [total, after, more] = [0, "", true]
-  while (more) {
-    const [batch] = yield* bounded(sql<{ rows: number; bytes: number; last: string | null }>`
-      SELECT count(*)::int AS rows, coalesce(sum(bytes), 0)::float8 AS bytes, max(id) AS last FROM (
-        SELECT ${sql(column)} AS id, pg_column_size(t.*) AS bytes FROM ${sql(table)} t
-        WHERE org_id = ${orgId} AND ${sql(column)} > ${after} ORDER BY ${sql(column)} LIMIT ${batchSize}
-      ) AS measured`)
-    const { bytes, last, rows } = batch!
-    total += bytes + rows * indexBytes
-    more = rows === batchSize
-    after = last ?? ""
-  }
-  return total
-})
-
-/** Measures what an org has in all of the tables. */
-const measureOrg = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"], orgId: string) =>
-  Effect.suspend(() => {
-    const claimed = usage.claim(orgId, ["measured_bytes"])
-    const measure = Effect.gen(function* () {
-      const [written] = yield* bounded(sql<{ bytes: number }>`
-        SELECT measured_bytes::float8 AS bytes FROM org_usage WHERE org_id = ${orgId}`)
-      let bytes = 0
-      for (const [table, column] of Object.entries(measuredTables)) {
-        bytes += yield* measureTable(sql, table, column, orgId)
-      }
-      yield* bounded(correct(sql, "measured_bytes", orgId, written?.bytes ?? 0, bytes))
-    })
-    return Effect.onExit(measure, (exit) =>
-      Effect.sync(() => usage.settle(claimed, Exit.isSuccess(exit) ? {} : claimed.amounts)),
-    )
-  })
-
-/** The orgs that have changed since a time. */
-const changedSince = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, millis: number) {
-  const found = new Set<string>()
-  const read = (table: string) =>
-    bounded(sql<{ id: string }>`
-      SELECT DISTINCT org_id AS id FROM (
-        SELECT org_id FROM ${sql(table)} WHERE id > ${idAt(millis)} ORDER BY id DESC LIMIT ${maxChanges}) AS changed`)
-  for (const table of changes) for (const { id } of yield* read(table)) found.add(id)
-  return found
-})
-
 /** Measures the orgs that have changed since the last call, and writes the bytes. */
 export const measureBytes = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -122,12 +71,59 @@ export const measureBytes = Effect.gen(function* () {
   /** Orgs to measure. */
   const waiting = new Set<string>()
 
+  /** Measures the rows of a table that an org has. */
+  const measureTable = Effect.fnUntraced(function* (table: string, column: string, orgId: string) {
+    let [total, after, more] = [0, "", true]
+    while (more) {
+      const [batch] = yield* bounded(sql<{ rows: number; bytes: number; last: string | null }>`
+          SELECT count(*)::int AS rows, coalesce(sum(bytes), 0)::float8 AS bytes, max(id) AS last FROM (
+            SELECT ${sql(column)} AS id, pg_column_size(t.*) AS bytes FROM ${sql(table)} t
+            WHERE org_id = ${orgId} AND ${sql(column)} > ${after} ORDER BY ${sql(column)} LIMIT ${batchSize}
+          ) AS measured`)
+      const { bytes, last, rows } = batch!
+      total += bytes + rows * indexBytes
+      more = rows === batchSize
+      after = last ?? ""
+    }
+    return total
+  })
+
+  /** Measures what an org has in all of the tables. */
+  const measureOrg = (orgId: string) =>
+    Effect.suspend(() => {
+      const claimed = usage.claim(orgId, ["measured_bytes"])
+      const measure = Effect.gen(function* () {
+        const [written] = yield* bounded(sql<{ bytes: number }>`
+            SELECT measured_bytes::float8 AS bytes FROM org_usage WHERE org_id = ${orgId}`)
+        let bytes = 0
+        for (const [table, column] of Object.entries(measuredTables)) {
+          bytes += yield* measureTable(table, column, orgId)
+        }
+        yield* bounded(correct(sql, "measured_bytes", orgId, written?.bytes ?? 0, bytes))
+      })
+      return Effect.onExit(measure, (exit) =>
+        Effect.sync(() => usage.settle(claimed, Exit.isSuccess(exit) ? {} : claimed.amounts)),
+      )
+    })
+
+  /** The orgs that have changed since a time. */
+  const changedSince = Effect.fnUntraced(function* (millis: number) {
+    const found = new Set<string>()
+    const read = (table: string) =>
+      bounded(sql<{ id: string }>`
+          SELECT DISTINCT org_id AS id FROM (
+            SELECT org_id FROM ${sql(table)} WHERE id > ${idAt(millis)} ORDER BY id DESC
+              LIMIT ${maxChanges}) AS changed`)
+    for (const table of changes) for (const { id } of yield* read(table)) found.add(id)
+    return found
+  })
+
   return Effect.gen(function* () {
     const now = yield* Clock.currentTimeMillis
-    for (const orgId of yield* changedSince(sql, since)) waiting.add(orgId)
+    for (const orgId of yield* changedSince(since)) waiting.add(orgId)
     since = now - lookBackMillis
     for (const orgId of [...waiting].slice(0, maxOrgs)) {
-      yield* measureOrg(sql, usage, orgId)
+      yield* measureOrg(orgId)
       waiting.delete(orgId)
     }
   })
