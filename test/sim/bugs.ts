@@ -67,8 +67,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         apiKeys,
-        'AND ${isHeld(sql, holder)}\n        RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,\n    )\n    if (counter',
-        'AND ${isHeld(sql, holder)}\n        RETURNING org_id AS "orgId"`,\n    )\n    if (counter',
+        'RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,\n          )\n          if (counter',
+        'RETURNING org_id AS "orgId"`,\n          )\n          if (counter',
       ],
     ],
   },
@@ -79,7 +79,7 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         apiKeys,
-        "const changed = yield* notify(sql, orgId, keyId, isLimitChange ? counterId : undefined)",
+        "const changed = yield* notify(orgId, keyId, isLimitChange ? counterId : undefined)",
         "const changed = [keyId]",
       ],
     ],
@@ -657,13 +657,13 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         apiKeys,
-        "AND ${hasOwner(sql)} FOR UPDATE`\n    if (key === undefined) return yield* keyNotFound()",
-        "AND ${hasOwner(sql)}`\n    if (key === undefined) return yield* keyNotFound()",
+        "AND ${hasOwner()} FOR UPDATE`\n          if (key === undefined) return yield* keyNotFound()",
+        "AND ${hasOwner()}`\n          if (key === undefined) return yield* keyNotFound()",
       ],
       [
         apiKeys,
-        "    const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])\n    yield* audited(",
-        "    yield* sql`DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}\n        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})`\n    const counter = key.counterId === '' ? key : undefined\n    yield* audited(",
+        "const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])\n          yield* audited(",
+        "yield* sql`DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}\n        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})`\n    const counter = key.counterId === '' ? key : undefined\n          yield* audited(",
       ],
     ],
   },
@@ -674,8 +674,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         apiKeys,
-        "    const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])\n    yield* audited(",
-        "    const counter = key\n    yield* audited(",
+        "const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])\n          yield* audited(",
+        "const counter = key\n          yield* audited(",
       ],
     ],
   },
@@ -779,8 +779,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/jobs/finishJobs.ts",
-        "        AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt\n        AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease",
-        "        AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
+        "      AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt\n      AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease",
+        "      AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
       ],
     ],
   },

@@ -167,26 +167,26 @@ export const layer = Layer.effect(
             ? sql``
             : sql`HAVING (-sum(count), endpoint_id) > (${-after.failures}::numeric, ${after.endpointId})`
         const rows = yield* sql`
-            SELECT r.endpoint_id AS "endpointId", r.org_id AS "orgId", w.url, w.description, w.active, r.failures::float8 AS "failedAttempts",
-              w.failing_since AS "failingSince", w.deactivated_at AS "deactivatedAt", w.deactivated_reason AS "deactivatedReason",
-              last.last_at AS "lastFailureAt", last.last_status AS "lastStatus", last.last_failure AS "lastFailure"
-            FROM (
-              SELECT org_id, endpoint_id, sum(count) AS failures FROM (
-                SELECT org_id, endpoint_id, count FROM endpoint_attempts
-                WHERE cause <> '' AND every = ${every} AND at >= ${date(since)} ORDER BY every, at DESC
-                  LIMIT ${maxRowsRead}
-              ) AS counted GROUP BY org_id, endpoint_id ${next}
-              ORDER BY sum(count) DESC, endpoint_id LIMIT ${limit + 1}
-            ) AS r
-            CROSS JOIN LATERAL (
-              SELECT last_at, last_status, last_failure FROM endpoint_attempts f
-              WHERE f.org_id = r.org_id AND f.endpoint_id = r.endpoint_id AND f.every = ${every} AND f.cause <> ''
-              ORDER BY f.at DESC, f.last_at DESC LIMIT 1
-            ) AS last
-            LEFT JOIN LATERAL (
-              SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id LIMIT 1
-            ) AS w ON true
-            ORDER BY r.failures DESC, r.endpoint_id`.pipe(decode)
+          SELECT r.endpoint_id AS "endpointId", r.org_id AS "orgId", w.url, w.description, w.active, r.failures::float8 AS "failedAttempts",
+            w.failing_since AS "failingSince", w.deactivated_at AS "deactivatedAt", w.deactivated_reason AS "deactivatedReason",
+            last.last_at AS "lastFailureAt", last.last_status AS "lastStatus", last.last_failure AS "lastFailure"
+          FROM (
+            SELECT org_id, endpoint_id, sum(count) AS failures FROM (
+              SELECT org_id, endpoint_id, count FROM endpoint_attempts
+              WHERE cause <> '' AND every = ${every} AND at >= ${date(since)} ORDER BY every, at DESC
+                LIMIT ${maxRowsRead}
+            ) AS counted GROUP BY org_id, endpoint_id ${next}
+            ORDER BY sum(count) DESC, endpoint_id LIMIT ${limit + 1}
+          ) AS r
+          CROSS JOIN LATERAL (
+            SELECT last_at, last_status, last_failure FROM endpoint_attempts f
+            WHERE f.org_id = r.org_id AND f.endpoint_id = r.endpoint_id AND f.every = ${every} AND f.cause <> ''
+            ORDER BY f.at DESC, f.last_at DESC LIMIT 1
+          ) AS last
+          LEFT JOIN LATERAL (
+            SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id LIMIT 1
+          ) AS w ON true
+          ORDER BY r.failures DESC, r.endpoint_id`.pipe(decode)
         const shown = yield* withEndpoints(rows.slice(0, limit))
         const last = rows.length > limit ? shown.at(-1) : undefined
         return {
@@ -208,21 +208,21 @@ export const layer = Layer.effect(
           after === undefined ? sql`` : sql`HAVING (-sum(count), org_id) > (${-after.count}::numeric, ${after.orgId})`
         // The list of intervals and the org without an id are those of the partial index.
         const found = yield* sql`
-            SELECT r.org_id AS "orgId", o.name, r.total::float8 AS rank, done.*
-            FROM (
-              SELECT org_id, sum(count) AS total FROM (
-                SELECT org_id, outcome, count FROM activity_counts
-                WHERE every IN ('hour', 'day') AND org_id <> '' AND every = ${every} AND kind = ${kind} AND at >= ${date(since)}
-                ORDER BY every, kind, at DESC LIMIT ${maxOrgRowsRead}
-              ) AS counted WHERE outcome = ANY(${texts(outcomes)}) GROUP BY org_id ${next}
-              ORDER BY sum(count) DESC, org_id LIMIT ${limit + 1}
-            ) AS r
-            CROSS JOIN LATERAL (
-              SELECT ${sql.csv(measureNames.map((measure) => sumOf(measure)))} FROM activity_counts
-              WHERE org_id = r.org_id AND every = ${every} AND at >= ${date(since)}
-            ) AS done
-            LEFT JOIN orgs o ON o.id = r.org_id
-            ORDER BY r.total DESC, r.org_id`.pipe(decodeOrgs)
+          SELECT r.org_id AS "orgId", o.name, r.total::float8 AS rank, done.*
+          FROM (
+            SELECT org_id, sum(count) AS total FROM (
+              SELECT org_id, outcome, count FROM activity_counts
+              WHERE every IN ('hour', 'day') AND org_id <> '' AND every = ${every} AND kind = ${kind} AND at >= ${date(since)}
+              ORDER BY every, kind, at DESC LIMIT ${maxOrgRowsRead}
+            ) AS counted WHERE outcome = ANY(${texts(outcomes)}) GROUP BY org_id ${next}
+            ORDER BY sum(count) DESC, org_id LIMIT ${limit + 1}
+          ) AS r
+          CROSS JOIN LATERAL (
+            SELECT ${sql.csv(measureNames.map((measure) => sumOf(measure)))} FROM activity_counts
+            WHERE org_id = r.org_id AND every = ${every} AND at >= ${date(since)}
+          ) AS done
+          LEFT JOIN orgs o ON o.id = r.org_id
+          ORDER BY r.total DESC, r.org_id`.pipe(decodeOrgs)
         const last = found.length > limit ? found[limit - 1] : undefined
         return {
           orgs: found.slice(0, limit).map(Struct.omit(["rank"])),

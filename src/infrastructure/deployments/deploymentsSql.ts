@@ -92,32 +92,34 @@ export const layer = Layer.effect(
       const size = newRowBytes(run)
       const statement = Effect.suspend(
         () => sql<{ id: string }>`
-      WITH project AS (
-        SELECT p.id, p.org_id FROM projects p JOIN orgs org ON org.id = p.org_id
-        WHERE p.id = ${id} AND p.org_id = ${orgId} AND ${isVersion} AND ${bytes.fits(orgId)} FOR NO KEY UPDATE OF p
-      ), recorded AS (
-        INSERT INTO deployments (id, org_id, project_id, provider, issuer, repository_id, issued_at, branch, ref, sha, preview,
-          preview_reason, pull_request, run_id, run_attempt, workflow, actor, event_name, environment, created_at)
-        SELECT ${deploymentId}, org_id, id, ${run.provider}, ${run.issuer}, ${run.repositoryId},
-          ${dateOrNull(run.issuedAt)}::timestamptz, ${run.branch}, ${run.ref}, ${run.sha}, ${previewReason !== null},
-          ${previewReason}, ${run.pullRequest}::int, ${run.runId}, ${run.runAttempt}::int, ${run.workflow}, ${run.actor}, ${run.eventName}, ${run.environment},
-          ${date(now)}::timestamptz
-        FROM project
-        ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
-        RETURNING id, project_id, org_id
-      )${emit(
-        sql,
-        event,
-        sql`(SELECT org_id AS "orgId", project_id FROM recorded)`,
-        (body) => sql`replace(${body}, ${projectId}, project_id)`,
-      )}
-      UPDATE projects SET repository_id = ${run.repositoryId}, issuer = ${run.issuer}, host_provider = ${run.provider},
-        host_owner = ${run.owner}, host_repo = ${run.repo}, repository_owner_id = ${run.ownerId},
-        default_branch = ${defaultBranch}, updated_at = ${date(now)}, newest_run_id = ${newest?.runId ?? null},
-        newest_run_attempt = ${newest?.runAttempt ?? null}::int, newest_run_at = ${dateOrNull(newest?.at ?? null)}::timestamptz,
-        current_deployment_id = CASE WHEN ${becomesCurrent} THEN recorded.id ELSE current_deployment_id END
-      FROM recorded WHERE projects.id = recorded.project_id AND projects.org_id = recorded.org_id
-      RETURNING recorded.id`,
+          WITH project AS (
+            SELECT p.id, p.org_id FROM projects p JOIN orgs org ON org.id = p.org_id
+            WHERE p.id = ${id} AND p.org_id = ${orgId} AND ${isVersion} AND ${bytes.fits(orgId)} FOR NO KEY UPDATE OF p
+          ), recorded AS (
+            INSERT INTO deployments (id, org_id, project_id, provider, issuer, repository_id, issued_at, branch, ref, sha, preview,
+              preview_reason, pull_request, run_id, run_attempt, workflow, actor, event_name, environment, created_at)
+            SELECT ${deploymentId}, org_id, id, ${run.provider}, ${run.issuer}, ${run.repositoryId},
+              ${dateOrNull(run.issuedAt)}::timestamptz, ${run.branch}, ${run.ref}, ${run.sha},
+                ${previewReason !== null},
+              ${previewReason}, ${run.pullRequest}::int, ${run.runId}, ${run.runAttempt}::int, ${run.workflow}, ${run.actor}, ${run.eventName}, ${run.environment},
+              ${date(now)}::timestamptz
+            FROM project
+            ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
+            RETURNING id, project_id, org_id
+          )${emit(
+            sql,
+            event,
+            sql`(SELECT org_id AS "orgId", project_id FROM recorded)`,
+            (body) => sql`replace(${body}, ${projectId}, project_id)`,
+          )}
+          UPDATE projects SET repository_id = ${run.repositoryId}, issuer = ${run.issuer},
+            host_provider = ${run.provider},
+            host_owner = ${run.owner}, host_repo = ${run.repo}, repository_owner_id = ${run.ownerId},
+            default_branch = ${defaultBranch}, updated_at = ${date(now)}, newest_run_id = ${newest?.runId ?? null},
+            newest_run_attempt = ${newest?.runAttempt ?? null}::int, newest_run_at = ${dateOrNull(newest?.at ?? null)}::timestamptz,
+            current_deployment_id = CASE WHEN ${becomesCurrent} THEN recorded.id ELSE current_deployment_id END
+          FROM recorded WHERE projects.id = recorded.project_id AND projects.org_id = recorded.org_id
+          RETURNING recorded.id`,
       )
       const recorded = bytes.storing(orgId, size, ({ length }) => length * size, statement, "measured_bytes")
       return event === undefined

@@ -43,24 +43,24 @@ export const layer = Layer.effect(
       insert: Effect.fnUntraced(function* (questions, perProject) {
         const rows = JSON.stringify(questions.map(({ askedAt, ...row }) => ({ ...row, askedAt: date(askedAt) })))
         yield* sql`
-            INSERT INTO docs_questions (org_id, project_id, id, asked_at, question, topic, found, thumb)
-            SELECT d.org_id, d.project_id, id, "askedAt", question, topic, found, thumb
-            FROM json_to_recordset(${rows}) AS asked (
-              "orgId" text, "projectId" text, id text, "askedAt" timestamptz, question text, topic text, found boolean, thumb text
-            ) JOIN project_docs d ON d.org_id = "orgId" AND d.project_id = "projectId"
-            WHERE d.keep_questions AND d.docs_zip_url IS NOT NULL AND "askedAt" >= d.updated_at
-            FOR SHARE OF d
-            ON CONFLICT (org_id, project_id, id) DO UPDATE SET thumb = coalesce(excluded.thumb, docs_questions.thumb)`
+          INSERT INTO docs_questions (org_id, project_id, id, asked_at, question, topic, found, thumb)
+          SELECT d.org_id, d.project_id, id, "askedAt", question, topic, found, thumb
+          FROM json_to_recordset(${rows}) AS asked (
+            "orgId" text, "projectId" text, id text, "askedAt" timestamptz, question text, topic text, found boolean, thumb text
+          ) JOIN project_docs d ON d.org_id = "orgId" AND d.project_id = "projectId"
+          WHERE d.keep_questions AND d.docs_zip_url IS NOT NULL AND "askedAt" >= d.updated_at
+          FOR SHARE OF d
+          ON CONFLICT (org_id, project_id, id) DO UPDATE SET thumb = coalesce(excluded.thumb, docs_questions.thumb)`
         yield* sql`
-            DELETE FROM docs_questions q USING (
-              SELECT DISTINCT "orgId" AS org_id, "projectId" AS project_id
-              FROM json_to_recordset(${rows}) AS asked ("orgId" text, "projectId" text)
-            ) AS project CROSS JOIN LATERAL (
-              SELECT id FROM docs_questions old
-              WHERE old.org_id = project.org_id AND old.project_id = project.project_id
-              ORDER BY id DESC OFFSET ${perProject} LIMIT 1
-            ) AS last
-            WHERE q.org_id = project.org_id AND q.project_id = project.project_id AND q.id <= last.id`
+          DELETE FROM docs_questions q USING (
+            SELECT DISTINCT "orgId" AS org_id, "projectId" AS project_id
+            FROM json_to_recordset(${rows}) AS asked ("orgId" text, "projectId" text)
+          ) AS project CROSS JOIN LATERAL (
+            SELECT id FROM docs_questions old
+            WHERE old.org_id = project.org_id AND old.project_id = project.project_id
+            ORDER BY id DESC OFFSET ${perProject} LIMIT 1
+          ) AS last
+          WHERE q.org_id = project.org_id AND q.project_id = project.project_id AND q.id <= last.id`
       }, orUnavailableWithin("sweep")),
 
       setThumb: (docs, id, thumb) =>

@@ -83,15 +83,15 @@ export const layer = Layer.effect(
             sql,
             entry,
             sql`
-            INSERT INTO project_docs AS d
-              (org_id, project_id, docs_zip_url, docs_url, is_public, keep_questions, revision, updated_at)
-            SELECT org_id, id, ${docsZipUrl}, ${docsUrl}::text, ${isPublic}::boolean, ${keepQuestions}::boolean, 1,
-              ${date(now)}::timestamptz
-            FROM projects WHERE ${projectCondition(sql, scope, projectId)}
-            ON CONFLICT (org_id, project_id) DO UPDATE SET docs_zip_url = excluded.docs_zip_url,
-              docs_url = excluded.docs_url, is_public = excluded.is_public, keep_questions = excluded.keep_questions,
-              revision = d.revision + 1, updated_at = excluded.updated_at, lease = NULL, leased_until = NULL
-            RETURNING org_id AS "orgId"`,
+              INSERT INTO project_docs AS d
+                (org_id, project_id, docs_zip_url, docs_url, is_public, keep_questions, revision, updated_at)
+              SELECT org_id, id, ${docsZipUrl}, ${docsUrl}::text, ${isPublic}::boolean, ${keepQuestions}::boolean, 1,
+                ${date(now)}::timestamptz
+              FROM projects WHERE ${projectCondition(sql, scope, projectId)}
+              ON CONFLICT (org_id, project_id) DO UPDATE SET docs_zip_url = excluded.docs_zip_url,
+                docs_url = excluded.docs_url, is_public = excluded.is_public, keep_questions = excluded.keep_questions,
+                revision = d.revision + 1, updated_at = excluded.updated_at, lease = NULL, leased_until = NULL
+              RETURNING org_id AS "orgId"`,
           )
           if (put.length === 0) return yield* projectNotFound()
           return yield* findDocs(scope, projectId)
@@ -106,18 +106,18 @@ export const layer = Layer.effect(
           sql,
           entry,
           sql`
-          UPDATE project_docs d SET docs_zip_url = NULL, docs_url = NULL, is_public = false, keep_questions = false,
-            revision = revision + 1, updated_at = ${date(now)}, lease = NULL, leased_until = NULL, edition = NULL,
-            bytes = NULL
-          FROM (
-            SELECT d.org_id, d.project_id, coalesce(bytes, 0)::float8 AS bytes
-            FROM project_docs d JOIN projects ON id = d.project_id AND projects.org_id = d.org_id
-            WHERE id = ${projectId} AND ${inScope(sql, scope, "projects.org_id")} AND ${sql.literal(orgExists())}
-              AND docs_zip_url IS NOT NULL
-            FOR UPDATE OF d
-          ) AS old
-          WHERE d.org_id = old.org_id AND d.project_id = old.project_id
-          RETURNING d.org_id AS "orgId", old.bytes`,
+            UPDATE project_docs d SET docs_zip_url = NULL, docs_url = NULL, is_public = false, keep_questions = false,
+              revision = revision + 1, updated_at = ${date(now)}, lease = NULL, leased_until = NULL, edition = NULL,
+              bytes = NULL
+            FROM (
+              SELECT d.org_id, d.project_id, coalesce(bytes, 0)::float8 AS bytes
+              FROM project_docs d JOIN projects ON id = d.project_id AND projects.org_id = d.org_id
+              WHERE id = ${projectId} AND ${inScope(sql, scope, "projects.org_id")} AND ${sql.literal(orgExists())}
+                AND docs_zip_url IS NOT NULL
+              FOR UPDATE OF d
+            ) AS old
+            WHERE d.org_id = old.org_id AND d.project_id = old.project_id
+            RETURNING d.org_id AS "orgId", old.bytes`,
         ).pipe(
           orUnavailable,
           Effect.flatMap(([old]) =>
@@ -129,9 +129,9 @@ export const layer = Layer.effect(
 
       scan: (after, limit) =>
         sql`
-        ${selectDocs()}
-        WHERE (d.org_id, d.project_id) > (${after?.orgId ?? ""}, ${after?.projectId ?? ""}) AND ${sql.literal(orgExists("p"))}
-        ORDER BY d.org_id, d.project_id LIMIT ${limit}`.pipe(
+          ${selectDocs()}
+          WHERE (d.org_id, d.project_id) > (${after?.orgId ?? ""}, ${after?.projectId ?? ""}) AND ${sql.literal(orgExists("p"))}
+          ORDER BY d.org_id, d.project_id LIMIT ${limit}`.pipe(
           decodeDocs,
           Effect.map((rows) => rows.map(toRecord)),
           orUnavailableWithin("sweep"),
@@ -139,9 +139,9 @@ export const layer = Layer.effect(
 
       claim: (docs, revision, now, until) =>
         sql`
-        UPDATE project_docs SET lease = ${docs.lease}, leased_until = ${date(until)}, unclean_since = ${date(now)}
-        WHERE ${isOf(sql, docs)} AND revision = ${revision} AND (leased_until IS NULL OR leased_until <= ${date(now)})
-        RETURNING 1`.pipe(
+          UPDATE project_docs SET lease = ${docs.lease}, leased_until = ${date(until)}, unclean_since = ${date(now)}
+          WHERE ${isOf(sql, docs)} AND revision = ${revision} AND (leased_until IS NULL OR leased_until <= ${date(now)})
+          RETURNING 1`.pipe(
           Effect.map((rows) => rows.length > 0),
           orUnavailableWithin("sweep"),
         ),
@@ -172,14 +172,15 @@ export const layer = Layer.effect(
         // Suspended, because `fits` reads the counted bytes.
         const replace = Effect.suspend(
           () => sql`
-          UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},
-            stored_deployment_id = ${edition.deploymentId}, pages = ${edition.pages}, bytes = ${edition.bytes}::bigint,
-            characters = ${edition.characters}::bigint, stored_at = ${date(edition.at)}, lease = NULL, leased_until = NULL, unclean_since = ${date(edition.at)},
-            failed_target = NULL, attempts = NULL, error = NULL, failed_at = NULL
-          FROM orgs org
-          WHERE org.id = d.org_id AND ${isLeased(docs)} AND coalesce(bytes, 0) = ${before.bytes}::bigint
-            AND ${more > 0 ? stored.fits(docs.orgId) : sql.literal("true")}
-          RETURNING 1`,
+            UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},
+              stored_deployment_id = ${edition.deploymentId}, pages = ${edition.pages},
+                bytes = ${edition.bytes}::bigint,
+              characters = ${edition.characters}::bigint, stored_at = ${date(edition.at)}, lease = NULL, leased_until = NULL, unclean_since = ${date(edition.at)},
+              failed_target = NULL, attempts = NULL, error = NULL, failed_at = NULL
+            FROM orgs org
+            WHERE org.id = d.org_id AND ${isLeased(docs)} AND coalesce(bytes, 0) = ${before.bytes}::bigint
+              AND ${more > 0 ? stored.fits(docs.orgId) : sql.literal("true")}
+            RETURNING 1`,
         ).pipe(orUnavailableWithin("sweep"))
         const replaced = yield* stored.storing(docs.orgId, more, (rows) => (rows.length > 0 ? more : 0), replace)
         if (replaced.length > 0 || more <= 0) return
@@ -189,13 +190,13 @@ export const layer = Layer.effect(
 
       fail: (docs, { at, attempts, error, target }) =>
         sql`
-        UPDATE project_docs SET failed_target = ${target}, attempts = ${attempts}, error = ${error}, failed_at = ${date(at)},
-          lease = NULL, leased_until = NULL
-        WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
+          UPDATE project_docs SET failed_target = ${target}, attempts = ${attempts}, error = ${error}, failed_at = ${date(at)},
+            lease = NULL, leased_until = NULL
+          WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
 
       release: (docs) =>
         sql`
-        UPDATE project_docs SET lease = NULL, leased_until = NULL WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(
+          UPDATE project_docs SET lease = NULL, leased_until = NULL WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(
           Effect.asVoid,
           orUnavailableWithin("sweep"),
         ),

@@ -110,8 +110,8 @@ export const make = Effect.gen(function* () {
                 AND ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })} LIMIT 1
             ) AS org`
     const rows = sql`
-        SELECT asked.id, org.id, asked.key, asked."unique", asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
-        FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)}) CROSS JOIN ${open}`
+      SELECT asked.id, org.id, asked.key, asked."unique", asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
+      FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)}) CROSS JOIN ${open}`
     const isKeyed = all.some(({ job }) => job.idempotencyKey !== null || job.unique !== null)
     return Effect.map(
       sql<{ id: string }>`WITH ${insertJobs(sql, rows, { isKeyed, replaces })} SELECT id FROM made`,
@@ -131,8 +131,8 @@ export const make = Effect.gen(function* () {
       keys.length === 0
         ? []
         : yield* sql<{ key: string; id: string }>`
-              SELECT key, job_id AS id FROM job_keys
-              WHERE org_id = ${all[0]!.job.orgId} AND workflow = '' AND key = ANY(${texts(keys)})`
+            SELECT key, job_id AS id FROM job_keys
+            WHERE org_id = ${all[0]!.job.orgId} AND workflow = '' AND key = ANY(${texts(keys)})`
     const ofKey = new Map(earlier.map(({ id, key }) => [key, id]))
     const ids = all.flatMap(({ job }) => (inserted.has(job.jobId) ? job.jobId : (ofKey.get(job.idempotencyKey!) ?? [])))
     return ids.length === all.length ? ids : undefined
@@ -165,13 +165,13 @@ export const make = Effect.gen(function* () {
     unique: UniqueJob,
   ) {
     const [found] = yield* sql<FoundJob>`
-        SELECT k.job_id AS id, k.xmin::text AS version, job.status,
-          coalesce(octet_length(job.input), 0) + coalesce(octet_length(job.steps), 0) AS size,
-          (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left
-        FROM job_keys k LEFT JOIN LATERAL (
-          SELECT * FROM jobs WHERE id = k.job_id AND ${isOfOrg(sql, orgId)} LIMIT 1
-        ) AS job ON true
-        WHERE k.org_id = ${orgId} AND k.workflow = ${workflow} AND k.key = ${unique.key}`
+      SELECT k.job_id AS id, k.xmin::text AS version, job.status,
+        coalesce(octet_length(job.input), 0) + coalesce(octet_length(job.steps), 0) AS size,
+        (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left
+      FROM job_keys k LEFT JOIN LATERAL (
+        SELECT * FROM jobs WHERE id = k.job_id AND ${isOfOrg(sql, orgId)} LIMIT 1
+      ) AS job ON true
+      WHERE k.org_id = ${orgId} AND k.workflow = ${workflow} AND k.key = ${unique.key}`
     if (found === undefined) return undefined
     const { id, size, status, version } = found
     const isTaken =
@@ -180,17 +180,17 @@ export const make = Effect.gen(function* () {
     if (!isTaken || !unique.debounces) return { id, version, isTaken }
     if (!mayGrow(byteLength(input) - size, found.left)) return yield* bytes.refuse(orgId)
     const replaced = yield* sql<{ size: number }>`
-        WITH before AS (
-          SELECT id, coalesce(octet_length(input), 0) + coalesce(octet_length(steps), 0) AS size FROM jobs
-          WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} FOR UPDATE
-        )
-        -- Steps and attempts belong to the input before.
-        UPDATE jobs SET input = ${input}, steps = NULL, attempts_before = attempt,
-          max_attempts = least(32767, attempt + max_attempts - attempts_before),
-          run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
-          expires_at = expires_at - coalesce(run_at, created_at) + coalesce(${dateOrNull(runAt)}::timestamptz,
-            created_at)
-        FROM before WHERE jobs.id = before.id RETURNING before.size`
+      WITH before AS (
+        SELECT id, coalesce(octet_length(input), 0) + coalesce(octet_length(steps), 0) AS size FROM jobs
+        WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} FOR UPDATE
+      )
+      -- Steps and attempts belong to the input before.
+      UPDATE jobs SET input = ${input}, steps = NULL, attempts_before = attempt,
+        max_attempts = least(32767, attempt + max_attempts - attempts_before),
+        run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
+        expires_at = expires_at - coalesce(run_at, created_at) + coalesce(${dateOrNull(runAt)}::timestamptz,
+          created_at)
+      FROM before WHERE jobs.id = before.id RETURNING before.size`
     for (const { size } of replaced) usage.addBytes(orgId, byteLength(input) - size)
     return { id, version, isTaken: replaced.length > 0 }
   })

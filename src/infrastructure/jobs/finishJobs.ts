@@ -73,34 +73,34 @@ export const make = Effect.gen(function* () {
   /** Reads jobs of an org, its endpoints, and the bytes that it has left. */
   const readJobs = Effect.fnUntraced(function* (orgId: string, jobIds: ReadonlyArray<string>) {
     const endpoints = (which: Statement.Fragment) => sql`
-        CASE WHEN place = 1 THEN
-          ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND ${which} ORDER BY NOT ordered, id)
-        END`
+      CASE WHEN place = 1 THEN
+        ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND ${which} ORDER BY NOT ordered, id)
+      END`
     const rows = yield* sql<Row>`
-        SELECT job.*,
-          ${endpoints(wantsType(sql, jobEventType("completed")))} AS completed,
-          ${endpoints(wantsType(sql, jobEventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive,
-          ${endpoints(sql`ordered`)} AS ordered,
-          CASE WHEN place = 1 THEN
-            EXISTS (SELECT FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND w.filter_path IS NOT NULL)
-          END AS filtered,
-          CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
-        FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
-          SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
-            skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts,
-            retry_delay_seconds, expires_at,
-            (SELECT retry FROM workflows w WHERE w.org_id = jobs.org_id
-              AND w.workflow = jobs.workflow) AS "retryPolicy",
-            NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts", unique_key AS "uniqueKey",
-            EXISTS (
-              SELECT FROM job_keys k WHERE k.org_id = jobs.org_id AND k.workflow = jobs.workflow
-                AND k.key = jobs.unique_key
-                AND k.job_id <> jobs.id AND ${sql.literal(isHeld)}
-            ) AS "isReplaced",
-            coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes,
-            coalesce(octet_length(attempt_log::text), 0) AS "logBytes"
-          FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} LIMIT 1
-        ) AS job ON true ORDER BY place`
+      SELECT job.*,
+        ${endpoints(wantsType(sql, jobEventType("completed")))} AS completed,
+        ${endpoints(wantsType(sql, jobEventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive,
+        ${endpoints(sql`ordered`)} AS ordered,
+        CASE WHEN place = 1 THEN
+          EXISTS (SELECT FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND w.filter_path IS NOT NULL)
+        END AS filtered,
+        CASE WHEN place = 1 THEN (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId}) END::float8 AS left
+      FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
+        SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
+          skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts,
+          retry_delay_seconds, expires_at,
+          (SELECT retry FROM workflows w WHERE w.org_id = jobs.org_id
+            AND w.workflow = jobs.workflow) AS "retryPolicy",
+          NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts", unique_key AS "uniqueKey",
+          EXISTS (
+            SELECT FROM job_keys k WHERE k.org_id = jobs.org_id AND k.workflow = jobs.workflow
+              AND k.key = jobs.unique_key
+              AND k.job_id <> jobs.id AND ${sql.literal(isHeld)}
+          ) AS "isReplaced",
+          coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes,
+          coalesce(octet_length(attempt_log::text), 0) AS "logBytes"
+        FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} LIMIT 1
+      ) AS job ON true ORDER BY place`
     const [first] = rows
     const inactive = new Set(first!.inactive)
     const ordered = new Set(first!.ordered)
@@ -132,8 +132,8 @@ export const make = Effect.gen(function* () {
       ? Effect.succeed(new Map<string, JobState>())
       : Effect.map(
           sql<JobState & { readonly id: string; readonly lease_expires_at: null; readonly expires_at: null }>`
-              SELECT job.* FROM unnest(${texts(jobIds)}) AS asked (id)
-              CROSS JOIN LATERAL ${finishedJob(sql, orgId, sql.literal("asked.id"), columns)} AS job`,
+            SELECT job.* FROM unnest(${texts(jobIds)}) AS asked (id)
+            CROSS JOIN LATERAL ${finishedJob(sql, orgId, sql.literal("asked.id"), columns)} AS job`,
           (rows) => new Map(rows.map(({ id, ...job }): [string, JobState] => [id, job])),
         )
   }
@@ -231,23 +231,23 @@ export const make = Effect.gen(function* () {
     // The jobs of an org with the same outcome have the same endpoints.
     const others = (type: string) => texts(swept.find((event) => event.type === type)?.others ?? [])
     return sql`
-          INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
-          SELECT swept.id, ${orgId}, 'deliver', event.id,
-            CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END,
-              ${date(now)}
-          FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
-          JOIN event ON event.id = swept.event_id`
+      INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
+      SELECT swept.id, ${orgId}, 'deliver', event.id,
+        CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END,
+          ${date(now)}
+      FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
+      JOIN event ON event.id = swept.event_id`
   }
 
   /** The CTE `receivers`: those of `possible` whose filter is true of the event. */
   const passing = sql`
-        content AS MATERIALIZED (
-          SELECT end_id AS id, event_json(body) AS json FROM asked
-          WHERE EXISTS (SELECT FROM possible WHERE filter_path IS NOT NULL)
-        ), receivers AS MATERIALIZED (
-          SELECT r.* FROM possible r LEFT JOIN content c ON c.id = r.event_id
-          WHERE ${passesFilter(sql, "r.filter_path", "c.json")}
-        )`
+    content AS MATERIALIZED (
+      SELECT end_id AS id, event_json(body) AS json FROM asked
+      WHERE EXISTS (SELECT FROM possible WHERE filter_path IS NOT NULL)
+    ), receivers AS MATERIALIZED (
+      SELECT r.* FROM possible r LEFT JOIN content c ON c.id = r.event_id
+      WHERE ${passesFilter(sql, "r.filter_path", "c.json")}
+    )`
 
   /**
    * Writes the changes of jobs of one org, each with its event and its deliveries, in one statement. Does not write a
@@ -267,27 +267,27 @@ export const make = Effect.gen(function* () {
     const wanted = wantedRows(prepared)
     const [kept, outcome] = [sql.literal(keptColumns), sql.literal(outcomeColumns)]
     const isUnchanged = sql`
-        jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
-        AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
-        AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
-        AND (SELECT count(*) FROM ${filtered ? sql`possible` : sql`receivers`}) = ${wanted.count}::int`
+      jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
+      AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
+      AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
+      AND (SELECT count(*) FROM ${filtered ? sql`possible` : sql`receivers`}) = ${wanted.count}::int`
     const retries = changes.filter(({ decision }) => decision._tag === "Retry")
     const hasRetry = retries.length > 0
     const isKeyed = retries.some(({ job }) => job.uniqueKey !== null)
     // The job before its key: the order in which expired leases lock them, too.
     const held = sql`
-        returning_jobs AS MATERIALIZED (
-          SELECT jobs.id, jobs.org_id, jobs.workflow, jobs.unique_key FROM jobs, asked
-          WHERE asked.end_id IS NULL AND ${isUnchanged} ORDER BY jobs.id FOR UPDATE OF jobs
-        ), ${keptKeys(sql, "returning_jobs")},`
+      returning_jobs AS MATERIALIZED (
+        SELECT jobs.id, jobs.org_id, jobs.workflow, jobs.unique_key FROM jobs, asked
+        WHERE asked.end_id IS NULL AND ${isUnchanged} ORDER BY jobs.id FOR UPDATE OF jobs
+      ), ${keptKeys(sql, "returning_jobs")},`
     const retried = sql`
-        ${isKeyed ? held : sql``} retried AS (
-          UPDATE jobs SET status = 'queued', error = asked.error, mapped_stack = asked.mapped_stack, lease_expires_at = NULL,
-            updated_at = ${at}, run_at = asked.run_at, delayed = true, retried_attempts = asked.retried_attempts::int[],
-            attempt_log = ${loggedAttempt(sql, "jobs", sql`asked.error`, sql`${at}::timestamptz`)}
-          FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged} AND ${isKeyed ? keepsKey(sql, "jobs") : sql`true`}
-          RETURNING jobs.id, octet_length(attempt_log::text) AS "logBytes"
-        )`
+      ${isKeyed ? held : sql``} retried AS (
+        UPDATE jobs SET status = 'queued', error = asked.error, mapped_stack = asked.mapped_stack, lease_expires_at = NULL,
+          updated_at = ${at}, run_at = asked.run_at, delayed = true, retried_attempts = asked.retried_attempts::int[],
+          attempt_log = ${loggedAttempt(sql, "jobs", sql`asked.error`, sql`${at}::timestamptz`)}
+        FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged} AND ${isKeyed ? keepsKey(sql, "jobs") : sql`true`}
+        RETURNING jobs.id, octet_length(attempt_log::text) AS "logBytes"
+      )`
     // Counted only where a filter can make them fewer.
     const made = filtered ? sql`(SELECT count(*) FROM made WHERE event_id = end_id)::int` : sql`NULL::int`
     const written = yield* sql<{

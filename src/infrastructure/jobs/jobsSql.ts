@@ -374,13 +374,13 @@ export const layer = Layer.effect(
       extendLease: Effect.fnUntraced(function* (orgId, jobId, heartbeat) {
         const { attempt, leaseUntil, lines, note, now, progress } = heartbeat
         const changes = sql`
-            lease_expires_at = coalesce(${dateOrNull(leaseUntil)}::timestamptz, lease_expires_at),
-              updated_at = ${date(now)},
-            progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null},
-              note)`
+          lease_expires_at = coalesce(${dateOrNull(leaseUntil)}::timestamptz, lease_expires_at),
+            updated_at = ${date(now)},
+          progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null},
+            note)`
         if (lines === undefined) {
           const extended = yield* sql`
-              UPDATE jobs SET ${changes} WHERE ${isRunning(orgId, jobId, attempt)} RETURNING id`
+            UPDATE jobs SET ${changes} WHERE ${isRunning(orgId, jobId, attempt)} RETURNING id`
           if (extended.length === 0) yield* findRunning(orgId, jobId, attempt)
           return
         }
@@ -389,11 +389,11 @@ export const layer = Layer.effect(
         // The last lines that are there, as far as they fit before the new ones.
         const rest = sql`${maxLinesBytes - size - 1}::int`
         const kept = sql`
-            CASE WHEN octet_length(was.lines) <= ${rest} THEN was.lines ELSE (
-              SELECT CASE WHEN position('\\x0a'::bytea IN cut) > 0
-                THEN convert_from(substring(cut FROM position('\\x0a'::bytea IN cut) + 1), 'UTF8') END
-              FROM substring(convert_to(was.lines, 'UTF8') FROM octet_length(was.lines) - ${rest} + 1) AS cut
-            ) END`
+          CASE WHEN octet_length(was.lines) <= ${rest} THEN was.lines ELSE (
+            SELECT CASE WHEN position('\\x0a'::bytea IN cut) > 0
+              THEN convert_from(substring(cut FROM position('\\x0a'::bytea IN cut) + 1), 'UTF8') END
+            FROM substring(convert_to(was.lines, 'UTF8') FROM octet_length(was.lines) - ${rest} + 1) AS cut
+          ) END`
         const append = () => sql`${changes}, lines = concat_ws(E'\\n', nullif(${kept}, ''), ${text}::text)`
         const refused = yield* appendText({ orgId, jobId, attempt, size }, "lines", append)
         if (refused !== undefined) return yield* bytes.refuse(orgId)
@@ -407,8 +407,8 @@ export const layer = Layer.effect(
           "steps",
           () => sql`updated_at = ${date(now)}, steps = concat_ws(E'\\n', was.steps, ${text}::text)`,
           sql`
-              strpos(concat(E'\\n', was.steps), concat(E'\\n', ${begin}::text)) = 0
-              AND coalesce(octet_length(was.steps), 0) + ${size}::int <= ${sql.literal(`${maxStepsBytes}`)}`,
+            strpos(concat(E'\\n', was.steps), concat(E'\\n', ${begin}::text)) = 0
+            AND coalesce(octet_length(was.steps), 0) + ${size}::int <= ${sql.literal(`${maxStepsBytes}`)}`,
         )
         if (refused === undefined || `\n${refused.steps}`.includes(`\n${begin}`)) return
         if (Buffer.byteLength(refused.steps ?? "") + size > maxStepsBytes) return yield* stepsTooLarge()
@@ -465,11 +465,11 @@ export const layer = Layer.effect(
         const limit = error === undefined ? page.limit + 1 : maxReadPerPage
         const heads = (status === undefined ? JobStatus.literals : [status]).map((one) => head(one, "", limit))
         const select = sql`
-            SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads WHERE ${JobSweeps.hasError(sql, filter)}`
+          SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads WHERE ${JobSweeps.hasError(sql, filter)}`
         const found = yield* pageOf(sql, page, select, "job_id", sizedColumns, "newest").pipe(decodeList)
         if (error === undefined || found.hasMore) return { ...found, scannedTo: null }
         const [last] = yield* sql<{ id: string }>`
-            SELECT id FROM ${head("failed", "id", maxReadPerPage)} AS looked OFFSET ${maxReadPerPage - 1}`
+          SELECT id FROM ${head("failed", "id", maxReadPerPage)} AS looked OFFSET ${maxReadPerPage - 1}`
         return { ...found, scannedTo: last?.id ?? null }
       }, orUnavailable),
       ...sweeps,

@@ -64,11 +64,11 @@ export const make = Effect.gen(function* () {
   const retryOne = Effect.fnUntraced(function* (mayGrow: Limits.MayGrow, { entry, input, jobId, now, orgId }: Retry) {
     const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status, coalesce(octet_length(input), 0) AS "inputBytes"`
     const [job] = yield* sql<FoundJob>`
-        SELECT found.*, (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left FROM (
-          SELECT id, id AS "endId", workflow, unique_key AS "uniqueKey", status, 0 AS "inputBytes" FROM jobs
-          WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
-          UNION ALL ${finishedJob(sql, orgId, sql`${jobId}`, columns)} LIMIT 1
-        ) AS found`
+      SELECT found.*, (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left FROM (
+        SELECT id, id AS "endId", workflow, unique_key AS "uniqueKey", status, 0 AS "inputBytes" FROM jobs
+        WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
+        UNION ALL ${finishedJob(sql, orgId, sql`${jobId}`, columns)} LIMIT 1
+      ) AS found`
     if (job === undefined) return yield* jobNotFound()
     if (job.status !== "failed") return yield* jobNotFailed(job.status)
     const text = input === undefined ? undefined : toJsonText(input)

@@ -2,9 +2,8 @@ import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import * as Crypto from "node:crypto"
 import { Conflict, InvalidRequest, type NotFound, Unavailable } from "../../domain/Errors.ts"
-import type { Found, Page } from "../../domain/Page.ts"
+import type { Found } from "../../domain/Page.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
-import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { AllowedNetworks } from "../../domain/keys/AllowedIps.ts"
 import { ApiKey, defaultKeyPrefix, type ValidKey } from "../../domain/keys/ApiKey.ts"
 import {
@@ -13,15 +12,12 @@ import {
   holderLimitReached,
   type KeyChange,
   keyExpired,
-  type KeyFilter,
   type KeyGrant,
-  type KeyImport,
   keyLeaked,
   noCredits,
   keyNotFound,
   keyReplaced,
   mayAddKey,
-  type KeyReplacement,
   type NewApiKey,
 } from "../../domain/keys/ApiKeyRepository.ts"
 import { maxKeysPerStart } from "../../domain/keys/ImportKeys.ts"
@@ -69,232 +65,11 @@ interface WantedKey extends Omit<NewApiKey, "metadata"> {
   readonly bytes: number
 }
 
-/** Inserts the counters of new keys that have limits. */
-const insertCounters = (sql: SqlClient.SqlClient) => {
-  const now = sql.literal(`${nowMillis}::bigint`)
-  return sql`
-    INSERT INTO key_counters (
-      org_id, id, version, rate_limit, rate_window, rate_used, rate_current, rate_previous, rate_at,
-      credits, credits_since, refill_amount, refill_every
-    )
-    SELECT changed."orgId", changed.id, 0, ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, 0, 0, 0, ${now},
-      (credits->>'remaining')::bigint, CASE WHEN json_typeof(credits) = 'object' THEN ${now} END,
-      (credits->'refill'->>'amount')::bigint, credits->'refill'->>'every'
-    FROM changed JOIN asked USING (id)
-    WHERE json_typeof("rateLimit") = 'object' OR json_typeof(credits) = 'object'`
-}
-
 /** The fields of a new key, as column definitions of `json_to_recordset`. */
 const newKeyFields = `
   id text, name text, prefix text, "keyPrefix" text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz,
   "rateLimit" json, enabled boolean, permissions json, roles json, "externalId" text, metadata text, "allowedIps" json,
   credits json, "orgId" text, "projectId" text, rows bigint, bytes bigint, "importStart" text, "ofHolder" boolean`
-
-/**
- * The INSERT of the keys in `asked`.
- *
- * @param rest of a SELECT, from its columns org_id, project_id, import_hash and import_start to its WHERE
- */
-const insertKeys = (sql: SqlClient.SqlClient, rest: Statement.Fragment) => sql`
-  INSERT INTO api_keys (
-    id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, roles, external_id,
-    metadata, allowed_ips, of_holder, org_id, project_id, import_hash, import_start
-  )
-  SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
-    ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions,
-    CASE WHEN json_array_length(roles) > 0 THEN roles END, "externalId",
-    metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, coalesce("ofHolder", false),
-    ${rest}
-  RETURNING id, org_id AS "orgId"`
-
-/**
- * Inserts keys in batches.
- *
- * @param owner the rest of that SELECT to its FROM, which reads `asked` and finds `org`
- * @param prefix the prefix of the owner's keys
- */
-const makeInsert = (
-  sql: SqlClient.SqlClient,
-  limit: Limits.Limit,
-  owner: Statement.Fragment,
-  prefix: Statement.Fragment,
-) =>
-  auditedTogether<WantedKey>(
-    sql,
-    newKeyFields,
-    insertKeys(
-      sql,
-      sql`${owner} WHERE ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })} AND "keyPrefix" = ${prefix}`,
-    ),
-    insertCounters(sql),
-  )
-
-/** SQL: whether a key is one that a portal may work with. */
-const isHeld = (sql: SqlClient.SqlClient, holder: Holder) =>
-  holder === undefined ? sql.literal("true") : sql`external_id = ${holder.externalId}`
-
-/** In a transaction: fails when a holder may not have another key. One creation or rotation of a holder at a time. */
-const takeHolders = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  holder: HolderKeys,
-  isRotation: boolean,
-) {
-  const { externalId, maxKeys } = holder
-  yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:holder:${orgId}:${externalId}`}, 0))`
-  // A separate statement, so that it sees what the previous holder of the lock has committed.
-  const [found] = yield* sql<{ readonly keys: number; readonly live: number }>`
-    SELECT count(*)::int AS keys, (count(*) FILTER (WHERE replaced_by IS NULL))::int AS live FROM (
-      SELECT replaced_by FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND external_id = ${externalId} LIMIT ${2 * maxKeys}
-    ) AS held`
-  if (!mayAddKey(holder, found!.keys, isRotation ? 0 : found!.live)) return yield* holderLimitReached(holder)
-})
-
-/** Inserts keys of projects and of orgs. */
-const makeInserts = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
-  const limit = yield* Limits.make("keys")
-  // Lateral subqueries: a plan made while these tables were small cannot read the whole tables later.
-  const insertForProject = yield* makeInsert(
-    sql,
-    limit,
-    sql`
-      owner.org_id, owner.id, NULL, NULL FROM asked CROSS JOIN LATERAL (
-        SELECT id, org_id, key_prefix FROM projects
-        WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") LIMIT 1
-      ) AS owner CROSS JOIN LATERAL (SELECT id, limits, key_prefix FROM orgs WHERE id = owner.org_id LIMIT 1) AS org`,
-    prefixOf(sql, "owner"),
-  )
-  const insertForOrg = yield* makeInsert(
-    sql,
-    limit,
-    sql`
-      org.id, NULL, NULL, NULL FROM asked CROSS JOIN LATERAL (
-        SELECT id, limits, key_prefix FROM orgs WHERE id = "orgId" LIMIT 1
-      ) AS org`,
-    prefixOf(sql),
-  )
-  const projectOwner = (orgId: string | null, projectId: string): Limits.Owner => ({
-    key: projectId,
-    from: () => sql`
-      projects p JOIN orgs org ON org.id = p.org_id
-      WHERE p.id = ${projectId} AND (${orgId}::text IS NULL OR p.org_id = ${orgId})`,
-  })
-
-  /** Inserts the key of a holder in one transaction with the check of their limit. */
-  const within = <A, E>(orgId: string | null, holder: Holder, insert: Effect.Effect<A, E>) =>
-    holder === undefined || orgId === null
-      ? insert
-      : orUnavailable(sql.withTransaction(Effect.andThen(takeHolders(sql, orgId, holder, false), insert)))
-
-  /** What an insert without a row is due to: another prefix, or no such owner. */
-  const orOther = (owner: Limits.Owner, prefix: Statement.Fragment, missing: () => NotFound) =>
-    Effect.flatMap((row: unknown) =>
-      row === undefined
-        ? sql<{ readonly prefix: string }>`SELECT ${prefix} AS prefix FROM ${owner.from()}`.pipe(
-            orUnavailable,
-            Effect.flatMap(([found]) => (found === undefined ? Effect.fail(missing()) : Effect.succeed(found.prefix))),
-          )
-        : Effect.succeed(undefined),
-    )
-
-  return {
-    limit,
-    forProject: (
-      orgId: string | null,
-      projectId: string,
-      key: NewApiKey,
-      entry: AuditEntry,
-      holder: Holder = undefined,
-    ) => {
-      const owner = projectOwner(orgId, projectId)
-      const insert = limit
-        .admit(owner, { bytes: newRowBytes(key) }, (beside) =>
-          insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, ...beside }, entry),
-        )
-        .pipe(orOther(owner, prefixOf(sql, "p"), projectNotFound))
-      return within(orgId, holder, insert)
-    },
-    forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry, holder: Holder = undefined) => {
-      const owner = Limits.orgOwner(sql, orgId)
-      const insert = limit
-        .admit(owner, { bytes: newRowBytes(key) }, (beside) =>
-          insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, ...beside }, entry),
-        )
-        .pipe(orOther(owner, prefixOf(sql), orgNotFound))
-      return within(orgId, holder, insert)
-    },
-  }
-})
-
-/** Imports keys of an org, all or none. Commits them, one entry and one notification together. */
-const importKeys = (
-  sql: SqlClient.SqlClient,
-  limit: Limits.Limit,
-  orgId: string,
-  keys: ReadonlyArray<KeyImport>,
-  dryRun: boolean,
-  entry: AuditEntry,
-) =>
-  Effect.gen(function* () {
-    // One import after the other, of all orgs: they share the bounds of starts, and hashes belong to one key.
-    yield* sql`SELECT pg_advisory_xact_lock(hashtextextended('gatehouse:import', 0))`
-    const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${orgId} FOR NO KEY UPDATE`
-    if (org === undefined) return yield* orgNotFound()
-    const projectIds = new Set(keys.flatMap(({ projectId }) => projectId ?? []))
-    const projects = yield* sql<{ readonly id: string }>`
-      SELECT id FROM projects WHERE org_id = ${orgId} AND id = ANY(${texts(projectIds)})`
-    const ownIds = new Set(projects.map(({ id }) => id))
-    const foreign = keys.findIndex(({ projectId }) => projectId !== null && !ownIds.has(projectId))
-    if (foreign !== -1) return yield* faultOf(foreign, "projectId: the org has no such project.")
-
-    const unverifiable = hasArgon2 ? -1 : keys.findIndex(({ hash }) => hash.startsWith(argon2Start))
-    if (unverifiable !== -1) return yield* faultOf(unverifiable, "algorithm: argon2id needs Node 24.7 or newer here.")
-
-    const hashes = new Set(keys.map(({ hash }) => hash))
-    // A key that was used has two: the one that was imported, and its SHA-256.
-    const stored = yield* sql<{ readonly id: string; readonly orgId: string; readonly hash: string }>`
-      SELECT id, org_id AS "orgId", encode(import_hash, 'hex') AS hash FROM api_keys
-      WHERE import_hash = ANY(${bytes(hashes)})
-      UNION ALL
-      SELECT id, org_id, encode(hash, 'hex') FROM api_keys WHERE hash = ANY(${bytes(hashes)})`
-    const others = new Set(stored.filter((one) => one.orgId !== orgId).map(({ hash }) => hash))
-    const taken = keys.findIndex(({ hash }) => others.has(hash))
-    if (taken !== -1) return yield* new Conflict({ error: `keys.${taken}.hash: a key of another org has it.` })
-
-    const idOf = new Map(stored.map(({ hash, id }) => [hash, id]))
-    const wanted = keys.filter(({ hash, id }) => !idOf.has(hash) && idOf.set(hash, id) !== undefined)
-    const starts = wanted.flatMap(({ importStart }) => importStart ?? [])
-    const counts = yield* sql<{ readonly start: string; readonly n: number }>`
-      SELECT import_start AS start, count(*)::int AS n FROM api_keys
-      WHERE import_start = ANY(${texts(new Set(starts))}) GROUP BY 1`
-    const countOf = new Map(counts.map(({ n, start }) => [start, n]))
-    for (const { id, importStart } of wanted) {
-      if (importStart === null) continue
-      const count = (countOf.get(importStart) ?? 0) + 1
-      countOf.set(importStart, count)
-      if (count > maxKeysPerStart)
-        return yield* faultOf(
-          keys.findIndex((key) => key.id === id),
-          startTaken,
-        )
-    }
-    if (!dryRun && wanted.length > 0) {
-      const rows = wanted.map((key) => ({ ...key, metadata: toJsonText(key.metadata) }))
-      const insert = sql`
-        WITH asked AS (
-          SELECT * FROM json_to_recordset(${JSON.stringify(rows)}) AS asked (${sql.literal(newKeyFields)})
-        ),
-        changed AS (${insertKeys(sql, sql`${orgId}, "projectId", decode(hash, 'hex'), "importStart" FROM asked`)})
-        ${insertCounters(sql)}`
-      const bytes = wanted.reduce((sum, key) => sum + newRowBytes(key), 0)
-      yield* limit.within(Limits.orgOwner(sql, orgId), { rows: wanted.length, bytes }, insert)
-      const details = { ...entry.details, keys: wanted.length }
-      yield* audited(sql, { ...entry, details }, sql`SELECT id AS "orgId" FROM orgs WHERE id = ${orgId}`)
-      yield* sql`SELECT pg_notify(${revocationChannel}, ${keysImported})`
-    }
-    return keys.map(({ hash, id }) => ({ id: idOf.get(hash)!, isNew: idOf.get(hash) === id }))
-  }).pipe(sql.withTransaction, orUnavailable)
 
 /** A key that is imported now may have the SHA-256 that another one gets. */
 const keysAreImported = new Unavailable({ error: "Keys are being imported; try again." })
@@ -307,70 +82,340 @@ const argon2Start = Buffer.from("$argon2id$").toString("hex")
 const faultOf = (index: number, fault: string) => new InvalidRequest({ error: `keys.${index}.${fault}` })
 const startTaken = `start: ${maxKeysPerStart} other keys with a slow hash begin with it. Take more characters.`
 
-/**
- * Deletes a key of an org, and its counter with the last key that has it. Commits the deletion, its entry and its
- * notification together. Locks the key and the counter before it decides: a statement that waits for a lock does not
- * see the key that a rotation has inserted meanwhile.
- */
-const removeKey = (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  keyId: string,
-  entry: AuditEntry,
-  holder: Holder = undefined,
-) =>
-  Effect.gen(function* () {
-    const [key] = yield* sql<{ readonly counterId: string }>`
-      SELECT coalesce(counter_id, id) AS "counterId" FROM api_keys
-      WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql)} FOR UPDATE`
-    if (key === undefined) return yield* keyNotFound()
-    const { counterId } = key
-    const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])
-    yield* audited(
-      sql,
-      entry,
-      sql`
-        DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}
-        RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
-    )
-    if (counter === undefined) return
-    yield* sql`
-      DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}
-        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})
-        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND id = ${counterId})`
-  }).pipe(sql.withTransaction, orUnavailable)
-
-/** SQL: the prefix of new keys of a project, or of `org` alone. */
-const prefixOf = (sql: SqlClient.SqlClient, project?: string) =>
-  sql.literal(
-    `coalesce(${project === undefined ? "" : `${project}.key_prefix, `}org.key_prefix, '${defaultKeyPrefix}')`,
-  )
-
 /** API keys in PostgreSQL. */
 export const layer = Layer.effect(
   ApiKeyRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const inserts = yield* makeInserts
+    const limit = yield* Limits.make("keys")
     const stored = yield* Limits.makeBytes
 
+    /** Inserts the counters of new keys that have limits. */
+    const insertCounters = () => {
+      const now = sql.literal(`${nowMillis}::bigint`)
+      return sql`
+        INSERT INTO key_counters (
+          org_id, id, version, rate_limit, rate_window, rate_used, rate_current, rate_previous, rate_at,
+          credits, credits_since, refill_amount, refill_every
+        )
+        SELECT changed."orgId", changed.id, 0, ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, 0, 0, 0,
+          ${now},
+          (credits->>'remaining')::bigint, CASE WHEN json_typeof(credits) = 'object' THEN ${now} END,
+          (credits->'refill'->>'amount')::bigint, credits->'refill'->>'every'
+        FROM changed JOIN asked USING (id)
+        WHERE json_typeof("rateLimit") = 'object' OR json_typeof(credits) = 'object'`
+    }
+
+    /**
+     * The INSERT of the keys in `asked`.
+     *
+     * @param rest of a SELECT, from its columns org_id, project_id, import_hash and import_start to its WHERE
+     */
+    const insertKeys = (rest: Statement.Fragment) => sql`
+      INSERT INTO api_keys (
+        id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, roles,
+          external_id,
+        metadata, allowed_ips, of_holder, org_id, project_id, import_hash, import_start
+      )
+      SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
+        ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions,
+        CASE WHEN json_array_length(roles) > 0 THEN roles END, "externalId",
+        metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, coalesce("ofHolder",
+          false),
+        ${rest}
+      RETURNING id, org_id AS "orgId"`
+
+    /**
+     * Inserts keys in batches.
+     *
+     * @param owner the rest of that SELECT to its FROM, which reads `asked` and finds `org`
+     * @param prefix the prefix of the owner's keys
+     */
+    const makeInsert = (owner: Statement.Fragment, prefix: Statement.Fragment) =>
+      auditedTogether<WantedKey>(
+        sql,
+        newKeyFields,
+        insertKeys(
+          sql`${owner} WHERE ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })} AND "keyPrefix" = ${prefix}`,
+        ),
+        insertCounters(),
+      )
+
+    /** SQL: whether a key is one that a portal may work with. */
+    const isHeld = (holder: Holder) =>
+      holder === undefined ? sql.literal("true") : sql`external_id = ${holder.externalId}`
+
+    /**
+     * In a transaction: fails when a holder may not have another key. One creation or rotation of a holder at a time.
+     */
+    const takeHolders = Effect.fnUntraced(function* (orgId: string, holder: HolderKeys, isRotation: boolean) {
+      const { externalId, maxKeys } = holder
+      yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:holder:${orgId}:${externalId}`}, 0))`
+      // A separate statement, so that it sees what the previous holder of the lock has committed.
+      const [found] = yield* sql<{ readonly keys: number; readonly live: number }>`
+        SELECT count(*)::int AS keys, (count(*) FILTER (WHERE replaced_by IS NULL))::int AS live FROM (
+          SELECT replaced_by FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND external_id = ${externalId}
+            LIMIT ${2 * maxKeys}
+        ) AS held`
+      if (!mayAddKey(holder, found!.keys, isRotation ? 0 : found!.live)) return yield* holderLimitReached(holder)
+    })
+
+    /** SQL: the prefix of new keys of a project, or of `org` alone. */
+    const prefixOf = (project?: string) =>
+      sql.literal(
+        `coalesce(${project === undefined ? "" : `${project}.key_prefix, `}org.key_prefix, '${defaultKeyPrefix}')`,
+      )
+
+    /** SQL: the state of a key. */
+    const stateOfKey = () =>
+      sql.literal(`CASE WHEN leaked_at IS NOT NULL THEN 'leaked' WHEN expires_at <= now() THEN 'expired'
+        WHEN enabled THEN 'valid' ELSE 'disabled' END`)
+
+    /** SQL: the values of the columns that settings change, in the order of the columns; `undefined` for the others. */
+    const settingValues = (settings: SettingsChange) => {
+      const { allowedIps, enabled, externalId, metadata, permissions, rateLimit, roles } = settings
+      const given = <A>(value: A | undefined, of: (value: A) => Statement.Fragment) =>
+        value === undefined ? undefined : of(value)
+      const json = (value: unknown) => sql`${value === null ? null : JSON.stringify(value)}::text::json`
+      return {
+        enabled: given(enabled, (is) => sql`${is}::boolean`),
+        permissions: given(permissions, json),
+        // Without roles, a look-up of a key reads no roles.
+        roles: given(roles, (all) => json(all.length === 0 ? null : all)),
+        external_id: given(externalId, (id) => sql`${id}::text`),
+        metadata: given(metadata, json),
+        allowed_ips: given(allowedIps, json),
+        rate_limit: given(rateLimit, (rate) => sql`${rate?.limit ?? null}::int`),
+        rate_window: given(rateLimit, (rate) => sql`${rate?.window ?? null}::int`),
+      }
+    }
+
+    /** The columns to set. */
+    const setsOf = ({ expiresAt, name, ...settings }: KeyChange) => [
+      ...(name === undefined ? [] : [sql`name = ${name}`]),
+      ...(expiresAt === undefined ? [] : [sql`expires_at = ${dateOrNull(expiresAt)}::timestamptz`]),
+      ...Object.entries(settingValues(settings)).flatMap(([column, value]) =>
+        value === undefined ? [] : [sql`${sql(column)} = ${value}`],
+      ),
+    ]
+
+    /** Notifies every replica of the keys that are affected by a change: the key, and those with the same counter. */
+    const notify = (orgId: string, keyId: string, counterId: string | undefined) =>
+      sql<{ readonly id: string }>`
+        SELECT id, pg_notify(${revocationChannel}, id) FROM (
+          SELECT id FROM api_keys WHERE org_id = ${orgId} AND id = ANY(ARRAY[${keyId}, ${counterId ?? keyId}]::text[])
+          UNION
+          (SELECT id FROM api_keys
+            WHERE org_id = ${orgId} AND counter_id = ${counterId ?? ""} AND (expires_at IS NULL OR expires_at > now())
+            LIMIT ${maxNotified})
+        ) AS affected`.pipe(Effect.map((rows) => rows.map(({ id }) => id)))
+
+    /** The settings of the new key as SQL: those that are given, else those of the old key. */
+    const newSettings = (settings: SettingsChange) => {
+      // A leaked key is replaced by one that is enabled.
+      const enabled = sql`enabled OR leaked_at IS NOT NULL`
+      const values = Object.entries(settingValues(settings))
+      return sql.csv(values.map(([column, value]) => value ?? (column === "enabled" ? enabled : sql`${sql(column)}`)))
+    }
+
+    /**
+     * In a transaction: changes the limits of a key's counter, and creates the counter when there is none. Without a
+     * change, it only creates a counter that a limit of the key needs. Returns whether there is a counter.
+     */
+    const changeCounter = Effect.fnUntraced(function* (
+      { counterId: id, orgId, rateLimit }: LimitedKey,
+      change: SettingsChange,
+    ) {
+      const [stored] = yield* lockCounters(sql, [{ orgId, id }])
+      const { credits } = change
+      // What is added to no credits, or refills none, would set a limit that nobody asked for.
+      if (credits != null && credits.remaining === undefined && !stored?.counter.credits) return yield* noCredits()
+      if (stored !== undefined) {
+        if (changesLimits(change)) {
+          yield* writeCounters(sql, [{ orgId, id, counter: changeLimits(stored.counter, change, stored.now) }])
+        }
+        return true
+      }
+      const limits = {
+        rateLimit: change.rateLimit === undefined ? rateLimit : change.rateLimit,
+        credits: change.credits ?? null,
+      }
+      if (limits.rateLimit === null && limits.credits === null) return false
+      const [clock] = yield* sql<{ readonly now: number }>`SELECT ${sql.literal(nowMillis)}::float8 AS now`
+      yield* writeCounters(sql, [{ orgId, id, counter: newCounter(limits, clock!.now) }])
+      return true
+    })
+
+    /** The columns of a key in a SELECT from api_keys. */
+    const keyColumns = () =>
+      sql.literal(`
+        id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
+        last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", replaced_by AS "replacedBy",
+        import_hash IS NOT NULL AS imported, coalesce(permissions, '[]') AS permissions, coalesce(roles, '[]') AS roles,
+        external_id AS "externalId", metadata::text, allowed_ips AS "allowedIps", ${limitColumns}`)
+
+    /** Whether a key was imported, of any org. */
+    const anyImported = () =>
+      Effect.map(
+        sql<{ readonly exist: boolean }>`SELECT EXISTS (SELECT FROM api_keys WHERE import_hash IS NOT NULL) AS exist`,
+        ([row]) => row!.exist,
+      )
+
+    /** The columns of a `GrantRow` in a SELECT from api_keys. */
+    const grantColumns = () =>
+      sql.literal(`
+        encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name, enabled,
+        expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata::text,
+          allowed_ips AS "allowedIps",
+        CASE WHEN roles IS NOT NULL THEN (
+          SELECT json_agg(role.permissions) FROM roles role
+          WHERE role.org_id = api_keys.org_id AND role.name IN (SELECT json_array_elements_text(api_keys.roles))
+        ) END AS "ofRoles", import_hash IS NOT NULL AS "isImported", of_holder AS "isOfHolder",
+        coalesce(counter_id, id) AS "counterId", ${limitColumns}`)
+
+    /**
+     * SQL: whether the org of a key exists, and its project if it has one. The keys of deleted ones have rows until a
+     * sweep has removed them; every statement that finds keys has this condition.
+     */
+    const hasOwner = (keys = "api_keys") =>
+      sql.literal(`EXISTS (SELECT FROM orgs WHERE id = ${keys}.org_id)
+        AND (${keys}.project_id IS NULL OR EXISTS (SELECT FROM projects WHERE id = ${keys}.project_id))`)
+
+    // Lateral subqueries: a plan made while these tables were small cannot read the whole tables later.
+    const insertForProject = yield* makeInsert(
+      sql`
+        owner.org_id, owner.id, NULL, NULL FROM asked CROSS JOIN LATERAL (
+          SELECT id, org_id, key_prefix FROM projects
+          WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") LIMIT 1
+        ) AS owner CROSS JOIN LATERAL (SELECT id, limits, key_prefix FROM orgs WHERE id = owner.org_id LIMIT 1) AS org`,
+      prefixOf("owner"),
+    )
+    const insertForOrg = yield* makeInsert(
+      sql`
+        org.id, NULL, NULL, NULL FROM asked CROSS JOIN LATERAL (
+          SELECT id, limits, key_prefix FROM orgs WHERE id = "orgId" LIMIT 1
+        ) AS org`,
+      prefixOf(),
+    )
+    const projectOwner = (orgId: string | null, projectId: string): Limits.Owner => ({
+      key: projectId,
+      from: () => sql`
+        projects p JOIN orgs org ON org.id = p.org_id
+        WHERE p.id = ${projectId} AND (${orgId}::text IS NULL OR p.org_id = ${orgId})`,
+    })
+
+    /** Inserts the key of a holder in one transaction with the check of their limit. */
+    const within = <A, E>(orgId: string | null, holder: Holder, insert: Effect.Effect<A, E>) =>
+      holder === undefined || orgId === null
+        ? insert
+        : orUnavailable(sql.withTransaction(Effect.andThen(takeHolders(orgId, holder, false), insert)))
+
+    /** What an insert without a row is due to: another prefix, or no such owner. */
+    const orOther = (owner: Limits.Owner, prefix: Statement.Fragment, missing: () => NotFound) =>
+      Effect.flatMap((row: unknown) =>
+        row === undefined
+          ? sql<{ readonly prefix: string }>`SELECT ${prefix} AS prefix FROM ${owner.from()}`.pipe(
+              orUnavailable,
+              Effect.flatMap(([found]) =>
+                found === undefined ? Effect.fail(missing()) : Effect.succeed(found.prefix),
+              ),
+            )
+          : Effect.succeed(undefined),
+      )
+
     return ApiKeyRepository.of({
-      insertForProject: (scope, projectId, key, entry, holder) =>
-        inserts.forProject(orgOf(scope), projectId, key, entry, holder),
+      insertForProject: (scope, projectId, key, entry, holder) => {
+        const orgId = orgOf(scope)
+        const owner = projectOwner(orgId, projectId)
+        const insert = limit
+          .admit(owner, { bytes: newRowBytes(key) }, (beside) =>
+            insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, ...beside }, entry),
+          )
+          .pipe(orOther(owner, prefixOf("p"), projectNotFound))
+        return within(orgId, holder, insert)
+      },
 
-      insertForOrg: (orgId, key, entry, holder) => inserts.forOrg(orgId, key, entry, holder),
+      insertForOrg: (orgId, key, entry, holder) => {
+        const owner = Limits.orgOwner(sql, orgId)
+        const insert = limit
+          .admit(owner, { bytes: newRowBytes(key) }, (beside) =>
+            insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, ...beside }, entry),
+          )
+          .pipe(orOther(owner, prefixOf(), orgNotFound))
+        return within(orgId, holder, insert)
+      },
 
-      importKeys: (orgId, keys, dryRun, entry) => importKeys(sql, inserts.limit, orgId, keys, dryRun, entry),
+      importKeys: (orgId, keys, dryRun, entry) =>
+        Effect.gen(function* () {
+          // One import after the other, of all orgs: they share the bounds of starts, and hashes belong to one key.
+          yield* sql`SELECT pg_advisory_xact_lock(hashtextextended('gatehouse:import', 0))`
+          const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${orgId} FOR NO KEY UPDATE`
+          if (org === undefined) return yield* orgNotFound()
+          const projectIds = new Set(keys.flatMap(({ projectId }) => projectId ?? []))
+          const projects = yield* sql<{ readonly id: string }>`
+            SELECT id FROM projects WHERE org_id = ${orgId} AND id = ANY(${texts(projectIds)})`
+          const ownIds = new Set(projects.map(({ id }) => id))
+          const foreign = keys.findIndex(({ projectId }) => projectId !== null && !ownIds.has(projectId))
+          if (foreign !== -1) return yield* faultOf(foreign, "projectId: the org has no such project.")
+
+          const unverifiable = hasArgon2 ? -1 : keys.findIndex(({ hash }) => hash.startsWith(argon2Start))
+          if (unverifiable !== -1)
+            return yield* faultOf(unverifiable, "algorithm: argon2id needs Node 24.7 or newer here.")
+
+          const hashes = new Set(keys.map(({ hash }) => hash))
+          // A key that was used has two: the one that was imported, and its SHA-256.
+          const stored = yield* sql<{ readonly id: string; readonly orgId: string; readonly hash: string }>`
+            SELECT id, org_id AS "orgId", encode(import_hash, 'hex') AS hash FROM api_keys
+            WHERE import_hash = ANY(${bytes(hashes)})
+            UNION ALL
+            SELECT id, org_id, encode(hash, 'hex') FROM api_keys WHERE hash = ANY(${bytes(hashes)})`
+          const others = new Set(stored.filter((one) => one.orgId !== orgId).map(({ hash }) => hash))
+          const taken = keys.findIndex(({ hash }) => others.has(hash))
+          if (taken !== -1) return yield* new Conflict({ error: `keys.${taken}.hash: a key of another org has it.` })
+
+          const idOf = new Map(stored.map(({ hash, id }) => [hash, id]))
+          const wanted = keys.filter(({ hash, id }) => !idOf.has(hash) && idOf.set(hash, id) !== undefined)
+          const starts = wanted.flatMap(({ importStart }) => importStart ?? [])
+          const counts = yield* sql<{ readonly start: string; readonly n: number }>`
+            SELECT import_start AS start, count(*)::int AS n FROM api_keys
+            WHERE import_start = ANY(${texts(new Set(starts))}) GROUP BY 1`
+          const countOf = new Map(counts.map(({ n, start }) => [start, n]))
+          for (const { id, importStart } of wanted) {
+            if (importStart === null) continue
+            const count = (countOf.get(importStart) ?? 0) + 1
+            countOf.set(importStart, count)
+            if (count > maxKeysPerStart)
+              return yield* faultOf(
+                keys.findIndex((key) => key.id === id),
+                startTaken,
+              )
+          }
+          if (!dryRun && wanted.length > 0) {
+            const rows = wanted.map((key) => ({ ...key, metadata: toJsonText(key.metadata) }))
+            const insert = sql`
+              WITH asked AS (
+                SELECT * FROM json_to_recordset(${JSON.stringify(rows)}) AS asked (${sql.literal(newKeyFields)})
+              ),
+              changed AS (${insertKeys(sql`${orgId}, "projectId", decode(hash, 'hex'), "importStart" FROM asked`)})
+              ${insertCounters()}`
+            const bytes = wanted.reduce((sum, key) => sum + newRowBytes(key), 0)
+            yield* limit.within(Limits.orgOwner(sql, orgId), { rows: wanted.length, bytes }, insert)
+            const details = { ...entry.details, keys: wanted.length }
+            yield* audited(sql, { ...entry, details }, sql`SELECT id AS "orgId" FROM orgs WHERE id = ${orgId}`)
+            yield* sql`SELECT pg_notify(${revocationChannel}, ${keysImported})`
+          }
+          return keys.map(({ hash, id }) => ({ id: idOf.get(hash)!, isNew: idOf.get(hash) === id }))
+        }).pipe(sql.withTransaction, orUnavailable),
 
       // In one statement: another replica may replace a hash between two.
       findImported: (digests, starts) =>
         Effect.gen(function* () {
-          const columns = sql`${grantColumns(sql)}, import_start AS "importStart"`
+          const columns = sql`${grantColumns()}, import_start AS "importStart"`
           const found = yield* sql<GrantRow & { readonly importStart: string | null }>`
-            SELECT ${columns} FROM api_keys WHERE hash = ANY(${bytes(digests)}) AND ${hasOwner(sql)}
+            SELECT ${columns} FROM api_keys WHERE hash = ANY(${bytes(digests)}) AND ${hasOwner()}
             UNION ALL
-            SELECT ${columns} FROM api_keys WHERE import_start = ANY(${texts(starts)}) AND ${hasOwner(sql)}`
-          const exist = found.length > 0 || (yield* anyImported(sql))
+            SELECT ${columns} FROM api_keys WHERE import_start = ANY(${texts(starts)}) AND ${hasOwner()}`
+          const exist = found.length > 0 || (yield* anyImported())
           return {
             exist,
             found: found.map((row) => ({ hash: row.hash, start: row.importStart, grant: toGrant(row) })),
@@ -399,28 +444,169 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
 
-      remove: (orgId, keyId, entry, holder) => removeKey(sql, orgId, keyId, entry, holder),
+      /**
+       * Deletes a key of an org, and its counter with the last key that has it. Commits the deletion, its entry and its
+       * notification together. Locks the key and the counter before it decides: a statement that waits for a lock does
+       * not see the key that a rotation has inserted meanwhile.
+       */
+      remove: (orgId, keyId, entry, holder = undefined) =>
+        Effect.gen(function* () {
+          const [key] = yield* sql<{ readonly counterId: string }>`
+            SELECT coalesce(counter_id, id) AS "counterId" FROM api_keys
+            WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)} AND ${hasOwner()} FOR UPDATE`
+          if (key === undefined) return yield* keyNotFound()
+          const { counterId } = key
+          const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])
+          yield* audited(
+            sql,
+            entry,
+            sql`
+              DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)}
+              RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
+          )
+          if (counter === undefined) return
+          yield* sql`
+            DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}
+              AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})
+              AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND id = ${counterId})`
+        }).pipe(sql.withTransaction, orUnavailable),
 
-      rotate: (orgId, keyId, replacement, entry, holder) =>
-        rotateKey(sql, inserts.limit, orgId, keyId, replacement, entry, holder),
+      rotate: (orgId, keyId, replacement, entry, holder = undefined) =>
+        Effect.gen(function* () {
+          if (holder !== undefined) yield* takeHolders(orgId, holder, true)
+          const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
+          const [old] = yield* sql<RotatedKey>`
+            SELECT key.name, ${prefixOf("p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
+              (SELECT ${sql.literal(Limits.bytesOf("key"))} FROM api_keys WHERE id = key.id) AS bytes,
+              CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
+            FROM api_keys key JOIN orgs org ON org.id = key.org_id
+            LEFT JOIN projects p ON p.id = key.project_id AND p.org_id = key.org_id
+            WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${isHeld(holder)} AND ${hasOwner("key")}
+            FOR UPDATE OF key`
+          if (old === undefined) return yield* keyNotFound()
+          if (old.replacedBy !== null) return yield* keyReplaced()
+          if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now))
+            return yield* keyExpired()
+          if (old.keyPrefix !== keyPrefix) return { name: old.name, otherPrefix: old.keyPrefix }
+          const isCounted = yield* changeCounter({ ...old, orgId }, settings)
+          const insert = sql`
+            INSERT INTO api_keys (
+              id, org_id, project_id, name, prefix, hash, created_at, expires_at, counter_id, of_holder,
+              enabled, permissions, roles, external_id, metadata, allowed_ips, rate_limit, rate_window
+            )
+            SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
+              ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
+              ${isCounted ? old.counterId : null}::text, of_holder, ${newSettings(settings)}
+            FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)}`
+          yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: old.bytes }, insert)
+          yield* audited(
+            sql,
+            { ...entry, details: { name: old.name, ...entry.details } },
+            sql`
+              UPDATE api_keys SET replaced_by = ${id}, expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)
+              WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)}
+              RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
+          )
+          return { name: old.name, otherPrefix: undefined }
+        }).pipe(sql.withTransaction, orUnavailable),
 
-      update: (...asked) => changeKey(sql, stored, ...asked),
+      update: (orgId, keyId, change, entry, holder = undefined) =>
+        Effect.gen(function* () {
+          const [old] = yield* sql<OldKey>`
+            SELECT leaked_at IS NOT NULL AS leaked, coalesce(counter_id, id) AS "counterId",
+              CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
+            FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)} AND ${hasOwner()} FOR UPDATE`
+          if (old === undefined) return yield* keyNotFound()
+          if (old.leaked && change.enabled === true) return yield* keyLeaked()
+          const { counterId } = old
+          const isLimitChange = changesLimits(change)
+          if (isLimitChange) yield* changeCounter({ ...old, orgId }, change)
+          const sets = setsOf(change)
+          // A change of credits alone sets no column.
+          if (sets.length === 0) sets.push(sql`enabled = enabled`)
+          yield* audited(
+            sql,
+            entry,
+            sql`
+              UPDATE api_keys SET ${sql.csv(sets)} WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)}
+              RETURNING org_id AS "orgId"`,
+          )
+          const changed = yield* notify(orgId, keyId, isLimitChange ? counterId : undefined)
+          const [key] = yield* decodeKeys(
+            sql`SELECT ${keyColumns()} FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`,
+          )
+          return { key: key!, changed }
+        }).pipe((change) => stored.changing("key", sql`id = ${keyId} AND org_id = ${orgId}`, change), orUnavailable),
 
-      disableLeaked: (hash, entryOf) => disableLeakedKey(sql, hash, entryOf),
+      disableLeaked: (hash, entryOf) =>
+        Effect.gen(function* () {
+          const [found] = yield* sql<{ readonly keyId: string; readonly orgId: string; readonly isNew: boolean }>`
+            SELECT id AS "keyId", org_id AS "orgId", leaked_at IS NULL AS "isNew"
+            FROM api_keys WHERE hash = decode(${hash}, 'hex') AND ${hasOwner()} FOR UPDATE`
+          if (found === undefined || !found.isNew) return found
+          const { keyId, orgId } = found
+          yield* audited(
+            sql,
+            yield* entryOf(keyId),
+            sql`
+              UPDATE api_keys SET enabled = false, leaked_at = now() WHERE id = ${keyId} AND org_id = ${orgId}
+              RETURNING org_id AS "orgId"`,
+          )
+          yield* notify(orgId, keyId, undefined)
+          return found
+        }).pipe(sql.withTransaction, orUnavailable),
 
-      list: (orgId, page, filter = {}) => listKeys(sql, orgId, page, filter),
+      /**
+       * Lists keys of an org. The first filter with an index chooses the keys to look at, the others are checked for
+       * each of them, so that they are bounded: no index fits every combination.
+       */
+      list: Effect.fnUntraced(function* (
+        orgId,
+        page,
+        { externalId, name, order = "oldest", projectId, state, text } = {},
+      ) {
+        const filters = [
+          externalId === undefined ? undefined : sql`external_id = ${externalId}`,
+          // The org and the name in one expression: an index that begins with the org seems to fit what finds keys by
+          // ids.
+          name === undefined ? undefined : sql`org_id || ':' || name = ${`${orgId}:${name}`}`,
+          projectId === undefined ? undefined : sql`project_id = ${projectId}`,
+        ]
+        const [indexed, ...others] = filters.filter((filter) => filter !== undefined)
+        if (state !== undefined) others.push(sql`${stateOfKey()} = ${state}`)
+        if (text !== undefined) others.push(hasText(sql, text, "name", "external_id", "prefix", "id"))
+        // Only the indexes of the filters have the org and the order in this form (ADR 14).
+        const [keys, id] =
+          indexed === undefined
+            ? [sql`org_id = ${orgId} AND ${afterCursor(sql, page, order)}`, sql`id`]
+            : [
+                sql`${isOfOrg(sql, orgId)} AND ${indexed} AND ${afterCursor(sql, page, order, "id || ''")}`,
+                sql`id || ''`,
+              ]
+        const { within = sql.literal("true"), ...seen } =
+          others.length === 0 ? {} : yield* lookedAt(sql, sql`api_keys WHERE ${keys}`, id, order)
+        const checked = sql.and([...others, within])
+        // IS TRUE: as a join, a plan could begin with the orgs, and sort all keys of the filter.
+        const rows = sql`
+          SELECT * FROM api_keys WHERE ${keys} AND ${checked} AND (${hasOwner()}) IS TRUE
+          ORDER BY ${id} ${descending(sql, order)} LIMIT ${page.limit + 1}`
+        const found = yield* decodeKeyPage(
+          pageOf(sql, page, sql`SELECT ${keyColumns()} FROM (${rows}) AS api_keys`, "id", ["name"], order),
+        )
+        return { ...found, ...seen }
+      }, orUnavailable),
 
       find: (orgId, keyId, holder) =>
         sql`
-          SELECT ${keyColumns(sql)} FROM api_keys
-          WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql)}`.pipe(
+          SELECT ${keyColumns()} FROM api_keys
+          WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)} AND ${hasOwner()}`.pipe(
           decodeKeys,
           Effect.flatMap(([key]) => (key === undefined ? keyNotFound() : Effect.succeed(key))),
           orUnavailable,
         ),
 
       findByHashes: (hashes) =>
-        sql<GrantRow>`SELECT ${grantColumns(sql)} FROM api_keys WHERE hash = ANY (${bytes(hashes)}) AND ${hasOwner(sql)}`.pipe(
+        sql<GrantRow>`SELECT ${grantColumns()} FROM api_keys WHERE hash = ANY (${bytes(hashes)}) AND ${hasOwner()}`.pipe(
           Effect.map((rows) => new Map(rows.map((row) => [row.hash, toGrant(row)]))),
           orUnavailable,
         ),
@@ -440,48 +626,6 @@ export const layer = Layer.effect(
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
-/**
- * Lists keys of an org. The first filter with an index chooses the keys to look at, the others are checked for each of
- * them, so that they are bounded: no index fits every combination.
- */
-const listKeys = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  page: Page,
-  { externalId, name, order = "oldest", projectId, state, text }: KeyFilter,
-) {
-  const filters = [
-    externalId === undefined ? undefined : sql`external_id = ${externalId}`,
-    // The org and the name in one expression: an index that begins with the org seems to fit what finds keys by ids.
-    name === undefined ? undefined : sql`org_id || ':' || name = ${`${orgId}:${name}`}`,
-    projectId === undefined ? undefined : sql`project_id = ${projectId}`,
-  ]
-  const [indexed, ...others] = filters.filter((filter) => filter !== undefined)
-  if (state !== undefined) others.push(sql`${stateOfKey(sql)} = ${state}`)
-  if (text !== undefined) others.push(hasText(sql, text, "name", "external_id", "prefix", "id"))
-  // Only the indexes of the filters have the org and the order in this form (ADR 14).
-  const [keys, id] =
-    indexed === undefined
-      ? [sql`org_id = ${orgId} AND ${afterCursor(sql, page, order)}`, sql`id`]
-      : [sql`${isOfOrg(sql, orgId)} AND ${indexed} AND ${afterCursor(sql, page, order, "id || ''")}`, sql`id || ''`]
-  const { within = sql.literal("true"), ...seen } =
-    others.length === 0 ? {} : yield* lookedAt(sql, sql`api_keys WHERE ${keys}`, id, order)
-  const checked = sql.and([...others, within])
-  // IS TRUE: as a join, a plan could begin with the orgs, and sort all keys of the filter.
-  const rows = sql`
-    SELECT * FROM api_keys WHERE ${keys} AND ${checked} AND (${hasOwner(sql)}) IS TRUE
-    ORDER BY ${id} ${descending(sql, order)} LIMIT ${page.limit + 1}`
-  const found = yield* decodeKeyPage(
-    pageOf(sql, page, sql`SELECT ${keyColumns(sql)} FROM (${rows}) AS api_keys`, "id", ["name"], order),
-  )
-  return { ...found, ...seen }
-}, orUnavailable)
-
-/** SQL: the state of a key. */
-const stateOfKey = (sql: SqlClient.SqlClient) =>
-  sql.literal(`CASE WHEN leaked_at IS NOT NULL THEN 'leaked' WHEN expires_at <= now() THEN 'expired'
-    WHEN enabled THEN 'valid' ELSE 'disabled' END`)
-
 interface OldKey {
   readonly leaked: boolean
   readonly counterId: string
@@ -490,113 +634,6 @@ interface OldKey {
 
 /** Keys with one counter that a change notifies of: as many as a key was rotated within the longest grace period. */
 const maxNotified = 1_000
-
-/** SQL: the values of the columns that settings change, in the order of the columns; `undefined` for the others. */
-const settingValues = (sql: SqlClient.SqlClient, settings: SettingsChange) => {
-  const { allowedIps, enabled, externalId, metadata, permissions, rateLimit, roles } = settings
-  const given = <A>(value: A | undefined, of: (value: A) => Statement.Fragment) =>
-    value === undefined ? undefined : of(value)
-  const json = (value: unknown) => sql`${value === null ? null : JSON.stringify(value)}::text::json`
-  return {
-    enabled: given(enabled, (is) => sql`${is}::boolean`),
-    permissions: given(permissions, json),
-    // Without roles, a look-up of a key reads no roles.
-    roles: given(roles, (all) => json(all.length === 0 ? null : all)),
-    external_id: given(externalId, (id) => sql`${id}::text`),
-    metadata: given(metadata, json),
-    allowed_ips: given(allowedIps, json),
-    rate_limit: given(rateLimit, (rate) => sql`${rate?.limit ?? null}::int`),
-    rate_window: given(rateLimit, (rate) => sql`${rate?.window ?? null}::int`),
-  }
-}
-
-/** The columns to set. */
-const setsOf = (sql: SqlClient.SqlClient, { expiresAt, name, ...settings }: KeyChange) => [
-  ...(name === undefined ? [] : [sql`name = ${name}`]),
-  ...(expiresAt === undefined ? [] : [sql`expires_at = ${dateOrNull(expiresAt)}::timestamptz`]),
-  ...Object.entries(settingValues(sql, settings)).flatMap(([column, value]) =>
-    value === undefined ? [] : [sql`${sql(column)} = ${value}`],
-  ),
-]
-
-/** Notifies every replica of the keys that are affected by a change: the key, and those with the same counter. */
-const notify = (sql: SqlClient.SqlClient, orgId: string, keyId: string, counterId: string | undefined) =>
-  sql<{ readonly id: string }>`
-    SELECT id, pg_notify(${revocationChannel}, id) FROM (
-      SELECT id FROM api_keys WHERE org_id = ${orgId} AND id = ANY(ARRAY[${keyId}, ${counterId ?? keyId}]::text[])
-      UNION
-      (SELECT id FROM api_keys
-        WHERE org_id = ${orgId} AND counter_id = ${counterId ?? ""} AND (expires_at IS NULL OR expires_at > now())
-        LIMIT ${maxNotified})
-    ) AS affected`.pipe(Effect.map((rows) => rows.map(({ id }) => id)))
-
-/** Changes a key of an org. Commits the change, its entry and its notifications together. */
-const changeKey = (
-  sql: SqlClient.SqlClient,
-  stored: Limits.StoredBytes,
-  orgId: string,
-  keyId: string,
-  change: KeyChange,
-  entry: AuditEntry,
-  holder: Holder = undefined,
-) =>
-  Effect.gen(function* () {
-    const [old] = yield* sql<OldKey>`
-      SELECT leaked_at IS NOT NULL AS leaked, coalesce(counter_id, id) AS "counterId",
-        CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
-      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql)} FOR UPDATE`
-    if (old === undefined) return yield* keyNotFound()
-    if (old.leaked && change.enabled === true) return yield* keyLeaked()
-    const { counterId } = old
-    const isLimitChange = changesLimits(change)
-    if (isLimitChange) yield* changeCounter(sql, { ...old, orgId }, change)
-    const sets = setsOf(sql, change)
-    // A change of credits alone sets no column.
-    if (sets.length === 0) sets.push(sql`enabled = enabled`)
-    yield* audited(
-      sql,
-      entry,
-      sql`
-        UPDATE api_keys SET ${sql.csv(sets)} WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}
-        RETURNING org_id AS "orgId"`,
-    )
-    const changed = yield* notify(sql, orgId, keyId, isLimitChange ? counterId : undefined)
-    const [key] = yield* decodeKeys(
-      sql`SELECT ${keyColumns(sql)} FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`,
-    )
-    return { key: key!, changed }
-  }).pipe((change) => stored.changing("key", sql`id = ${keyId} AND org_id = ${orgId}`, change), orUnavailable)
-
-/** Disables a key for good. Commits the change, its entry and its notification together. */
-const disableLeakedKey = (
-  sql: SqlClient.SqlClient,
-  hash: string,
-  entryOf: (keyId: string) => Effect.Effect<AuditEntry>,
-) =>
-  Effect.gen(function* () {
-    const [found] = yield* sql<{ readonly keyId: string; readonly orgId: string; readonly isNew: boolean }>`
-      SELECT id AS "keyId", org_id AS "orgId", leaked_at IS NULL AS "isNew"
-      FROM api_keys WHERE hash = decode(${hash}, 'hex') AND ${hasOwner(sql)} FOR UPDATE`
-    if (found === undefined || !found.isNew) return found
-    const { keyId, orgId } = found
-    yield* audited(
-      sql,
-      yield* entryOf(keyId),
-      sql`
-        UPDATE api_keys SET enabled = false, leaked_at = now() WHERE id = ${keyId} AND org_id = ${orgId}
-        RETURNING org_id AS "orgId"`,
-    )
-    yield* notify(sql, orgId, keyId, undefined)
-    return found
-  }).pipe(sql.withTransaction, orUnavailable)
-
-/** The settings of the new key as SQL: those that are given, else those of the old key. */
-const newSettings = (sql: SqlClient.SqlClient, settings: SettingsChange) => {
-  // A leaked key is replaced by one that is enabled.
-  const enabled = sql`enabled OR leaked_at IS NOT NULL`
-  const values = Object.entries(settingValues(sql, settings))
-  return sql.csv(values.map(([column, value]) => value ?? (column === "enabled" ? enabled : sql`${sql(column)}`)))
-}
 
 interface RotatedKey {
   readonly name: string
@@ -609,53 +646,6 @@ interface RotatedKey {
   readonly bytes: number
 }
 
-/** Replaces a key of an org. Commits the end of the old key and its notification together. */
-const rotateKey = (
-  sql: SqlClient.SqlClient,
-  limit: Limits.Limit,
-  orgId: string,
-  keyId: string,
-  replacement: KeyReplacement,
-  entry: AuditEntry,
-  holder: Holder = undefined,
-) =>
-  Effect.gen(function* () {
-    if (holder !== undefined) yield* takeHolders(sql, orgId, holder, true)
-    const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
-    const [old] = yield* sql<RotatedKey>`
-      SELECT key.name, ${prefixOf(sql, "p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
-        (SELECT ${sql.literal(Limits.bytesOf("key"))} FROM api_keys WHERE id = key.id) AS bytes,
-        CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
-      FROM api_keys key JOIN orgs org ON org.id = key.org_id
-      LEFT JOIN projects p ON p.id = key.project_id AND p.org_id = key.org_id
-      WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${isHeld(sql, holder)} AND ${hasOwner(sql, "key")}
-      FOR UPDATE OF key`
-    if (old === undefined) return yield* keyNotFound()
-    if (old.replacedBy !== null) return yield* keyReplaced()
-    if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()
-    if (old.keyPrefix !== keyPrefix) return { name: old.name, otherPrefix: old.keyPrefix }
-    const isCounted = yield* changeCounter(sql, { ...old, orgId }, settings)
-    const insert = sql`
-      INSERT INTO api_keys (
-        id, org_id, project_id, name, prefix, hash, created_at, expires_at, counter_id, of_holder,
-        enabled, permissions, roles, external_id, metadata, allowed_ips, rate_limit, rate_window
-      )
-      SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
-        ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
-        ${isCounted ? old.counterId : null}::text, of_holder, ${newSettings(sql, settings)}
-      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}`
-    yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: old.bytes }, insert)
-    yield* audited(
-      sql,
-      { ...entry, details: { name: old.name, ...entry.details } },
-      sql`
-        UPDATE api_keys SET replaced_by = ${id}, expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)
-        WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(sql, holder)}
-        RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
-    )
-    return { name: old.name, otherPrefix: undefined }
-  }).pipe(sql.withTransaction, orUnavailable)
-
 /** A key whose limits change. */
 interface LimitedKey {
   readonly orgId: string
@@ -665,35 +655,6 @@ interface LimitedKey {
 }
 
 const changesLimits = ({ credits, rateLimit }: SettingsChange) => rateLimit !== undefined || credits !== undefined
-
-/**
- * In a transaction: changes the limits of a key's counter, and creates the counter when there is none. Without a
- * change, it only creates a counter that a limit of the key needs. Returns whether there is a counter.
- */
-const changeCounter = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  { counterId: id, orgId, rateLimit }: LimitedKey,
-  change: SettingsChange,
-) {
-  const [stored] = yield* lockCounters(sql, [{ orgId, id }])
-  const { credits } = change
-  // What is added to no credits, or refills none, would set a limit that nobody asked for.
-  if (credits != null && credits.remaining === undefined && !stored?.counter.credits) return yield* noCredits()
-  if (stored !== undefined) {
-    if (changesLimits(change)) {
-      yield* writeCounters(sql, [{ orgId, id, counter: changeLimits(stored.counter, change, stored.now) }])
-    }
-    return true
-  }
-  const limits = {
-    rateLimit: change.rateLimit === undefined ? rateLimit : change.rateLimit,
-    credits: change.credits ?? null,
-  }
-  if (limits.rateLimit === null && limits.credits === null) return false
-  const [clock] = yield* sql<{ readonly now: number }>`SELECT ${sql.literal(nowMillis)}::float8 AS now`
-  yield* writeCounters(sql, [{ orgId, id, counter: newCounter(limits, clock!.now) }])
-  return true
-})
 
 /** The limits of a key's counter. Without a counter, the key itself may have a rate limit. */
 const Counter = Schema.Struct({
@@ -728,14 +689,6 @@ const limitColumns = `
     FROM key_counters c WHERE c.org_id = api_keys.org_id AND c.id = coalesce(api_keys.counter_id, api_keys.id)
   ) AS counter`
 
-/** The columns of a key in a SELECT from api_keys. */
-const keyColumns = (sql: SqlClient.SqlClient) =>
-  sql.literal(`
-    id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
-    last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", replaced_by AS "replacedBy",
-    import_hash IS NOT NULL AS imported, coalesce(permissions, '[]') AS permissions, coalesce(roles, '[]') AS roles,
-    external_id AS "externalId", metadata::text, allowed_ips AS "allowedIps", ${limitColumns}`)
-
 const toKey = ({ counter, ...row }: typeof Row.Type): ApiKey => {
   if (counter === null) return { ...row, credits: null }
   const { credits, now, rateLimit } = counter
@@ -754,24 +707,6 @@ const decodeKeys = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
 /** Decodes a page of rows with `keyColumns`. */
 const decodeKeyPage = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
   Effect.map(decodeMany(rows), ({ hasMore, items }): Found<ApiKey> => ({ hasMore, items: items.map(toKey) }))
-
-/** Whether a key was imported, of any org. */
-const anyImported = (sql: SqlClient.SqlClient) =>
-  Effect.map(
-    sql<{ readonly exist: boolean }>`SELECT EXISTS (SELECT FROM api_keys WHERE import_hash IS NOT NULL) AS exist`,
-    ([row]) => row!.exist,
-  )
-
-/** The columns of a `GrantRow` in a SELECT from api_keys. */
-const grantColumns = (sql: SqlClient.SqlClient) =>
-  sql.literal(`
-    encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name, enabled,
-    expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata::text, allowed_ips AS "allowedIps",
-    CASE WHEN roles IS NOT NULL THEN (
-      SELECT json_agg(role.permissions) FROM roles role
-      WHERE role.org_id = api_keys.org_id AND role.name IN (SELECT json_array_elements_text(api_keys.roles))
-    ) END AS "ofRoles", import_hash IS NOT NULL AS "isImported", of_holder AS "isOfHolder",
-    coalesce(counter_id, id) AS "counterId", ${limitColumns}`)
 
 /** A row of a look-up. Not decoded with a schema: it is on the path of each look-up. */
 interface GrantRow extends ValidKey {
@@ -819,11 +754,3 @@ const toGrant = (row: GrantRow): KeyGrant => ({
   isImported: row.isImported,
   isOfHolder: row.isOfHolder,
 })
-
-/**
- * SQL: whether the org of a key exists, and its project if it has one. The keys of deleted ones have rows until a sweep
- * has removed them; every statement that finds keys has this condition.
- */
-const hasOwner = (sql: SqlClient.SqlClient, keys = "api_keys") =>
-  sql.literal(`EXISTS (SELECT FROM orgs WHERE id = ${keys}.org_id)
-    AND (${keys}.project_id IS NULL OR EXISTS (SELECT FROM projects WHERE id = ${keys}.project_id))`)

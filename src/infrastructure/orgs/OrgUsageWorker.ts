@@ -76,10 +76,10 @@ export const measureBytes = Effect.gen(function* () {
     let [total, after, more] = [0, "", true]
     while (more) {
       const [batch] = yield* bounded(sql<{ rows: number; bytes: number; last: string | null }>`
-          SELECT count(*)::int AS rows, coalesce(sum(bytes), 0)::float8 AS bytes, max(id) AS last FROM (
-            SELECT ${sql(column)} AS id, pg_column_size(t.*) AS bytes FROM ${sql(table)} t
-            WHERE org_id = ${orgId} AND ${sql(column)} > ${after} ORDER BY ${sql(column)} LIMIT ${batchSize}
-          ) AS measured`)
+        SELECT count(*)::int AS rows, coalesce(sum(bytes), 0)::float8 AS bytes, max(id) AS last FROM (
+          SELECT ${sql(column)} AS id, pg_column_size(t.*) AS bytes FROM ${sql(table)} t
+          WHERE org_id = ${orgId} AND ${sql(column)} > ${after} ORDER BY ${sql(column)} LIMIT ${batchSize}
+        ) AS measured`)
       const { bytes, last, rows } = batch!
       total += bytes + rows * indexBytes
       more = rows === batchSize
@@ -94,7 +94,7 @@ export const measureBytes = Effect.gen(function* () {
       const claimed = usage.claim(orgId, ["measured_bytes"])
       const measure = Effect.gen(function* () {
         const [written] = yield* bounded(sql<{ bytes: number }>`
-            SELECT measured_bytes::float8 AS bytes FROM org_usage WHERE org_id = ${orgId}`)
+          SELECT measured_bytes::float8 AS bytes FROM org_usage WHERE org_id = ${orgId}`)
         let bytes = 0
         for (const [table, column] of Object.entries(measuredTables)) {
           bytes += yield* measureTable(table, column, orgId)
@@ -111,9 +111,9 @@ export const measureBytes = Effect.gen(function* () {
     const found = new Set<string>()
     const read = (table: string) =>
       bounded(sql<{ id: string }>`
-          SELECT DISTINCT org_id AS id FROM (
-            SELECT org_id FROM ${sql(table)} WHERE id > ${idAt(millis)} ORDER BY id DESC
-              LIMIT ${maxChanges}) AS changed`)
+        SELECT DISTINCT org_id AS id FROM (
+          SELECT org_id FROM ${sql(table)} WHERE id > ${idAt(millis)} ORDER BY id DESC
+            LIMIT ${maxChanges}) AS changed`)
     for (const table of changes) for (const { id } of yield* read(table)) found.add(id)
     return found
   })

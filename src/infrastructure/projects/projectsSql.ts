@@ -5,7 +5,8 @@ import { orgNotFound, type OrgScope } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { Project } from "../../domain/projects/Project.ts"
-import { type NewProject, projectNotFound, ProjectRepository } from "../../domain/projects/Projects.ts"
+import { linkNotFound, type NewProject, projectNotFound, ProjectRepository } from "../../domain/projects/Projects.ts"
+import type { RepositoryLink } from "../../domain/projects/RepositoryLink.ts"
 import { audited, auditedTogether } from "../audit/audited.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -14,13 +15,11 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import {
   defaultOrg,
-  findLink,
   linkAssignments,
   linkOrConflict,
+  linkProvider,
   orgExists,
   projectCondition,
-  putLink,
-  removeLink,
   unlinkAssignments,
 } from "./repositoryLinks.ts"
 
@@ -79,57 +78,9 @@ const makeInsert = Effect.gen(function* () {
   }
 })
 
-/** The assignments of an UPDATE for a request's changes. */
-const assignments = (
-  sql: SqlClient.SqlClient,
-  { name, defaultBranch, subdomain, hostOwner, hostRepo, keyPrefix }: ProjectChanges,
-  now: DateTime.Utc,
-) => {
-  const sets = [sql`updated_at = ${date(now)}`]
-  if (name !== undefined) sets.push(sql`name = ${name}`)
-  if (defaultBranch !== undefined) sets.push(sql`default_branch = ${defaultBranch}`)
-  if (keyPrefix !== undefined) sets.push(sql`key_prefix = ${keyPrefix}`)
-  if (subdomain !== undefined) sets.push(sql`subdomain = ${subdomain}`)
-  if (hostOwner != null && hostRepo != null) {
-    sets.push(...linkAssignments(sql, { provider: "github", owner: hostOwner, repo: hostRepo }))
-  } else if (hostOwner === null) sets.push(...unlinkAssignments(sql))
-  return sets
-}
-
-/** Changes a project; fails with `Conflict` when another project has its subdomain or its repository. */
-const updateProject = (
-  sql: SqlClient.SqlClient,
-  bytes: Limits.StoredBytes,
-  scope: OrgScope,
-  projectId: string,
-  changes: ProjectChanges,
-  now: DateTime.Utc,
-  entry: AuditEntry,
-) => {
-  const { hostOwner, hostRepo } = changes
-  const link =
-    hostOwner != null && hostRepo != null ? { provider: "github", owner: hostOwner, repo: hostRepo } : undefined
-  const update = audited(
-    sql,
-    entry,
-    sql`
-      UPDATE projects SET ${sql.csv(assignments(sql, changes, now))}
-      WHERE ${projectCondition(sql, scope, projectId)}
-      RETURNING ${projectColumns(sql)}`,
-  ).pipe(decodeProjects)
-  const changed = bytes.changing("project", projectCondition(sql, scope, projectId), update)
-  return (link === undefined ? changed : linkOrConflict(sql, projectId, link, changed)).pipe(
-    Effect.catchIf(
-      (error) =>
-        SqlError.isSqlError(error) &&
-        error.reason._tag === "UniqueViolation" &&
-        error.reason.constraint === "projects_subdomain",
-      () => Effect.fail(new Conflict({ error: "subdomain: another project has this subdomain. Choose another one." })),
-    ),
-    orUnavailable,
-    oneOr(projectNotFound),
-  )
-}
+const linkColumns = `
+  ${linkProvider} AS provider, host_owner AS "hostOwner", host_repo AS "hostRepo", pin_workflow AS workflow,
+  pin_environment AS environment`
 
 /** Projects in PostgreSQL. */
 export const layer = Layer.effect(
@@ -137,6 +88,31 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const bytes = yield* Limits.makeBytes
+
+    /** The assignments of an UPDATE for a request's changes. */
+    const assignments = (
+      { name, defaultBranch, subdomain, hostOwner, hostRepo, keyPrefix }: ProjectChanges,
+      now: DateTime.Utc,
+    ) => {
+      const sets = [sql`updated_at = ${date(now)}`]
+      if (name !== undefined) sets.push(sql`name = ${name}`)
+      if (defaultBranch !== undefined) sets.push(sql`default_branch = ${defaultBranch}`)
+      if (keyPrefix !== undefined) sets.push(sql`key_prefix = ${keyPrefix}`)
+      if (subdomain !== undefined) sets.push(sql`subdomain = ${subdomain}`)
+      if (hostOwner != null && hostRepo != null) {
+        sets.push(...linkAssignments(sql, { provider: "github", owner: hostOwner, repo: hostRepo }))
+      } else if (hostOwner === null) sets.push(...unlinkAssignments(sql))
+      return sets
+    }
+
+    /** The link of a project of the scope. */
+    const findLink = Effect.fnUntraced(function* (scope: OrgScope, projectId: string) {
+      const [link] = yield* sql<{ [Field in keyof RepositoryLink]: RepositoryLink[Field] | null }>`
+        SELECT ${sql.literal(linkColumns)} FROM projects WHERE ${projectCondition(sql, scope, projectId)}`
+      if (link === undefined) return yield* projectNotFound()
+      if (link.hostOwner === null) return yield* linkNotFound()
+      return link as RepositoryLink
+    })
 
     return ProjectRepository.of({
       insert: yield* makeInsert,
@@ -159,7 +135,34 @@ export const layer = Layer.effect(
           ["name", "subdomain", "defaultBranch", "hostOwner", "hostRepo"],
         ).pipe(decodeProjectPage, orUnavailable),
 
-      update: (...asked) => updateProject(sql, bytes, ...asked),
+      update: (scope, projectId, changes, now, entry) => {
+        const { hostOwner, hostRepo } = changes
+        const link =
+          hostOwner != null && hostRepo != null ? { provider: "github", owner: hostOwner, repo: hostRepo } : undefined
+        const update = audited(
+          sql,
+          entry,
+          sql`
+            UPDATE projects SET ${sql.csv(assignments(changes, now))}
+            WHERE ${projectCondition(sql, scope, projectId)}
+            RETURNING ${projectColumns(sql)}`,
+        ).pipe(decodeProjects)
+        const changed = bytes.changing("project", projectCondition(sql, scope, projectId), update)
+        return (link === undefined ? changed : linkOrConflict(sql, projectId, link, changed)).pipe(
+          Effect.catchIf(
+            (error) =>
+              SqlError.isSqlError(error) &&
+              error.reason._tag === "UniqueViolation" &&
+              error.reason.constraint === "projects_subdomain",
+            () =>
+              Effect.fail(
+                new Conflict({ error: "subdomain: another project has this subdomain. Choose another one." }),
+              ),
+          ),
+          orUnavailable,
+          oneOr(projectNotFound),
+        )
+      },
 
       remove: (scope, projectId, now, entry) =>
         Effect.gen(function* () {
@@ -178,9 +181,41 @@ export const layer = Layer.effect(
           return orgId
         }).pipe(sql.withTransaction, orUnavailable),
 
-      findLink: (scope, projectId) => findLink(sql, scope, projectId).pipe(orUnavailable),
-      putLink: (...asked) => putLink(sql, bytes, ...asked).pipe(orUnavailable),
-      removeLink: (scope, projectId, now, entry) => removeLink(sql, scope, projectId, now, entry).pipe(orUnavailable),
+      findLink: (scope, projectId) => findLink(scope, projectId).pipe(orUnavailable),
+      putLink: Effect.fnUntraced(function* (
+        scope,
+        projectId,
+        { provider, hostOwner, hostRepo, workflow, environment },
+        now,
+        entry,
+      ) {
+        const repository = { provider, owner: hostOwner, repo: hostRepo }
+        const pins = [sql`pin_workflow = ${workflow}`, sql`pin_environment = ${environment}`]
+        const update = audited(
+          sql,
+          entry,
+          sql`
+            UPDATE projects SET ${sql.csv([...linkAssignments(sql, repository), ...pins])}, updated_at = ${date(now)}
+            WHERE ${projectCondition(sql, scope, projectId)}
+            RETURNING org_id AS "orgId"`,
+        )
+        const sized = bytes.changing("project", projectCondition(sql, scope, projectId), update)
+        const changed = yield* linkOrConflict(sql, projectId, repository, sized)
+        if (changed.length === 0) return yield* projectNotFound()
+        return { provider, hostOwner, hostRepo, workflow, environment }
+      }, orUnavailable),
+      removeLink: Effect.fnUntraced(function* (scope, projectId, now, entry) {
+        const changed = yield* audited(
+          sql,
+          entry,
+          sql`
+            UPDATE projects SET ${sql.csv(unlinkAssignments(sql))}, updated_at = ${date(now)}
+            WHERE ${projectCondition(sql, scope, projectId)} AND host_owner IS NOT NULL
+            RETURNING org_id AS "orgId"`,
+        )
+        if (changed.length > 0) return
+        yield* findLink(scope, projectId)
+      }, orUnavailable),
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))

@@ -1,13 +1,8 @@
-import { type DateTime, Effect } from "effect"
+import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
-import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import type { RepositoryLink } from "../../domain/projects/RepositoryLink.ts"
-import { linkNotFound, projectNotFound } from "../../domain/projects/Projects.ts"
-import { audited } from "../audit/audited.ts"
-import { date, inScope } from "../database/fragments.ts"
-import type * as Limits from "../orgs/limits.ts"
+import { inScope } from "../database/fragments.ts"
 
 /**
  * Returns the id of the default org, and creates the org when there is none, whatever other orgs there are. Runs in a
@@ -32,7 +27,7 @@ interface RepositoryName {
 }
 
 /** SQL: the provider of a project's link. Links from before there were several have none, which is GitHub. */
-const linkProvider = "coalesce(host_provider, 'github')"
+export const linkProvider = "coalesce(host_provider, 'github')"
 
 /**
  * SQL: whether the org of a project exists. The projects of a deleted org have rows until a sweep has removed them. Not
@@ -105,62 +100,3 @@ export const linkOrConflict = <A, E, R>(
       error: "hostOwner and hostRepo: another project is linked to this repository. Remove that link first.",
     })
   }).pipe(sql.withTransaction)
-
-const linkColumns = `
-  ${linkProvider} AS provider, host_owner AS "hostOwner", host_repo AS "hostRepo", pin_workflow AS workflow,
-  pin_environment AS environment`
-
-/** The link of a project of the scope. */
-export const findLink = Effect.fnUntraced(function* (sql: Sql, scope: OrgScope, projectId: string) {
-  const [link] = yield* sql<{ [Field in keyof RepositoryLink]: RepositoryLink[Field] | null }>`
-    SELECT ${sql.literal(linkColumns)} FROM projects WHERE ${projectCondition(sql, scope, projectId)}`
-  if (link === undefined) return yield* projectNotFound()
-  if (link.hostOwner === null) return yield* linkNotFound()
-  return link as RepositoryLink
-})
-
-/** Links a project and sets its pins. */
-export const putLink = Effect.fnUntraced(function* (
-  sql: Sql,
-  bytes: Limits.StoredBytes,
-  scope: OrgScope,
-  projectId: string,
-  { provider, hostOwner, hostRepo, workflow, environment }: RepositoryLink,
-  now: DateTime.Utc,
-  entry: AuditEntry,
-) {
-  const repository = { provider, owner: hostOwner, repo: hostRepo }
-  const pins = [sql`pin_workflow = ${workflow}`, sql`pin_environment = ${environment}`]
-  const update = audited(
-    sql,
-    entry,
-    sql`
-      UPDATE projects SET ${sql.csv([...linkAssignments(sql, repository), ...pins])}, updated_at = ${date(now)}
-      WHERE ${projectCondition(sql, scope, projectId)}
-      RETURNING org_id AS "orgId"`,
-  )
-  const sized = bytes.changing("project", projectCondition(sql, scope, projectId), update)
-  const changed = yield* linkOrConflict(sql, projectId, repository, sized)
-  if (changed.length === 0) return yield* projectNotFound()
-  return { provider, hostOwner, hostRepo, workflow, environment }
-})
-
-/** Removes the link of a project, with its pins and what runs have proved. */
-export const removeLink = Effect.fnUntraced(function* (
-  sql: Sql,
-  scope: OrgScope,
-  projectId: string,
-  now: DateTime.Utc,
-  entry: AuditEntry,
-) {
-  const changed = yield* audited(
-    sql,
-    entry,
-    sql`
-      UPDATE projects SET ${sql.csv(unlinkAssignments(sql))}, updated_at = ${date(now)}
-      WHERE ${projectCondition(sql, scope, projectId)} AND host_owner IS NOT NULL
-      RETURNING org_id AS "orgId"`,
-  )
-  if (changed.length > 0) return
-  yield* findLink(sql, scope, projectId)
-})

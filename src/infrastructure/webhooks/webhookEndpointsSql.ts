@@ -246,8 +246,8 @@ export const layer = Layer.effect(
       written.length === 0
         ? Effect.void
         : Effect.asVoid(sql`
-              INSERT INTO endpoint_throttles (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, now())
-              ON CONFLICT DO NOTHING`)
+            INSERT INTO endpoint_throttles (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, now())
+            ON CONFLICT DO NOTHING`)
 
     /** Removes the throttle of a deleted endpoint. */
     const removeThrottle = (orgId: string, endpointId: string) =>
