@@ -447,7 +447,7 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/retention/retentionSql.ts",
-        '"", events, rowsOf(tables.webhooks[3]!, "finished_jobs", events))',
+        '"", events, rowsOf(sql, tables.webhooks[3]!, "finished_jobs", events))',
         '"", events, sql`false`)',
       ],
       [
@@ -821,13 +821,13 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/retention/retentionSql.ts",
-        "      const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n      const move",
-        "      const move",
+        "  const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n  const move",
+        "  const move",
       ],
       [
         "infrastructure/retention/retentionSql.ts",
-        "whileLocked(records, [wait, ...statements], move)",
-        "whileLocked(records, statements, move)",
+        "whileLocked(sql, records, [wait, ...statements], move)",
+        "whileLocked(sql, records, statements, move)",
       ],
     ],
   },
