@@ -1,6 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import type { Locator } from "playwright-core"
 import { describe } from "vitest"
 import { until } from "../support/wait.ts"
 import { consoles, expectAccessible, expectFits, hasBrowser, inTab, signedInTab } from "./support.ts"
@@ -253,18 +254,45 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           await page.getByLabel("Job").fill(job)
           await expectRows(1)
           await page.getByRole("button", { name: "Clear filters" }).click()
+          const times = page.getByRole("button", { name: /^Time / })
+          const expectTimes = (text: string | RegExp) => expect.poll(() => times.textContent()).toMatch(text)
+          await expectTimes("Time Any time")
+          await times.press("Enter")
           await page.getByLabel("To", { exact: true }).fill("2020-01-01T00:00")
           await page.getByRole("heading", { name: "No delivery matches" }).waitFor()
+          await page.getByLabel("From", { exact: true }).fill("2019-12-31T12:30")
+          await expectTimes("Time from 2019-12-31 12:30 to 2020-01-01 00:00")
+          await expectAccessible(page)
           await page.getByRole("button", { name: "Last 7 days" }).press("Enter")
           await page.waitForURL(/deliveries\?since=[^&]+$/)
           await expectRows(3)
-          await page.getByRole("button", { name: "Clear filters" }).click()
-          await page.getByRole("button", { name: "Last hour" }).press("Enter")
-          await expect.poll(() => page.getByRole("button", { pressed: true }).allTextContents()).toEqual(["hour"])
-          await page.waitForURL(/deliveries\?since=[^&]+$/)
-          // The first filter does not take the focus from whoever uses the keyboard.
-          await expect.poll(() => page.evaluate("document.activeElement.ariaLabel")).toBe("Last hour")
+          // The menu is closed, and the focus is where it was.
+          const hasFocus = (target: Locator) =>
+            expect.poll(() => target.evaluate((one) => one.matches(":focus"))).toBe(true)
+          await hasFocus(times)
+          await expect.poll(() => page.getByLabel("From", { exact: true }).isVisible()).toBe(false)
+          await page.reload()
+          await expectTimes("Time Last 7 days")
+          // A filter is removed by itself; whoever uses the keyboard stays at it.
+          await page.getByLabel("State").selectOption("delivered")
+          await page.getByRole("button", { name: "Remove: Time" }).press("Enter")
+          await page.waitForURL(/deliveries\?state=delivered$/)
+          await hasFocus(times)
+          await page.keyboard.press("Enter")
+          await page.getByRole("button", { name: "Last hour" }).click()
+          await expectTimes("Time Last hour")
           await expectFits(page)
+          // On a phone, what is set is seen, and the others at a press.
+          await page.setViewportSize({ width: 390, height: 844 })
+          const chips = page.locator(".chip:visible")
+          await expect
+            .poll(() => chips.allTextContents())
+            .toEqual([expect.stringMatching(/^State/), expect.stringMatching(/^Time/)])
+          await page.getByRole("button", { name: "Clear filters" }).click()
+          await expect.poll(() => chips.count()).toBe(0)
+          await hasFocus(page.getByRole("button", { name: "Filters" }))
+          await page.keyboard.press("Enter")
+          await expect.poll(() => chips.count()).toBe(6)
         })
       }).pipe(Effect.scoped),
     )
@@ -284,6 +312,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           await causes.waitFor()
           await expectCause(/HTTP 503\s+× 2\s+\S+ × 1, \S+ × 1/)
           await page.getByLabel("State").selectOption("failed")
+          await page.getByRole("button", { name: "Time Any time" }).click()
           await page.getByRole("button", { name: "Last 7 days" }).press("Enter")
           await page.getByLabel("Endpoint").selectOption(first)
           await page.waitForURL(/since=.*endpoint=|endpoint=.*since=/)

@@ -199,13 +199,13 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
             await page.getByLabel("Last used").selectOption(label)
             await expect.poll(() => found.allTextContents(), { timeout: 20_000 }).toEqual(names)
           }
-          // At 360 pixels the filters are folded, and their button says how many are set.
+          // At 360 pixels the filters that are not set are folded, and their button says how many are.
           await page.setViewportSize({ width: 360, height: 800 })
           const unfold = page.getByRole("button", { name: "Filters (1 set)" })
           await unfold.waitFor()
-          await expect.poll(() => page.getByLabel("Last used").isVisible()).toBe(false)
+          await expect.poll(() => page.getByLabel("External id").isVisible()).toBe(false)
           await unfold.click()
-          await expect.poll(() => page.getByLabel("Last used").isVisible()).toBe(true)
+          await expect.poll(() => page.getByLabel("External id").isVisible()).toBe(true)
           await expectAccessible(page)
         })
       }),

@@ -2,7 +2,7 @@ import { type AllHTMLAttributes, cloneElement, type ComponentChildren, type VNod
 import { useId, useRef, useState } from "preact/hooks"
 import { Button, type Look } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
-import { useLocation, useSearch } from "../navigation/router.tsx"
+import { navigate, useLocation, useSearch } from "../navigation/router.tsx"
 
 interface FieldProps {
   readonly label: string
@@ -126,41 +126,87 @@ export const Lines = ({ hint, known = [], knownAs, label, ...control }: LinesPro
   )
 }
 
-/** The filters of a list. Where there is little space, a button unfolds them, and says how many are set. */
+/** What stands in an address beside the filters of its list. */
+const others = ["beside", "new"]
+
+/** The filters of a list, in one row. Where there is little space, a button unfolds many that are not set. */
 export const Filters = ({ children }: { readonly children: ComponentChildren }) => {
-  const { search } = useLocation()
+  const { path, search } = useLocation()
   const [isOpen, setOpen] = useState(false)
-  const count = [...search.keys()].filter((name) => name !== "beside").length
+  const row = useRef<HTMLDivElement>(null)
+  const names = [...search.keys()].filter((name) => !others.includes(name))
+  // From one time to another is one filter.
+  const count = names.length - (names.includes("since") && names.includes("until") ? 1 : 0)
+  const clear = () => {
+    row.current?.querySelector("button")?.focus()
+    navigate(path, { replace: true })
+  }
   return (
-    <>
-      <button type="button" class="button unfold" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+    <div class={`filters ${isOpen ? "open" : ""}`} ref={row} tabIndex={-1}>
+      <button type="button" class="button small unfold" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
         Filters{count > 0 && ` (${count} set)`}
       </button>
-      <div class={`filters ${isOpen ? "open" : ""}`}>{children}</div>
-    </>
+      {children}
+      {count > 0 && (
+        <Button isSmall look="plain" onClick={clear}>
+          Clear filters
+        </Button>
+      )}
+    </div>
   )
 }
 
-interface FilterProps {
+interface ChipProps {
   readonly label: string
+  readonly isSet: boolean
+  readonly onRemove: () => void
+  readonly children: ComponentChildren
+}
+
+/** A filter: its name, what it is set to, and what removes it. */
+export const Chip = ({ children, isSet, label, onRemove }: ChipProps) => {
+  const chip = useRef<HTMLDivElement>(null)
+  const remove = () => {
+    chip.current?.querySelector<HTMLElement>(".input")?.focus()
+    onRemove()
+  }
+  return (
+    <div class={`chip ${isSet ? "set" : ""}`} ref={chip}>
+      {children}
+      {isSet && <Button isSmall look="plain" icon="close" title={`Remove: ${label}`} onClick={remove} />}
+    </div>
+  )
+}
+
+interface FilterProps extends Pick<FieldProps, "error" | "label"> {
   /** The name in the address of the page. */
   readonly name: string
   /** Absent: a text. */
   readonly options?: ReadonlyArray<Option>
   readonly placeholder?: string
+  /** What of a text may stand in the address. */
+  readonly clean?: (text: string) => string
 }
 
 /** What a list is filtered by: it is in the address of the page. */
-export const Filter = ({ label, name, options, placeholder }: FilterProps) => {
+export const Filter = ({ clean = (text) => text, error, label, name, options, placeholder }: FilterProps) => {
   const [value = "", set] = useSearch(name)
   return (
-    <Field label={label}>
-      {options === undefined ? (
-        <Input value={value} onInput={set} placeholder={placeholder} autocomplete="off" spellcheck={false} />
-      ) : (
-        <Select value={value} onInput={set} options={[{ value: "", label: "All" }, ...options]} />
-      )}
-    </Field>
+    <Chip label={label} isSet={value !== ""} onRemove={() => set(undefined)}>
+      <Field label={label} error={error}>
+        {options === undefined ? (
+          <Input
+            value={value}
+            onInput={(text) => set(clean(text))}
+            placeholder={placeholder}
+            autocomplete="off"
+            spellcheck={false}
+          />
+        ) : (
+          <Select value={value} onInput={set} options={[{ value: "", label: "All" }, ...options]} />
+        )}
+      </Field>
+    </Chip>
   )
 }
 

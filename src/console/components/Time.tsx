@@ -1,7 +1,7 @@
-import { useEffect, useState } from "preact/hooks"
+import { useEffect, useId, useState } from "preact/hooks"
 import { useSearch } from "../navigation/router.tsx"
 import { Button } from "./Button.tsx"
-import { Field } from "./Form.tsx"
+import { Chip, Field } from "./Form.tsx"
 
 const second = 1_000
 const minute = 60 * second
@@ -107,61 +107,81 @@ export const DateTime = ({ isRequired = false, label, onChange, value }: DateTim
 /** The time so many milliseconds ago, at a full minute. */
 export const ago = (millis: number) => new Date(Math.floor((Date.now() - millis) / 60_000) * 60_000).toISOString()
 
-const hourMillis = 3_600_000
+/** Whether a time is so many hours ago, up to what has passed since somebody chose it. */
+const isAbout = (at: string, hours: number) =>
+  Math.abs(Date.now() - Date.parse(at) - hours * hour) < (hours * hour) / 15
 
-/** Whether a time is a range, up to what has passed since somebody chose it. */
-const isAbout = (millis: number, range: number) => Math.abs(millis - range) < range / 15
-const ranges = [
-  { label: "hour", hours: 1 },
-  { label: "day", hours: 24 },
-  { label: "7 days", hours: 7 * 24 },
-  { label: "30 days", hours: 30 * 24 },
+/** The times that people ask for most, until now. */
+const lastTimes = [
+  { hours: 1, label: "Last hour" },
+  { hours: 24, label: "Last 24 hours" },
+  { hours: 7 * 24, label: "Last 7 days" },
+  { hours: 30 * 24, label: "Last 30 days" },
 ]
+const lastOf = ({ since, until }: Times) =>
+  since === undefined || until !== undefined ? undefined : lastTimes.find(({ hours }) => isAbout(since, hours))
 
-interface LastTimesProps {
-  readonly since: string | undefined
-  readonly until: string | undefined
-  readonly onChoose: (since: string) => void
+export interface Times {
+  readonly since?: string | undefined
+  readonly until?: string | undefined
 }
 
-/** The ranges of time that people ask for most, until now. */
-export const LastTimes = ({ onChoose, since = "", until }: LastTimesProps) => (
-  <div class="row">
-    <span class="quiet small" aria-hidden="true">
-      Last
-    </span>
-    {ranges.map(({ hours, label }) => (
-      <Button
-        key={label}
-        isSmall
-        aria-label={`Last ${label}`}
-        aria-pressed={until === undefined && isAbout(Date.now() - Date.parse(since), hours * hourMillis)}
-        onClick={() => onChoose(ago(hours * hourMillis))}
-      >
-        {label}
-      </Button>
-    ))}
-  </div>
+interface ChooseTimesProps extends Times {
+  readonly onChange: (times: Times) => void
+  readonly isRequired?: boolean
+}
+
+/** What the menu of times offers: the last hours or days, since a time, or from one to another. */
+export const ChooseTimes = ({ isRequired = false, onChange, since, until }: ChooseTimesProps) => (
+  <>
+    <div class="row">
+      {lastTimes.map(({ hours, label }) => (
+        <Button
+          key={label}
+          isSmall
+          aria-pressed={lastOf({ since, until })?.label === label}
+          onClick={({ currentTarget }) => {
+            onChange({ since: ago(hours * hour) })
+            currentTarget.closest<HTMLElement>("[popover]")?.hidePopover()
+          }}
+        >
+          {label}
+        </Button>
+      ))}
+    </div>
+    <div class="row">
+      <DateTime
+        label="From"
+        value={since}
+        isRequired={isRequired}
+        onChange={(since) => (since !== undefined || !isRequired) && onChange({ since, until })}
+      />
+      <DateTime label="To" value={until} onChange={(until) => onChange({ since, until })} />
+    </div>
+  </>
 )
 
 export const isTime = (text: string | undefined): text is string => !Number.isNaN(Date.parse(text ?? ""))
 
-/** Filters by a time: `since` and `until` in the address of the page. */
-export const TimeRange = () => {
+/** The menu of times, as a filter: `since` and `until` in the address of the page. */
+export const TimeFilter = () => {
+  const id = useId()
   const [since, setSince] = useSearch("since")
   const [until, setUntil] = useSearch("until")
+  const set = ({ since, until }: Times) => {
+    setSince(since)
+    setUntil(until)
+  }
+  const own = Object.entries({ from: since, to: until }).flatMap(([word, at]) => (at ? `${word} ${toLocal(at)}` : []))
+  const text = lastOf({ since, until })?.label ?? own.join(" ").replaceAll("T", " ")
   return (
-    <>
-      <DateTime label="From" value={since} onChange={setSince} />
-      <DateTime label="To" value={until} onChange={setUntil} />
-      <LastTimes
-        since={since}
-        until={until}
-        onChoose={(since) => {
-          setSince(since)
-          setUntil(undefined)
-        }}
-      />
-    </>
+    <Chip label="Time" isSet={own.length > 0} onRemove={() => set({})}>
+      <button type="button" class="input" popovertarget={id}>
+        <span class="quiet">Time</span> {text || "Any time"}
+      </button>
+      <div popover id={id} class="time-menu stack" role="group" aria-label="Times">
+        <ChooseTimes since={since} until={until} onChange={set} />
+      </div>
+    </Chip>
   )
 }

@@ -2,8 +2,6 @@
 export const words: ReadonlyArray<string> = `
 1 day
 1 hour
-24 hours
-30 days
 7 days
 A new secret is made, and shown once. For 24 hours, the old one signs beside it.
 Actions
@@ -15,6 +13,7 @@ Add an endpoint
 Add endpoint
 All
 An absolute https URL. Redirects are not followed.
+Any time
 API keys
 API reference
 As curl
@@ -73,6 +72,7 @@ Events
 expired
 Extra headers
 failed
+Filters
 Find
 Forbidden
 From
@@ -84,10 +84,11 @@ Id
 In the last 7 days
 It appears here as soon as it happens.
 Key
-Last
+Last 24 hours
 Last 30 days
+Last 7 days
 Last attempt
-Last day
+Last hour
 Last used
 Latest deliveries
 leaked
@@ -150,12 +151,12 @@ There is no such page
 There was no attempt yet.
 This key is disabled. It is refused until somebody enables it.
 This secret is shown once.
+Time
 To
 Try again
 Type
 Types of events
 Unlimited
-Until
 URL
 URL, description or id
 Valid

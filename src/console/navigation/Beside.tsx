@@ -76,7 +76,7 @@ export const besideHint = (
 )
 
 /** Where a letter is text, or belongs to a dialog. */
-const typing = "input, textarea, select, dialog"
+const typing = "input, textarea, select, dialog, [popover]"
 
 /**
  * A list with the page of one of its rows beside it: a click on a row opens it, beside its links. While the list or the

@@ -44,6 +44,9 @@ export const Router = ({ children }: { readonly children: ComponentChildren }) =
 
 export const useLocation = () => useContext(LocationContext)
 
+/** The values of the query. */
+export const useQuery = () => Object.fromEntries(useLocation().search)
+
 /** A value of the query, and a function that changes it: what a page filters by is in its address. */
 export const useSearch = (name: string) => {
   const { path, search } = useLocation()

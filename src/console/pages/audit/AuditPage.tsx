@@ -10,9 +10,9 @@ import { Filter, Filters } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
 import { counted } from "../../components/numbers.ts"
-import { durationText, Time, TimeRange } from "../../components/Time.tsx"
+import { durationText, Time, TimeFilter } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { Link, orgPath, useQuery } from "../../navigation/router.tsx"
 import { limitLabels, limitNames } from "../orgs/limits.ts"
 import { useEndpoints } from "../webhooks/endpoints.ts"
 
@@ -90,11 +90,7 @@ const Details = ({ entry }: { readonly entry: Entry }) => (
 
 /** The filters of the address, and whether an entry passes them; undefined without a filter. */
 const useFilters = (nameOf: NameOf) => {
-  const [about] = useSearch("about")
-  const [text] = useSearch("text")
-  const [by] = useSearch("by")
-  const [since] = useSearch("since")
-  const [until] = useSearch("until")
+  const { about, by, since, text, until } = useQuery()
   const { prefixes } = subjects.find(({ value }) => value === about) ?? { prefixes: [""] }
   const matches = (entry: Entry) =>
     prefixes.some((prefix) => entry.action.startsWith(prefix)) &&
@@ -208,7 +204,7 @@ export default () => {
         <Filter label="By" name="by" options={actors} />
         <Filter label="About" name="about" options={subjects} />
         <Filter label="Name, id or request" name="text" placeholder="gateway" />
-        <TimeRange />
+        <TimeFilter />
       </Filters>
       <Card isPadded={false}>
         <Table

@@ -1,8 +1,8 @@
-import { useEffect, useState } from "preact/hooks"
+import { useState } from "preact/hooks"
 import { Badge, capitalized } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { isTime, TimeRange } from "../../components/Time.tsx"
-import { Field, Filter, Filters, Input } from "../../components/Form.tsx"
+import { isTime, TimeFilter } from "../../components/Time.tsx"
+import { Filter, Filters } from "../../components/Form.tsx"
 import { InBulk } from "../../components/InBulk.tsx"
 import { NoMatch } from "../../components/Table.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
@@ -11,7 +11,7 @@ import { usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Beside, besideHint } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { navigate, orgPath, useLocation, useSearch } from "../../navigation/router.tsx"
+import { orgPath, useQuery } from "../../navigation/router.tsx"
 import { TypeFilter } from "../events/TypeFilter.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 import { type DeliveryState, deliveryStates, DeliveryTable, failureTexts } from "./DeliveryTable.tsx"
@@ -22,10 +22,7 @@ const isId = (text: string | undefined): text is string => /^[0-7][0-9A-HJKMNP-T
 
 /** What the list is filtered by: the query of the page's address. */
 const useFilters = () => {
-  const { search } = useLocation()
-  const value = (name: string) => search.get(name) ?? undefined
-  const [state, type, endpoint, job, since, until] = ["state", "type", "endpoint", "job", "since", "until"].map(value)
-  const cause = value("cause")
+  const { cause, endpoint, job, since, state, type, until } = useQuery()
   return {
     ...(isState(state) && { state }),
     ...(type !== undefined && { event_type: type }),
@@ -56,30 +53,8 @@ const causes = [
   ...Object.entries(failureTexts).map(([value, text]) => ({ value, label: capitalized(text) })),
 ]
 
-const JobFilter = () => {
-  const [job, setJob] = useSearch("job")
-  const [text, setText] = useState(job ?? "")
-  const isWrong = text !== "" && !isId(text.trim())
-  useEffect(() => {
-    if (job === undefined) setText("")
-  }, [job])
-  return (
-    <Field label="Job" error={isWrong ? "The id of a job has 26 characters." : undefined}>
-      <Input
-        value={text}
-        placeholder="Id of a job"
-        spellcheck={false}
-        autocomplete="off"
-        onInput={(text) => {
-          setText(text)
-          if (text === "" || isId(text.trim())) setJob(text.trim())
-        }}
-      />
-    </Field>
-  )
-}
-
-const DeliveryFilters = ({ cause }: { readonly cause: string | undefined }) => {
+const DeliveryFilters = () => {
+  const { cause, job } = useQuery()
   const { endpoints = [] } = useEndpoints()
   const urls = endpoints.map(({ url, webhook_endpoint_id: value }) => ({ value, label: shortUrl(url) }))
   const isKnown = cause === undefined || causes.some(({ value }) => value === cause)
@@ -93,8 +68,14 @@ const DeliveryFilters = ({ cause }: { readonly cause: string | undefined }) => {
         name="cause"
         options={isKnown ? causes : [...causes, { value: cause, label: `HTTP ${cause}` }]}
       />
-      <JobFilter />
-      <TimeRange />
+      <Filter
+        label="Job"
+        name="job"
+        placeholder="Id of a job"
+        clean={(text) => text.trim()}
+        error={job === undefined || isId(job) ? undefined : "The id of a job has 26 characters."}
+      />
+      <TimeFilter />
     </Filters>
   )
 }
@@ -106,7 +87,6 @@ export default () => {
   const isLive = useIsLive()
   const may = useMay()
   const [isResending, setResending] = useState(false)
-  const { path } = useLocation()
   const pages = usePages("deliveries.list", { ...filters, limit: 100 }, ({ deliveries }) => deliveries, {
     keepsPrevious: true,
     rowKey: ({ delivery_id }) => delivery_id,
@@ -122,7 +102,6 @@ export default () => {
       state={isLive && <Badge tone="good">Live</Badge>}
       actions={
         <>
-          {isFiltered && <Button onClick={() => navigate(path, { replace: true })}>Clear filters</Button>}
           {may("deliveries.resend") && words !== undefined && (
             <Button icon="repeat" onClick={() => setResending(true)}>
               Resend all that {words}…
@@ -132,7 +111,7 @@ export default () => {
       }
     >
       <RunningResends />
-      <DeliveryFilters cause={useLocation().search.get("cause") ?? undefined} />
+      <DeliveryFilters />
       {job_id === undefined && state === "failed" && Object.keys(unlikeCauses).length === 0 && (
         <Causes endpoint={endpoint} since={since} until={until} />
       )}

@@ -84,10 +84,10 @@ const views = [
   { value: "all", label: "All" },
 ] as const
 const ranges = [
-  { value: "1", label: "Last day" },
-  { value: "7", label: "7 days" },
-  { value: "30", label: "30 days" },
-  { value: "all", label: "All" },
+  { value: "1", label: "Last 24 hours" },
+  { value: "7", label: "Last 7 days" },
+  { value: "30", label: "Last 30 days" },
+  { value: "all", label: "Any time" },
 ] as const
 type View = (typeof views)[number]["value"]
 type Range = (typeof ranges)[number]["value"]

@@ -1,3 +1,4 @@
+import { Filters } from "../../components/Form.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { type Column, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
@@ -67,9 +68,9 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
   }
   return (
     <div class="stack">
-      <div class="filters">
+      <Filters>
         <TypeFilter />
-      </div>
+      </Filters>
       <Card isPadded={false}>
         <Table
           caption="Events"

@@ -9,11 +9,11 @@ import { Field, Filter, Filters, Input, TextArea } from "../../components/Form.t
 import { InBulk, RunningBar } from "../../components/InBulk.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
-import { DateTime, isTime, Time, TimeRange } from "../../components/Time.tsx"
+import { DateTime, isTime, Time, TimeFilter } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { Beside, besideHint } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { navigate, orgPath, useLocation } from "../../navigation/router.tsx"
+import { navigate, orgPath, useQuery } from "../../navigation/router.tsx"
 import { type Job, type JobStatus, jobStatuses } from "./job.ts"
 import { JobCauses } from "./JobCauses.tsx"
 import { Queue } from "./Queue.tsx"
@@ -34,9 +34,7 @@ const Detail = ({ job }: { readonly job: Job }) => {
 
 /** What the list is filtered by: the query of the page's address. */
 const useFilters = () => {
-  const { search } = useLocation()
-  const value = (name: string) => search.get(name) ?? undefined
-  const [status, workflow, error, since, until] = ["status", "workflow", "error", "since", "until"].map(value)
+  const { error, since, status, until, workflow } = useQuery()
   return {
     ...(isStatus(status) && { status }),
     ...(workflow !== undefined && { workflow }),
@@ -82,7 +80,6 @@ export default () => {
   const orgId = useOrg()
   const may = useMay()
   const filters = useFilters()
-  const { path } = useLocation()
   const [open, setOpen] = useState<"retry" | "cancel">()
   const close = () => setOpen(undefined)
   const { create, ...creating } = useCreate("Create job", "jobs.create")
@@ -100,7 +97,6 @@ export default () => {
       intro={<>Work that a worker claims. The end of a job makes an event, which goes to the endpoints. {besideHint}</>}
       actions={
         <>
-          {isFiltered && <Button onClick={() => navigate(path, { replace: true })}>Clear filters</Button>}
           {may("jobs.retry") && isRetried && (
             <Button icon="repeat" onClick={() => setOpen("retry")}>
               Retry all that failed…
@@ -121,7 +117,7 @@ export default () => {
         <Filter label="State" name="status" options={statuses} />
         <Filter label="Workflow" name="workflow" placeholder="Its exact name" />
         <Filter label="Error" name="error" placeholder="How it begins" />
-        <TimeRange />
+        <TimeFilter />
       </Filters>
       <Workflows workflow={others.workflow} hasJobs={pages.rows !== undefined && pages.rows.length > 0} />
       {may("jobs.causes") && isRetried && error === undefined && <JobCauses {...others} />}

@@ -301,7 +301,7 @@ const KeyFacts = ({ of: key }: { readonly of: Key }) => {
 }
 
 const ranges = [
-  { value: "hour", label: "Last day" },
+  { value: "hour", label: "Last 24 hours" },
   { value: "day", label: "Last 30 days" },
 ] as const
 

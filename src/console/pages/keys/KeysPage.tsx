@@ -11,7 +11,7 @@ import { type Column, NoMatch, Table } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { orgPath, useSearch } from "../../navigation/router.tsx"
+import { orgPath, useQuery } from "../../navigation/router.tsx"
 import {
   emptyTexts,
   isMetadata,
@@ -53,9 +53,7 @@ export default () => {
   const may = useMay()
   const now = useNow()
   const nameOf = useProjectNames(orgId)
-  const [externalId] = useSearch("externalId")
-  const [text, setText] = useSearch("text")
-  const [used] = useSearch("used")
+  const { externalId, text, used } = useQuery()
   const held = useSession().me.keys
   const { close, create, isCreating } = useCreate(
     "Create key",
@@ -128,15 +126,7 @@ export default () => {
       }
     >
       <Filters>
-        <Field label="Name, prefix or id">
-          <Input
-            value={text ?? ""}
-            onInput={(text) => setText(withoutKey(text))}
-            placeholder="svc_4fTz"
-            autocomplete="off"
-            spellcheck={false}
-          />
-        </Field>
+        <Filter label="Name, prefix or id" name="text" placeholder="svc_4fTz" clean={withoutKey} />
         {!held && <Filter label="External id" name="externalId" placeholder="customer_42" />}
         <Filter label="Last used" name="used" options={lastUses} />
       </Filters>

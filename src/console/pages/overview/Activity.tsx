@@ -73,7 +73,7 @@ export type Every = "minute" | "hour" | "day"
 /** The ranges of an overview, by the length of their intervals. */
 export const ranges: ReadonlyArray<{ readonly value: Every; readonly label: string }> = [
   { value: "minute", label: "Last hour" },
-  { value: "hour", label: "Last day" },
+  { value: "hour", label: "Last 24 hours" },
   { value: "day", label: "Last 30 days" },
 ]
 

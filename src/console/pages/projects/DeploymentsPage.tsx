@@ -5,11 +5,11 @@ import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { Filter } from "../../components/Form.tsx"
+import { Filter, Filters } from "../../components/Form.tsx"
 import { Card, Empty } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
 import { toast } from "../../components/Toasts.tsx"
-import { useSearch } from "../../navigation/router.tsx"
+import { useQuery } from "../../navigation/router.tsx"
 import { type Deployment, DeploymentEntry, shaOf } from "./DeploymentEntry.tsx"
 import { type Project, ProjectFrame } from "./ProjectFrame.tsx"
 
@@ -68,8 +68,7 @@ const filterOf = (kind: string | undefined, branch: string | undefined) => ({
 
 const Timeline = ({ project }: { readonly project: Project }) => {
   const may = useMay()
-  const [kind] = useSearch("kind")
-  const [branch] = useSearch("branch")
+  const { branch, kind } = useQuery()
   const [asked, setAsked] = useState<Deployment>()
   const { projectId, currentDeploymentId } = project
   const { error, isLoadingMore, more, refetch, rows } = usePages(
@@ -81,10 +80,10 @@ const Timeline = ({ project }: { readonly project: Project }) => {
   const isFiltered = kind !== undefined || branch !== undefined
   return (
     <>
-      <div class="filters">
+      <Filters>
         <Filter label="Kind" name="kind" options={kinds} />
         <Filter label="Branch or tag" name="branch" placeholder="main" />
-      </div>
+      </Filters>
       <ErrorBox error={error} onRetry={refetch} />
       <Card isPadded={false}>
         {rows === undefined ? (

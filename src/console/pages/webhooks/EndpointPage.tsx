@@ -12,7 +12,7 @@ import { ActionButton, Field, Select, TextArea, useAction } from "../../componen
 import { InBulk } from "../../components/InBulk.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Loaded, Skeleton } from "../../components/Table.tsx"
-import { ago, DateTime, durationText, LastTimes, Time } from "../../components/Time.tsx"
+import { ago, durationText, Time, ChooseTimes, type Times } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
@@ -231,8 +231,8 @@ interface RecoverProps extends EndpointDialogProps {
 
 /** Sends again what an endpoint missed in a time. */
 const Recover = ({ endpoint, onClose, since: asked }: RecoverProps) => {
-  const [since, setSince] = useState(() => asked ?? beginningOf(endpoint))
-  const [until, setUntil] = useState<string>()
+  const [times, setTimes] = useState<Times>(() => ({ since: asked ?? beginningOf(endpoint) }))
+  const { since = beginningOf(endpoint), until } = times
   // A link of a delivery opens it: an inactive endpoint gets nothing, and the page says so.
   if (asked !== undefined && !endpoint.active) return null
   return (
@@ -246,17 +246,7 @@ const Recover = ({ endpoint, onClose, since: asked }: RecoverProps) => {
       verb="will be resent"
       onClose={onClose}
     >
-      <LastTimes
-        {...{ since, until }}
-        onChoose={(since) => {
-          setSince(since)
-          setUntil(undefined)
-        }}
-      />
-      <div class="grid-3">
-        <DateTime label="Since" value={since} isRequired onChange={(since) => since && setSince(since)} />
-        <DateTime label="Until" value={until} onChange={setUntil} />
-      </div>
+      <ChooseTimes {...times} isRequired onChange={setTimes} />
     </InBulk>
   )
 }
@@ -345,9 +335,9 @@ const SendTest = ({ endpoint, onClose }: EndpointDialogProps) => {
 const dialogs = { edit: EditEndpoint, test: SendTest, recover: Recover }
 
 const healthRanges = [
-  { value: "0", label: "24 hours" },
-  { value: "1", label: "7 days" },
-  { value: "2", label: "30 days" },
+  { value: "0", label: "Last 24 hours" },
+  { value: "1", label: "Last 7 days" },
+  { value: "2", label: "Last 30 days" },
 ] as const
 
 /** A share as people read it: 100 % only when nothing failed. */

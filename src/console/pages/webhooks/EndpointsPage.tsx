@@ -1,13 +1,13 @@
 import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
 import { State } from "../../components/Badge.tsx"
-import { Filter } from "../../components/Form.tsx"
+import { Filter, Filters } from "../../components/Form.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { navigate, orgPath, useSearch } from "../../navigation/router.tsx"
+import { navigate, orgPath, useQuery } from "../../navigation/router.tsx"
 import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
 import { CreateEndpoint } from "./EndpointForm.tsx"
 import { type Endpoint, reasonText, shortUrl, stateOf } from "./endpoints.ts"
@@ -33,8 +33,7 @@ const useLatest = () => {
 export default () => {
   const orgId = useOrg()
   const { close, create, isCreating } = useCreate("Add endpoint", "webhooks.create")
-  const [text] = useSearch("text")
-  const [state] = useSearch("state")
+  const { state, text } = useQuery()
   const all = usePages("webhooks.list", { limit: 50 }, ({ webhook_endpoints }) => webhook_endpoints)
   const matches = (one: Endpoint) =>
     contains(text ?? "", one.url, one.description, one.webhook_endpoint_id) &&
@@ -44,10 +43,10 @@ export default () => {
   const latest = useLatest()
   return (
     <Page title="Endpoints" intro="Each endpoint is a URL that receives the events of this org." actions={create}>
-      <div class="filters">
+      <Filters>
         <Filter label="URL, description or id" name="text" placeholder="example.com" />
         <Filter label="State" name="state" options={states} />
-      </div>
+      </Filters>
       <Card isPadded={false}>
         <Table
           caption="Endpoints"
