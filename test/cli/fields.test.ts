@@ -128,6 +128,7 @@ const withoutCommand = [
   "chat.feedback",
   "docs.llmsTxt",
   "docs.mcp",
+  "orgs.find",
   "system.healthz",
   "system.jwks",
   "system.readyz",

@@ -155,7 +155,12 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
           const world = yield* webhookWorld
           const id = yield* world.endpoint({ description: "Kestrel payments" })
           const { projectId } = yield* call("POST", "/api/v0/projects", { name: "kestrel-docs", orgId: world.orgId })
-          yield* world.call("schedules/create", { workflow: "kestrel-report", cron: "0 4 * * *" })
+          const { schedule_id } = yield* world.call("schedules/create", {
+            workflow: "kestrel-report",
+            cron: "0 4 * * *",
+          })
+          // Seen failing: only the newest 20 orgs were asked.
+          yield* Effect.forEach(Array.from({ length: 21 }), (_, n) => createOrg(`Later ${n}`))
           const other = yield* makeTenant(adminToken)
           const { at, page } = yield* signedInTab("/")
           yield* Effect.promise(async () => {
@@ -163,7 +168,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
               for (const [text, path] of [
                 ["kestrel pay", `/endpoints/${id}`],
                 ["kestrel-docs", `/projects/${projectId}`],
-                ["workflow of acme kestrel", "/jobs?workflow=kestrel-report"],
+                ["kestrel-rep", `/schedules/${schedule_id}`],
               ] as const) {
                 await page.goto(at(from))
                 await page.getByRole("heading", { level: 1 }).waitFor()

@@ -95,6 +95,27 @@ export const layer = Layer.effect(
           }))
         }),
 
+      findNamed: (scope, { text, ...page }) =>
+        Effect.sync(() => {
+          const { keys, projects } = world
+          const named = [
+            ...[...projects].map(([id, { row }]) => ({
+              kind: "project" as const,
+              id,
+              name: row.name,
+              orgId: row.orgId,
+            })),
+            ...[...keys].map(([id, { orgId, row }]) => ({ kind: "key" as const, id, name: row.name, orgId })),
+          ]
+          const found = named.flatMap((one) => {
+            const orgName = orgs.get(one.orgId)?.name
+            return orgName === undefined || !inScope(scope, one.orgId) || !hasText(text, one.name)
+              ? []
+              : [{ ...one, orgName }]
+          })
+          return pageOf(found, ({ id }) => id, page, -1)
+        }),
+
       list: (scope, page, { order, owns, text } = {}) =>
         Effect.sync(() => {
           const { deployments, keys, projects } = world

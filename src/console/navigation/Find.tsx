@@ -100,15 +100,11 @@ const findKey = async (here: string | undefined, key: string) => {
   return here && orgPath(here, `/keys?text=${withoutKey(key)}`)
 }
 
-/** The change that a request has made: among the newest of each of the newest orgs, or in the log of the page's org. */
+/** The change that a request has made; without one, the log of the page's org. */
 const findRequest = async (may: May, here: string | undefined, request: string) => {
-  const newest = may("orgs.list") ? (await call("orgs.list", { limit: maxOrgs, order: "newest" })).orgs : []
-  const page = (orgId: string) => orgPath(orgId, `/audit?text=${request}`)
-  for (const orgId of new Set([...(here === undefined ? [] : [here]), ...newest.map(({ orgId }) => orgId)])) {
-    const log = await answered(call("audit.list", { orgId, limit: 100 }))
-    if (log?.entries.some(({ requestId }) => requestId === request)) return page(orgId)
-  }
-  return here && page(here)
+  const found = may("orgs.find") ? await findNamed(request, 1) : []
+  const orgId = found.find(({ kind }) => kind === "change")?.orgId ?? here
+  return orgId && orgPath(orgId, `/audit?text=${request}`)
 }
 
 /** What a reader can go to. */
@@ -129,15 +125,28 @@ const actions: ReadonlyArray<{ readonly label: string; readonly page: string; re
   { label: "Create a schedule", page: "schedules", needs: "schedules.create" },
 ]
 
-/** Orgs besides that of the page in which an id or a name is looked for. */
-const maxOrgs = 20
 const maxTargets = 12
+
+/** Pages of names that one look-up reads, of 2,000 of each kind. */
+const maxPages = 50
+
+/** What has a text in its name, in every org that the reader may see, until there are enough. */
+const findNamed = async (text: string, enough: number, isOver = () => false) => {
+  const found: Array<Named> = []
+  let cursor: string | null | undefined
+  for (let n = 0; n < maxPages && found.length < enough && cursor !== null && !isOver(); n++) {
+    const page = await call("orgs.find", { text, limit: enough, ...(cursor === undefined ? {} : { cursor }) })
+    found.push(...page.found)
+    cursor = page.nextCursor
+  }
+  return found
+}
+type Named = ResponseBody<"orgs.find">["found"][number]
 
 type May = ReturnType<typeof useMay>
 
-/** What has a name in an org, as far as the reader may see it. `of`: the name of an org that is not the page's. */
-const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyArray<Target>> => {
-  const kind = (noun: string) => (of === undefined ? noun : `${noun} of ${of}`)
+/** What has a name in the org of the page, as far as the reader may see it. */
+const namedIn = async (may: May, orgId: string): Promise<ReadonlyArray<Target>> => {
   const read = <Id extends OperationId, Row>(
     id: Id,
     args: Args<Id>,
@@ -150,11 +159,11 @@ const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyAr
     read("schedules.list", {}, (all) => all.schedules),
     read("workflows.list", {}, (all) => all.workflows),
     // Most workflows have neither limits nor a schedule: the newest jobs name them.
-    of === undefined ? read("jobs.list", { limit: 50 }, (all) => all.jobs) : [],
+    read("jobs.list", { limit: 50 }, (all) => all.jobs),
   ])
-  const target = (noun: string, icon: IconName, page: string, ...names: ReadonlyArray<string | null | undefined>) => ({
+  const target = (kind: string, icon: IconName, page: string, ...names: ReadonlyArray<string | null | undefined>) => ({
     to: orgPath(orgId, page),
-    kind: kind(noun),
+    kind,
     icon,
     label: names.filter(Boolean).join(" · "),
   })
@@ -163,7 +172,7 @@ const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyAr
     ...endpoints.map(({ description, url, webhook_endpoint_id: id }) =>
       target("endpoint", "hook", `/endpoints/${id}`, url, description),
     ),
-    ...keys.map((key) => ({ ...keyTarget(orgId, key), kind: kind("key") })),
+    ...keys.map(({ id, name, prefix }) => target("key", "key", `/keys/${id}`, name, prefix)),
     ...projects.map(({ name, projectId }) => target("project", "cube", `/projects/${projectId}`, name)),
     ...[...named].map((name) => target("workflow", "gear", `/jobs?workflow=${encodeURIComponent(name)}`, name)),
     ...schedules.map(({ cron, schedule_id, workflow }) =>
@@ -176,42 +185,41 @@ const namedIn = async (may: May, orgId: string, of?: string): Promise<ReadonlyAr
 const readNamed = (...args: Parameters<typeof namedIn>) =>
   queries.fetchQuery({ queryKey: ["named", ...args.slice(1)], queryFn: () => namedIn(...args), staleTime: 30_000 })
 
-const keyTarget = (orgId: string, { id, name, prefix }: ResponseBody<"keys.list">["keys"][number]): Target => ({
-  to: orgPath(orgId, `/keys/${id}`),
-  label: [name, prefix].filter(Boolean).join(" · "),
-  kind: "key",
-  icon: "key",
-})
-
-/** How long a text stays before keys are looked up by it, in milliseconds. */
+/** How long a text stays before names are looked up by it, in milliseconds. */
 const typingMillis = 300
 
-/** Pages of keys that one look-up reads, of 2,000 keys each. */
-const maxKeyPages = 50
+const placeOf = {
+  project: { page: "projects", icon: "cube" },
+  key: { page: "keys", icon: "key" },
+  endpoint: { page: "endpoints", icon: "hook" },
+  schedule: { page: "schedules", icon: "clock" },
+} as const
 
-/** The keys of an org whose name, external id or prefix has a text, of all its keys; undefined: not known yet. */
-const useKeysCalled = (orgId: string | undefined, text: string, onError: (error: Error) => void) => {
-  const [found, setFound] = useState<{ readonly text: string; readonly keys: ReadonlyArray<Target> }>()
+const targetsOf = (found: ReadonlyArray<Named>): ReadonlyArray<Target> =>
+  found.flatMap(({ id, kind, name, orgId, orgName }) => {
+    if (kind === "change") return []
+    const { icon, page } = placeOf[kind]
+    return [{ to: orgPath(orgId, `/${page}/${id}`), label: name, kind: `${kind} of ${orgName}`, icon }]
+  })
+
+/** What has a text in its name, in every org; undefined: not known yet. */
+const useNamed = (text: string | undefined, onError: (error: Error) => void) => {
+  const [found, setFound] = useState<{ readonly text: string; readonly targets: ReadonlyArray<Target> }>()
   useEffect(() => {
-    if (orgId === undefined) return
+    if (text === undefined) return
     let isOver = false
     const look = async () => {
-      const filter = { orgId, text, limit: maxTargets, order: "newest" } as const
-      let page = await answered(call("keys.list", filter))
-      for (let n = 1; n < maxKeyPages && page?.keys.length === 0 && page.nextCursor !== null; n++) {
-        if (isOver) return
-        page = await answered(call("keys.list", { ...filter, cursor: page.nextCursor }))
-      }
-      if (!isOver) setFound({ text, keys: (page?.keys ?? []).map((key) => keyTarget(orgId, key)) })
+      const named = await findNamed(text, maxTargets, () => isOver)
+      if (!isOver) setFound({ text, targets: targetsOf(named) })
     }
     const timer = setTimeout(() => void look().catch(onError), typingMillis)
     return () => {
       isOver = true
       clearTimeout(timer)
     }
-  }, [orgId, text])
-  if (orgId === undefined) return []
-  return found?.text === text ? found.keys : undefined
+  }, [text])
+  if (text === undefined) return []
+  return found?.text === text ? found.targets : undefined
 }
 
 const matching = (targets: ReadonlyArray<Target>, text: string) =>
@@ -236,8 +244,6 @@ const useTargets = (text: string, isLookedUp: boolean) => {
   const orgs = new Map([...(all.rows ?? []), ...(named.data?.orgs ?? [])].map((org) => [org.orgId, org.name]))
   const [error, setError] = useState<Error | null>(null)
   const [here, setHere] = useState<ReadonlyArray<Target> | undefined>(hasOrg ? undefined : [])
-  const [elsewhere, setElsewhere] = useState<ReadonlyArray<Target>>([])
-  const [isRead, setRead] = useState(false)
   const local: ReadonlyArray<Target> = [
     ...routes.flatMap(({ nav, needs, path }) =>
       nav === undefined || !may(...needs) || (path.includes(":orgId") && !hasOrg)
@@ -257,37 +263,16 @@ const useTargets = (text: string, isLookedUp: boolean) => {
   ]
   const near = isLookedUp ? [] : matching(local, text)
   const isName = !isLookedUp && text.trim().length > 1 && here !== undefined
-  const called = useKeysCalled(
-    isName && near.length === 0 && may("keys.list") ? orgId : undefined,
-    text.trim(),
-    setError,
-  )
-  const found = near.length > 0 ? near : (called ?? [])
-  const isWanted = isName && may("orgs.list")
-  const asksOthers = isWanted && (!hasOrg || found.length === 0) && all.rows !== undefined
+  const asksService = isName && may("orgs.find") && (!hasOrg || near.length === 0)
+  const elsewhere = useNamed(asksService ? text.trim() : undefined, setError)
+  const others = (elsewhere ?? []).filter(({ to }) => near.every((one) => one.to !== to))
   useEffect(() => {
     if (hasOrg) void readNamed(may, orgId).then(setHere, setError)
   }, [])
-  useEffect(() => {
-    if (!asksOthers || isRead) return
-    let isOver = false
-    const read = async () => {
-      for (const org of all.rows!.filter((org) => org.orgId !== orgId).slice(0, maxOrgs)) {
-        const named = await readNamed(may, org.orgId, org.name)
-        if (isOver) return
-        setElsewhere((before) => [...before.filter(({ to }) => named.every((one) => one.to !== to)), ...named])
-      }
-      setRead(true)
-    }
-    void read().catch(setError)
-    return () => {
-      isOver = true
-    }
-  }, [asksOthers])
   const isAsked = (may("orgs.list") && all.rows === undefined) || (asksNames && named.data === undefined)
-  const isSearching = !isLookedUp && (here === undefined || called === undefined || isAsked || (asksOthers && !isRead))
+  const isSearching = !isLookedUp && (here === undefined || elsewhere === undefined || isAsked)
   return {
-    found: asksOthers ? [...found, ...matching(elsewhere, text)].slice(0, maxTargets) : found,
+    found: [...near, ...others].slice(0, maxTargets),
     isSearching,
     failure: error ?? all.error ?? named.error,
   }
@@ -311,16 +296,12 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
       ? undefined
       : failure !== null
         ? `Not everything could be asked: ${failure.message}`
-        : `Nothing has this name, and the text has no id.${
-            may("orgs.list")
-              ? ` Of other orgs, the newest ${maxOrgs} were asked, for their oldest 100 projects and their newest 100 keys.`
-              : ""
-          }`
+        : "Nothing has this name, and the text has no id."
     : key !== undefined
       ? "The service refuses this key. Open its org, and look for its prefix among the keys."
       : ids.length > 0
         ? `Nothing that you may see has the id ${ids.join(" or ")}. It may be deleted, or older than what is kept.`
-        : `No newer change of the newest ${maxOrgs} orgs has the request ${request}. The log of the service has it.`
+        : `None of the newest changes has the request ${request}. The log of the service has it.`
   const go = (to: string) => {
     onClose()
     navigate(to)

@@ -8,6 +8,7 @@ import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
 import { KeyMemory } from "../KeyMemory.ts"
 import type { CreateOrg, Org, OrgFilter, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
+import type { Named } from "./Named.ts"
 import type { OrgErasure } from "./OrgErasure.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 
@@ -62,6 +63,11 @@ export class OrgRepository extends Context.Service<
     ) => Effect.Effect<void, NotFound | Unavailable>
     /** How far the erasure of a deleted org is, and its receipt. Fails without its deletion in the audit log. */
     readonly erasure: (orgId: string) => Effect.Effect<OrgErasure, NotFound | Unavailable>
+    /** What has a text in its name, newest first, in all orgs of the scope. */
+    readonly findNamed: (
+      scope: OrgScope,
+      page: Page & { readonly text: string },
+    ) => Effect.Effect<Found<Named>, Unavailable>
     /** Orgs of the scope. With a text, a page looks at `maxFilteredRows` orgs at most. */
     readonly list: (scope: OrgScope, page: Page, filter?: OrgFilter) => Effect.Effect<Found<Org>, Unavailable>
   }
@@ -129,6 +135,12 @@ export class Orgs extends Context.Service<Orgs>()("gatehouse/domain/Orgs", {
       erasure: Effect.fn("Orgs.erasure")(function* (orgId: string) {
         yield* requireAdministrator
         return yield* repository.erasure(orgId)
+      }),
+
+      /** What has a text in its name, newest first, in all orgs that the principal manages. */
+      find: Effect.fn("Orgs.find")(function* (page: Page & { readonly text: string }) {
+        const found = yield* repository.findNamed(yield* managedScope, page)
+        return { found: found.items, nextCursor: nextCursor(found, ({ id }) => id) }
       }),
 
       /** A page of the orgs. */

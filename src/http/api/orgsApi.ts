@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Conflict, Forbidden, NotFound } from "../../domain/Errors.ts"
 import { CreateOrg, Org, OrgDetail, orgFilters, UpdateOrg } from "../../domain/orgs/Org.ts"
+import { findQuery, Named } from "../../domain/orgs/Named.ts"
 import { OrgErasure } from "../../domain/orgs/OrgErasure.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { OrgId } from "../../domain/Schemas.ts"
@@ -31,6 +32,20 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
         "List orgs",
         "All orgs that fit all filters, oldest first. An org key sees only its own org. `text` is a part of the name or of the id. " +
           "With it, a page looks at 2,000 orgs at most: it can have fewer orgs than `limit` while `nextCursor` continues.",
+      ),
+    ),
+    HttpApiEndpoint.get("find", "/api/v0/find", {
+      query: findQuery,
+      success: Schema.Struct({
+        found: Schema.Array(Named).annotate({ description: "What was found, the newest first." }),
+        nextCursor: NextCursor,
+      }).annotate({ identifier: "NamedPage" }),
+      error: Forbidden,
+    }).annotateMerge(
+      access.management.read(
+        "Find by name",
+        "Projects, API keys, endpoints and schedules whose name has the text, and changes of a request, in all orgs; an org key " +
+          "finds what is in its own. A page looks at 2,000 of each at most: it can have fewer than `limit` while `nextCursor` continues.",
       ),
     ),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId", {

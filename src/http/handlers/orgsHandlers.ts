@@ -11,6 +11,7 @@ export const layer = group(Api, "orgs", (handlers) =>
       update: ({ params, payload }) => orgs.update(params.orgId, payload),
       remove: ({ params }) => Effect.as(orgs.remove(params.orgId), { deleted: true }),
       erasure: ({ params }) => orgs.erasure(params.orgId),
+      find: ({ query }) => orgs.find(query),
       list: ({ query }) => orgs.list(query),
     }),
   ),

@@ -26,6 +26,7 @@ import {
   texts,
   Time,
 } from "../database/fragments.ts"
+import { findNamed } from "./findNamed.ts"
 import { countPending, pendingSample, samplePending } from "./pendingDeliveriesSql.ts"
 import { type CountedRows, countedRows, countRows, countUpTo, usedBytes } from "./limits.ts"
 
@@ -183,6 +184,8 @@ export const layer = Layer.effect(
           erased: { ...none, ...sumOfErased(here.erased, there?.erased ?? {}) },
         }
       }, orUnavailable),
+
+      findNamed: (scope, page) => orUnavailable(findNamed([sql, ...nodes.all.map((node) => node.sql)], scope, page)),
 
       list: Effect.fnUntraced(function* (scope, page, { order = "oldest", owns, text } = {}) {
         const all = sql.and([inScope(sql, scope, "id"), afterCursor(sql, page, order)])

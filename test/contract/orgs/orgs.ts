@@ -2,12 +2,16 @@ import { assert } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { Org, type OrgFilter } from "#src/domain/orgs/Org.ts"
+import type { Named } from "#src/domain/orgs/Named.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import type { Page } from "#src/domain/Page.ts"
+import type { OrgScope } from "#src/domain/Principal.ts"
 import type { It } from "../support.ts"
 import {
   noRows,
   itemsOf,
   assertDefect,
+  at,
   assertPages,
   awkwardTexts,
   everyOrg,
@@ -95,6 +99,37 @@ export const orgs = (it: It) => {
       assert.deepStrictEqual(yield* repository.list(oneOrg(a.orgId), { limit: 9 }, { owns: projectId }), noRows)
       const [newest] = yield* itemsOf(repository.list(everyOrg, { limit: 1 }, { order: "newest" }))
       assert.strictEqual(newest!.orgId, c.orgId)
+    }),
+  )
+
+  it.effect("orgs: finds what has a text in its name, newest first, in all orgs or in one", () =>
+    Effect.gen(function* () {
+      const repository = yield* OrgRepository
+      const [a, b, gone] = [yield* insertOrg("A"), yield* insertOrg("B"), yield* insertOrg("C")]
+      const keys = yield* ApiKeyRepository
+      const found: Array<Named> = []
+      for (const [org, name] of [
+        [a, "Puffin one"],
+        [b, "two"],
+        [b, "my PUFFIN"],
+        [gone, "puffin"],
+      ] as const) {
+        const key = { ...(yield* newKey()), name }
+        yield* keys.insertForOrg(org.orgId, key, newEntry())
+        if (org !== gone && name !== "two")
+          found.unshift({ kind: "key", id: key.id, name, orgId: org.orgId, orgName: org.name })
+      }
+      yield* repository.remove(gone.orgId, at(0), newEntry({ action: "org.delete", target: gone.orgId }))
+      const read = (page: Page, text = "puffin", scope: OrgScope = everyOrg) =>
+        repository.findNamed(scope, { ...page, text })
+      yield* assertPages(
+        (page) => read(page),
+        ({ id }) => id,
+        found.map(({ id }) => id),
+      )
+      assert.deepStrictEqual(yield* itemsOf(read({ limit: 9 })), found)
+      assert.deepStrictEqual(yield* itemsOf(read({ limit: 9 }, "puffin", oneOrg(a.orgId))), [found[1]!])
+      assert.deepStrictEqual(yield* itemsOf(read({ limit: 9 }, "puffin%")), [])
     }),
   )
 
