@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import { describe } from "vitest"
 import { TestServer } from "../support/server.ts"
 import { until } from "../support/wait.ts"
-import { consoles, expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
+import { consoles, expectAccessible, expectFits, painted, hasBrowser, inTab } from "./support.ts"
 import { call, createOrg } from "./world.ts"
 
 /** Promise (Secrets are shown once): A key is shown once, and not in the page afterwards. */
@@ -311,21 +311,56 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           await page.getByRole("link", { name: "of customer 1" }).click()
           await page.getByRole("img", { name: "Validations: Valid 3, Limited 0, Forbidden 0" }).waitFor()
           await page.getByRole("img", { name: "Cost of valid validations: Cost 15" }).waitFor()
-          // A chart that appears below a pointer at rest shows its sums; one that moves, the hour below it.
+          // A chart that appears below a pointer at rest shows no card; one that moves, that of the hour below it.
           const chart = page.getByRole("figure", { name: "Validations", exact: true })
-          const legend = chart.getByRole("listitem").first()
+          const plot = chart.getByRole("img")
+          const expectCard = (text: RegExp) => expect.poll(() => chart.getByRole("status").innerText()).toMatch(text)
+          const hour = /^\w{3} \d+, \d\d:\d\d .M\s+/
+          const of = (valid: number) => new RegExp(`${hour.source}Valid\\s+${valid}\\s+Limited\\s+0`)
           await chart.locator("svg g").nth(3).hover()
-          await expect.poll(() => legend.innerText()).toMatch(/Valid\s+0/)
+          await expectCard(of(0))
           await page.reload()
           await page.getByRole("img", { name: "Validations: Valid 3, Limited 0, Forbidden 0" }).waitFor()
           await chart.locator(".marked").waitFor({ state: "detached" })
-          await expect.poll(() => legend.innerText()).toMatch(/Valid\s+3/)
+          await expectCard(/^$/)
           // A tap shows the values of an hour, and they stay.
           const tap = (type: string) =>
             page.evaluate(`document.querySelectorAll("figure[aria-label=Validations] svg g")[3].dispatchEvent(
               new PointerEvent("${type}", { bubbles: true, pointerType: "touch" }))`)
           for (const type of ["pointerdown", "pointerleave", "click"]) await tap(type)
-          await expect.poll(() => legend.innerText()).toMatch(/Valid\s+0/)
+          await expectCard(of(0))
+          // The arrow keys walk over the hours, and Escape leaves them.
+          await page.reload()
+          await plot.press("ArrowLeft")
+          await expectCard(of(3))
+          await plot.press("ArrowLeft")
+          await expectCard(of(0))
+          await plot.press("End")
+          await expectCard(of(3))
+          await expectAccessible(page)
+          await plot.press("Escape")
+          await expectCard(/^$/)
+          await expect.poll(() => plot.evaluate((one) => one.matches(":focus"))).toBe(true)
+          // The axis has four to six names that do not touch, and neighbours are in one line.
+          for (const range of ["Last 24 hours", "Last 30 days"]) {
+            await page.getByRole("button", { name: range }).click()
+            for (const width of [390, 768, 1280, 1920, 3840]) {
+              await page.setViewportSize({ width, height: 900 })
+              await page.evaluate(painted)
+              const names = await Promise.all(
+                (await chart.locator(".axis-x span").all()).map((one) => one.boundingBox()),
+              )
+              expect(names.length, `${range} at ${width}`).toBeGreaterThanOrEqual(4)
+              expect(names.length, `${range} at ${width}`).toBeLessThanOrEqual(6)
+              for (const [i, name] of names.slice(1).entries())
+                expect(name!.x, `${range} at ${width}`).toBeGreaterThan(names[i]!.x + names[i]!.width)
+            }
+            const [first, second] = await Promise.all(
+              (await page.locator(".plot svg").all()).map((one) => one.boundingBox()),
+            )
+            expect([second!.y, second!.height, second!.width]).toEqual([first!.y, first!.height, first!.width])
+          }
+          await expectFits(page)
           await page.getByText("Show as a table").first().click()
           await page
             .getByRole("region", { name: "Validations, as a table" })

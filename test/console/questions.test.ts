@@ -158,7 +158,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("questions of 
             const card = page.getByRole("region", { name: `Validations by day in ${timeZone}` })
             await card.locator("svg g").nth(28).hover()
             const day = new Intl.DateTimeFormat("en-US", { dateStyle: "medium", timeZone }).format(yesterday)
-            await card.locator(".axis-x strong", { hasText: day }).waitFor()
+            await card.getByRole("status").getByText(day).waitFor()
             await card.getByRole("listitem").filter({ hasText: "Valid 25" }).waitFor()
             await context.close()
           })

@@ -1,6 +1,7 @@
 import { useMemo, useState } from "preact/hooks"
 import { numberText, shortNumber } from "./numbers.ts"
 import { Link, navigate } from "../navigation/router.tsx"
+import { styled } from "./Page.tsx"
 import { Table } from "./Table.tsx"
 
 export interface Series<Name extends string = string> {
@@ -55,6 +56,18 @@ const formats = {
   hour: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),
   day: new Intl.DateTimeFormat(undefined, { dateStyle: "medium" }),
 }
+const axisFormats = {
+  minute: formats.minute,
+  hour: formats.minute,
+  day: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" }),
+}
+
+/** Whether the axis names a column: each quarter of an hour or of a day, and each week back from the last day. */
+const isNamed = {
+  minute: (at: Date) => at.getMinutes() % 15 === 0,
+  hour: (at: Date) => at.getHours() % 6 === 0,
+  day: (_: Date, toLast: number) => toLast % 7 === 0,
+}
 
 /** The top of the axis: a round number that is not far above the largest value. */
 const niceTop = (value: number) => {
@@ -67,23 +80,44 @@ const height = 100
 const columnWidth = 10
 
 /**
- * Stacked columns over time. The legend has the sums, or the values that the pointer is on; everything is also a table.
+ * Stacked columns over time. The legend has the sums, and a card the values of the column that the pointer, a tap or the
+ * arrow keys are on; everything is also a table.
  */
 export const Chart = <Name extends string>({ every, intervals, linkTo, series, title }: ChartProps<Name>) => {
-  const [marked, setMarked] = useState<number>()
+  const [at, setMarked] = useState<number>()
   if (intervals === undefined) return <span class="skeleton block" />
+  const count = intervals.length
+  const marked = at === undefined ? undefined : Math.min(at, count - 1)
   const sum = (interval: Interval<Name>) => series.reduce((all, { name }) => all + interval[name], 0)
   const totals = series.map(({ name }) => intervals.reduce((all, interval) => all + interval[name], 0))
   const top = niceTop(Math.max(0, ...intervals.map(sum)))
   const shown = marked === undefined ? undefined : intervals[marked]
-  const time = (at: string | undefined) => (at === undefined ? "" : formats[every].format(new Date(at)))
+  const time = (at: string) => formats[every].format(new Date(at))
   const addressOf = (at: string) =>
     linkTo?.(new Date(at).toISOString(), new Date(Date.parse(at) + millisOf[every]).toISOString())
   const open = (at: string) => {
     const to = addressOf(at)
     if (to !== undefined) navigate(to)
   }
-  const values = series.map(({ name }, i) => shown?.[name] ?? totals[i]!)
+  const press = (event: KeyboardEvent) => {
+    const { key } = event
+    if (key === "Enter" && shown !== undefined) open(shown.at)
+    const [left, right] = [marked ?? count, marked ?? -1]
+    const to = { ArrowLeft: Math.max(0, left - 1), ArrowRight: Math.min(count - 1, right + 1), Home: 0, End: count - 1 }
+    if (!(key in to) && (key !== "Escape" || marked === undefined)) return
+    event.preventDefault()
+    event.stopPropagation()
+    setMarked(to[key as keyof typeof to])
+  }
+  const legend = (valueOf: (name: Name, i: number) => number) => (
+    <ul class="legend">
+      {series.map(({ label, name, tone }, i) => (
+        <li key={name} class={`series-${tone}`}>
+          {label} <b>{numberText(valueOf(name, i))}</b>
+        </li>
+      ))}
+    </ul>
+  )
   const summary = series.map(({ label }, i) => `${label} ${numberText(totals[i]!)}`).join(", ")
   const column = (interval: Interval<Name>, i: number) => {
     let bottom = height
@@ -91,7 +125,7 @@ export const Chart = <Name extends string>({ every, intervals, linkTo, series, t
       <g
         key={interval.at}
         class={linkTo === undefined ? undefined : "leads"}
-        // A chart that appears below a pointer at rest shows its sums.
+        // A chart that appears below a pointer at rest shows no card.
         onPointerMove={({ movementX, movementY }) => (movementX !== 0 || movementY !== 0) && setMarked(i)}
         // The first tap shows the values, a second one goes where a click does.
         onClick={(event) =>
@@ -122,26 +156,26 @@ export const Chart = <Name extends string>({ every, intervals, linkTo, series, t
       </g>
     )
   }
+  // Beside its column, where there is more space.
+  const place = (i: number) =>
+    i < count / 2
+      ? ({ left: `${((i + 1) / count) * 100}%` } as const)
+      : ({ right: `${(1 - i / count) * 100}%` } as const)
   return (
     <figure class="chart" aria-label={title}>
-      <div class="chart-head">
-        <ul class="legend">
-          {series.map(({ label, name, tone }, i) => (
-            <li key={name} class={`series-${tone}`}>
-              {label} <b>{numberText(values[i]!)}</b>
-            </li>
-          ))}
-        </ul>
-      </div>
+      {legend((_, i) => totals[i]!)}
       <div class="plot" onPointerLeave={({ pointerType }) => pointerType !== "touch" && setMarked(undefined)}>
         <svg
-          viewBox={`0 0 ${intervals.length * columnWidth} ${height}`}
+          viewBox={`0 0 ${count * columnWidth} ${height}`}
           preserveAspectRatio="none"
           role="img"
           aria-label={`${title}: ${summary}`}
+          tabIndex={0}
+          onKeyDown={press}
+          onBlur={() => setMarked(undefined)}
         >
           {[0, height / 2, height].map((y) => (
-            <line key={y} x1={0} x2={intervals.length * columnWidth} y1={y} y2={y} />
+            <line key={y} x1={0} x2={count * columnWidth} y1={y} y2={y} />
           ))}
           {intervals.map(column)}
         </svg>
@@ -151,10 +185,24 @@ export const Chart = <Name extends string>({ every, intervals, linkTo, series, t
           ))}
         </div>
         {totals.every((total) => total === 0) && <p class="plot-empty">Nothing in this time</p>}
+        <div class="values" role="status" {...(marked !== undefined && styled(place(marked)))}>
+          {shown !== undefined && (
+            <>
+              <strong>{time(shown.at)}</strong>
+              {legend((name) => shown[name])}
+            </>
+          )}
+        </div>
         <div class="axis-x" aria-hidden="true">
-          <span>{time(intervals[0]?.at)}</span>
-          <strong>{time(shown?.at)}</strong>
-          <span>{time(intervals.at(-1)?.at)}</span>
+          {intervals.map(({ at }, i) => {
+            const from = new Date(at)
+            if (!isNamed[every](from, count - 1 - i)) return null
+            return (
+              <span key={at} {...styled({ left: `${((i + 0.5) / count) * 100}%` })}>
+                {axisFormats[every].format(from)}
+              </span>
+            )
+          })}
         </div>
       </div>
       <details>

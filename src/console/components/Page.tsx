@@ -148,4 +148,9 @@ export const useCreate = (label: string, needs: OperationId, icon: IconName = "p
 }
 
 /** What only the page can know of the look of a box. A length has its unit: without one, a browser leaves it out. */
-export const styled = (style: { readonly height?: `${number}px`; readonly flexGrow?: number }) => ({ style })
+export const styled = (style: {
+  readonly height?: `${number}px`
+  readonly left?: `${number}%`
+  readonly right?: `${number}%`
+  readonly flexGrow?: number
+}) => ({ style })
