@@ -9,6 +9,7 @@ import {
   readByMap,
 } from "../domain/deployments/providers/claimMap.ts"
 import { presetNames, presetOf } from "../domain/deployments/providers/presets.ts"
+import { jsonFault } from "../domain/jsonFault.ts"
 import { keyTypes } from "../infrastructure/oidc/OidcKeys.ts"
 
 /** Entries of the file; each costs memory and fetches. */
@@ -148,8 +149,8 @@ export const parseProviders = (
   let entries: unknown
   try {
     entries = JSON.parse(content)
-  } catch {
-    return Result.fail("the file is not JSON")
+  } catch (error) {
+    return Result.fail(`the file is ${jsonFault(error)}`)
   }
   if (!Array.isArray(entries) || entries.length === 0 || entries.length > maxProviders) {
     return Result.fail(`the file must be a list of 1 to ${maxProviders} entries`)

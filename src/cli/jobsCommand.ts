@@ -64,7 +64,7 @@ const list = Command.make(
         gatehouse.jobs.list({ payload: { ...payload, ...given({ status, workflow, error, since, until }) } }),
       ({ jobs, next_cursor }) => ({
         table: table(
-          ["JOB", "WORKFLOW", "STATUS", "ATTEMPT", "PROGRESS", "ERROR", "CREATED"],
+          ["JOB", "WORKFLOW", "STATE", "ATTEMPT", "PROGRESS", "ERROR", "CREATED"],
           jobs.map((one) => [
             one.job_id,
             one.workflow,
@@ -87,7 +87,7 @@ const get = Command.make("get", { job }, ({ job }) =>
       out: table(
         ["FIELD", "VALUE"],
         [
-          ["status", found.status],
+          ["state", found.status],
           ["workflow", found.workflow],
           ["attempt", `${found.attempt} of ${found.max_attempts}`],
           ["priority", found.priority],
@@ -100,7 +100,9 @@ const get = Command.make("get", { job }, ({ job }) =>
           ["error", found.error],
           ...found.attempt_log.map((one) => [
             `attempt ${one.attempt}`,
-            [one.ended_at, one.error ?? "completed", one.note].filter((text) => text !== null).join(" · "),
+            [DateTime.formatIso(one.ended_at), one.error ?? "completed", one.note]
+              .filter((text) => text !== null)
+              .join(" · "),
           ]),
           ["created", found.created_at],
           ["finished", found.finished_at],

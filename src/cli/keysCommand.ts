@@ -22,12 +22,12 @@ import { readSecret } from "./secretInput.ts"
 /** The limits of a key, each in two flags. */
 const limitFlags = {
   rateLimit: Flag.Int("rate-limit").pipe(
-    Flag.withDescription("How many validations a window allows, over all replicas (default: no limit)"),
+    Flag.withDescription("How many validations a window allows, over all replicas (default: unlimited)"),
     Flag.optional,
   ),
   window: Flag.Int("window").pipe(Flag.withDescription("The window of --rate-limit, in seconds"), Flag.optional),
   credits: Flag.Int("credits").pipe(
-    Flag.withDescription("What the key may use in all (default: no limit)"),
+    Flag.withDescription("What the key may use in all (default: unlimited)"),
     Flag.optional,
   ),
   refill: Flag.Literals("refill", ["day", "month", "never"]).pipe(

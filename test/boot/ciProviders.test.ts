@@ -124,7 +124,7 @@ describe("OIDC_PROVIDERS", () => {
         })
       }
       assert.strictEqual(written(JSON.stringify([acme])), "1")
-      assert.strictEqual(written("{"), "the file is not JSON")
+      assert.strictEqual(written("{"), "the file is not valid JSON: see line 1, column 2")
       assert.strictEqual(written("{}"), "the file must be a list of 1 to 100 entries")
       assert.strictEqual(written("[]"), "the file must be a list of 1 to 100 entries")
       const missing = readProviders(join(folder, "none.json"), audiences)

@@ -85,7 +85,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect((yield* cli(["jobs", "list", "--status", "running"])).out).toContain(job)
         yield* cli(["jobs", "finish", job, "--result", "3"])
         expect((yield* cli(["jobs", "get", job])).out).toMatch(
-          /^status +completed\n(?:.*\n)*input +\{"a":1\}\nresult +3\n/m,
+          /^state +completed\n(?:.*\n)*input +\{"a":1\}\nresult +3\n(?:.*\n)*attempt 1 +\d{4}-\S+Z · completed\n/m,
         )
         const schedule = (yield* cli([
           "schedules",

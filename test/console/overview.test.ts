@@ -52,7 +52,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
             page.evaluate(`getComputedStyle(document.querySelector("${selector}")).color`)
           await page.locator("dl.stat").getByText("100 %").waitFor()
           // One in ten minutes is not none.
-          await page.locator("dl.stat").filter({ hasText: "Jobs a minute" }).getByText("< 1").waitFor()
+          await page.locator("dl.stat").filter({ hasText: "Jobs per minute" }).getByText("< 1").waitFor()
           await expect.poll(() => colorOf("dl.stat .attention")).toBe(await colorOf("[role=alert]"))
           await expect.poll(() => page.locator("dl.stat polyline").count()).toBe(4)
           await expect.poll(() => page.locator("dl.strip-of-figures dt").count()).toBe(7)

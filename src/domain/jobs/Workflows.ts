@@ -102,13 +102,13 @@ export const SetWorkflow = Schema.Struct({
 export const Workflow = Schema.Struct({
   workflow: StoredWorkflowName,
   concurrency: Schema.NullOr(settings.concurrency).annotate({
-    description: "How many of its jobs run at once. null: no limit.",
+    description: "How many of its jobs run at once. null: unlimited.",
   }),
   concurrency_per_key: Schema.NullOr(settings.concurrency_per_key).annotate({
-    description: "How many of its jobs with the same concurrency_key run at once. null: no limit.",
+    description: "How many of its jobs with the same concurrency_key run at once. null: unlimited.",
   }),
   rate: Schema.NullOr(settings.rate).annotate({
-    description: "How many of its jobs start in a window. null: no limit.",
+    description: "How many of its jobs start in a window. null: unlimited.",
   }),
   retry: Schema.NullOr(settings.retry).annotate({
     description: "How its jobs are tried again. null: as each job says.",

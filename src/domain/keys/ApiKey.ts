@@ -76,7 +76,7 @@ export const ApiKey = Schema.Struct({
   projectId: Schema.NullOr(Id).annotate({ description: "The project of the key. null: it is a key of the whole org." }),
   createdAt: CreatedAt,
   expiresAt: Schema.NullOr(expiry("When the key expires. null: never.")),
-  rateLimit: Schema.NullOr(RateLimit).annotate({ description: "The rate limit of the key. null: it has no limit." }),
+  rateLimit: Schema.NullOr(RateLimit).annotate({ description: "The rate limit of the key. null: unlimited." }),
   lastUsedAt: Schema.NullOr(Timestamp).annotate({
     description: "The last use of the key. It is written some seconds later. null: the key was never used.",
   }),

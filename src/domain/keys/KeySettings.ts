@@ -119,8 +119,8 @@ export const newSettings = {
   externalId: Schema.optionalKey(ExternalId),
   metadata: Schema.optionalKey(Metadata),
   allowedIps: Schema.optionalKey(Schema.NullOr(AllowedIps)),
-  rateLimit: Schema.optionalKey(RateLimit).annotate({ description: `${limits.rateLimit} Absent: no limit.` }),
-  credits: Schema.optionalKey(Credits).annotate({ description: `${limits.credits} Absent: no limit.` }),
+  rateLimit: Schema.optionalKey(RateLimit).annotate({ description: `${limits.rateLimit} Absent: unlimited.` }),
+  credits: Schema.optionalKey(Credits).annotate({ description: `${limits.credits} Absent: unlimited.` }),
 }
 
 /** Settings to change; `null` clears. An absent one does not change. */
@@ -132,10 +132,10 @@ export const changedSettings = {
   metadata: Schema.optionalKey(NullableMetadata),
   allowedIps: Schema.optionalKey(Schema.NullOr(AllowedIps)),
   rateLimit: Schema.optionalKey(Schema.NullOr(RateLimit)).annotate({
-    description: `${limits.rateLimit} null: no limit.`,
+    description: `${limits.rateLimit} null: unlimited.`,
   }),
   credits: Schema.optionalKey(Schema.NullOr(CreditsChange)).annotate({
-    description: `${limits.credits} null: no limit.`,
+    description: `${limits.credits} null: unlimited.`,
   }),
 }
 

@@ -151,7 +151,7 @@ const settingFields = {
       whole(1, 1000).annotate({
         description:
           "The most attempts in any second, over all replicas, retries included: 1 to 1,000. The service spreads them. " +
-          "null: no limit.",
+          "null: unlimited.",
         examples: [50],
       }),
     ),
@@ -337,7 +337,7 @@ export const WebhookEndpointDetail = Schema.Struct({
     examples: [null],
   }),
   max_per_second: Schema.NullOr(Schema.Int).annotate({
-    description: "The most attempts in any second. null: no limit.",
+    description: "The most attempts in any second. null: unlimited.",
     examples: [50],
   }),
   ordered: Schema.Boolean.annotate({ description: "Whether deliveries are sent one at a time, in order." }),

@@ -2,6 +2,7 @@ import { Context, Effect, Schema, SchemaAST } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiBuilder, type HttpApiEndpoint, HttpApiError, type HttpApiGroup } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
+import { jsonFault } from "../../domain/jsonFault.ts"
 import { countNames, parseJson, repeatedName, scanJson } from "../../domain/exactJson.ts"
 import { fit, type Shape, shapeOf } from "../../domain/jsonShape.ts"
 import { cut } from "../../domain/Schemas.ts"
@@ -30,12 +31,7 @@ const repeated = (name: string) =>
   new InvalidRequest({
     error: `The request body has the member ${JSON.stringify(cut(name, maxShownName))} twice. Send it once.`,
   })
-/** The place where a text is no JSON; none for an unexpected word. The rest of the parser's error repeats the text. */
-const notJson = (error: unknown) => {
-  const [, line, column] = /\(line (\d+) column (\d+)\)$/.exec(String(error)) ?? []
-  const place = line === undefined ? "" : `: see line ${line}, column ${column}`
-  return new InvalidRequest({ error: `The request body is not valid JSON${place}.` })
-}
+const notJson = (error: unknown) => new InvalidRequest({ error: `The request body is ${jsonFault(error)}.` })
 
 /** Makes the reader of the bodies of an operation: an effect with its payload. */
 const makeReader = ({ annotations, payload }: HttpApiEndpoint.Top) => {

@@ -231,7 +231,7 @@ export const DocsForm = ({ docs, onClose, projectId }: DocsFormProps) => {
   }
   return (
     <FormDialog
-      title={docs === undefined ? "Store documentation" : "Change the documentation"}
+      title={docs === undefined ? "Store documentation" : "Edit the documentation"}
       submit="Save and fetch"
       isReady={docsZipUrl.trim() !== ""}
       onSubmit={save}

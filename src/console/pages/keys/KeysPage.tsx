@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks"
 import { useMatches, withoutKey } from "../../client/matches.ts"
-import { useCall, usePages } from "../../client/queries.ts"
+import { useCall, useData, usePages } from "../../client/queries.ts"
 import { type Me, useMay, useSession } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
@@ -41,18 +41,22 @@ const isUsed = ({ lastUsedAt }: Key, use: string, now: number) => {
   return use === "never" ? lastUsedAt === null : Number(use) > 0 ? days <= Number(use) : days > -Number(use)
 }
 
-const useProjectNames = (orgId: string) => {
-  const enabled = useMay()("projects.list")
-  const { rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects, { enabled })
-  return (projectId: string | null) =>
-    projectId === null ? "Whole org" : (rows?.find((project) => project.projectId === projectId)?.name ?? "A project")
+/** The project of a key, or its org. */
+const OwnerName = ({ projectId }: Pick<Key, "projectId">) => {
+  const enabled = useMay()("projects.get") && projectId !== null
+  const { data } = useData("projects.get", { projectId: projectId ?? "" }, { enabled, isLive: false })
+  const name = projectId === null ? "Whole org" : (data?.name ?? "A project")
+  return (
+    <span class="clip" title={name}>
+      {name}
+    </span>
+  )
 }
 
 export default () => {
   const orgId = useOrg()
   const may = useMay()
   const now = useNow()
-  const nameOf = useProjectNames(orgId)
   const { externalId, text, used } = useQuery()
   const held = useSession().me.keys
   const { close, create, isCreating } = useCreate(
@@ -89,12 +93,8 @@ export default () => {
         ),
       },
       !held && {
-        title: "For",
-        cell: ({ projectId }) => (
-          <span class="clip" title={nameOf(projectId)}>
-            {nameOf(projectId)}
-          </span>
-        ),
+        title: "Belongs to",
+        cell: ({ projectId }) => <OwnerName projectId={projectId} />,
       },
       { title: "Rate limit", align: "words", isExtra: true, cell: (key) => rateLimitText(key) ?? none },
       {

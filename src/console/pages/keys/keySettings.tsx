@@ -276,4 +276,4 @@ export const isEnded = (key: Key, now: number) => ["leaked", "expired"].includes
 export const rateLimitText = ({ rateLimit }: Key) =>
   rateLimit === null
     ? undefined
-    : `${rateLimit.limit.toLocaleString("en")} ${rateLimit.window === 1 ? "a second" : rateLimit.window === 60 ? "a minute" : rateLimit.window === 3_600 ? "an hour" : `per ${rateLimit.window} seconds`}`
+    : `${rateLimit.limit.toLocaleString("en")} per ${rateLimit.window === 1 ? "second" : `${rateLimit.window} seconds`}`

@@ -80,7 +80,7 @@ export const Health = () => {
   }
   const figures = [
     {
-      label: "Attempts a minute",
+      label: "Attempts per minute",
       value: perMinute(recent?.attempts),
       tone: "accent",
       values: data?.deliveries.map(attemptsOf),
@@ -93,13 +93,13 @@ export const Health = () => {
       values: data?.deliveries.map((one) => (attemptsOf(one) - one.delivered) / Math.max(1, attemptsOf(one))),
     },
     {
-      label: "Validations a minute",
+      label: "Validations per minute",
       value: perMinute(recent?.validations),
       tone: "accent",
       values: data?.validations.map(validationsOf),
     },
     {
-      label: "Jobs a minute",
+      label: "Jobs per minute",
       value: perMinute(recent?.jobs),
       tone: "accent",
       values: data?.jobs.map(jobsOf),
@@ -273,7 +273,7 @@ const Speed = () => {
           <Figure
             key={name}
             label={`${label} p99`}
-            note={p50 === null ? "none in 5 minutes" : `median ${millisText(p50)}, ${rate(perMinute)} a minute`}
+            note={p50 === null ? "none in 5 minutes" : `median ${millisText(p50)}, ${rate(perMinute)} per minute`}
           >
             <span title="99 of 100 were faster, in the last five minutes, at the slowest replica">
               {millisText(p99)}

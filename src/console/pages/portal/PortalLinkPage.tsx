@@ -119,7 +119,7 @@ const Links = () => {
           { title: "Made by", cell: ({ made_by, person }) => person?.name ?? person?.email ?? made_by },
           { title: "State", align: "fit", cell: ({ state }) => state },
           {
-            title: "For",
+            title: "Opens",
             cell: ({ keys, webhooks }) =>
               [
                 ...(webhooks ? ["webhooks"] : []),

@@ -230,7 +230,7 @@ const Delivering = ({ fields, set }: PartProps) => (
       In order: one delivery at a time. One that is retried holds the later ones back.
     </Check>
     <div class="grid-3">
-      <Field label="Most attempts a second" hint="1 to 1,000. Empty: unlimited.">
+      <Field label="Most attempts per second" hint="1 to 1,000. Empty: unlimited.">
         <Input
           type="number"
           min={1}

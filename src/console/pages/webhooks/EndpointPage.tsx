@@ -447,7 +447,7 @@ const EndpointSettings = ({ endpoint }: { readonly endpoint: EndpointDetail }) =
           </span>
         ),
       Order: endpoint.ordered ? "one at a time, in the order of the events" : "any",
-      Rate: endpoint.max_per_second === null ? "Unlimited" : `at most ${endpoint.max_per_second} attempts a second`,
+      Rate: endpoint.max_per_second === null ? "Unlimited" : `at most ${endpoint.max_per_second} attempts per second`,
       Retries:
         endpoint.retry_delays === null
           ? "the schedule of the service"
