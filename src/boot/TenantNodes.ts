@@ -1,4 +1,4 @@
-import { Context, Effect, Fiber, Layer, Scope } from "effect"
+import { Context, Effect, Fiber, Layer, Scope, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { Idempotency, TenantIdempotency } from "../domain/Idempotency.ts"
 import { CurrentPrincipal, tenantOf } from "../domain/Principal.ts"
@@ -63,21 +63,27 @@ const Placed = Context.Reference<{ readonly node: Node | undefined } | undefined
 /** Whether an operation failed because its org moves: it has changed nothing. */
 const isMoving = (error: unknown) => error === orgMoves
 
+/** The members of a service of tenants: effects, and functions that return one. */
+type Outcome = Effect.Effect<unknown, unknown, unknown>
+type Operation = (...args: ReadonlyArray<never>) => Outcome
+
 /**
  * A service whose operations run on the node of the principal's org; those of other orgs, and of no org, on the
  * platform's database.
  */
-const routed = <I, S extends object>(tag: Context.Service<I, S>) =>
+const routed = <I extends Tenants, S extends { readonly [Name in keyof S]: Outcome | Operation }>(
+  tag: Context.Service<I, S>,
+) =>
   Effect.gen(function* () {
     const own = yield* tag
     const { nodes, stacks } = yield* Stacks
     if (nodes.all.length === 0) return own
-    type Use = (service: S) => Effect.Effect<unknown, unknown, unknown>
+    type Use = (service: S) => Outcome
     const on = (node: Node | undefined, use: Use) => {
       if (node === undefined) return Effect.provideService(use(own), Placed, { node })
       const stack = stacks.get(node.name)
       if (stack === undefined) return Effect.fail(notReady)
-      return use(Context.get(stack as Context.Context<I>, tag)).pipe(
+      return use(Context.get(stack, tag)).pipe(
         Effect.provideService(Admission, node.admission),
         Effect.provideService(Placed, { node }),
       )
@@ -96,20 +102,12 @@ const routed = <I, S extends object>(tag: Context.Service<I, S>) =>
           ),
         )
       })
-    type Members = Record<
-      string,
-      Effect.Effect<unknown> | ((...args: ReadonlyArray<unknown>) => Effect.Effect<unknown>)
-    >
-    const memberOf = (service: S, name: string) => (service as unknown as Members)[name]!
-    return Object.fromEntries(
-      Object.entries(own as unknown as Members).map(([name, member]) => [
-        name,
-        Effect.isEffect(member)
-          ? there((service) => memberOf(service, name) as Effect.Effect<unknown>)
-          : (...args: ReadonlyArray<unknown>) =>
-              there((service) => (memberOf(service, name) as typeof member)(...args)),
-      ]),
-    ) as unknown as S
+    /** The member of the service on the node. */
+    const member = (name: keyof S): Outcome | Operation =>
+      Effect.isEffect(own[name])
+        ? there((service) => service[name] as Outcome)
+        : (...args) => there((service) => (service[name] as Operation)(...args))
+    return Object.fromEntries(Struct.keys(own).map((name) => [name, member(name)])) as S
   })
 
 /**

@@ -20,10 +20,9 @@ import { ChatRateLimits } from "../domain/docs/ChatRateLimits.ts"
 import { Chats } from "../domain/docs/Chats.ts"
 import { DocsFetcher } from "../domain/docs/DocsFetcher.ts"
 import { DocsQuestions } from "../domain/docs/DocsQuestions.ts"
-import { DocsReaders } from "../domain/docs/DocsReaders.ts"
+import { DocsReaders, DocsWakeup, StoredDocs } from "../domain/docs/StoredDocs.ts"
 import { ChatBodyMemory } from "../domain/docs/Documents.ts"
 import { LanguageModel } from "../domain/docs/LanguageModel.ts"
-import { DocsWakeup, StoredDocs } from "../domain/docs/StoredDocs.ts"
 import { UnverifiedSentences } from "../domain/docs/verifyAnswer.ts"
 import { JobSchedules } from "../domain/jobs/JobSchedules.ts"
 import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
@@ -70,8 +69,7 @@ import * as Cipher from "../infrastructure/crypto/AesCipher.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
 import { keyHash, secureRandom, signatures } from "../infrastructure/crypto/nodeCrypto.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
-import { Database } from "../infrastructure/database/Database.ts"
-import * as Readiness from "../infrastructure/database/Readiness.ts"
+import { Database, databaseSize, readiness } from "../infrastructure/database/Database.ts"
 import * as DeploymentsSql from "../infrastructure/deployments/deploymentsSql.ts"
 import * as DocsIndexes from "../infrastructure/docs/ThreadedIndexes.ts"
 import * as DocsQuestionsSql from "../infrastructure/docs/docsQuestionsSql.ts"
@@ -241,7 +239,7 @@ const platform = (settings: Settings) => {
     Roles.layer,
   ).pipe(
     Layer.provideMerge(ServiceStates.layer),
-    Layer.provideMerge(Layer.mergeAll(Readiness.layer, Readiness.databaseSize)),
+    Layer.provideMerge(Layer.merge(readiness, databaseSize)),
     Layer.provideMerge(Activities.layer),
     Layer.provideMerge(people(settings).pipe(Layer.provideMerge(Sessions.layer), Layer.provide(SessionsSql.layer))),
     Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, reportSignatures, audit, validations)),

@@ -7,7 +7,7 @@ import {
   type ClaimMap,
   pinFaultOf,
   readByMap,
-} from "../domain/deployments/providers/claimMap.ts"
+} from "../domain/deployments/providers/claims.ts"
 import { presetNames, presetOf } from "../domain/deployments/providers/presets.ts"
 import { jsonFault } from "../domain/jsonFault.ts"
 import { keyTypes } from "../infrastructure/oidc/OidcKeys.ts"

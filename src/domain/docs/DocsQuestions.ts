@@ -11,7 +11,7 @@ import { removeInBatches } from "../removeInBatches.ts"
 import { cut } from "../Schemas.ts"
 
 /** The questions that are kept for a project; the newest stay. */
-export const maxQuestionsOfProject = 10_000
+const maxQuestionsOfProject = 10_000
 
 /** The questions of readers. */
 export class DocsQuestionRepository extends Context.Service<

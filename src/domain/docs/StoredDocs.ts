@@ -2,10 +2,12 @@ import { Context, DateTime, Effect, Latch, Layer, Option, Stream } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import { CurrentPrincipal, managedScope, noCredential, OrgScope } from "../Principal.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import type { DocsSource } from "./DocsIndexes.ts"
-import type { Page } from "./DocsPassages.ts"
+import { type DocsSource, DocsIndexes } from "./DocsIndexes.ts"
+import { type Page, pageUrl } from "./DocsPassages.ts"
 import { type DocsRecord, type PutProjectDocs, toProjectDocs } from "./ProjectDocs.ts"
-import { docsNotFound, type DocsOf, ProjectDocsRepository } from "./ProjectDocsRepository.ts"
+import { docsNotFound, type DocsOf, ProjectDocsRepository, type ListedPage } from "./ProjectDocsRepository.ts"
+import { ChatRateLimits } from "./ChatRateLimits.ts"
+import { docsTools } from "./chatTools.ts"
 
 /** Documentation of which something is stored. */
 export interface ReadableDocs extends Pick<DocsRecord, "orgId" | "projectId" | "projectName" | "docsUrl"> {
@@ -115,17 +117,58 @@ export class StoredDocs extends Context.Service<StoredDocs>()("gatehouse/domain/
   static readonly layer = Layer.effect(this, this.make)
 }
 
+/** Markdown's special characters in a title. */
+const escaped = (text: string) => text.replaceAll(/[[\]\\]/g, "\\$&")
+
+const line = (docsUrl: string | null) => (page: ListedPage) => {
+  const target = docsUrl === null ? encodeURI(page.slug) : pageUrl(page.slug, docsUrl)
+  return `- [${escaped(page.title)}](${target})${page.description === "" ? "" : `: ${page.description}`}`
+}
+
+/** The pages of documentation as llms.txt (llmstxt.org). */
+const llmsText = ({ docsUrl, projectName }: ReadableDocs, pages: ReadonlyArray<ListedPage>): string =>
+  [`# ${projectName.replaceAll(/\s+/g, " ")}`, "", "## Docs", "", ...pages.map(line(docsUrl)), ""].join("\n")
+
+/** Reads the stored documentation of projects for assistants. Each use takes one of the chats of its caller. */
+export class DocsReaders extends Context.Service<DocsReaders>()("gatehouse/domain/DocsReaders", {
+  make: Effect.gen(function* () {
+    const stored = yield* StoredDocs
+    const limits = yield* ChatRateLimits
+    const indexes = yield* DocsIndexes
+
+    return {
+      /** The documentation of a project, if the caller may read it. */
+      find: Effect.fn("DocsReaders.find")(function* (projectId: string, address: string) {
+        const { principal } = yield* CurrentPrincipal
+        yield* limits.take(principal, address)
+        return yield* stored.read(projectId)
+      }),
+
+      /** Uses a tool; `undefined` when there is no such tool. */
+      use: Effect.fn("DocsReaders.use")(function* (docs: ReadableDocs, tool: string, argument: string) {
+        const opened = yield* indexes.open(docs.source)
+        const tools = docsTools({ docs: opened, docsUrl: docs.docsUrl ?? undefined })
+        return yield* tools.find(({ name }) => name === tool)?.run(argument) ?? Effect.undefined
+      }, Effect.scoped),
+
+      /** The list of pages, as llms.txt. */
+      list: (docs: ReadableDocs) => Effect.map(stored.list(docs), (pages) => llmsText(docs, pages)),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
+}
+
 /** Wakes the worker that fetches documentation, when an owner of this replica has changed it. */
-export class DocsWakeup extends Context.Service<
-  DocsWakeup,
-  {
-    readonly wake: Effect.Effect<void>
-    /** Waits for the next `wake`, or returns at once after one that nobody has waited for. */
-    readonly wait: Effect.Effect<void>
-  }
->()("gatehouse/domain/DocsWakeup") {
-  static readonly layer = Layer.sync(DocsWakeup, () => {
+export class DocsWakeup extends Context.Service<DocsWakeup>()("gatehouse/domain/DocsWakeup", {
+  make: Effect.sync(() => {
     const latch = Latch.makeUnsafe()
-    return { wake: Effect.asVoid(latch.open), wait: Effect.andThen(latch.await, Effect.asVoid(latch.close)) }
-  })
+    return {
+      wake: Effect.asVoid(latch.open),
+      /** Waits for the next `wake`, or returns at once after one that nobody has waited for. */
+      wait: Effect.andThen(latch.await, Effect.asVoid(latch.close)),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }

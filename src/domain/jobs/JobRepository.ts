@@ -67,7 +67,7 @@ interface Counted {
 export type ReportOutcome = Result.Result<ReportedChange, NotFound | Conflict | LimitReached>
 
 /** A heartbeat of a running job. */
-export interface Heartbeat {
+interface Heartbeat {
   /** `null` leaves it as it is. */
   readonly leaseUntil: DateTime.Utc | null
   readonly now: DateTime.Utc

@@ -86,7 +86,7 @@ export interface KeyGrant extends ValidKey {
 }
 
 /** A key that was made elsewhere. `hash` is its stored hash: SHA-256, SHA-512 or a slow one. */
-export interface KeyImport extends NewApiKey {
+interface KeyImport extends NewApiKey {
   readonly projectId: string | null
   /** What a key with a slow hash begins with; `null` for a digest. */
   readonly importStart: string | null

@@ -1,5 +1,5 @@
-import { exampleOf } from "./examples.ts"
 import {
+  exampleOf,
   collectRefs,
   type JsonSchema,
   mapValues,

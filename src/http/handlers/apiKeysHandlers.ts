@@ -1,14 +1,17 @@
-import { Effect, Redacted } from "effect"
+import { Effect, Redacted, Layer } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { group } from "./group.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyUsageReport } from "../../domain/keys/KeyUsage.ts"
-import { LeakedKeys } from "../../domain/keys/LeakedKeys.ts"
+import { LeakedKeys, ReportSignatures } from "../../domain/keys/LeakedKeys.ts"
 import { KeyTokens } from "../../domain/keys/KeyTokens.ts"
 import { Roles } from "../../domain/keys/Roles.ts"
 import { Api } from "../api/Api.ts"
 import { annotateOriginal, keyIn, ofNobody, upstreamHeaders } from "../authorize.ts"
 import { clientAddress } from "../clientAddress.ts"
+import { HttpServerRequest } from "effect/http"
+import { Unauthorized } from "../../domain/Errors.ts"
+import { GithubSignature } from "../api/security.ts"
 
 export const layer = group(Api, "keys", (handlers) =>
   Effect.map(Effect.all([ApiKeys, KeyUsageReport, KeyTokens]), ([keys, usages, tokens]) =>
@@ -58,4 +61,24 @@ export const roles = group(Api, "roles", (handlers) =>
 
 export const secretScanning = group(Api, "secretScanning", (handlers) =>
   Effect.map(LeakedKeys, (leaked) => handlers.handleAll({ github: ({ payload }) => leaked.report(payload) })),
+)
+
+const refused = new Unauthorized({
+  error: "The signature is not valid: Github-Public-Key-Signature must be GitHub's signature of this request body.",
+})
+
+/** Checks the signature of the raw body before the body is decoded. */
+export const githubSignature = Layer.effect(
+  GithubSignature,
+  Effect.map(ReportSignatures, ({ verify }) =>
+    Effect.fnUntraced(function* (operation) {
+      const request = yield* HttpServerRequest.HttpServerRequest
+      const { "github-public-key-identifier": keyId, "github-public-key-signature": signature } = request.headers
+      if (keyId === undefined || signature === undefined) return yield* refused
+      // The body is kept, and decoded afterwards.
+      const body = new Uint8Array(yield* Effect.orDie(request.arrayBuffer))
+      if (!(yield* verify({ keyId, signature, body }))) return yield* refused
+      return yield* operation
+    }),
+  ),
 )

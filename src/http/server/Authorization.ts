@@ -68,33 +68,31 @@ const warningMillis = 60_000
 type Door = "api" | "console" | "metrics"
 
 /** The guesses of the administrator's token by door and network. */
-export class TokenGuesses extends Context.Service<
-  TokenGuesses,
-  {
-    /** Takes a guess of an address that was wrong, or fails when it has guessed too often. */
-    readonly take: (door: Door, address: string) => Effect.Effect<void, TooManyRequests>
-    /** Logs that there are wrong credentials, at most once a minute. */
-    readonly warn: (network: string) => Effect.Effect<void>
-  }
->()("gatehouse/http/Authorization/TokenGuesses") {
-  static readonly layer = Layer.sync(TokenGuesses, () => {
+export class TokenGuesses extends Context.Service<TokenGuesses>()("gatehouse/http/Authorization/TokenGuesses", {
+  make: Effect.sync(() => {
     const limitOf = () =>
       failureLimit("Too many credentials from this address were not valid. Try again after the seconds in Retry-After.")
     const limits = { api: limitOf(), console: limitOf(), metrics: limitOf() }
     let warnedAt = -Infinity
     let more = 0
-    const warn = (network: string) =>
-      Effect.flatMap(monotonicMillis, (now) => {
-        if (now - warnedAt < warningMillis) return Effect.sync(() => void more++)
-        const others = more === 0 ? "" : `, and ${more} times since the last such line`
-        warnedAt = now
-        more = 0
-        return Effect.logWarning(
-          `A credential that is neither a key nor the administrator's token was sent from ${network}${others}`,
-        )
-      })
-    return { take: (door, address) => limits[door].take(address), warn }
-  })
+    return {
+      /** Takes a guess of an address that was wrong, or fails when it has guessed too often. */
+      take: (door: Door, address: string) => limits[door].take(address),
+      /** Logs that there are wrong credentials, at most once a minute. */
+      warn: (network: string) =>
+        Effect.flatMap(monotonicMillis, (now) => {
+          if (now - warnedAt < warningMillis) return Effect.sync(() => void more++)
+          const others = more === 0 ? "" : `, and ${more} times since the last such line`
+          warnedAt = now
+          more = 0
+          return Effect.logWarning(
+            `A credential that is neither a key nor the administrator's token was sent from ${network}${others}`,
+          )
+        }),
+    }
+  }),
+}) {
+  static readonly layer = Layer.effect(this, this.make)
 }
 
 /** Turns the credentials of requests into principals. */

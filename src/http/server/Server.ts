@@ -21,7 +21,6 @@ import * as Projects from "../handlers/projectsHandlers.ts"
 import * as Sessions from "../handlers/sessionsHandlers.ts"
 import * as System from "../handlers/systemHandlers.ts"
 import * as Webhooks from "../handlers/webhooksHandlers.ts"
-import * as GithubSignature from "./GithubSignature.ts"
 import * as Idempotency from "./idempotentRequests.ts"
 import * as Metrics from "./metrics.ts"
 import * as RequestErrors from "./RequestErrors.ts"
@@ -33,7 +32,13 @@ const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Activity.layer, Activity.live, Webhooks.layer, Events.layer, Jobs.layer, Chat.layer]),
   Layer.provide([ProjectDocs.layer, ApiKeys.secretScanning, ApiKeys.roles, Sessions.layer, Alerts.layer]),
-  Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
+  Layer.provide([
+    Authorization.layer,
+    ChatBodies.layer,
+    ApiKeys.githubSignature,
+    RequestErrors.layer,
+    Idempotency.layer,
+  ]),
 )
 
 /** A path without a parameter has its own methods only. */

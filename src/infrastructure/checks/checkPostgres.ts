@@ -8,7 +8,7 @@ import * as PostgresDatabase from "../database/PostgresDatabase.ts"
 import { describeSqlError } from "../database/PostgresDatabase.ts"
 import { type Check, clockCheck, fail, inBytes, ok, warn } from "./Check.ts"
 import { texts } from "../database/fragments.ts"
-import { databaseBytes } from "../database/Readiness.ts"
+import { databaseBytes } from "../database/Database.ts"
 import { checkStorage } from "./checkStorage.ts"
 import { checkSecrets } from "./checkSecrets.ts"
 

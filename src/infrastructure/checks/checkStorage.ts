@@ -1,6 +1,6 @@
 import { Clock, DateTime, Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { databaseBytes } from "../database/Readiness.ts"
+import { databaseBytes } from "../database/Database.ts"
 import { date } from "../database/fragments.ts"
 import { type Check, inBytes, ok, warn } from "./Check.ts"
 

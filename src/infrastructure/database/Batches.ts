@@ -9,7 +9,7 @@ import { answerOrUnavailable, orgMoves } from "./orUnavailable.ts"
 const maxConcurrent = 2
 
 /** The result of a question: `undefined` if it has no answer. */
-export type Found<A, E> = Exit.Exit<A | undefined, E>
+type Found<A, E> = Exit.Exit<A | undefined, E>
 
 /** One caller's question. */
 interface Asked<K, A, E> {

@@ -3,9 +3,9 @@ import { Cause, Context, Deferred, Effect, Fiber, Layer, Metric, Queue, Redacted
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
-import type { DatabaseState } from "../../domain/activity/ServiceStates.ts"
+import { type DatabaseState, DatabaseSize, Readiness } from "../../domain/activity/ServiceStates.ts"
 import { parseDatabaseUrl } from "./DatabaseUrl.ts"
-import { connectionsMax, isTransient } from "./orUnavailable.ts"
+import { connectionsMax, isTransient, orUnavailable } from "./orUnavailable.ts"
 import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
 import { maintenance } from "./embedded/EmbeddedDatabase.ts"
 import * as Migrations from "./Migrations.ts"
@@ -234,3 +234,28 @@ const cannotStart =
           })
         : (error as Exclude<E, SqlError.SqlError>),
     )
+
+/** The service is ready if the database is. */
+export const readiness = Layer.effect(
+  Readiness,
+  Effect.map(Database, ({ ready }) => Readiness.of({ check: ready })),
+)
+
+/** The size of a database, in bytes. PostgreSQL adds up the sizes of its files. */
+export const databaseBytes = (sql: SqlClient.SqlClient) =>
+  Effect.map(
+    sql<{ bytes: number }>`SELECT pg_database_size(current_database())::float8 AS bytes`,
+    ([row]) => row!.bytes,
+  )
+
+export const databaseSize = Layer.effect(
+  DatabaseSize,
+  Effect.map(Effect.all([SqlClient.SqlClient, Nodes.Nodes]), ([sql, nodes]) =>
+    DatabaseSize.of({
+      bytes: Effect.map(
+        Nodes.everywhere(sql, nodes, (one) => orUnavailable(databaseBytes(one))),
+        (sizes) => sizes.reduce((sum, bytes) => sum + bytes, 0),
+      ),
+    }),
+  ),
+)

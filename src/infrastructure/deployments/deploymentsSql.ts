@@ -227,15 +227,14 @@ export const layer = Layer.effect(
 
     /** Finds and locks the project that is linked to both, in a transaction. */
     const findUnchanged = (deployment: NewDeployment) =>
-      Effect.map(findLinkedProjects(sql, isUnchangedLink(deployment)), ([project]) => project)
+      Effect.map(findLinkedProjects(isUnchangedLink(deployment)), ([project]) => project)
 
     /** Finds the project of a repository: by its id, or by its name while no run has proved an id. */
     const findLinked = Effect.fnUntraced(function* (deployment: NewDeployment) {
       const { rules, run } = deployment
-      const [byId] = yield* findLinkedProjects(sql, hasId(deployment))
+      const [byId] = yield* findLinkedProjects(hasId(deployment))
       if (byId !== undefined || !isNamed(rules, run)) return byId
       const byName = yield* findLinkedProjects(
-        sql,
         sql`${isLinkedByName(sql, run)} AND (p.issuer IS NULL OR p.issuer = ${run.issuer})`,
       )
       return byName.find((project) => project.repositoryId === null) ?? byName[0]
@@ -255,7 +254,6 @@ export const layer = Layer.effect(
       const owningOrg = sql`(SELECT row_to_json(o) FROM (${selectOwningOrg(deployment)}) AS o)`
       return Effect.map(
         sql<LinkedRow & { readonly version: string; readonly owningOrg: OwningOrg | null }>`${selectLinked(
-          sql,
           sql`, p.xmin::text AS version, ${owningOrg} AS "owningOrg"`,
           isUnchangedLink(deployment),
         )}`,
@@ -279,6 +277,22 @@ export const layer = Layer.effect(
         (rows) => rows.map(({ id }) => id),
       )
 
+    /** Projects of existing orgs, as the table `p`, with what `admitRun` and `effectsOf` need, and further columns. */
+    const selectLinked = (further: Statement.Fragment, condition: Statement.Fragment) => sql`
+      SELECT p.id, p.org_id AS "orgId", coalesce(p.host_owner, '') AS "hostOwner",
+        coalesce(p.host_repo, '') AS "hostRepo", p.repository_id AS "repositoryId", p.issuer, p.repository_owner_id AS "ownerId",
+        p.default_branch AS "defaultBranch", p.pin_workflow AS workflow, p.pin_environment AS environment,
+        json_build_object('runId', p.newest_run_id, 'runAttempt', p.newest_run_attempt, 'at', p.newest_run_at) AS newest
+        ${further}
+      FROM projects p
+      WHERE ${condition} AND ${sql.literal(orgExists("p"))}`
+
+    /** Finds and locks linked projects, in a transaction. */
+    const findLinkedProjects = (condition: Statement.Fragment) =>
+      Effect.map(sql<LinkedRow>`${selectLinked(sql.literal(""), condition)} FOR NO KEY UPDATE OF p`, (rows) =>
+        rows.map(toLinked),
+      )
+
     return DeploymentRepository.of({
       /**
        * Registers a run. Nearly every run is of a repository whose id and name are linked, and needs two statements.
@@ -290,10 +304,7 @@ export const layer = Layer.effect(
 
       promote: Effect.fnUntraced(
         function* (scope, projectId, deploymentId, now, entry) {
-          const [project] = yield* findLinkedProjects(
-            sql,
-            sql`p.id = ${projectId} AND ${inScope(sql, scope, "p.org_id")}`,
-          )
+          const [project] = yield* findLinkedProjects(sql`p.id = ${projectId} AND ${inScope(sql, scope, "p.org_id")}`)
           if (project === undefined) return yield* projectNotFound()
           const { issuer, orgId, repositoryId } = project
           const [run] = yield* sql<PromotedRow>`
@@ -378,22 +389,6 @@ const toLinked = ({ environment, newest, workflow, ...row }: LinkedRow): LinkedP
   pins: { workflow, environment },
   newest: toPosition(newest),
 })
-
-/** Projects of existing orgs, as the table `p`, with what `admitRun` and `effectsOf` need, and further columns. */
-const selectLinked = (sql: SqlClient.SqlClient, further: Statement.Fragment, condition: Statement.Fragment) => sql`
-  SELECT p.id, p.org_id AS "orgId", coalesce(p.host_owner, '') AS "hostOwner", coalesce(p.host_repo, '') AS "hostRepo",
-    p.repository_id AS "repositoryId", p.issuer, p.repository_owner_id AS "ownerId",
-    p.default_branch AS "defaultBranch", p.pin_workflow AS workflow, p.pin_environment AS environment,
-    json_build_object('runId', p.newest_run_id, 'runAttempt', p.newest_run_attempt, 'at', p.newest_run_at) AS newest
-    ${further}
-  FROM projects p
-  WHERE ${condition} AND ${sql.literal(orgExists("p"))}`
-
-/** Finds and locks linked projects, in a transaction. */
-export const findLinkedProjects = (sql: SqlClient.SqlClient, condition: Statement.Fragment) =>
-  Effect.map(sql<LinkedRow>`${selectLinked(sql, sql.literal(""), condition)} FOR NO KEY UPDATE OF p`, (rows) =>
-    rows.map(toLinked),
-  )
 
 /** A linked project as it was read, without a lock. */
 interface SeenProject {

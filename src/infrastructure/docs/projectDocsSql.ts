@@ -174,8 +174,8 @@ export const layer = Layer.effect(
           () => sql`
             UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},
               stored_deployment_id = ${edition.deploymentId}, pages = ${edition.pages},
-                bytes = ${edition.bytes}::bigint,
-              characters = ${edition.characters}::bigint, stored_at = ${date(edition.at)}, lease = NULL, leased_until = NULL, unclean_since = ${date(edition.at)},
+              bytes = ${edition.bytes}::bigint, characters = ${edition.characters}::bigint,
+              stored_at = ${date(edition.at)}, lease = NULL, leased_until = NULL, unclean_since = ${date(edition.at)},
               failed_target = NULL, attempts = NULL, error = NULL, failed_at = NULL
             FROM orgs org
             WHERE org.id = d.org_id AND ${isLeased(docs)} AND coalesce(bytes, 0) = ${before.bytes}::bigint

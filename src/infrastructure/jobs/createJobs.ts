@@ -188,8 +188,8 @@ export const make = Effect.gen(function* () {
       UPDATE jobs SET input = ${input}, steps = NULL, attempts_before = attempt,
         max_attempts = least(32767, attempt + max_attempts - attempts_before),
         run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
-        expires_at = expires_at - coalesce(run_at, created_at) + coalesce(${dateOrNull(runAt)}::timestamptz,
-          created_at)
+        expires_at = expires_at - coalesce(run_at, created_at)
+          + coalesce(${dateOrNull(runAt)}::timestamptz, created_at)
       FROM before WHERE jobs.id = before.id RETURNING before.size`
     for (const { size } of replaced) usage.addBytes(orgId, byteLength(input) - size)
     return { id, version, isTaken: replaced.length > 0 }

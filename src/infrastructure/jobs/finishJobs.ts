@@ -89,13 +89,12 @@ export const make = Effect.gen(function* () {
         SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
           skip_callbacks, attempt, attempts_before AS "attemptsBefore", lease_expires_at, max_attempts,
           retry_delay_seconds, expires_at,
-          (SELECT retry FROM workflows w WHERE w.org_id = jobs.org_id
-            AND w.workflow = jobs.workflow) AS "retryPolicy",
+          (SELECT retry FROM workflows w
+            WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow) AS "retryPolicy",
           NULL AS "finishedAttempt", retried_attempts AS "retriedAttempts", unique_key AS "uniqueKey",
           EXISTS (
             SELECT FROM job_keys k WHERE k.org_id = jobs.org_id AND k.workflow = jobs.workflow
-              AND k.key = jobs.unique_key
-              AND k.job_id <> jobs.id AND ${sql.literal(isHeld)}
+              AND k.key = jobs.unique_key AND k.job_id <> jobs.id AND ${sql.literal(isHeld)}
           ) AS "isReplaced",
           coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes,
           coalesce(octet_length(attempt_log::text), 0) AS "logBytes"
@@ -204,13 +203,12 @@ export const make = Effect.gen(function* () {
             ${texts(column(({ columns }) => columns.status))}, ${texts(column(({ columns }) => columns.result))},
             ${texts(column(({ columns }) => columns.error))}, ${texts(column(({ columns }) => columns.mapped_stack))},
             ${times(column(({ columns }) => columns.runAt))},
-              ${integers(column(({ columns }) => columns.finishedAttempt))},
+            ${integers(column(({ columns }) => columns.finishedAttempt))},
             ${texts(column(({ columns }) => `{${columns.retriedAttempts.join()}}`))},
             ${texts(column(({ decision, end }) => (decision._tag === "Retry" ? null : end.endId)))},
             ${texts(column(({ event }) => event?.type ?? null))}, ${texts(column(({ event }) => event?.body ?? null))}
           ) AS asked (id, was_status, was_attempt, was_lease, status, result, error, mapped_stack, run_at,
-            finished_attempt,
-            retried_attempts, end_id, type, body)`
+            finished_attempt, retried_attempts, end_id, type, body)`
   }
 
   /** The table `wanted`: a row for each delivery. */
@@ -234,7 +232,7 @@ export const make = Effect.gen(function* () {
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
       SELECT swept.id, ${orgId}, 'deliver', event.id,
         CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END,
-          ${date(now)}
+        ${date(now)}
       FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
       JOIN event ON event.id = swept.event_id`
   }

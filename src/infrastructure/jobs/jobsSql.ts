@@ -221,7 +221,7 @@ export const layer = Layer.effect(
             SELECT id FROM (
               (SELECT head.id, head.priority FROM unnest(
                 ${texts(reads.heads.map((head) => head.workflow))},
-                  ${integers(reads.heads.map((head) => head.priority))},
+                ${integers(reads.heads.map((head) => head.priority))},
                 ${texts(reads.heads.map((head) => head.since))}
               ) AS asked (workflow, priority, since) CROSS JOIN LATERAL (
                 SELECT id, priority FROM jobs
@@ -308,8 +308,8 @@ export const layer = Layer.effect(
         WITH claimed_jobs AS MATERIALIZED (
           SELECT id, org_id, workflow, unique_key FROM jobs
           WHERE id = ANY(${ids}) AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = (
-            SELECT claimed.attempt FROM unnest(${ids}, ${integers(jobs.map((job) => job.attempt))}) AS claimed (id,
-              attempt)
+            SELECT claimed.attempt
+            FROM unnest(${ids}, ${integers(jobs.map((job) => job.attempt))}) AS claimed (id, attempt)
             WHERE claimed.id = jobs.id)
           ORDER BY id FOR UPDATE
         ), ${ReportJob.keptKeys(sql, "claimed_jobs")}
@@ -357,8 +357,8 @@ export const layer = Layer.effect(
               SELECT id AS was_id, lines, steps FROM jobs WHERE ${isRunning(orgId, jobId, attempt)} FOR UPDATE
             ) AS was
             WHERE jobs.id = was.was_id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND ${condition}
-              AND (${size <= graceBytes} OR EXISTS (SELECT FROM orgs org WHERE org.id = ${orgId}
-                AND ${bytes.fits(orgId)}))
+              AND (${size <= graceBytes}
+                OR EXISTS (SELECT FROM orgs org WHERE org.id = ${orgId} AND ${bytes.fits(orgId)}))
             RETURNING ${length("jobs")} - ${length("was")} AS bytes`,
         ),
       )
@@ -375,9 +375,8 @@ export const layer = Layer.effect(
         const { attempt, leaseUntil, lines, note, now, progress } = heartbeat
         const changes = sql`
           lease_expires_at = coalesce(${dateOrNull(leaseUntil)}::timestamptz, lease_expires_at),
-            updated_at = ${date(now)},
-          progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null},
-            note)`
+          updated_at = ${date(now)}, progress = coalesce(${progress ?? null}::double precision, progress),
+          note = coalesce(${note ?? null}, note)`
         if (lines === undefined) {
           const extended = yield* sql`
             UPDATE jobs SET ${changes} WHERE ${isRunning(orgId, jobId, attempt)} RETURNING id`

@@ -99,8 +99,7 @@ export const layer = Layer.effect(
           credits, credits_since, refill_amount, refill_every
         )
         SELECT changed."orgId", changed.id, 0, ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, 0, 0, 0,
-          ${now},
-          (credits->>'remaining')::bigint, CASE WHEN json_typeof(credits) = 'object' THEN ${now} END,
+          ${now}, (credits->>'remaining')::bigint, CASE WHEN json_typeof(credits) = 'object' THEN ${now} END,
           (credits->'refill'->>'amount')::bigint, credits->'refill'->>'every'
         FROM changed JOIN asked USING (id)
         WHERE json_typeof("rateLimit") = 'object' OR json_typeof(credits) = 'object'`
@@ -114,15 +113,13 @@ export const layer = Layer.effect(
     const insertKeys = (rest: Statement.Fragment) => sql`
       INSERT INTO api_keys (
         id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, roles,
-          external_id,
-        metadata, allowed_ips, of_holder, org_id, project_id, import_hash, import_start
+        external_id, metadata, allowed_ips, of_holder, org_id, project_id, import_hash, import_start
       )
       SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
         ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions,
         CASE WHEN json_array_length(roles) > 0 THEN roles END, "externalId",
-        metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END, coalesce("ofHolder",
-          false),
-        ${rest}
+        metadata::json, CASE WHEN json_typeof("allowedIps") = 'array' THEN "allowedIps" END,
+        coalesce("ofHolder", false), ${rest}
       RETURNING id, org_id AS "orgId"`
 
     /**
@@ -266,7 +263,7 @@ export const layer = Layer.effect(
       sql.literal(`
         encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name, enabled,
         expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata::text,
-          allowed_ips AS "allowedIps",
+        allowed_ips AS "allowedIps",
         CASE WHEN roles IS NOT NULL THEN (
           SELECT json_agg(role.permissions) FROM roles role
           WHERE role.org_id = api_keys.org_id AND role.name IN (SELECT json_array_elements_text(api_keys.roles))
