@@ -78,7 +78,7 @@ describe("gatehouse-webhooks", () => {
     expect(await verifyWebhook({ headers: upper, body }, secret)).toEqual(whole)
   })
 
-  it("accepts the official vector, and webhooks that the reference library signs, with every form of secret", async () => {
+  it("accepts the official vector, and what the reference library signs, with every form of secret", async () => {
     const headers = {
       "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
       "webhook-timestamp": String(at),

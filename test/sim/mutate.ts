@@ -74,8 +74,9 @@ const operators: Readonly<Record<string, readonly [RegExp, (match: RegExpMatchAr
 const isApart = (text: string, at: number) => {
   const line = text.slice(text.lastIndexOf("\n", at - 1) + 1, text.indexOf("\n", at + 1))
   const own = text.slice(at).startsWith("\n") ? text.slice(at + 1, text.indexOf("\n", at + 1)) : line
-  return /^\s*(\/\/|\*|\/\*|--|import |export type|readonly )|Effect\.log|=> *void|Schema\.|: ReadonlyArray<|interface /.test(
-    own,
+  return (
+    /^\s*(\/\/|\*|\/\*|--|import |export type|readonly )/.test(own) ||
+    /Effect\.log|=> *void|Schema\.|: ReadonlyArray<|interface /.test(own)
   )
 }
 

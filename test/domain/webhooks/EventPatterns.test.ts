@@ -29,7 +29,7 @@ describe("event types", () => {
     for (const good of ["jobs.done", "my.key.created", "invoice.job", "job_done"]) assert.isTrue(isType(good), good)
   })
 
-  it("a pattern is a type, or segments and a last *, or *; of the service's own events it is a type or the first word and *", () => {
+  it("a pattern is a type, segments and a last *, or *; for the service's own events a type, or a word and *", () => {
     const good = [
       "*",
       "invoice",

@@ -104,7 +104,7 @@ it("answers may get new fields and values; requests are exact", () => {
 
 const isSuccess = (status: string) => status.startsWith("2")
 
-it("each status of an operation has a schema of its own, with exactly its codes; interfaces share their answers", () => {
+it("each status of an operation has a schema with exactly its codes; interfaces share their answers", () => {
   const [open, exact] = [true, false].map((is) =>
     Object.entries(schemas).filter(([name]) => name.endsWith("Error") && ["Error", "V1Error"].includes(name) === is),
   )

@@ -56,7 +56,8 @@ const targets = () => {
   const { scrape_configs } = Yaml.parse(file("deploy/prometheus.yaml")) as {
     readonly scrape_configs: ReadonlyArray<ScrapeConfig>
   }
-  const { spec } = Yaml.parse(file("deploy/kubernetes.yaml").split(/^---$/m)[0]!) as any // oxlint-disable-line typescript/no-explicit-any -- another project's schema
+  // oxlint-disable-next-line typescript/no-explicit-any -- another project's schema
+  const { spec } = Yaml.parse(file("deploy/kubernetes.yaml").split(/^---$/m)[0]!) as any
   const { metadata, spec: pod } = spec.template
   const pods = ["gatehouse-a", "gatehouse-b", "postgres"].map((name, n) => ({
     __address__: `10.0.0.${n}:3000`,

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { enter, leave, type Waiting } from "#src/infrastructure/database/orUnavailable.ts"
 
-it("the last third of the waiting requests is for orgs with less than a third, and a request that ends frees its place", () => {
+it("the last third of the waiting requests is for orgs with less than a third; one that ends frees its place", () => {
   const waiting: Waiting = { count: 0, byOrg: new Map() }
   const enterAll = (orgId: string) => {
     let entered = 0

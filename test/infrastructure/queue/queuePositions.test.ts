@@ -107,7 +107,7 @@ describe("lanes with a backlog", () => {
     assert.deepStrictEqual(namesOf(positions.reads(claim()).lanes), ["a2", "a3", "a1", "b1"])
   })
 
-  it("are forgotten when a claim finds nothing, unless they have deliveries in flight or got new ones meanwhile", () => {
+  it("are forgotten when a claim finds nothing, unless they have deliveries in flight or new ones", () => {
     const positions = positionsAfter(0.1, "a1", "a2", "a3")
     const inFlight = claim({ lanes: new Map([[lane("a2"), { count: 1, cap: 10, works: true }]]) })
     const reads = positions.reads(inFlight)
