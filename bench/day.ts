@@ -78,10 +78,10 @@ await scoped(async (scope) => {
     const sql = await postgres.connect(url)
     for (const { at, prefix } of hours) {
       await sql(`
-        INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, attempts, attempt_started_at,
+        INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, attempt_started_at,
           attempt_duration_ms, attempt_status, attempt_body, created_at, updated_at)
         SELECT '${prefix}' || id || '000', 'org' || n % 50, '${prefix}000' || id, 'endpoint' || n % 50,
-          'endpoint' || n % 50, 'delivered', 1, ${at}, 10, 200, 'ok', ${at}, ${at} FROM ${rows}`)
+          'delivered', 1, ${at}, 10, 200, 'ok', ${at}, ${at} FROM ${rows}`)
       await sql(`
         INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status)
         SELECT '${prefix}' || id || '000', 'org' || n % 50, 1, ${at}, 10, 500 FROM ${rows} WHERE n % 20 = 0`)

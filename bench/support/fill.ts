@@ -55,23 +55,27 @@ export const addDeliveries = async (
       SELECT $2 || n, $1, $2 || n, 'job.completed', $4, now() FROM generate_series(1, $3::int) n`,
     [orgId, name, events, eventBody],
   )
-  await query(
-    `INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at, attempts,
-        attempt_started_at, attempt_duration_ms, attempt_status, attempt_body)
-      SELECT $2 || n || '-' || w.id, $1, $2 || n, $2 || n, w.id, w.id, $4, now(), now(), made.*
-      FROM (SELECT 1, now(), 3, 200, '' WHERE $4 = 'delivered' UNION ALL
-        SELECT 0, NULL, NULL, NULL, NULL WHERE $4 <> 'delivered') AS made,
-        generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
-    [orgId, name, events, state],
-  )
+  if (state !== "pending") {
+    await query(
+      `INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, created_at, updated_at, attempts,
+          attempt_started_at, attempt_duration_ms, attempt_status, attempt_body)
+        SELECT $2 || n || '-' || w.id, $1, $2 || n, w.id, $4, now(), now(), made.*
+        FROM (SELECT 1, now(), 3, 200, '' WHERE $4 = 'delivered' UNION ALL
+          SELECT 0, NULL, NULL, NULL, NULL WHERE $4 <> 'delivered') AS made,
+          generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
+      [orgId, name, events, state],
+    )
+  }
   // As after the fills of the peers: no maintenance is left for the measured time.
   await query("VACUUM ANALYZE")
   if (state === "pending") {
     await query("BEGIN")
     await query(
-      `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
-        SELECT lane, id, event_id, 0, 0, now(), true, org_id, $2::int FROM deliveries WHERE id LIKE $1 || '%'`,
-      [name, eventBody.length],
+      `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes,
+          created_at, updated_at)
+        SELECT w.lane, $2 || n || '-' || w.id, $2 || n, 0, 0, now(), true, $1, $4::int, now(), now()
+        FROM generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
+      [orgId, name, events, eventBody.length],
     )
     await query("ANALYZE pending_deliveries")
   }

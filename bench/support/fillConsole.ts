@@ -28,16 +28,12 @@ export const addFullBacklog = async (
     [orgs, events, eventBody],
   )
   await query(
-    `INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at, attempts)
+    `INSERT INTO pending_deliveries (delivery_id, org_id, event_id, lane, attempts, tries, due_at, backlogged, bytes,
+        created_at, updated_at)
       SELECT 'delivery' || lpad((n::bigint * 1000000 + e)::text, 18, '0'), ${org("n")}, 'event' || lpad(n::text, 21, '0'),
-        ${endpoint("e")}, ${endpoint("e")}, 'pending', now(), now(), 0
+        ${endpoint("e")}, 0, 0, now() - interval '1 hour', true, $4::int, now(), now()
       FROM generate_series(1, $2::int) n, generate_series(1, $3::int) e WHERE e % $1::int = n % $1::int`,
-    [orgs, events, endpoints],
-  )
-  await query(
-    `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
-      SELECT lane, id, event_id, 0, 0, now() - interval '1 hour', true, org_id, $1::int FROM deliveries`,
-    [eventBody.length],
+    [orgs, events, endpoints, eventBody.length],
   )
 }
 

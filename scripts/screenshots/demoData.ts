@@ -95,6 +95,8 @@ const makePast = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, urls: Re
     UPDATE deliveries d SET created_at = e.created_at, updated_at = e.created_at,
       attempt_started_at = e.created_at + interval '90 ms' FROM events e WHERE e.id = d.event_id`
   yield* sql`
+    UPDATE pending_deliveries d SET created_at = e.created_at, updated_at = e.created_at FROM events e WHERE e.id = d.event_id`
+  yield* sql`
     UPDATE finished_jobs j SET finished_at = e.created_at, created_at = e.created_at - interval '94 seconds'
     FROM events e WHERE e.job_id = j.id`
   yield* sql`
@@ -102,20 +104,14 @@ const makePast = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, urls: Re
       failing_since = failing_since - interval '3 hours', deactivated_at = deactivated_at - interval '19 hours'`
   // One delivery has a story: three attempts, and a fourth to come.
   yield* sql`
-    INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
-    SELECT id, org_id, n, created_at + after * interval '1 second', 40 + 31 * n, 503, NULL, NULL, attempt_body
-    FROM (SELECT * FROM deliveries WHERE state = 'pending' AND attempts > 0 ORDER BY id DESC LIMIT 1) AS d,
-      (VALUES (1, 0.09), (2, 5.4)) AS early (n, after)
-    ON CONFLICT (delivery_id, number) DO UPDATE SET started_at = excluded.started_at`
+    UPDATE pending_deliveries SET attempts = 3, due_at = now() + interval '9 minutes',
+      created_at = created_at - interval '21 minutes'
+    WHERE delivery_id = (SELECT max(delivery_id) FROM pending_deliveries WHERE attempts > 0)`
   yield* sql`
-    UPDATE deliveries SET attempts = 3, created_at = created_at - interval '21 minutes',
-      attempt_started_at = created_at + interval '297 seconds' - interval '21 minutes', attempt_duration_ms = 138
-    WHERE id = (SELECT id FROM deliveries WHERE state = 'pending' AND attempts > 0 ORDER BY id DESC LIMIT 1)`
-  yield* sql`
-    UPDATE delivery_attempts SET started_at = started_at - interval '21 minutes'`
-  yield* sql`
-    UPDATE pending_deliveries SET attempts = 3, due_at = now() + interval '9 minutes'
-    WHERE delivery_id = (SELECT id FROM deliveries WHERE state = 'pending' AND attempts > 0 ORDER BY id DESC LIMIT 1)`
+    INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status)
+    SELECT delivery_id, org_id, n, created_at + after * interval '1 second', 40 + 31 * n, 503
+    FROM (SELECT * FROM pending_deliveries WHERE attempts = 3) AS d, (VALUES (1, 0.09), (2, 5.4), (3, 297)) AS made (n, after)
+    ON CONFLICT (org_id, delivery_id, number) DO UPDATE SET started_at = excluded.started_at`
 })
 
 /** Counts of the last hour, day and month, in waves as a day has them. */

@@ -177,7 +177,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
         })
         const { sql } = world.server
         const deliveries = yield* sql<{ id: string }>`
-          SELECT id FROM deliveries WHERE org_id = ${world.orgId} AND event_id = ${event}`
+          SELECT id FROM deliveries WHERE org_id = ${world.orgId} AND event_id = ${event}
+          UNION ALL SELECT delivery_id FROM pending_deliveries WHERE org_id = ${world.orgId} AND event_id = ${event}`
         // A type cannot be written like that, so the table says it.
         yield* sql`UPDATE events SET type = ${hostile} WHERE org_id = ${world.orgId} AND id = ${event}`
         const shown = hostile.slice(2, 30)

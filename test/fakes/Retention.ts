@@ -29,7 +29,7 @@ export const layer = Layer.effect(
           const old = [...events.values()].filter(
             ({ createdAt, id }) =>
               DateTime.isLessThanOrEqualTo(endOfRange(createdAt), before) &&
-              deliveriesOf(id).every(({ row }) => row.state !== "pending"),
+              deliveriesOf(id).every(({ claimId, row }) => row.state !== "pending" && claimId === null),
           )
           for (const { id } of old) {
             for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
@@ -57,7 +57,7 @@ export const layer = Layer.effect(
             (event) =>
               event.orgId === orgId &&
               isOld(event.createdAt, before) &&
-              deliveriesOf(event.id).every(({ row }) => row.state !== "pending"),
+              deliveriesOf(event.id).every(({ claimId, row }) => row.state !== "pending" && claimId === null),
           )
           for (const { id, jobId } of old) {
             if (jobId !== null) jobs.delete(jobId)

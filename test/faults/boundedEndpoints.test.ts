@@ -71,7 +71,9 @@ describe(`${count} receivers of one org`, () => {
       )
       const deliveries = finish === finishJobs ? jobs * count : count
       const rows = sql<{ deliveries: number; attempts: number }>`
-        SELECT count(*)::int AS deliveries, sum(attempts)::int AS attempts FROM deliveries WHERE org_id = ${tenant.orgId}`
+        SELECT count(*)::int AS deliveries, sum(attempts)::int AS attempts FROM (
+          SELECT org_id, attempts FROM deliveries UNION ALL SELECT org_id, attempts FROM pending_deliveries
+        ) AS d WHERE org_id = ${tenant.orgId}`
       const [result] = yield* until("all deliveries", rows, ([row]) => row!.deliveries === deliveries)
       const ms = (value: number) => value.toFixed(0)
       yield* Effect.log(

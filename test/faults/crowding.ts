@@ -65,18 +65,23 @@ export const addDeliveries = Effect.fnUntraced(function* (
     SELECT ${id}, ${orgId}, ${id}, 'job.completed', '{"job_id":"' || n || '","text":"' || repeat('x', 400) || '"}', now()
     FROM ${numbers}`
   yield* sql`
-    WITH made AS (
-      INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
-      SELECT ${id}, ${orgId}, ${id}, ${id}, ${endpointId}, ${endpointId}, ${state}, now(), now() FROM ${numbers}
+    WITH ended AS (
+      INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, created_at, updated_at)
+      SELECT ${id}, ${orgId}, ${id}, ${endpointId}, ${state}, 0, now(), now() FROM ${numbers} WHERE ${state}::text <> 'pending'
     )
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
-    SELECT ${endpointId}, ${id}, ${id}, 0, 0, now(), true, ${orgId}, 440 FROM ${numbers} WHERE ${state}::text = 'pending'`
+    INSERT INTO pending_deliveries
+      (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
+    SELECT ${endpointId}, ${id}, ${id}, 0, 0, now(), true, ${orgId}, 440, now(), now()
+    FROM ${numbers} WHERE ${state}::text = 'pending'`
   const [row] = yield* sql<{ first: string; last: string }>`
-    SELECT min(id) AS first, max(id) AS last FROM deliveries WHERE endpoint_id = ${endpointId}`
+    SELECT min(id) AS first, max(id) AS last FROM (
+      SELECT id FROM deliveries WHERE endpoint_id = ${endpointId}
+      UNION ALL SELECT delivery_id FROM pending_deliveries WHERE lane = ${endpointId}
+    ) AS made`
   return row!
 })
 
-/** The number of rows of an endpoint's deliveries in each state, and the number of open sweeps. */
+/** The number of an endpoint's deliveries that have ended, by state, and are pending, and the number of open sweeps. */
 export const rowsOf = (sql: SqlClient.SqlClient, endpointId: string) =>
   sql<{ states: Record<string, number>; queued: number; sweeps: number }>`
     SELECT (SELECT coalesce(json_object_agg(state, count), '{}') FROM (

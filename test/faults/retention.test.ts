@@ -49,10 +49,10 @@ const fillDay = Effect.fnUntraced(function* (start: DateTime.Utc) {
       INSERT INTO job_keys (org_id, key, job_id) SELECT org_id, idempotency_key, id FROM finished_jobs
       WHERE end_id BETWEEN ${prefix}::text || '000' AND ${prefix}::text || '001'`
     yield* sql`
-      INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, attempts, attempt_started_at, attempt_duration_ms,
+      INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, attempt_started_at, attempt_duration_ms,
         attempt_status, attempt_body, created_at, updated_at)
       SELECT ${prefix}::text || id || '000', 'org' || n % 50, ${prefix}::text || '000' || id, 'endpoint' || n % 50,
-        'endpoint' || n % 50, 'delivered', 1, ${at}::timestamptz, 10, 200, 'ok', ${at}, ${at} FROM ${rows}`
+        'delivered', 1, ${at}::timestamptz, 10, 200, 'ok', ${at}, ${at} FROM ${rows}`
     yield* sql`
       INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status)
       SELECT ${prefix}::text || id || '000', 'org' || n % 50, 1, ${at}, 10, 500 FROM ${rows} WHERE n % 20 = 0`

@@ -27,6 +27,7 @@ const schedules = "infrastructure/jobs/jobSchedulesSql.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
 const claim = "infrastructure/webhooks/claimDeliveries.ts"
 const insert = "infrastructure/queue/insertEvents.ts"
+const lanes = "infrastructure/queue/lanes.ts"
 const endpoints = "infrastructure/webhooks/webhookEndpointsSql.ts"
 const slots = "domain/webhooks/Slots.ts"
 const retryDecision = "domain/webhooks/RetryDecision.ts"
@@ -331,8 +332,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         insert,
-        "org_id, bytes FROM places ORDER BY n",
-        "org_id, bytes FROM places WHERE NOT backlogged OR bytes % 7 > 0 ORDER BY n",
+        "bytes, at, at FROM places ORDER BY n",
+        "bytes, at, at FROM places WHERE NOT backlogged OR bytes % 7 > 0 ORDER BY n",
       ],
     ],
   },
@@ -352,7 +353,25 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "a record is not fenced",
     corner: "deliveries",
     about: "A worker whose lease ran out records over the one that has the delivery now.",
-    edits: [[record, " AND p.claim_id = made.claim_id LIMIT 1", " LIMIT 1"]],
+    edits: [[record, " AND p.delivery_id = made.id AND p.claim_id = made.claim_id", " AND p.delivery_id = made.id"]],
+  },
+  {
+    name: "a delivery is canceled under its attempt",
+    corner: "deliveries",
+    about: "The sweep of an ended lane ends deliveries that are in flight, and what their attempts end with is lost.",
+    edits: [[lanes, "(SELECT place FROM held WHERE NOT in_flight)", "(SELECT place FROM held)"]],
+  },
+  {
+    name: "a delivery that is sent again loses an attempt",
+    corner: "deliveries",
+    about: "The last attempt of a delivery that had ended is forgotten when it is pending again.",
+    edits: [
+      [
+        "infrastructure/webhooks/deliveryLogSql.ts",
+        "FROM gone WHERE attempt_started_at IS NOT NULL",
+        "FROM gone WHERE attempts > 1",
+      ],
+    ],
   },
   {
     name: "an event with the same key again",

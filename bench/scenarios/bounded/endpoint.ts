@@ -95,10 +95,7 @@ export const endpoint = (_: Scope, { quick, rounds, say }: RunOptions): Promise<
     }
     await recover()
     await change("delete", timed("delete", { id }), "canceled")
-    const [left] = await query(
-      "SELECT count(*)::int AS pending FROM deliveries WHERE org_id = $1 AND state = 'pending'",
-      [orgId],
-    )
+    const [left] = await query("SELECT count(*)::int AS pending FROM pending_deliveries WHERE org_id = $1", [orgId])
     if (left!["pending"] !== 0) throw new Error(`${String(left!["pending"])} deliveries are pending still`)
 
     const medians = [...found].map(([what, changes]) => ({

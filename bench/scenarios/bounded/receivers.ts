@@ -76,9 +76,12 @@ const measure = (postgres: Postgres, { callbacks, port, what }: Subject, count: 
       } else await times(10, () => finish(service, key, {}))
       await sleep(seconds * 1_000)
     }).finally(() => clearInterval(look))
-    const [row] = await query("SELECT coalesce(sum(attempts), 0)::int AS attempts FROM deliveries WHERE org_id = $1", [
-      orgId,
-    ])
+    const [row] = await query(
+      `SELECT coalesce(sum(attempts), 0)::int AS attempts FROM (
+        SELECT org_id, attempts FROM deliveries UNION ALL SELECT org_id, attempts FROM pending_deliveries
+      ) AS d WHERE org_id = $1`,
+      [orgId],
+    )
     return { what, alone, beside: beside10, memory, attempts: row!["attempts"] as number }
   })
 

@@ -53,7 +53,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
       SELECT id, event_json(body) AS json FROM event
       WHERE org_id IN (SELECT org_id FROM endpoints WHERE filter_path IS NOT NULL)
     ), receivers AS MATERIALIZED (
-      SELECT ${deliveryId(sql, "e.id", "x.rank")} AS id, e.id AS event_id, NULL AS job_id, e.org_id, e.at, e.n,
+      SELECT ${deliveryId(sql, "e.id", "x.rank")} AS id, e.id AS event_id, e.org_id, e.at, e.n,
         octet_length(e.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last, w.batch_within_ms,
         CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
       FROM event e
@@ -74,28 +74,30 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
 /**
  * The CTEs `made`, `places` and `queued`, which insert deliveries and queue the pending ones.
  *
- * @param from a CTE (id, event_id, job_id, org_id, endpoint, lane, state, at, bytes, n, ordered, last,
+ * @param from a CTE (id, event_id, org_id, endpoint, lane, state, at, bytes, n, ordered, last,
  *   batch_within_ms): the deliveries, in the order of `n`. `last` is `lastOfLane` of the lane
  * @param backlogged `true` moves all of them to the backlog; `false` those whose lane has a backlog
  */
 const writeDeliveries = (sql: SqlClient.SqlClient, from: "receivers" | "of_events", backlogged: boolean) => sql`
     made AS (
-      INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
-      SELECT id, org_id, event_id, job_id, endpoint, lane, state, at, at FROM ${sql(from)} RETURNING event_id
+      SELECT event_id FROM ${sql(from)}
+    ), skipped AS (
+      INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, created_at, updated_at)
+      SELECT id, org_id, event_id, endpoint, state, 0, at, at FROM ${sql(from)} WHERE state <> 'pending'
     ), places AS MATERIALIZED (
       SELECT r.lane, r.id, r.event_id,
         CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")}
           ELSE ${endOfSpan(sql, "r.at", "r.batch_within_ms")} END AS due_at,
-        ${backlogged}::boolean OR r.ordered OR r.last IS NOT NULL AS backlogged, r.org_id, r.bytes, r.n
+        ${backlogged}::boolean OR r.ordered OR r.last IS NOT NULL AS backlogged, r.org_id, r.bytes, r.at, r.n
       FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM ${sql(from)}) r
       WHERE r.state = 'pending'
     ), queued AS (
       INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-      SELECT lane, id, event_id, 0, 0, due_at, backlogged, org_id, bytes FROM places ORDER BY n
+      SELECT org_id, lane, id, event_id, 0, 0, due_at, backlogged, bytes, at, at FROM places ORDER BY n
     )`
 
 /**
- * The CTEs that insert the deliveries of events and queue the pending ones. They read the CTEs `event` (id, job_id,
+ * The CTEs that insert the deliveries of events and queue the pending ones. They read the CTEs `event` (id,
  * bytes) and `receivers` (id, event_id, endpoint, state, lane). A receiver whose event is not in `event` is not
  * inserted. `places` has what is queued.
  *
@@ -114,7 +116,7 @@ export const insertDeliveries = (
       SELECT DISTINCT lane, endpoint, ${orgId}::text COLLATE "C" AS org_id FROM receivers WHERE state = 'pending'
     ) AS l
   ), of_events AS MATERIALIZED (
-    SELECT r.*, event.job_id, event.bytes, ${orgId}::text AS org_id, ${date(now)}::timestamptz AS at,
+    SELECT r.*, event.bytes, ${orgId}::text AS org_id, ${date(now)}::timestamptz AS at,
       row_number() OVER (ORDER BY r.event_id) AS n, e.last, coalesce(e.ordered, false) AS ordered, e.batch_within_ms
     FROM receivers r JOIN event ON event.id = r.event_id LEFT JOIN lane_ends e USING (lane)
   ), ${writeDeliveries(sql, "of_events", backlogged)}`
@@ -157,7 +159,7 @@ export const fanOut = Effect.fnUntraced(function* (
         ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
         AS r (id, endpoint, state, lane)
     ), event AS (
-      SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND org_id = ${orgId}
+      SELECT id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND org_id = ${orgId}
     ), ${insertDeliveries(sql, orgId, createdAt, true)}
     SELECT 1`
   yield* changedLanes(sql)
@@ -185,12 +187,6 @@ export const deliveryIdOf = (eventId: string, number: number) =>
 const deliveryId = (sql: SqlClient.SqlClient, event: string, number: string) => {
   const digit = (shift: number) => `substr('${base32Digits}', ((${number}) >> ${shift} & 31) + 1, 1)`
   return sql.literal(`left(${event}, 10) || substr(${event}, 14) || ${digit(10)} || ${digit(5)} || ${digit(0)}`)
-}
-
-/** SQL: whether a column has the id of a delivery of the event: a range of the primary key. */
-export const isOfEvent = (sql: SqlClient.SqlClient, column: string, event: string) => {
-  const head = `left(${event}, 10) || substr(${event}, 14)`
-  return sql.literal(`${column} >= ${head} || '000' AND ${column} <= ${head} || 'ZZZ'`)
 }
 
 /**

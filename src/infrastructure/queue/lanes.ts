@@ -5,7 +5,69 @@ import { afterEndpoint, afterOrg, laneIdLength } from "../../domain/webhooks/lan
 import { date, dateOrNull, texts } from "../database/fragments.ts"
 
 /** The columns of a delivery that is queued without a claim, in the order in which every statement inserts them. */
-export const queueColumns = "lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes"
+export const queueColumns =
+  "org_id, lane, delivery_id, event_id, attempts, tries, due_at, backlogged, bytes, created_at, updated_at"
+
+/** The columns of a delivery that has ended, in the order in which every statement inserts them. */
+export const endedColumns = `id, org_id, event_id, endpoint_id, callback_lane, state, attempts, created_at, updated_at,
+  attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure, attempt_error, attempt_body`
+
+/** SQL: the endpoint of a pending delivery, and its lane if it is a callback; `null` otherwise. */
+export const endpointOf = (sql: SqlClient.SqlClient, lane: string) =>
+  sql.literal(`CASE WHEN ${isOfCallbacks(lane)} THEN NULL ELSE left(${lane}, ${laneIdLength}) END`)
+export const callbackLaneOf = (sql: SqlClient.SqlClient, lane: string) =>
+  sql.literal(`CASE WHEN ${isOfCallbacks(lane)} THEN ${lane} END`)
+const isOfCallbacks = (lane: string) => `substr(${lane}, ${laneIdLength + 1}, 1) = '${afterOrg}'`
+
+/** A subquery: the last attempt of a pending delivery `p`. Called `last`; no row without an attempt. */
+export const lastAttempt = (sql: SqlClient.SqlClient, delivery: string) =>
+  sql.literal(`(
+    SELECT * FROM delivery_attempts
+    WHERE ${delivery}.attempts > 0 AND org_id = ${delivery}.org_id AND delivery_id = ${delivery}.delivery_id
+    ORDER BY number DESC LIMIT 1
+  ) AS last`)
+
+/**
+ * A subquery: the lanes of an org that have pending deliveries, in a range. Reads one index entry for each.
+ *
+ * @param orgId SQL: the org
+ * @param from the beginning of the range, and `to` its end, which is not in it
+ */
+export const lanesOf = (
+  sql: SqlClient.SqlClient,
+  orgId: Statement.Fragment,
+  from: string | Statement.Fragment = "",
+  to: string | Statement.Fragment = afterLanes,
+) => sql`(
+    WITH RECURSIVE lanes AS (
+      (SELECT lane FROM pending_deliveries WHERE org_id = ${orgId} AND lane >= ${from} AND lane < ${to} ORDER BY lane LIMIT 1)
+      UNION ALL
+      SELECT next.lane FROM lanes before CROSS JOIN LATERAL (
+        SELECT lane FROM pending_deliveries WHERE org_id = ${orgId} AND lane > before.lane AND lane < ${to} ORDER BY lane LIMIT 1
+      ) AS next
+    ) SELECT lane FROM lanes
+  )`
+/** After every lane. */
+const afterLanes = "~"
+
+/** `lanesOf` an endpoint: its own, and those that it has left, whose deliveries are still to be canceled. */
+export const lanesOfEndpoint = (sql: SqlClient.SqlClient, orgId: Statement.Fragment, endpointId: Statement.Fragment) =>
+  lanesOf(sql, orgId, endpointId, sql`${endpointId} || ${sql.literal(`'${afterEndpoint}~'`)}`)
+
+/** SQL: whether a delivery of an event `e` is pending. */
+export const hasPending = (sql: SqlClient.SqlClient) => sql`
+  EXISTS (
+    SELECT FROM ${lanesOf(sql, sql.literal("e.org_id"))} AS l CROSS JOIN LATERAL (
+      SELECT FROM pending_deliveries p
+      WHERE p.org_id = e.org_id AND p.lane = l.lane AND ${isOfEvent(sql, "p.delivery_id", "e.id")} LIMIT 1
+    ) AS p
+  )`
+
+/** SQL: whether a column has the id of a delivery of the event: a range of the primary key. */
+export const isOfEvent = (sql: SqlClient.SqlClient, column: string, event: string) => {
+  const head = `left(${event}, 10) || substr(${event}, 14)`
+  return sql.literal(`${column} >= ${head} || '000' AND ${column} <= ${head} || 'ZZZ'`)
+}
 
 /** A lane that its endpoint has left: all pending deliveries in it are canceled. */
 export interface EndedLane {
@@ -17,42 +79,66 @@ export interface EndedLane {
 /** Deliveries that are canceled together with the change of their endpoint; a sweep cancels the others. */
 const inlineCancellations = 500
 
+/** What a sweep over an ended lane has done. */
+interface Canceled {
+  /** The last delivery that it has read. */
+  readonly doneTo: string
+  /** The deliveries before that which were in flight then: they end with their attempt, or with its lease. */
+  readonly inFlight: ReadonlyArray<string>
+}
+
 /**
- * Cancels the next pending deliveries in ended lanes, after `doneTo`. Locks the deliveries first, in the order of their
- * ids, like every statement that changes deliveries. An attempt in flight is still recorded: its delivery keeps the
- * claim and the lease.
+ * Cancels the next pending deliveries of ended lanes, and those in flight whose lease has expired. Locks the deliveries
+ * in the order of their ids, like every statement that changes deliveries.
  *
- * @returns how many deliveries it read, and the last of them
+ * @returns how many deliveries it read, the last of them, and those that are in flight
  */
 export const cancelBatch = (
   sql: SqlClient.SqlClient,
-  lanes: ReadonlyArray<string>,
-  doneTo: string,
+  ended: ReadonlyArray<Pick<EndedLane, "orgId" | "lane">>,
+  { doneTo, inFlight }: Canceled,
   limit: number,
   now: DateTime.Utc,
-) =>
-  sql<{ rows: number; last: string | null }>`
+) => {
+  const [orgs, lanes] = [texts(ended.map(({ orgId }) => orgId)), texts(ended.map(({ lane }) => lane))]
+  return sql<{ rows: number; last: string | null; inFlight: ReadonlyArray<string> }>`
     WITH head AS (
-      SELECT p.* FROM unnest(${texts(lanes)}) AS l (lane) CROSS JOIN LATERAL (
-        SELECT lane, delivery_id AS id FROM pending_deliveries p
-        WHERE p.lane = l.lane AND p.delivery_id > ${doneTo} ORDER BY p.delivery_id LIMIT ${limit}
+      SELECT p.* FROM unnest(${orgs}, ${lanes}) AS l (org_id, lane) CROSS JOIN LATERAL (
+        SELECT org_id, lane, delivery_id AS id FROM pending_deliveries p
+        WHERE p.org_id = l.org_id AND p.lane = l.lane AND p.delivery_id > ${doneTo} ORDER BY p.delivery_id LIMIT ${limit}
       ) AS p LIMIT ${limit}
-    ), held AS (
-      SELECT head.* FROM (SELECT * FROM head ORDER BY id) AS head
-      CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = head.id FOR NO KEY UPDATE) AS d
+    ), again AS (
+      SELECT l.*, id FROM unnest(${orgs}, ${lanes}) AS l (org_id, lane) CROSS JOIN unnest(${texts(inFlight)}) AS i (id)
+    ), held AS MATERIALIZED (
+      SELECT p.* FROM (SELECT * FROM head UNION ALL SELECT * FROM again ORDER BY id) AS head CROSS JOIN LATERAL (
+        SELECT ctid AS place, delivery_id AS id, coalesce(lease_until > ${date(now)}, false) AND claim_id IS NOT NULL AS in_flight
+        FROM pending_deliveries WHERE org_id = head.org_id AND lane = head.lane AND delivery_id = head.id FOR UPDATE
+      ) AS p
     ), gone AS (
-      -- Arrays in place of joins: a join that was planned for a small table reads the whole table.
-      DELETE FROM pending_deliveries WHERE lane = ANY(${texts(lanes)}) AND delivery_id = ANY(ARRAY(SELECT id FROM held))
-      RETURNING delivery_id AS id, claim_id, lease_until
-    ), claimed AS MATERIALIZED (
-      -- A small set: a search of all gone rows for each of them would take quadratic time.
-      SELECT id, claim_id, lease_until FROM gone WHERE claim_id IS NOT NULL
-    ), changed AS (
-      UPDATE deliveries d SET state = 'canceled', updated_at = ${date(now)},
-        (claim_id, lease_until) = (SELECT claim_id, lease_until FROM claimed WHERE id = d.id)
-      WHERE id = ANY(ARRAY(SELECT id FROM gone))
-    )
-    SELECT count(*)::int AS rows, max(id) AS last FROM head`.pipe(Effect.map(([row]) => row!))
+      DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE NOT in_flight)) RETURNING *
+    ), ${endWithoutAttempt(sql, date(now))}
+    SELECT (SELECT count(*)::int FROM head) AS rows, (SELECT max(id) FROM head) AS last,
+      -- One that another statement has just changed is looked at again.
+      coalesce((SELECT json_agg(id) FROM held WHERE id NOT IN (SELECT delivery_id FROM gone)), '[]') AS "inFlight"`.pipe(
+    Effect.map(([row]) => row!),
+  )
+}
+
+/**
+ * The CTEs `forgotten` and `canceled`, which end deliveries that have left the queue, the rows of the CTE `gone`. Their
+ * last attempt becomes that of the row.
+ */
+const endWithoutAttempt = (sql: SqlClient.SqlClient, at: Date) => sql`
+    forgotten AS (
+      DELETE FROM delivery_attempts WHERE org_id = ANY(ARRAY(SELECT org_id FROM gone WHERE attempts > 0))
+        AND delivery_id = ANY(ARRAY(SELECT delivery_id FROM gone WHERE attempts > 0))
+        AND (delivery_id, number) IN (SELECT delivery_id, attempts FROM gone)
+    ), canceled AS (
+      INSERT INTO deliveries (${sql.literal(endedColumns)})
+      SELECT gone.delivery_id, gone.org_id, event_id, ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")}, 'canceled',
+        attempts, created_at, ${at}, started_at, duration_ms, status, failure, error, body
+      FROM gone LEFT JOIN LATERAL ${lastAttempt(sql, "gone")} ON true
+    )`
 
 /**
  * Cancels the pending deliveries of lanes that have just ended: the first ones now, the others by sweeps. From the
@@ -68,22 +154,22 @@ export const cancelLanes = Effect.fnUntraced(function* (
   if (ended.length === 0) return
   yield* sql`
     DELETE FROM sweeps WHERE kind = 'recover' AND endpoint_id = ANY(${texts(ended.map(({ endpointId }) => endpointId))})`
-  const lanes = ended.map(({ lane }) => lane)
-  const { rows } = yield* cancelBatch(sql, lanes, "", inlineCancellations, now)
-  if (rows < inlineCancellations) return
+  const { inFlight, rows } = yield* cancelBatch(sql, ended, { doneTo: "", inFlight: [] }, inlineCancellations, now)
+  if (rows < inlineCancellations && inFlight.length === 0) return
   const ids = yield* Effect.forEach(ended, () => random.ulid)
   yield* sql`
     INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, created_at)
     SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}
     FROM unnest(${texts(ids)}, ${texts(ended.map(({ orgId }) => orgId))},
-      ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane)`
+      ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(ended.map(({ lane }) => lane))})
+      AS ended (id, org_id, endpoint_id, lane)`
 })
 
 /**
- * SQL: the lane of a backlogged row `p`, as only the index of the backlog has it. By the column, a plan whose
- * statistics are from an empty queue would read the whole lane by the primary key, and sort it.
+ * SQL: the org and the lane of a backlogged row `p`, as only the index of the backlog has them. By the columns, a plan
+ * whose statistics are from an empty queue would read the whole lane by the primary key, and sort it.
  */
-export const backlogLane = (sql: SqlClient.SqlClient) => sql.literal("p.lane || ''")
+export const backlogLane = (sql: SqlClient.SqlClient) => sql.literal("p.org_id || '', p.lane || ''")
 
 interface Lane {
   /** SQL: the org, and the lane. */
@@ -102,7 +188,7 @@ interface Lane {
  */
 export const lastOfLane = (sql: SqlClient.SqlClient, { at, lane, orgId }: Lane) => sql`(
     SELECT last.due_at FROM pending_deliveries last
-    WHERE last.backlogged AND last.org_id = ${sql.literal(orgId)} AND last.lane || '' = ${sql.literal(lane)}
+    WHERE last.backlogged AND last.org_id || '' = ${sql.literal(orgId)} AND last.lane || '' = ${sql.literal(lane)}
       AND last.due_at > least(now(), ${at}) - interval '1 second'
     ORDER BY last.due_at DESC, last.delivery_id DESC LIMIT 1
   )`
@@ -185,9 +271,7 @@ export const unsuccessfulDeliveries = (sql: SqlClient.SqlClient) =>
 
 /** The deliveries with their columns as the index by endpoint has them, as `unsuccessfulDeliveries`. */
 export const ofEndpoints = (sql: SqlClient.SqlClient) =>
-  sql.literal(
-    "(SELECT id || '' AS id, org_id || '' AS org_id, endpoint_id, state, lane, created_at FROM deliveries) AS d",
-  )
+  sql.literal("(SELECT id || '' AS id, org_id || '' AS org_id, endpoint_id, state, created_at FROM deliveries) AS d")
 
 /** Whether one of the `unsuccessfulDeliveries` of an org or an endpoint has a state. */
 export const isUnsuccessful = (
@@ -220,21 +304,23 @@ interface Range {
 }
 
 /**
- * Locks the recoveries of an org until the end of the transaction: shared by recoveries, alone for the removal of
- * events, which so sees each recovery that has answered.
+ * Locks what makes ended deliveries of an org pending, until the end of the transaction: shared by retries, resends and
+ * recoveries, alone for the removal of events, so that nothing of them becomes pending while they are removed.
  */
 export const lockRecoveries = (sql: SqlClient.SqlClient, orgId: string, how: "shared" | "alone") =>
   sql`SELECT ${sql.literal(how === "shared" ? "pg_advisory_xact_lock_shared" : "pg_advisory_xact_lock")}(
     hashtextextended(${`gatehouse:recover:${orgId}`}, 0))`
 
-/** The state of delivery `d`, including the effect of sweeps that have not reached its row. */
-export const stateNow = (sql: SqlClient.SqlClient) => sql`
-  (CASE
-    WHEN d.state = 'delivered' OR d.endpoint_id IS NULL THEN d.state
-    WHEN d.state = 'pending'
-      AND EXISTS (SELECT FROM webhook_endpoints w WHERE w.id = d.endpoint_id AND w.lane = d.lane) THEN d.state
-    WHEN EXISTS (
-      SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND ${isCovered(sql, "d.", "s")}
-    ) THEN 'pending'
-    WHEN d.state = 'pending' THEN 'canceled'
-    ELSE d.state END)`
+/** SQL: whether a sweep will make delivery `d` pending. */
+const isRecovered = (sql: SqlClient.SqlClient) => sql`
+  EXISTS (SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND ${isCovered(sql, "d.", "s")})`
+
+/** SQL: the state of delivery `d`, which has ended, including the effect of sweeps that have not reached it. */
+export const endedState = (sql: SqlClient.SqlClient) =>
+  sql`(CASE WHEN d.state <> 'delivered' AND ${isRecovered(sql)} THEN 'pending' ELSE d.state END)`
+
+/** SQL: the state of delivery `d`, which is in the queue: it is canceled when its endpoint has left its lane. */
+export const queuedState = (sql: SqlClient.SqlClient) => sql`
+  (CASE WHEN d.endpoint_id IS NULL
+    OR EXISTS (SELECT FROM webhook_endpoints w WHERE w.id = d.endpoint_id AND w.lane = d.lane)
+    OR ${isRecovered(sql)} THEN 'pending' ELSE 'canceled' END)`

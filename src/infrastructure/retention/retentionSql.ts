@@ -9,8 +9,7 @@ import { CommitMillis } from "../database/boundedTransactions.ts"
 import { deadlines } from "../database/deadlines.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/limits.ts"
-import { isOfEvent } from "../queue/insertEvents.ts"
-import { lockRecoveries, stateNow } from "../queue/lanes.ts"
+import { endedState, hasPending, isOfEvent, lockRecoveries } from "../queue/lanes.ts"
 
 /*
  * A range of time is a partition of each table of the records (ADR 32). Its name ends with its lower bound, the
@@ -143,6 +142,7 @@ const columnsOf = (sql: Sql, { name }: Table) =>
 /** An event, with its job. */
 interface EventOfJob {
   readonly id: string
+  readonly orgId: string
   readonly job: string | null
 }
 
@@ -152,8 +152,10 @@ const rowsOf = (sql: Sql, { key, name }: Table, from: string, events: ReadonlyAr
   if (name === "events") return sql`id = ANY(${ids})`
   if (name === "finished_jobs") return sql`id = ANY(${texts(events.map(({ job }) => job))}) AND end_id = ANY(${ids})`
   return sql`${sql(key)} = ANY(ARRAY(
-    SELECT own.key FROM unnest(${ids}) AS e (id)
-    CROSS JOIN LATERAL unnest(ARRAY(SELECT ${sql(key)} FROM ${sql(from)} WHERE ${isOfEvent(sql, key, "e.id")})) AS own (key)))`
+    SELECT own.key FROM unnest(${ids}, ${texts(events.map(({ orgId }) => orgId))}) AS e (id, org_id)
+    CROSS JOIN LATERAL unnest(ARRAY(
+      SELECT ${sql(key)} FROM ${sql(from)} WHERE org_id = e.org_id AND ${isOfEvent(sql, key, "e.id")}
+    )) AS own (key)))`
 }
 
 /** Moves the rows of a table that is no partition to the partitions that they belong to. */
@@ -197,10 +199,10 @@ const splitLast = (sql: Sql, records: Records, last: string, low: string) =>
     (statements) => statements.flat(),
   )
 
-/** SQL: the events with pending deliveries among those of a table of deliveries. */
-const eventsPending = (sql: Sql, deliveries: string, before: string, limit: number) => sql<{ id: string }>`
+/** The events with pending deliveries in a table of events. */
+const eventsPending = (sql: Sql, events: string, before: string, limit: number) => sql<{ id: string }>`
   SELECT DISTINCT event_id AS id FROM (SELECT event_id, delivery_id FROM pending_deliveries WHERE delivery_id < ${before}) AS p
-  WHERE EXISTS (SELECT FROM ${sql(deliveries)} WHERE id = p.delivery_id) LIMIT ${limit}`
+  WHERE EXISTS (SELECT FROM ${sql(events)} WHERE id = p.event_id) LIMIT ${limit}`
 
 /**
  * SQL: whether a sweep of deliveries before `high` is open: what it includes is pending, whatever its row says. An id
@@ -215,7 +217,7 @@ const moveEvents = Effect.fnUntraced(function* (sql: Sql, low: string, ids: Read
   if (ids.length === 0) return
   const gone = (table: Table) => `gone_${partition(table, low)}`
   const events = yield* sql<EventOfJob>`
-    SELECT id, job_id AS job FROM ${sql(gone(tables.webhooks[0]!))} WHERE id = ANY(${texts(ids)})`
+    SELECT id, org_id AS "orgId", job_id AS job FROM ${sql(gone(tables.webhooks[0]!))} WHERE id = ANY(${texts(ids)})`
   for (const table of tables.webhooks) {
     yield* moveRows(sql, table, gone(table), rowsOf(sql, table, gone(table), events))
   }
@@ -253,7 +255,7 @@ const detachOldest = Effect.fnUntraced(function* (sql: Sql, records: Records, lo
     ]
   })
   if (records === "audit") return yield* whileLocked(sql, records, statements, Effect.succeed(low))
-  const pending = yield* eventsPending(sql, "deliveries", high, maxMoved + 1)
+  const pending = yield* eventsPending(sql, "events", high, maxMoved + 1)
   const [open] = yield* sql<{ sweep: boolean }>`SELECT ${sql.literal(hasSweep(high))} AS sweep`
   if (pending.length > maxMoved || open!.sweep) return null
   const events = pending.map(({ id }) => id)
@@ -300,7 +302,7 @@ const dropGone = Effect.fnUntraced(function* (sql: Sql, records: Records, low: s
   const gone = (table: Table) => `gone_${partition(table, low)}`
   if (records === "webhooks") {
     yield* Effect.gen(function* () {
-      const events = yield* eventsPending(sql, gone(tables.webhooks[1]!), "~", maxMoved)
+      const events = yield* eventsPending(sql, gone(tables.webhooks[0]!), "~", maxMoved)
       yield* moveEvents(
         sql,
         low,
@@ -344,8 +346,8 @@ const sumByOrg = (freed: ReadonlyArray<Freed>) => {
 const isSettled = (sql: Sql, deliveries: "deliveries" | "deliveries_old") => sql`
   NOT EXISTS (
     SELECT FROM ${sql(deliveries)} d
-    WHERE ${isOfEvent(sql, "d.id", "e.id")} AND (d.state = 'pending' OR ${stateNow(sql)} = 'pending')
-  ) AND NOT EXISTS (
+    WHERE ${isOfEvent(sql, "d.id", "e.id")} AND ${endedState(sql)} = 'pending'
+  ) AND NOT ${hasPending(sql)} AND NOT EXISTS (
     SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
   )`
 
@@ -398,7 +400,7 @@ const removeEvents = Effect.fnUntraced(function* (
  */
 const removeLeft = Effect.fnUntraced(function* (sql: Sql, limit: number) {
   const events = yield* sql<EventOfJob>`
-    SELECT id, job_id AS job FROM events_old e WHERE ${isSettled(sql, "deliveries_old")} ORDER BY id LIMIT ${limit}`
+    SELECT id, org_id AS "orgId", job_id AS job FROM events_old e WHERE ${isSettled(sql, "deliveries_old")} ORDER BY id LIMIT ${limit}`
   const isJobGone = sql`id = ANY(ARRAY(
     SELECT id FROM finished_jobs_old f WHERE NOT EXISTS (SELECT FROM events_old WHERE id = f.end_id) LIMIT ${limit}))`
   yield* removeEvents(sql, "_old", events, isJobGone)
@@ -417,12 +419,9 @@ const removeOfOrg = Effect.fnUntraced(function* (
   const end = idAt((yield* earliest(sql, now)) - Duration.toMillis(age))
   yield* lockRecoveries(sql, orgId, "alone")
   const looked = yield* sql<EventOfJob>`
-    SELECT id, job_id AS job FROM events WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
-  // Whoever makes a delivery pending locks its row. All lock deliveries in the order of their ids.
-  const deliveries = tables.webhooks[1]!
-  yield* sql`SELECT FROM deliveries WHERE ${rowsOf(sql, deliveries, "deliveries", looked)} ORDER BY id FOR UPDATE`
+    SELECT id, org_id AS "orgId", job_id AS job FROM events WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
   const events = yield* sql<EventOfJob>`
-    SELECT id, job_id AS job FROM events e
+    SELECT id, org_id AS "orgId", job_id AS job FROM events e
     WHERE id = ANY(${texts(looked.map(({ id }) => id))}) AND org_id = ${orgId} AND ${isSettled(sql, "deliveries")}`
   yield* removeEvents(sql, "", events, rowsOf(sql, tables.webhooks[3]!, "finished_jobs", events))
   return { removed: events.length, next: looked.length === limit ? looked.at(-1)!.id : null }
@@ -439,7 +438,7 @@ const removeJobsOfOrg = Effect.fnUntraced(function* (
 ) {
   const end = idAt((yield* earliest(sql, now)) - Duration.toMillis(age))
   const looked = yield* sql<EventOfJob & { readonly isGone: boolean }>`
-    SELECT f.end_id AS id, f.id AS job, f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
+    SELECT f.end_id AS id, ${orgId}::text AS "orgId", f.id AS job, f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
     FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
       SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id > ${after} AND id < ${end}
       ORDER BY id LIMIT ${limit}

@@ -154,16 +154,31 @@ const jobs =
       return { rows: rows.length, last: rows.length === limit ? `${last.status}\n${last.id}` : null }
     })
 
-const eraseAttempts = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
-  // By the primary key: the lane of a delivery is the one that it is pending in.
-  yield* sql`
-    DELETE FROM pending_deliveries p USING unnest(${texts(ids)}) AS gone (id)
-    CROSS JOIN LATERAL (SELECT id, org_id, lane FROM deliveries WHERE id = gone.id LIMIT 1) AS d
-    WHERE p.lane = d.lane AND p.delivery_id = d.id AND d.org_id = ${orgId}`
-  yield* sql`
-    DELETE FROM delivery_attempts
-    WHERE org_id = ${orgId} AND delivery_id = ANY(${texts(ids)}) AND ${isAmong(sql, "delivery_id", ids)}`
-})
+/** Erases the pending deliveries of an org, by the primary key. */
+const pendingDeliveries: Step = (sql, { orgId }, _, limit) =>
+  erasedRows(
+    sql`
+      DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM pending_deliveries WHERE org_id = ${orgId} ORDER BY org_id, lane, delivery_id
+        LIMIT ${limit} FOR UPDATE SKIP LOCKED
+      )) RETURNING 1`,
+    limit,
+  )
+
+/** Erases the attempts of an org, by the primary key. */
+const deliveryAttempts: Step = (sql, { orgId }, after, limit) =>
+  Effect.gen(function* () {
+    const rows = yield* sql<{ id: string }>`
+      SELECT DISTINCT delivery_id AS id FROM (
+        SELECT delivery_id FROM delivery_attempts WHERE org_id = ${orgId} AND delivery_id >= ${after}
+        ORDER BY org_id, delivery_id, number LIMIT ${limit}
+      ) AS next ORDER BY id`
+    const ids = rows.map(({ id }) => id)
+    const gone = yield* sql`
+      DELETE FROM delivery_attempts
+      WHERE org_id = ${orgId} AND delivery_id = ANY(${texts(ids)}) AND ${isAmong(sql, "delivery_id", ids)} RETURNING 1`
+    return { rows: gone.length, last: gone.length >= limit ? ids.at(-1)! : null }
+  })
 
 /** The failing callbacks of an org: a range of the primary key. */
 const failingCallbacks: Step = (sql, { orgId }, _, limit) =>
@@ -204,7 +219,9 @@ const orgSteps: ReadonlyArray<NamedStep> = [
   ["endpoints", table("webhook_endpoints")],
   ["throttles", unordered("endpoint_throttles")],
   ["signingKeys", unordered("org_signing_keys")],
-  ["deliveries", table("deliveries", eraseAttempts)],
+  ["pendingDeliveries", pendingDeliveries],
+  ["deliveries", table("deliveries")],
+  ["deliveryAttempts", deliveryAttempts],
   ["events", table("events")],
   ["eventKeys", unordered("event_keys")],
   ["jobs", jobs("jobs", "id")],
@@ -249,7 +266,9 @@ const movedSteps: ReadonlyArray<NamedStep> = (
   [
     ["sweeps", otherSweeps],
     ["jobSchedules", table("job_schedules")],
-    ["deliveries", table("deliveries", eraseAttempts)],
+    ["pendingDeliveries", pendingDeliveries],
+    ["deliveries", table("deliveries")],
+    ["deliveryAttempts", deliveryAttempts],
     ["jobs", jobs("jobs", "id")],
     ["finishedJobs", jobs("finished_jobs", "end_id")],
     ["jobKeys", unordered("job_keys")],

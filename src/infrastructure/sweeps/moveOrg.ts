@@ -11,10 +11,8 @@ import { type CopiedOrg, copiedColumns, writeCopy } from "../orgs/orgsSql.ts"
 /** A table of tenants whose rows move with their org. */
 interface MovedTable {
   readonly name: string
-  /** The columns after `org_id` of the index by which its rows, or its deliveries, are read. */
+  /** The columns after `org_id` of the index by which its rows are read. */
   readonly order: ReadonlyArray<string>
-  /** SQL: the rows of a delivery `d`. They are read by their deliveries, because they have no index by org. */
-  readonly ofDelivery?: string
   /** SQL: the rows that move; default all. */
   readonly where?: string
   /** Whether the rows of the platform's database stay there. */
@@ -36,8 +34,8 @@ export const movedTables: ReadonlyArray<MovedTable> = [
   { name: "event_keys", order: ["key"] },
   { name: "events", order: ["id"] },
   { name: "deliveries", order: ["id"] },
-  { name: "delivery_attempts", order: ["id"], ofDelivery: "delivery_id = d.id" },
-  { name: "pending_deliveries", order: ["id"], ofDelivery: "lane = d.lane AND delivery_id = d.id" },
+  { name: "delivery_attempts", order: ["delivery_id", "number"] },
+  { name: "pending_deliveries", order: ["lane", "delivery_id"] },
   { name: "sweeps", order: ["id"], where: "kind NOT IN ('move', 'erase')" },
   { name: "idempotency_keys", order: ["caller", "operation", "key"] },
   { name: "audit_log", order: ["id"], platformStays: true },
@@ -108,12 +106,11 @@ const sameKey = ({ key }: Columns, a: string, b: string) => key.map((c) => `${a}
  */
 const readNext = (
   sql: Sql,
-  { name, ofDelivery, order, where = "true" }: MovedTable,
+  { name, order, where = "true" }: MovedTable,
   orgId: string,
   after: ReadonlyArray<string>,
   limit: number,
 ) => {
-  const from = ofDelivery === undefined ? name : "deliveries"
   const columns = sql.literal(["org_id", ...order].join(", "))
   // A range of the index by org: by the primary key, a plan would read the rows of other orgs.
   const range =
@@ -121,11 +118,9 @@ const readNext = (
       ? sql`org_id = ${orgId} AND lane > ${after[0] ?? orgId + afterOrg} AND lane < ${orgId + afterCallbacks} ORDER BY lane`
       : order.length === 0
         ? sql`org_id = ${orgId}`
-        : sql`(${columns}) > (${sql.csv([orgId, ...order.map((_, n) => after[n] ?? "")].map((v) => sql`${v}`))})
+        : sql`(${columns}) > (${sql.csv([orgId, ...order.map((c, n) => after[n] ?? (c === "number" ? "0" : ""))].map((v) => sql`${v}`))})
             AND org_id <= ${orgId} ORDER BY ${columns}`
-  const each = ofDelivery
-    ? `(SELECT coalesce(json_agg(c), '[]') FROM ${name} AS c WHERE ${ofDelivery})`
-    : `CASE WHEN ${where} THEN json_build_array(row_to_json(d)) ELSE '[]' END`
+  const each = `CASE WHEN ${where} THEN json_build_array(row_to_json(d)) ELSE '[]' END`
   const fits = sql.literal(`bytes_before < ${maxBytes}`)
   return sql<{ rows: string; read: number; last: ReadonlyArray<string> | null; isLast: boolean }>`
     SELECT coalesce(json_agg(e ORDER BY n) FILTER (WHERE e IS NOT NULL), '[]')::text AS rows,
@@ -136,7 +131,7 @@ const readNext = (
       SELECT *, sum(octet_length(found::text)) OVER (ORDER BY n) - octet_length(found::text) AS bytes_before FROM (
         SELECT row_number() OVER () AS n, json_build_array(${sql.literal(order.map((c) => `d.${c}`).join(", "))}) AS place,
           ${sql.literal(each)} AS found
-        FROM (SELECT * FROM ${sql.literal(from)} WHERE ${range} LIMIT ${limit}) AS d
+        FROM (SELECT * FROM ${sql.literal(name)} WHERE ${range} LIMIT ${limit}) AS d
       ) AS d
     ) AS d LEFT JOIN LATERAL json_array_elements(found) AS e ON ${fits}`.pipe(Effect.map(([row]) => row!))
 }

@@ -36,8 +36,8 @@ interface SweepRow {
   readonly source: string | null
   readonly lane: string
   readonly event_id: string
-  /** The endpoints of `deliver`, or the events of `emit`. */
-  readonly receivers: ReadonlyArray<string>
+  /** The endpoints of `deliver`, the events of `emit`, or the deliveries in flight of `cancel`. */
+  readonly receivers: ReadonlyArray<string> | null
   readonly since: Date
   readonly until: Date | null
   /** The filter of a resend, or of a sweep over jobs, in JSON. */
@@ -165,8 +165,17 @@ const runBatch = Effect.fnUntraced(function* (
       return yield* moveBatch(sql, nodes, { ...sweep, node: node!, source: source! }, now, limit)
     }
     case "cancel": {
-      const { last, rows } = yield* cancelBatch(sql, [sweep.lane], sweep.done_to, limit, now)
-      return { rows, doneTo: rows === limit ? last : null }
+      const done = { doneTo: sweep.done_to, inFlight: sweep.receivers ?? [] }
+      const { inFlight, last, rows } = yield* cancelBatch(
+        sql,
+        [{ orgId: sweep.org_id, lane: sweep.lane }],
+        done,
+        limit,
+        now,
+      )
+      yield* sql`UPDATE sweeps SET receivers = ${texts(inFlight)} WHERE id = ${sweep.id}`
+      const isEnd = rows < limit && inFlight.length === 0
+      return { rows, doneTo: isEnd ? null : (last ?? sweep.done_to), isWaiting: rows < limit }
     }
     case "recover": {
       const since = DateTime.fromDateUnsafe(sweep.since)
@@ -182,16 +191,16 @@ const runBatch = Effect.fnUntraced(function* (
     case "resend":
       return yield* resendBatch(sql, sweep.org_id, sweep.filter, sweep.done_to, limit, now)
     case "deliver": {
-      const left = sweep.receivers.filter((id) => id > sweep.done_to)
+      const left = sweep.receivers!.filter((id) => id > sweep.done_to)
       const endpoints = left.slice(0, Math.min(limit, maxReceiversPerBatch))
       const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
-      const place = sweep.receivers.length - left.length
+      const place = sweep.receivers!.length - left.length
       const fan = { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, place, createdAt }
       const deliveries = yield* fanOut(sql, fan)
       return { rows: endpoints.length, deliveries, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
     }
     case "emit": {
-      const left = sweep.receivers.filter((id) => id > sweep.done_to)
+      const left = sweep.receivers!.filter((id) => id > sweep.done_to)
       const eventIds = left.slice(0, Math.min(limit, maxEmittedPerBatch))
       const batch = { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id }
       const [org] = yield* sql<{ node: string | null }>`SELECT node FROM orgs WHERE id = ${sweep.org_id}`

@@ -177,7 +177,7 @@ const headInOrder = (sql: Sql, at: Date) => sql`
     SELECT locked.*, locked.n = row_number() OVER (ORDER BY locked.n) AS has_no_gap FROM (
       SELECT place, row_number() OVER (ORDER BY due_at, delivery_id) AS n FROM (
         SELECT ctid AS place, due_at, delivery_id FROM pending_deliveries p
-        WHERE l.ordered AND p.backlogged AND p.org_id = o.org_id AND ${backlogLane(sql)} = l.lane AND p.due_at >= l.since
+        WHERE l.ordered AND p.backlogged AND (${backlogLane(sql)}) = (o.org_id, l.lane) AND p.due_at >= l.since
         ORDER BY p.due_at, p.delivery_id LIMIT l.slots
       ) AS head
     ) AS numbered CROSS JOIN LATERAL (
@@ -213,7 +213,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lanes, orgs }: Reads) 
         CROSS JOIN LATERAL (
           SELECT * FROM (
             SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS backlogged FROM pending_deliveries p
-            WHERE NOT l.ordered AND p.backlogged AND p.org_id = o.org_id AND ${backlogLane(sql)} = l.lane
+            WHERE NOT l.ordered AND p.backlogged AND (${backlogLane(sql)}) = (o.org_id, l.lane)
               AND p.due_at >= l.since AND ${isUnclaimed(sql, at)}
             ORDER BY p.due_at LIMIT l.slots FOR UPDATE SKIP LOCKED
           ) AS in_any_order

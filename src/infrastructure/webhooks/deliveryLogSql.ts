@@ -21,24 +21,30 @@ import {
   resendNotFound,
 } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
-import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { afterCursor, date, dateOrNull, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
 import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "../queue/queuePositions.ts"
 import { endFilterSweep, filterSweeps, startFilterSweep } from "../filterSweeps.ts"
-import { isOfEvent, maxDeliveriesPerEvent } from "../queue/insertEvents.ts"
+import { maxDeliveriesPerEvent } from "../queue/insertEvents.ts"
 import { sentBody } from "../../domain/webhooks/Event.ts"
 import { PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
 import {
+  callbackLaneOf,
+  endedState,
   endOfLane,
+  endpointOf,
   isCovered,
+  isOfEvent,
   isUnsuccessful,
+  lanesOf,
+  lanesOfEndpoint,
+  lastAttempt,
   lastOfLane,
   lockRecoveries,
   ofEndpoints,
   queueColumns,
-  stateNow,
+  queuedState,
   unsuccessfulDeliveries,
   unsuccessfulStates,
 } from "../queue/lanes.ts"
@@ -57,19 +63,19 @@ export const layer = Layer.effect(
         // One statement, so that the answer has all of an attempt that is being recorded, or nothing of it.
         sql`
           SELECT ${deliveryColumns(sql)}, e.body AS payload, (
-            SELECT payload FROM webhook_endpoints WHERE id = d.endpoint_id AND org_id = d.org_id
+            SELECT payload FROM webhook_endpoints WHERE id = d.endpoint_id AND org_id = ${orgId}
           ) AS payload_kind, (
             SELECT coalesce(json_agg(made ORDER BY number), '[]')::text FROM (
               SELECT number, started_at, duration_ms, status, failure, error, body FROM delivery_attempts
-              WHERE delivery_id = d.id AND org_id = d.org_id
+              WHERE delivery_id = d.id AND org_id = ${orgId}
               UNION ALL
               SELECT d.attempts, d.attempt_started_at, d.attempt_duration_ms, d.attempt_status, d.attempt_failure,
                 d.attempt_error, d.attempt_body
-              WHERE d.attempt_started_at IS NOT NULL
+              WHERE d.attempt_started_at IS NOT NULL AND looked.lane IS NULL
               ORDER BY number DESC LIMIT ${maxShownAttempts}
             ) AS made
           ) AS attempt_log
-          FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(
+          FROM ${placesOf(sql, orgId, deliveryId)} AS looked ${deliveryJoins(sql, orgId)}`.pipe(
           decodeDetail,
           Effect.flatMap(([row]) => {
             if (row === undefined) return deliveryNotFound()
@@ -158,18 +164,39 @@ const decodeDeliveries = decodeRows(Row)
 const decodeDetail = decodeRows(DetailRow)
 
 /** The columns of a delivery; they read the tables of `deliveryJoins`. */
-const deliveryColumns = (sql: SqlClient.SqlClient) => sql`
-  d.id AS delivery_id, d.event_id, d.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, ${stateNow(sql)} AS state,
-  d.attempts,
-  CASE WHEN ${stateNow(sql)} = 'pending' THEN coalesce(p.lease_until, p.due_at, d.updated_at) END AS next_attempt_at,
-  d.attempt_status AS last_status, d.attempt_failure AS last_failure, d.attempt_duration_ms AS last_duration_ms,
-  d.created_at, d.updated_at`
-
-/** Joins a delivery `d` with its event `e` and its row in the queue `p`, if it has one. */
-const deliveryJoins = (sql: SqlClient.SqlClient) =>
+const deliveryColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
-    CROSS JOIN LATERAL (SELECT type, body FROM events WHERE id = d.event_id LIMIT 1) AS e
-    LEFT JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id`)
+  d.id AS delivery_id, d.event_id, e.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, d.state, d.attempts,
+  CASE WHEN d.state = 'pending' THEN d.next_at END AS next_attempt_at,
+  d.attempt_status AS last_status, d.attempt_failure AS last_failure, d.attempt_duration_ms AS last_duration_ms,
+  d.created_at, d.updated_at`)
+
+/**
+ * Joins a row `looked` (id, lane) with its delivery `d` and the event `e`. The lane is that of a pending delivery, and
+ * `null` for one that has ended.
+ */
+const deliveryJoins = (sql: SqlClient.SqlClient, orgId: string) => sql`
+  CROSS JOIN LATERAL (
+    SELECT id, event_id, endpoint_id, ${endedState(sql)} AS state, attempts, updated_at AS next_at, created_at, updated_at,
+      attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure, attempt_error, attempt_body
+    FROM deliveries d WHERE looked.lane IS NULL AND id = looked.id AND org_id = ${orgId}
+    UNION ALL
+    SELECT d.id, event_id, d.endpoint_id, ${queuedState(sql)}, attempts, coalesce(lease_until, due_at), d.created_at, updated_at,
+      last.started_at, last.duration_ms, last.status, last.failure, last.error, last.body
+    FROM pending_deliveries p
+    CROSS JOIN LATERAL (
+      SELECT p.delivery_id AS id, ${endpointOf(sql, "p.lane")} AS endpoint_id, p.lane, p.created_at
+    ) AS d
+    LEFT JOIN LATERAL ${lastAttempt(sql, "p")} ON true
+    WHERE p.org_id = ${orgId} AND p.lane = looked.lane AND p.delivery_id = looked.id
+  ) AS d
+  CROSS JOIN LATERAL (SELECT type, job_id, body FROM events WHERE id = d.event_id LIMIT 1) AS e`
+
+/** A table (id, lane) of the places where a delivery may be: among those that have ended, and each lane of the org. */
+const placesOf = (sql: SqlClient.SqlClient, orgId: string, deliveryId: string | Statement.Fragment) => sql`(
+    SELECT ${deliveryId}::text AS id, NULL::text AS lane UNION ALL
+    SELECT ${deliveryId}, lane FROM ${lanesOf(sql, sql`${orgId}`)} AS lanes
+  )`
 
 type Sql = SqlClient.SqlClient
 
@@ -178,102 +205,107 @@ type Sql = SqlClient.SqlClient
  * page is then short, and its cursor continues after the last delivery that was read.
  */
 const maxReadPerPage = 10_000
-/** Lanes or sweeps of an org that one page reads at most. */
+/** Sweeps of an org that one page reads at most. */
 const maxSources = 1_000
 
-/** The newest pending deliveries of each of some lanes. `lanes` is a SELECT of a column `lane`. */
-const pendingIn = (sql: Sql, lanes: Statement.Fragment, page: Page) => sql`
-  (SELECT p.id FROM (${lanes}) AS l CROSS JOIN LATERAL (
-    SELECT id FROM (SELECT lane, delivery_id AS id FROM pending_deliveries) AS p
-    WHERE p.lane = l.lane AND ${afterCursor(sql, page, "newest")}
-    ORDER BY id DESC LIMIT ${page.limit + 1}
+/** The newest pending deliveries (id, lane) of each of some lanes. `lanes` is a SELECT of a column `lane`. */
+const pendingIn = (sql: Sql, orgId: string, lanes: Statement.Fragment, after: Statement.Fragment, limit: number) => sql`
+  (SELECT p.id, l.lane FROM (${lanes}) AS l CROSS JOIN LATERAL (
+    SELECT id FROM (SELECT org_id, lane, delivery_id AS id FROM pending_deliveries) AS p
+    WHERE p.org_id = ${orgId} AND p.lane = l.lane AND ${after}
+    ORDER BY id DESC LIMIT ${limit}
   ) AS p)`
 
-/** The callback lanes of an org. Reads one index entry for each. */
-const callbackLanes = (sql: Sql, orgId: string) => sql`
-  WITH RECURSIVE lanes AS (
-    SELECT (${orgId + afterOrg}::text) COLLATE "C" AS lane
-    UNION ALL
-    SELECT next.lane FROM lanes before CROSS JOIN LATERAL (
-      SELECT lane FROM pending_deliveries p WHERE p.lane > before.lane AND p.lane < ${orgId + afterCallbacks}
-      ORDER BY p.lane LIMIT 1
-    ) AS next
-  ) SELECT lane FROM lanes LIMIT ${sql.literal(`${maxSources}`)}`
+/** Pending deliveries of each lane that one page reads at most, when a filter may leave few of them. */
+const maxReadPerLane = 1_000
 
-/**
- * The ids that a list filters, newest first: the start of a SELECT without its LIMIT. Reads an index on the wanted
- * state where there is one.
- */
-const candidates = (
-  sql: Sql,
-  orgId: string,
-  { event_id, job_id, since, state, until, webhook_endpoint_id: endpoint }: DeliveryFilter,
-  page: Page,
-) => {
+/** The lanes that a list reads pending deliveries of. */
+const lanesRead = (sql: Sql, orgId: string, endpoint: string | undefined) => sql`
+  SELECT lane FROM ${
+    endpoint === undefined ? lanesOf(sql, sql`${orgId}`) : lanesOfEndpoint(sql, sql`${orgId}`, sql`${endpoint}`)
+  } AS lanes`
+
+/** SQL: bounds of `id`, so that a range of time reads no index entries of other times. */
+const idRange = (sql: Sql, { since, until }: DeliveryFilter, page: Page) => {
   const all = sql.literal("true")
-  const limit = sql.literal(`LIMIT ${maxSources}`)
-  // Bounds of the ids, so that a range of time reads no index entries of other times.
   const [from, to] = [
     since === undefined ? all : sql`id > ${idBefore(since)}`,
     until === undefined ? all : sql`id < ${idAfter(until)}`,
   ]
-  const after = sql`${afterCursor(sql, page, "newest")} AND ${from} AND ${to}`
+  return sql`${afterCursor(sql, page, "newest")} AND ${from} AND ${to}`
+}
+
+/**
+ * The deliveries (id, lane) that a list filters, newest first: those that have ended, and those in the queue, each the
+ * start of a SELECT without its LIMIT. Reads an index on the wanted state where there is one.
+ *
+ * @param perLane the deliveries of each lane that are read at most
+ */
+const candidates = (sql: Sql, orgId: string, filter: DeliveryFilter, page: Page, perLane: number) => {
+  const { event_id, job_id, state, webhook_endpoint_id: endpoint } = filter
+  const all = sql.literal("true")
+  const limit = sql.literal(`LIMIT ${maxSources}`)
+  const after = idRange(sql, filter, page)
   const ofEndpoint = endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`
+  const newest = (from: Statement.Fragment) =>
+    sql`SELECT id, ${noLane(sql)} AS lane FROM ${from} AND ${after} ORDER BY id DESC`
   if (job_id !== undefined || event_id !== undefined) {
     const isWanted = job_id === undefined ? sql`id = ${event_id!}` : sql`job_id = ${job_id}`
     // The limit is never reached. Without it, a plan could read all deliveries of the org to have them in order.
-    return sql`
-      SELECT id FROM (
-        SELECT d.id, d.endpoint_id FROM events e CROSS JOIN LATERAL (
-          SELECT id, endpoint_id FROM deliveries WHERE ${isOfEvent(sql, "id", "e.id")} AND org_id = ${orgId}
+    const ended = sql`(
+      SELECT d.* FROM events e CROSS JOIN LATERAL (
+        SELECT id, endpoint_id FROM deliveries WHERE ${isOfEvent(sql, "id", "e.id")} AND org_id = ${orgId}
+        LIMIT ${maxDeliveriesPerEvent}
+      ) AS d WHERE e.${isWanted} AND e.org_id = ${orgId}
+    ) AS of_event WHERE ${ofEndpoint}`
+    const pending = sql`
+      SELECT id, lane FROM (
+        SELECT p.* FROM events e CROSS JOIN LATERAL ${lanesOf(sql, sql`${orgId}`)} AS l CROSS JOIN LATERAL (
+          SELECT delivery_id AS id, lane, ${endpointOf(sql, "lane")} AS endpoint_id FROM pending_deliveries
+          WHERE org_id = ${orgId} AND lane = l.lane AND ${isOfEvent(sql, "delivery_id", "e.id")}
           LIMIT ${maxDeliveriesPerEvent}
-        ) AS d WHERE e.${isWanted} AND e.org_id = ${orgId}
+        ) AS p WHERE e.${isWanted} AND e.org_id = ${orgId}
       ) AS of_event WHERE ${ofEndpoint} AND ${after} ORDER BY id DESC`
+    return { ended: newest(ended), pending }
   }
+  const pendingOf = (lanes: Statement.Fragment) => sql`
+    SELECT id, lane FROM ${pendingIn(sql, orgId, lanes, after, perLane)} AS p ORDER BY id DESC`
   if (state === undefined || state === "delivered") {
     const deliveries = endpoint === undefined ? sql`deliveries` : ofEndpoints(sql)
-    return sql`SELECT id FROM ${deliveries} WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${after} ORDER BY id DESC`
+    const ended = newest(sql`${deliveries} WHERE org_id = ${orgId} AND ${ofEndpoint}`)
+    return { ended, pending: state === undefined ? pendingOf(lanesRead(sql, orgId, endpoint)) : null }
   }
-
-  // Deliveries in ended lanes: canceled or recovered, but not swept yet.
-  const endedLanes = sql`SELECT lane FROM sweeps WHERE org_id = ${orgId} AND kind = 'cancel' AND ${ofEndpoint} ${limit}`
-  const inEndedLanes = pendingIn(sql, endedLanes, page)
   if (state === "pending") {
-    const liveLanes = sql`
-      SELECT lane FROM webhook_endpoints WHERE org_id = ${orgId}
-      AND ${endpoint === undefined ? all : sql`id = ${endpoint}`}`
-    const inCallbackLanes =
-      endpoint === undefined ? sql`UNION ALL ${pendingIn(sql, callbackLanes(sql, orgId), page)}` : sql.literal("")
     const recovering = sql`
-      (SELECT d.id FROM (
+      SELECT d.id, ${noLane(sql)} AS lane FROM (
         SELECT * FROM sweeps WHERE org_id = ${orgId} AND kind = 'recover' AND ${ofEndpoint} ORDER BY id ${limit}
       ) AS r CROSS JOIN LATERAL (
         SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
           SELECT id FROM ${unsuccessfulDeliveries(sql)}
           WHERE ${isUnsuccessful(sql, "endpoint", sql.literal("s.state"), sql.literal("r.endpoint_id"))}
             AND ${isCovered(sql, "", "r")} AND ${after}
-          ORDER BY id DESC LIMIT ${page.limit + 1}
-        ) AS d ORDER BY d.id DESC LIMIT ${page.limit + 1}
-      ) AS d)`
-    return sql`
-      SELECT id FROM (
-        ${pendingIn(sql, liveLanes, page)} ${inCallbackLanes} UNION ${inEndedLanes} UNION ${recovering}
-      ) AS candidates ORDER BY id DESC`
+          ORDER BY id DESC LIMIT ${perLane}
+        ) AS d ORDER BY d.id DESC LIMIT ${perLane}
+      ) AS d GROUP BY d.id ORDER BY d.id DESC`
+    return { ended: recovering, pending: pendingOf(lanesRead(sql, orgId, endpoint)) }
   }
   const ofState =
     endpoint === undefined ? isUnsuccessful(sql, "org", state, orgId) : isUnsuccessful(sql, "endpoint", state, endpoint)
-  const unsuccessful = sql`
-    SELECT id FROM ${unsuccessfulDeliveries(sql)} WHERE ${ofState} AND org_id = ${orgId} AND ${after} ORDER BY id DESC`
-  if (state !== "canceled") return unsuccessful
-  return sql`
-    SELECT id FROM ((${unsuccessful} LIMIT ${maxReadPerPage}) UNION ${inEndedLanes}) AS candidates ORDER BY id DESC`
+  const ended = newest(sql`${unsuccessfulDeliveries(sql)} WHERE ${ofState} AND org_id = ${orgId}`)
+  if (state !== "canceled") return { ended, pending: null }
+  // Those in ended lanes are canceled, but not swept yet.
+  const endedLanes = sql`SELECT lane FROM sweeps WHERE org_id = ${orgId} AND kind = 'cancel' AND ${ofEndpoint} ${limit}`
+  return { ended, pending: pendingOf(endedLanes) }
 }
+
+/** SQL: the lane of a delivery that has ended. */
+const noLane = (sql: Sql) => sql.literal("NULL::text")
 
 /** Lists an org's deliveries, newest first. */
 const listDeliveries = Effect.fnUntraced(function* (sql: Sql, orgId: string, filter: DeliveryFilter, page: Page) {
   const state = filter.state ?? null
   const all = sql.literal("true")
-  // Also of a list by job or endpoint, where `source` knows only one condition.
+  // Also of a list by job or endpoint, where `candidates` knows only one condition.
   const matches = [
     filter.event_id === undefined ? all : sql`d.event_id = ${filter.event_id}`,
     filter.event_type === undefined ? all : sql`e.type = ${filter.event_type}`,
@@ -282,17 +314,40 @@ const listDeliveries = Effect.fnUntraced(function* (sql: Sql, orgId: string, fil
     filter.status === undefined ? all : sql`d.attempt_status = ${filter.status}`,
     filter.failure === undefined ? all : sql`d.attempt_failure = ${filter.failure}`,
   ]
-  const source = candidates(sql, orgId, filter, page)
+  const { event_id, event_type, failure, job_id, status, webhook_endpoint_id: endpoint } = filter
+  const isFiltered = matches.some((match) => match !== all)
+  // By time, the first ones of a lane are wanted, but for those of an hour.
+  const isRare = (event_type ?? status ?? failure) !== undefined
+  const perLane = isRare ? Math.max(maxReadPerLane, page.limit + 1) : page.limit + 1
+  const { ended, pending } = candidates(sql, orgId, filter, page, perLane)
+  // Each reads no more than its first matches.
+  const found = (source: Statement.Fragment) => sql`(
+    SELECT ${deliveryColumns(sql)} FROM (${source} LIMIT ${maxReadPerPage}) AS looked ${deliveryJoins(sql, orgId)}
+    WHERE (${state}::text IS NULL OR d.state = ${state}) AND ${sql.and(matches)}
+    ORDER BY looked.id DESC LIMIT ${page.limit + 1})`
   const deliveries = yield* sql`
-    SELECT ${deliveryColumns(sql)} FROM (${source} LIMIT ${maxReadPerPage}) AS looked
-    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND org_id = ${orgId} LIMIT 1) AS d
-    ${deliveryJoins(sql)}
-    WHERE (${state}::text IS NULL OR ${stateNow(sql)} = ${state}) AND ${sql.and(matches)}
-    ORDER BY looked.id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)
-  if (deliveries.length > page.limit) return { deliveries, scannedTo: null }
-  const [last] = yield* sql<{ id: string }>`
-    SELECT id FROM (${source} LIMIT ${maxReadPerPage}) AS looked OFFSET ${maxReadPerPage - 1}`
-  return { deliveries, scannedTo: last?.id ?? null }
+    SELECT * FROM (${found(ended)} ${pending === null ? sql`` : sql`UNION ALL ${found(pending)}`}) AS found
+    ORDER BY delivery_id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)
+  const isFull = deliveries.length > page.limit
+  const readsLanes = isFiltered && pending !== null && event_id === undefined && job_id === undefined
+  if (isFull && !readsLanes) return { deliveries, scannedTo: null }
+  // Older ones than the last that was read, of all or of one lane, are for the next page.
+  const last = (source: Statement.Fragment | null) =>
+    source === null || isFull
+      ? sql.literal("NULL")
+      : sql`(SELECT id FROM (${source} LIMIT ${maxReadPerPage}) AS looked OFFSET ${maxReadPerPage - 1})`
+  const lastOfLanes = sql`(
+    SELECT max(p.id) FROM (${lanesRead(sql, orgId, endpoint)}) AS l CROSS JOIN LATERAL (
+      SELECT id FROM (SELECT org_id, lane, delivery_id AS id FROM pending_deliveries) AS p
+      WHERE p.org_id = ${orgId} AND p.lane = l.lane AND ${idRange(sql, filter, page)}
+      ORDER BY id DESC OFFSET ${perLane - 1} LIMIT 1
+    ) AS p)`
+  const [end] = yield* sql<{ id: string | null }>`
+    SELECT greatest(${last(ended)}, ${last(pending)}, ${readsLanes ? lastOfLanes : sql.literal("NULL")}) AS id`
+  const scannedTo = end!.id
+  if (scannedTo === null) return { deliveries, scannedTo: null }
+  const complete = deliveries.filter(({ delivery_id }) => delivery_id >= scannedTo)
+  return { deliveries: complete, scannedTo: complete.length > page.limit ? null : scannedTo }
 })
 
 /** How much the time of an id may differ from its delivery's `created_at`. */
@@ -304,22 +359,31 @@ const idBefore = (since: DateTime.Utc) => idAt(DateTime.toEpochMillis(since) - D
 /** An upper bound for the ids of deliveries that were created before `until`. */
 const idAfter = (until: DateTime.Utc) => idAt(DateTime.toEpochMillis(until) + Duration.toMillis(maxIdAge))
 
-/** Fails when the delivery cannot be sent again; returns the id of its endpoint, `null` for a callback. */
-const findRetryable = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  deliveryId: string,
-  now: DateTime.Utc,
-) {
-  const at = date(now)
-  // A canceled delivery is not in the queue: its own row keeps the claim of the attempt in flight.
-  const [delivery] = yield* sql<{ endpoint: string | null; claimed: boolean }>`
-    SELECT d.endpoint_id AS endpoint,
-      (coalesce(p.claim_id IS NOT NULL AND p.lease_until > ${at}, false) OR coalesce(d.lease_until > ${at}, false)) AS claimed
-    FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`
+/** A delivery that is to be sent again. */
+interface Retryable {
+  /** `null` for a callback. */
+  readonly endpoint: string | null
+  /** The lane of the callback. */
+  readonly callbackLane: string | null
+  /** The lane that it is pending in; `null` when it has ended. */
+  readonly pendingIn: string | null
+  readonly claimed: boolean
+}
+
+/** Fails when the delivery cannot be sent again. */
+const findRetryable = Effect.fnUntraced(function* (sql: Sql, orgId: string, deliveryId: string, now: DateTime.Utc) {
+  const [delivery] = yield* sql<Retryable>`
+    SELECT d.endpoint_id AS endpoint, d.callback_lane AS "callbackLane", looked.lane AS "pendingIn", d.claimed
+    FROM ${placesOf(sql, orgId, deliveryId)} AS looked CROSS JOIN LATERAL (
+      SELECT endpoint_id, callback_lane, false AS claimed FROM deliveries
+      WHERE looked.lane IS NULL AND id = looked.id AND org_id = ${orgId}
+      UNION ALL
+      SELECT ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")}, claim_id IS NOT NULL AND lease_until > ${date(now)}
+      FROM pending_deliveries WHERE org_id = ${orgId} AND lane = looked.lane AND delivery_id = looked.id
+    ) AS d`
   if (delivery === undefined) return yield* deliveryNotFound()
   if (delivery.claimed) return yield* attemptInFlight()
-  return delivery.endpoint
+  return delivery
 })
 
 /** Locks an active endpoint and returns its lane. */
@@ -332,70 +396,81 @@ const lockEndpoint = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgI
   return endpoint
 })
 
-/**
- * Queues a delivery whose row is locked, or makes its row in the queue due; returns no row while an attempt is in
- * flight. Whoever queues a delivery locks its row, so only a claim can change the queue meanwhile.
- */
-const queueAgain = (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  deliveryId: string,
-  { at, lane, ordered }: { readonly at: Date; readonly lane: string | null; readonly ordered: boolean },
-) => {
-  // In a lane that sends in order it joins at the end.
-  const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane", at: sql`${at}::timestamptz` }), "1")
-  const isQueued = sql`p.lane = coalesce(${lane}, d.lane) AND p.delivery_id = d.id`
-  return sql`
-    WITH rows AS MATERIALIZED (
-      SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts,
-        ${ordered ? end : sql`${at}::timestamptz`} AS due_at, d.org_id,
-        octet_length((SELECT body FROM events WHERE id = d.event_id)) AS bytes,
-        EXISTS (SELECT FROM pending_deliveries p WHERE ${isQueued}) AS queued_already
-      FROM deliveries d
-      WHERE d.id = ${deliveryId} AND d.org_id = ${orgId} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
-    ), renewed AS (
-      UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, backlogged = ${ordered}::boolean,
-        claim_id = NULL, lease_until = NULL
-      WHERE p.lane = (SELECT lane FROM rows) AND p.delivery_id = ${deliveryId}
-        AND (p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at})
-      RETURNING p.delivery_id
-    ), queued AS (
-      INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-      SELECT lane, id, event_id, attempts, 0, due_at, ${ordered}::boolean, org_id, bytes FROM rows
-      WHERE NOT queued_already RETURNING delivery_id
-    )
-    SELECT delivery_id FROM renewed UNION ALL SELECT delivery_id FROM queued`
+/** Where and when a delivery is due again. */
+interface Place {
+  readonly at: Date
+  readonly lane: string
+  readonly ordered: boolean
 }
 
+/** The CTE `place` (lane, due_at): in a lane that sends in order, the end of it. */
+const placeOf = (sql: Sql, orgId: string, { at, lane, ordered }: Place) => {
+  const last = lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane", at: sql`${at}::timestamptz` })
+  return sql`place AS MATERIALIZED (
+      SELECT lane, ${ordered ? endOfLane(sql, last, "1") : sql`${at}::timestamptz`} AS due_at
+      FROM (SELECT ${orgId}::text COLLATE "C" AS org_id, ${lane}::text COLLATE "C" AS lane) AS l
+    )`
+}
+
+/**
+ * The CTEs that take deliveries which have ended out of their table; their last attempt gets a row of its own. `gone`
+ * has them.
+ *
+ * @param which SQL: the condition of the rows
+ */
+const takeEnded = (sql: Sql, which: Statement.Fragment) => sql`
+    gone AS (
+      DELETE FROM deliveries WHERE ${which} RETURNING *
+    ), kept AS (
+      INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
+      SELECT id, org_id, attempts, attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure,
+        attempt_error, attempt_body
+      FROM gone WHERE attempt_started_at IS NOT NULL
+    )`
+
+/** SQL: the size of the body of a delivery's event. */
+const bodySize = "octet_length((SELECT body FROM events WHERE id = event_id))"
+
+/** Queues a delivery that has ended. Returns no row when it is pending meanwhile. */
+const queueAgain = (sql: Sql, orgId: string, deliveryId: string, place: Place) => sql`
+  WITH ${takeEnded(sql, sql`id = ${deliveryId} AND org_id = ${orgId}`)}, ${placeOf(sql, orgId, place)}
+  INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
+  SELECT org_id, place.lane, id, event_id, attempts, 0, place.due_at, ${place.ordered}::boolean, ${sql.literal(bodySize)},
+    created_at, ${place.at}
+  FROM gone CROSS JOIN place RETURNING delivery_id`
+
+/** Makes a pending delivery due, in the lane that its endpoint has now. Returns no row when it is claimed or has ended. */
+const renew = (sql: Sql, orgId: string, deliveryId: string, lane: string, place: Place) => sql`
+  WITH ${placeOf(sql, orgId, place)}
+  UPDATE pending_deliveries p SET lane = place.lane, due_at = place.due_at, tries = 0, backlogged = ${place.ordered}::boolean,
+    claim_id = NULL, lease_until = NULL, updated_at = ${place.at}
+  FROM place
+  WHERE p.org_id = ${orgId} AND p.lane = ${lane} AND p.delivery_id = ${deliveryId}
+    AND (p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${place.at})
+  RETURNING p.delivery_id`
+
+/** Tries to send a delivery again that ends, or is canceled, between two statements. */
+const maxRetryTries = 3
+
 /** Makes a delivery due now, with the retry schedule from its start. Runs in a transaction. */
-const retryDelivery = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  orgId: string,
-  deliveryId: string,
-  now: DateTime.Utc,
-) {
-  const at = date(now)
-  const endpointId = yield* findRetryable(sql, orgId, deliveryId, now)
-  // The endpoint may have another lane than when the delivery was queued; a callback keeps its lane.
-  const endpoint = endpointId === null ? null : yield* lockEndpoint(sql, orgId, endpointId)
-  const lane = endpoint?.lane ?? null
-  const ordered = endpoint?.ordered === true
-  const locked = yield* sql`
-    SELECT id FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} FOR NO KEY UPDATE`
-  // Retention has removed the delivery since it was read.
-  if (locked.length === 0) return yield* deliveryNotFound()
-  // A delivery in an ended lane is canceled, but the sweep has not deleted its row from the queue.
-  yield* sql`
-    DELETE FROM pending_deliveries p USING deliveries d
-    WHERE d.id = ${deliveryId} AND p.lane = d.lane AND p.delivery_id = d.id AND p.lane <> ${lane}`
-  const queued = yield* queueAgain(sql, orgId, deliveryId, { lane, ordered, at })
-  if (queued.length === 0) return yield* attemptInFlight()
-  yield* sql.afterCommit(Effect.sync(() => queuePositions(sql).queued(now.epochMilliseconds)))
-  yield* changedLanes(sql)
-  yield* sql`
-    UPDATE deliveries SET state = 'pending', lane = coalesce(${lane}, lane), claim_id = NULL, lease_until = NULL,
-      updated_at = ${at}
-    WHERE id = ${deliveryId} AND org_id = ${orgId}`
+const retryDelivery = Effect.fnUntraced(function* (sql: Sql, orgId: string, deliveryId: string, now: DateTime.Utc) {
+  yield* lockRecoveries(sql, orgId, "shared")
+  for (let tries = 1; tries <= maxRetryTries; tries++) {
+    const { callbackLane, endpoint, pendingIn } = yield* findRetryable(sql, orgId, deliveryId, now)
+    // The endpoint may have another lane than when the delivery was queued; a callback keeps its lane.
+    const { lane, ordered } =
+      endpoint === null ? { lane: callbackLane!, ordered: false } : yield* lockEndpoint(sql, orgId, endpoint)
+    const place = { at: date(now), lane, ordered }
+    const queued =
+      pendingIn === null
+        ? yield* queueAgain(sql, orgId, deliveryId, place)
+        : yield* renew(sql, orgId, deliveryId, pendingIn, place)
+    if (queued.length > 0) {
+      yield* sql.afterCommit(Effect.sync(() => queuePositions(sql).queued(now.epochMilliseconds)))
+      return yield* changedLanes(sql)
+    }
+  }
+  return yield* attemptInFlight()
 })
 
 /** Sweeps of an endpoint with which a recovery still starts another. */
@@ -420,20 +495,20 @@ const firstCovered = (
     until === null ? sql.literal("true") : sql`${sql.literal(id)} < ${idAfter(until)}`
   return sql`
     SELECT d.*, coalesce(${isCovered(sql, "d.", { since, until, doneTo })}, false) AS wanted FROM (
-      SELECT d.id, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
+      SELECT d.id, NULL::text AS lane, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
         SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
         WHERE ${isUnsuccessful(sql, "endpoint", sql.literal("s.state"), endpointId)} AND org_id = ${orgId}
           AND id > ${after} AND ${end("id")}
         ORDER BY id LIMIT ${limit}::int
       ) AS d
       UNION ALL
-      SELECT p.id, (SELECT created_at FROM deliveries WHERE id = p.id)
-      FROM (${inEndedLanes(sql, sql`endpoint_id = ${endpointId}`, after, end("delivery_id"), limit)}) AS p
+      ${inEndedLanes(sql, sql`endpoint_id = ${endpointId}`, after, end("delivery_id"), limit)}
     ) AS d ORDER BY d.id LIMIT ${limit}::int`
 }
 
 /**
- * A SELECT of the next deliveries after an id that sweeps still have to cancel, in the order of their ids in each lane.
+ * A SELECT (id, lane, created_at) of the next deliveries after an id that sweeps still have to cancel, in the order of
+ * their ids in each lane.
  *
  * @param of SQL: whose sweeps
  * @param end SQL: the end of the range of `delivery_id`
@@ -445,30 +520,54 @@ const inEndedLanes = (
   end: Statement.Fragment,
   limit: number,
 ) => sql`
-  SELECT p.id FROM (SELECT lane, done_to FROM sweeps WHERE ${of} AND kind = 'cancel') AS s CROSS JOIN LATERAL (
+  SELECT p.id, s.lane, p.created_at
+  FROM (SELECT org_id, lane, done_to, receivers FROM sweeps WHERE ${of} AND kind = 'cancel') AS s
+  CROSS JOIN LATERAL (
     -- After what the sweep has done, whose dead entries a plan would read again; in the order of the primary key.
-    SELECT delivery_id AS id FROM pending_deliveries
-    WHERE lane = s.lane AND delivery_id > greatest(s.done_to, ${after}) AND ${end}
-    ORDER BY delivery_id LIMIT ${limit}::int
+    (SELECT delivery_id AS id, created_at FROM pending_deliveries
+    WHERE org_id = s.org_id AND lane = s.lane AND delivery_id > greatest(s.done_to, ${after}) AND ${end}
+    ORDER BY delivery_id LIMIT ${limit}::int)
+    UNION ALL
+    -- Before that, what was in flight then.
+    SELECT p.* FROM unnest(s.receivers) AS r (id) CROSS JOIN LATERAL (
+      SELECT delivery_id AS id, created_at FROM pending_deliveries
+      WHERE org_id = s.org_id AND lane = s.lane AND delivery_id = r.id AND delivery_id > ${after} AND ${end} LIMIT 1
+    ) AS p WHERE r.id <= s.done_to
   ) AS p`
 
-/** Makes the next deliveries of a recovery after `doneTo` due now. */
-export const recoverBatch = (
+/** Statements that a batch has to find what others have moved between the queue and the ended ones. */
+const maxRequeues = 5
+
+/** Makes the next deliveries of a recovery after `doneTo` due now, in a transaction. */
+export const recoverBatch = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   recovery: Recovery,
   doneTo: string,
   limit: number,
   now: DateTime.Utc,
   locked: "wait" | "skip" = "wait",
-) => requeue(sql, recovery, firstCovered(sql, recovery, doneTo, limit), now, locked)
+) {
+  const first = firstCovered(sql, recovery, doneTo, limit)
+  const batch = yield* requeue(sql, recovery, first, now, locked)
+  let { recovered, wanted } = batch
+  // Nobody sends before the commit what is due already, so it is not found again.
+  if (locked === "skip") return batch
+  for (let n = 1; recovered < wanted && n < maxRequeues; n++) {
+    const again = yield* requeue(sql, recovery, first, now)
+    wanted = recovered + again.wanted
+    recovered += again.recovered
+  }
+  return { ...batch, wanted, recovered }
+})
 
 /**
  * Makes unsuccessful deliveries of an endpoint due now, if it is active, and those in its ended lanes. They are
  * backlogged at once, so that a large backlog does not delay other lanes. An attempt in flight continues, and its
  * result is recorded.
  *
- * @param first a SELECT of their ids, and which of them are wanted
- * @returns how many deliveries it read, the last of them, how many of them are wanted, and how many are due now
+ * @param first a SELECT (id, lane, wanted); the lane of those that are still pending
+ * @returns how many deliveries it read, the last of them, how many of them are wanted, and how many are due now: not
+ *   those that others have locked or moved
  */
 const requeue = (
   sql: SqlClient.SqlClient,
@@ -477,47 +576,45 @@ const requeue = (
   now: DateTime.Utc,
   locked: "wait" | "skip" = "wait",
 ) => {
-  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
+  const { endpointId, orgId } = recovery
+  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "number")
+  const lock = sql.literal(`FOR UPDATE ${locked === "skip" ? "SKIP LOCKED" : ""}`)
   return sql<{ rows: number; last: string | null; wanted: number; recovered: number }>`
     WITH endpoint AS (
       SELECT id, ordered, lane,
         ${lastOfLane(sql, { orgId: "w.org_id", lane: "w.lane", at: sql`${date(now)}::timestamptz` })} AS last
       FROM webhook_endpoints w
-      WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
-    ), head AS (
-      SELECT first.id, first.wanted FROM (${first}) AS first WHERE EXISTS (SELECT FROM endpoint)
-    ), held AS (
-      SELECT d.*, endpoint.lane, endpoint.ordered,
-        octet_length((SELECT body FROM events WHERE id = d.event_id)) AS bytes
-      FROM (SELECT id FROM head WHERE wanted ORDER BY id) AS head
-      CROSS JOIN endpoint
-      CROSS JOIN LATERAL (
-        SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
-        WHERE id = head.id AND (unsuccessful IS NOT NULL OR state = 'pending' AND lane <> endpoint.lane)
-        FOR NO KEY UPDATE ${sql.literal(locked === "skip" ? "SKIP LOCKED" : "")}
+      WHERE id = ${endpointId} AND org_id = ${orgId} AND active FOR SHARE
+    ), head AS MATERIALIZED (
+      SELECT first.id, first.lane, first.wanted FROM (${first}) AS first WHERE EXISTS (SELECT FROM endpoint)
+    ), ended AS MATERIALIZED (
+      SELECT d.id FROM (SELECT id FROM head WHERE wanted AND lane IS NULL ORDER BY id) AS head CROSS JOIN LATERAL (
+        SELECT id FROM deliveries WHERE id = head.id AND org_id = ${orgId} AND unsuccessful IS NOT NULL ${lock}
       ) AS d
-    ), gone AS (
-      DELETE FROM pending_deliveries
-      WHERE lane = ANY(ARRAY(SELECT lane FROM sweeps WHERE endpoint_id = ${recovery.endpointId} AND kind = 'cancel'))
-        AND delivery_id = ANY(ARRAY(SELECT id FROM held))
-      RETURNING delivery_id AS id, claim_id, lease_until
-    ), claimed AS MATERIALIZED (
-      SELECT id, claim_id, lease_until FROM gone WHERE claim_id IS NOT NULL
-      UNION ALL SELECT id, claim_id, lease_until FROM held WHERE claim_id IS NOT NULL
+    ), ${takeEnded(sql, sql`id = ANY(ARRAY(SELECT id FROM ended))`)}, waiting AS MATERIALIZED (
+      SELECT p.* FROM (SELECT id, lane FROM head WHERE wanted AND lane IS NOT NULL ORDER BY id) AS head CROSS JOIN LATERAL (
+        SELECT ctid AS place, delivery_id AS id FROM pending_deliveries
+        WHERE org_id = ${orgId} AND lane = head.lane AND delivery_id = head.id AND lane <> (SELECT lane FROM endpoint) ${lock}
+      ) AS p
     ), places AS MATERIALIZED (
-      SELECT h.lane, h.id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at,
-        c.claim_id, c.lease_until, bytes
-      FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h LEFT JOIN claimed c ON c.id = h.id
+      SELECT *, CASE WHEN (SELECT ordered FROM endpoint) THEN ${end} ELSE ${date(now)} END AS due_at FROM (
+        SELECT *, row_number() OVER (ORDER BY id) AS number FROM (
+          SELECT id, event_id, attempts, created_at, NULL::tid AS place FROM gone
+          UNION ALL SELECT id, NULL, NULL, NULL, place FROM waiting
+        ) AS all_of_them
+      ) AS numbered
     ), queued AS (
-      INSERT INTO pending_deliveries (${sql.literal(queueColumns)}, claim_id, lease_until)
-      SELECT lane, id, event_id, attempts, 0, due_at, true, ${recovery.orgId}, bytes, claim_id, lease_until FROM places
-    ), changed AS (
-      UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
+      INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
+      SELECT ${orgId}, (SELECT lane FROM endpoint), id, event_id, attempts, 0, due_at, true, ${sql.literal(bodySize)}, created_at, ${date(now)}
+      FROM places WHERE place IS NULL
+    ), moved AS (
+      UPDATE pending_deliveries p SET lane = (SELECT lane FROM endpoint), due_at = places.due_at, tries = 0, backlogged = true,
         updated_at = ${date(now)}
-      WHERE id = ANY(ARRAY(SELECT id FROM held))
+      FROM places WHERE p.ctid = places.place
+      RETURNING p.delivery_id
     )
     SELECT count(*)::int AS rows, max(id) AS last, (count(*) FILTER (WHERE wanted))::int AS wanted,
-      (SELECT count(*)::int FROM held) AS recovered FROM head`.pipe(
+      ((SELECT count(*) FROM gone) + (SELECT count(*) FROM moved))::int AS recovered FROM head`.pipe(
     Effect.map(([row]) => row!),
     Effect.tap(changedLanes(sql)),
   )
@@ -611,21 +708,19 @@ const resendable = (sql: Sql, { filter, orgId }: ResendOfOrg, doneTo: string, li
     until === undefined ? all : sql`d.created_at < ${date(until)}`,
   ]
   return sql`
-    SELECT first.id, d.endpoint_id AS "endpointId", coalesce(w.active AND ${sql.and(wanted)}, false) AS wanted
+    SELECT d.id, looked.lane, d.endpoint_id AS "endpointId", coalesce(w.active AND ${sql.and(wanted)}, false) AS wanted
     FROM (
-      SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
-        SELECT id FROM ${unsuccessfulDeliveries(sql)}
+      SELECT d.id, NULL::text AS lane, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
+        SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
         WHERE ${isUnsuccessful(sql, of, sql.literal("s.state"), id)} AND org_id = ${orgId}
           AND id > ${after} AND ${end("id")}
         ORDER BY id LIMIT ${limit}::int
       ) AS d WHERE ${state === undefined ? all : sql`s.state = ${state}`}
       ${state === undefined || state === "canceled" ? sql`UNION ALL ${canceled}` : sql.literal("")}
       ORDER BY id LIMIT ${limit}::int
-    ) AS first
-    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = first.id LIMIT 1) AS d
-    LEFT JOIN LATERAL (SELECT type FROM events WHERE id = d.event_id LIMIT 1) AS e ON true
+    ) AS looked ${deliveryJoins(sql, orgId)}
     LEFT JOIN webhook_endpoints w ON w.id = d.endpoint_id
-    ORDER BY first.id`
+    ORDER BY looked.id`
 }
 
 /** Endpoints whose deliveries one batch of a resend sends. */
@@ -649,34 +744,44 @@ export const resendBatch = Effect.fnUntraced(function* (
     orgId,
     filter: yield* Schema.decodeEffect(Schema.fromJsonString(ResendFilter))(filter).pipe(Effect.orDie),
   }
-  const looked = yield* sql<{ id: string; endpointId: string; wanted: boolean }>`
+  yield* lockRecoveries(sql, orgId, "shared")
+  const looked = yield* sql<{ id: string; lane: string | null; endpointId: string; wanted: boolean }>`
     ${resendable(sql, resend, doneTo, limit)}`
-  const byEndpoint = new Map<string, Array<string>>()
+  const byEndpoint = new Map<string, Array<(typeof looked)[number]>>()
   let rows = 0
-  for (const { endpointId, id, wanted } of looked) {
-    if (wanted) {
-      const ids = byEndpoint.get(endpointId)
-      if (ids === undefined && byEndpoint.size === maxEndpointsPerBatch) break
-      if (ids === undefined) byEndpoint.set(endpointId, [id])
-      else ids.push(id)
+  for (const row of looked) {
+    if (row.wanted) {
+      const others = byEndpoint.get(row.endpointId)
+      if (others === undefined && byEndpoint.size === maxEndpointsPerBatch) break
+      if (others === undefined) byEndpoint.set(row.endpointId, [row])
+      else others.push(row)
     }
     rows++
   }
   const endpoints = [...byEndpoint.keys()]
   yield* sql`
     SELECT FROM webhook_endpoints WHERE id = ANY(${texts(endpoints)}) AND org_id = ${orgId} ORDER BY id FOR SHARE`
-  yield* sql`
-    SELECT FROM deliveries WHERE id = ANY(${texts([...byEndpoint.values()].flat().toSorted())}) AND org_id = ${orgId}
-    ORDER BY id FOR NO KEY UPDATE`
+  const ids = [...byEndpoint.values()].flatMap((rows) => rows.map(({ id }) => id)).toSorted()
+  yield* sql`SELECT FROM deliveries WHERE id = ANY(${texts(ids)}) AND org_id = ${orgId} ORDER BY id FOR UPDATE`
   let done = 0
-  for (const [endpointId, ids] of byEndpoint) {
-    const { recovered } = yield* requeue(
+  for (const [endpointId, wanted] of byEndpoint) {
+    const found = (lane: (row: (typeof looked)[number]) => string | null) => sql`
+      SELECT id, lane, true AS wanted FROM unnest(${texts(wanted.map(({ id }) => id))}, ${texts(wanted.map(lane))}) AS w (id, lane)`
+    const first = yield* requeue(
       sql,
       { orgId, endpointId },
-      sql`SELECT unnest(${texts(ids)}) AS id, true AS wanted`,
+      found(({ lane }) => lane),
       now,
     )
-    done += recovered
+    done += first.recovered
+    // Since it was read, a delivery of an ended lane may have been canceled.
+    if (first.recovered < first.wanted)
+      done += (yield* requeue(
+        sql,
+        { orgId, endpointId },
+        found(() => null),
+        now,
+      )).recovered
   }
   const isEnd = rows === looked.length && looked.length < limit
   return { rows, done, doneTo: isEnd ? null : looked[rows - 1]!.id }
@@ -688,7 +793,9 @@ const maxCauses = 20
 
 /** Groups the newest deliveries whose last attempt failed by what it ended with. */
 const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
-  const ids = (state: "failed" | "pending") => candidates(sql, orgId, { ...filter, state }, { limit: maxGrouped })
+  const ids = (state: "failed" | "pending") =>
+    candidates(sql, orgId, { ...filter, state }, { limit: maxGrouped }, maxGrouped)
+  const [failed, retried] = [ids("failed"), ids("pending")]
   const all = sql.literal("true")
   const top = sql.literal(String(maxTopEndpoints))
   return sql`
@@ -696,10 +803,10 @@ const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
       SELECT d.attempt_status AS status, d.attempt_failure AS failure, d.endpoint_id, count(*)::int AS deliveries,
         max(d.id) AS delivery_id
       FROM (
-        (SELECT id FROM (${ids("failed")}) AS failed LIMIT ${maxGrouped})
-        UNION (SELECT id FROM (${ids("pending")}) AS retried LIMIT ${maxGrouped})
-      ) AS looked
-      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND org_id = ${orgId} LIMIT 1) AS d
+        (${failed.ended} LIMIT ${maxGrouped})
+        UNION (${retried.ended} LIMIT ${maxGrouped})
+        UNION (${retried.pending!} LIMIT ${maxGrouped})
+      ) AS looked ${deliveryJoins(sql, orgId)}
       WHERE d.attempt_started_at IS NOT NULL
         AND (d.attempt_failure IS NOT NULL OR d.attempt_status NOT BETWEEN 200 AND 299)
         AND ${filter.since === undefined ? all : sql`d.created_at >= ${date(filter.since)}`}
@@ -715,9 +822,8 @@ const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
     SELECT status, failure, deliveries, endpoints, delivery_id, coalesce(ids[1:${top}], '{}') AS top_ids,
       coalesce(counts[1:${top}], '{}') AS top_counts, d.attempt_started_at AS at,
       left(coalesce(d.attempt_error, d.attempt_body), 200) AS text
-    FROM causes CROSS JOIN LATERAL (
-      SELECT attempt_started_at, attempt_error, attempt_body FROM deliveries WHERE id = causes.delivery_id LIMIT 1
-    ) AS d
+    FROM causes
+    CROSS JOIN LATERAL ${placesOf(sql, orgId, sql.literal("causes.delivery_id"))} AS looked ${deliveryJoins(sql, orgId)}
     ORDER BY deliveries DESC`.pipe(
     decodeCauses,
     Effect.flatMap((rows) =>

@@ -22,21 +22,21 @@ import { claimSql, isUnclaimed, since, toClaimed } from "./claimDeliveries.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
- * Counts the bytes of attempts. The row of a delivery has the texts of its last one; each one before has a row of its
- * own.
+ * Counts the bytes of attempts. The last one of a delivery that has ended stands in its row; each other one has a row of
+ * its own, as the last one has from a resend on.
  */
 const countAttempts = (usage: OrgUsage["Service"], records: ReadonlyArray<AttemptRecord>) => {
-  for (const { delivery, outcome } of records) {
+  for (const { delivery, nextAttemptAt, outcome } of records) {
     const texts = byteLength(outcome.failure?.message, outcome.body)
-    usage.addBytes(delivery.orgId, texts + (delivery.attempts > 0 ? rowCost.attempt : 0))
+    const isFirstOfResend = delivery.attempts > 0 && delivery.attemptsSinceResend === 0
+    const rows = (nextAttemptAt === null ? 0 : 1) + (isFirstOfResend ? 1 : 0)
+    usage.addBytes(delivery.orgId, texts + rows * rowCost.attempt)
   }
 }
 
 /**
- * Releases claims. A delivery that was canceled in flight is not in the queue; its own row loses the claim. Locks the
- * deliveries first, in the order of their ids, like every statement that changes deliveries. Uses arrays in place of
- * joins: PostgreSQL may have planned a join when the table was small, and that plan reads the whole table. `commit` is
- * evaluated in the transaction.
+ * Releases claims. Locks the deliveries in the order of their ids, like every statement that changes deliveries.
+ * `commit` is evaluated in the transaction.
  */
 const releaseSql = (
   sql: SqlClient.SqlClient,
@@ -45,23 +45,27 @@ const releaseSql = (
   commit: Statement.Fragment,
 ) => {
   const deliveries = unsorted.toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
-  const ids = texts(deliveries.map(({ deliveryId }) => deliveryId))
-  const claims = texts(deliveries.map(({ claimId }) => claimId))
+  const column = (of: (delivery: ClaimedDelivery) => string | null) => texts(deliveries.map(of))
   return sql<{ heads: ReadonlyArray<LaneHead> | null }>`
     WITH transaction AS MATERIALIZED (
       SELECT ${commit}
-    ), held AS (
-      SELECT given.*, d.lane FROM transaction CROSS JOIN unnest(${ids}, ${claims}) AS given (id, claim_id)
-      CROSS JOIN LATERAL (SELECT lane FROM deliveries WHERE id = given.id FOR NO KEY UPDATE) AS d
+    ), held AS MATERIALIZED (
+      SELECT p.place FROM transaction CROSS JOIN unnest(
+        ${column((d) => d.deliveryId)}, ${column((d) => d.orgId)}, ${column((d) => d.endpointId)},
+        ${column((d) => d.lane)}, ${column((d) => d.claimId)}
+      ) AS given (id, org_id, endpoint_id, lane, claim_id)
+      -- A recovery moves deliveries to the new lane of their endpoint.
+      CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM pending_deliveries WHERE org_id = given.org_id AND delivery_id = given.id
+          AND lane = ANY(ARRAY[given.lane, (SELECT w.lane FROM webhook_endpoints w WHERE w.id = given.endpoint_id)])
+          AND claim_id = given.claim_id
+        FOR UPDATE
+      ) AS p
     ), queued AS (
       UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL,
         due_at = CASE WHEN p.backlogged THEN p.due_at ELSE ${date(now)} END, backlogged = true
-      WHERE p.lane = ANY(ARRAY(SELECT lane FROM held)) AND p.delivery_id = ANY(${ids})
-        AND p.claim_id = (SELECT claim_id FROM held WHERE id = p.delivery_id AND lane = p.lane)
+      WHERE ctid = ANY(ARRAY(SELECT place FROM held))
       RETURNING org_id, lane, due_at, backlogged
-    ), changed AS (
-      UPDATE deliveries d SET claim_id = NULL, lease_until = NULL
-      WHERE d.id = ANY(${ids}) AND d.claim_id = (SELECT claim_id FROM held WHERE id = d.id)
     )
     SELECT ${laneHeads(sql, "queued")} AS heads`
 }
@@ -199,8 +203,8 @@ const look = (sql: SqlClient.SqlClient, positions: ReturnType<typeof queuePositi
         UNION ALL
         SELECT next.*, lanes.turn + 1 FROM lanes CROSS JOIN LATERAL (
           SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
-          WHERE p.backlogged AND (p.org_id, ${backlogLane(sql)}) > (lanes.org_id, lanes.lane)
-          ORDER BY p.org_id, ${backlogLane(sql)}, p.due_at LIMIT 1
+          WHERE p.backlogged AND (${backlogLane(sql)}) > (lanes.org_id, lanes.lane)
+          ORDER BY ${backlogLane(sql)}, p.due_at LIMIT 1
         ) AS next WHERE lanes.turn < ${lookSize}::int
       ), found AS MATERIALIZED (
         SELECT (
@@ -225,7 +229,7 @@ const maxLanesRead = 1_000
  * backlogged delivery it reads the first of each lane, up to `maxLanesRead` lanes. With an org, it counts that org's.
  */
 export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: number, orgId: string | null = null) => {
-  const ofOrg = orgId === null ? sql.literal("true") : sql`p.org_id = ${orgId}`
+  const ofOrg = orgId === null ? sql.literal("true") : sql`p.org_id || '' = ${orgId}`
   const unclaimed = isUnclaimed(sql, date(now))
   // The head of the queue has no index by org: an org's deliveries are counted among the first of all.
   const head = sql`
@@ -237,8 +241,8 @@ export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: num
             UNION ALL
             SELECT next.*, heads.turn + 1 FROM heads CROSS JOIN LATERAL (
               SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
-              WHERE p.backlogged AND (p.org_id, ${backlogLane(sql)}) > (heads.org_id, heads.lane) AND ${unclaimed} AND ${ofOrg}
-              ORDER BY p.org_id, ${backlogLane(sql)}, p.due_at LIMIT 1
+              WHERE p.backlogged AND (${backlogLane(sql)}) > (heads.org_id, heads.lane) AND ${unclaimed} AND ${ofOrg}
+              ORDER BY ${backlogLane(sql)}, p.due_at LIMIT 1
             ) AS next WHERE heads.turn < ${maxLanesRead}
           ), due AS (
             SELECT 1 FROM ${head} WHERE ${ofOrg}

@@ -13,9 +13,9 @@ import { deactivated } from "../../domain/webhooks/Event.ts"
 import { makeServiceEvent, type ServiceEvent } from "../../domain/ServiceEvent.ts"
 import { laneId, laneNumber } from "../../domain/webhooks/lane.ts"
 import { auditWritten } from "../audit/audited.ts"
-import { date, integers, isAmong, texts, times } from "../database/fragments.ts"
+import { date, integers, texts, times } from "../database/fragments.ts"
 import { emitAll, emitted, eventRows } from "../queue/emitEvents.ts"
-import { cancelLanes, type EndedLane, nextLane } from "../queue/lanes.ts"
+import { callbackLaneOf, cancelLanes, type EndedLane, endedColumns, nextLane } from "../queue/lanes.ts"
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
@@ -26,24 +26,6 @@ const integer = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecor
   integers(records.map(f))
 const time = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => DateTime.Utc | null) =>
   times(records.map(f))
-
-const idsOf = (records: ReadonlyArray<AttemptRecord>) => records.map(({ delivery }) => delivery.deliveryId)
-
-/** The attempts whose claim is still valid: in the queue, or in the row of a delivery that was canceled in flight. */
-const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) =>
-  sql<{ id: string }>`
-    SELECT d.id FROM unnest(${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)})
-      AS made (id, claim_id)
-    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.id AND ${isAmong(sql, "id", idsOf(records))} LIMIT 1) d
-    LEFT JOIN LATERAL (
-      SELECT claim_id FROM pending_deliveries WHERE lane = d.lane AND delivery_id = d.id LIMIT 1
-    ) p ON true
-    WHERE made.claim_id IN (p.claim_id, d.claim_id)`.pipe(
-    Effect.map((rows) => {
-      const held = new Set(rows.map(({ id }) => id))
-      return records.filter(({ delivery }) => held.has(delivery.deliveryId))
-    }),
-  )
 
 /** A delivery without another attempt, and the event about it. */
 interface Failed {
@@ -79,7 +61,7 @@ const failedOf = (
     },
   )
 
-/** The CTEs that emit the events of deliveries that have failed now. One that was canceled in flight stays canceled. */
+/** The CTEs that emit the events of deliveries that have failed now, and were not canceled in flight. */
 const emitFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>) =>
   failed.length === 0
     ? sql.literal("")
@@ -87,19 +69,19 @@ const emitFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>) =>
         SELECT t.* FROM unnest(${texts(failed.map(({ deliveryId }) => deliveryId))}, ${texts(failed.map(({ event }) => event.id))})
           AS f (delivery_id, event_id)
         JOIN ${eventRows(sql, failed)} ON t.id = f.event_id
-        JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
-        JOIN ours ON ours.id = f.delivery_id
+        JOIN ended ON ended.id = f.delivery_id AND ended.state = 'failed'
       ), ${emitAll(sql)}`
 
 /**
- * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their
- * ids, like every statement that changes deliveries. The row in the queue says which worker claims a delivery. Returns
- * the ids of the deliveries that another worker claims now.
+ * Writes attempts and what becomes of their deliveries, in one statement. Locks the deliveries in the order of their
+ * ids, like every statement that changes deliveries.
  *
- * made: the attempts. held: the attempts with the delivery's row and its place in the queue. ended: the rows that leave
- * the queue. retried: the rows that wait for a retry. ours: the deliveries that this worker still claims. moved: their
- * new state. written: the previous attempts, which the rows of the deliveries kept until now. Most deliveries have one
- * attempt, and no row there.
+ * made: the attempts. held: those whose delivery this worker still claims. A delivery that was canceled in flight, whose
+ * lane has ended, stays canceled unless it succeeded. ended: the deliveries that leave the queue, with their last
+ * attempt. retried: those that wait for a retry, whose attempt is written apart.
+ *
+ * @param lane SQL: where a delivery is looked for
+ * @returns the ids of the deliveries that this worker does not claim
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -107,55 +89,53 @@ const moveOn = (
   now: DateTime.Utc,
   commit: Statement.Fragment,
   failed: ReadonlyArray<Failed>,
+  lane: Statement.Fragment,
 ) => sql<{ id: string }>`
   WITH transaction AS MATERIALIZED (
     SELECT ${commit}
   ), made AS (
     SELECT made.* FROM transaction CROSS JOIN unnest(
-      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => stateAfter[r.decision._tag])}, ${time(records, (r) => r.nextAttemptAt)},
-      ${integer(records, (r) => r.delivery.attempts + 1)},
+      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.orgId)}, ${text(records, (r) => r.delivery.endpointId)},
+      ${text(records, (r) => r.delivery.lane)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => stateAfter[r.decision._tag])},
+      ${time(records, (r) => r.nextAttemptAt)}, ${integer(records, (r) => r.delivery.attempts + 1)},
       ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
       ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))},
       ${texts(records.map((r) => `${r.delivery.ordered}`))}::boolean[]
-    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)
-  ), held AS (
-    SELECT made.*, d.last, p.place
+    ) AS made (id, org_id, endpoint_id, lane, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)
+  ), held AS MATERIALIZED (
+    SELECT made.id, made.org_id, made.endpoint_id, p.*, next_at, number, started_at, duration_ms, status, failure, error, body, ordered,
+      CASE WHEN made.state = 'delivered' OR made.endpoint_id IS NULL
+          OR EXISTS (SELECT FROM webhook_endpoints w WHERE w.id = made.endpoint_id AND w.lane = p.lane)
+        THEN made.state ELSE 'canceled' END AS state
     FROM made
     CROSS JOIN LATERAL (
-      SELECT d AS last FROM deliveries d WHERE id = made.id AND ${isAmong(sql, "id", idsOf(records))} FOR NO KEY UPDATE
-    ) AS d
-    LEFT JOIN LATERAL (
-      SELECT ctid AS place FROM pending_deliveries p
-      WHERE p.lane = (d.last).lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id LIMIT 1
-    ) AS p ON true
+      SELECT ctid AS place, lane, event_id, created_at FROM pending_deliveries p
+      WHERE p.org_id = made.org_id AND p.lane = ${lane} AND p.delivery_id = made.id AND p.claim_id = made.claim_id
+      FOR UPDATE
+    ) AS p
   ), ended AS (
-    DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
-    RETURNING delivery_id AS id
+    DELETE FROM pending_deliveries p USING held
+    WHERE p.ctid = held.place AND held.state <> 'pending'
+    RETURNING held.*
+  ), logged AS (
+    INSERT INTO deliveries (${sql.literal(endedColumns)})
+    SELECT id, org_id, event_id, endpoint_id, ${callbackLaneOf(sql, "lane")}, state, number, created_at, ${date(now)}::timestamptz,
+      started_at, duration_ms, status, failure, error, body
+    FROM ended
   ), retried AS (
     -- In a lane that sends in order, a retry keeps its place, and holds the later ones back until the lease.
     UPDATE pending_deliveries p SET claim_id = NULL, lease_until = CASE WHEN held.ordered THEN held.next_at END,
       due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, backlogged = held.ordered,
-      attempts = held.number, tries = p.tries + 1
+      attempts = held.number, tries = p.tries + 1, updated_at = ${date(now)}
     FROM held
-    WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid
-    RETURNING p.delivery_id AS id
-  ), ours AS (
-    SELECT id FROM ended UNION ALL SELECT id FROM retried UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id
-  ), moved AS (
-    UPDATE deliveries d SET attempts = held.number, claim_id = NULL, lease_until = NULL, updated_at = ${date(now)},
-      attempt_started_at = held.started_at, attempt_duration_ms = held.duration_ms, attempt_status = held.status,
-      attempt_failure = held.failure, attempt_error = held.error, attempt_body = held.body,
-      -- A delivery that was canceled in flight stays canceled unless it succeeded.
-      state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
-    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id AND ${isAmong(sql, "d.id", idsOf(records))}
+    WHERE p.ctid = held.place AND held.state = 'pending'
+    RETURNING held.*
   ), written AS (
     INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
-    SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
-      (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
-    FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)
+    SELECT id, org_id, number, started_at, duration_ms, status, failure, error, body FROM retried
   )${emitFailed(sql, failed)}
-  SELECT id FROM made WHERE id NOT IN (SELECT id FROM ours)`
+  SELECT id FROM made WHERE id NOT IN (SELECT id FROM ended UNION ALL SELECT id FROM retried)`
 
 /** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
 export const recordAttempts = Effect.fnUntraced(function* (
@@ -167,30 +147,37 @@ export const recordAttempts = Effect.fnUntraced(function* (
 ) {
   const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
   const failed = yield* failedOf(random, records, now)
+  /** Returns the attempts of deliveries that this worker still claims. */
   const move = Effect.gen(function* () {
-    const others = new Set((yield* moveOn(sql, records, now, commit, failed)).map(({ id }) => id))
-    // A recovery that the statement waited for has moved the claim to the queue, where the statement could not see it
-    // yet.
-    if (others.size > 0) {
-      yield* moveOn(
+    const missed = yield* moveOn(sql, records, now, commit, failed, sql.literal("made.lane"))
+    if (missed.length === 0) return unsorted
+    // A recovery moves deliveries to the new lane of their endpoint, and a statement does not see what it waited for.
+    const ids = new Set(missed.map(({ id }) => id))
+    const isMissed = ({ delivery }: AttemptRecord) => ids.has(delivery.deliveryId)
+    const others = new Set(
+      (yield* moveOn(
         sql,
-        records.filter(({ delivery }) => others.has(delivery.deliveryId)),
+        records.filter(isMissed),
         now,
         commit,
-        failed.filter(({ deliveryId }) => others.has(deliveryId)),
-      )
-    }
+        failed.filter(({ deliveryId }) => ids.has(deliveryId)),
+        sql`ANY(ARRAY[made.lane, (SELECT w.lane FROM webhook_endpoints w WHERE w.id = made.endpoint_id)])`,
+      )).map(({ id }) => id),
+    )
+    return unsorted.filter(({ delivery }) => !others.has(delivery.deliveryId))
   })
   // Reads without a lock: attempts of healthy endpoints change nothing, and do not wait for a lock.
   const receivers = yield* findReceivers(sql, records)
-  const changing = Effect.gen(function* () {
-    const ours = yield* claimsHeld(sql, unsorted)
-    const ended = yield* recordReceivers(sql, random, ours, receivers, now)
-    yield* move
-    // Last, so that the deliveries that deactivated their endpoint are `failed` and not `canceled`.
-    yield* cancelLanes(sql, random, ended, now)
-  })
-  yield* receiverChanges(unsorted, receivers) === undefined ? move : sql.withTransaction(changing)
+  const changes = receiverChanges(unsorted, receivers)
+  const changing = (expected: ReceiverChanges) =>
+    Effect.gen(function* () {
+      yield* lockReceivers(sql, expected)
+      // Before the endpoints end, so that what ended here is not canceled.
+      const ours = yield* move
+      const ended = yield* recordReceivers(sql, random, ours, receivers, now)
+      yield* cancelLanes(sql, random, ended, now)
+    })
+  yield* changes === undefined ? move : sql.withTransaction(changing(changes))
   if (records.some(({ decision }) => stateAfter[decision._tag] === "failed")) yield* emitted(sql)
 })
 
@@ -352,10 +339,13 @@ const deactivate = Effect.fnUntraced(function* (
   return ended
 })
 
-/**
- * Writes how attempts change the health of their receivers; returns the lanes of deactivated endpoints. Runs in a
- * transaction, before any delivery is locked.
- */
+/** Locks the endpoints whose health attempts may change: before any delivery, in the order of their ids. */
+const lockReceivers = (sql: SqlClient.SqlClient, { ending, failing, working }: ReceiverChanges) => {
+  const changing = [...working, ...failing.keys(), ...ending.map(({ delivery }) => delivery.endpointId)]
+  return sql`SELECT id FROM webhook_endpoints WHERE id = ANY(${texts(changing)}) ORDER BY id FOR NO KEY UPDATE`
+}
+
+/** Writes how attempts change the health of their receivers, which are locked; returns the lanes that have ended. */
 const recordReceivers = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
@@ -366,8 +356,6 @@ const recordReceivers = Effect.fnUntraced(function* (
   const changes = receiverChanges(records, receivers)
   if (changes === undefined) return []
   const { working, failing, ending } = changes
-  const changing = [...working, ...failing.keys(), ...ending.map(({ delivery }) => delivery.endpointId)]
-  yield* sql`SELECT id FROM webhook_endpoints WHERE id = ANY(${texts(changing)}) ORDER BY id FOR NO KEY UPDATE`
   if (working.size > 0) {
     yield* sql`UPDATE webhook_endpoints SET failing_since = NULL, failures = 0 WHERE id = ANY(${texts(working)})`
   }

@@ -38,7 +38,15 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
-import { cancelLanes, type EndedLane, nextLane, ofEndpoints, stateNow } from "../queue/lanes.ts"
+import {
+  cancelLanes,
+  type EndedLane,
+  endedState,
+  lanesOfEndpoint,
+  nextLane,
+  ofEndpoints,
+  queuedState,
+} from "../queue/lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 type NewEndpoint = Parameters<WebhookEndpointRepository["Service"]["insert"]>[0]
@@ -150,8 +158,16 @@ const findDetail = (sql: SqlClient.SqlClient, orgId: string, by: EndpointRef) =>
         SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
           || coalesce(jsonb_object_agg(state, count), '{}') FROM (
           SELECT state, count(*) FROM (
-            SELECT ${stateNow(sql)} AS state FROM ${ofEndpoints(sql)} WHERE d.endpoint_id = w.id AND d.org_id = ${orgId}
-            ORDER BY d.id DESC LIMIT ${maxCountedDeliveries}
+            SELECT * FROM (
+              (SELECT d.id, ${endedState(sql)} AS state FROM ${ofEndpoints(sql)}
+              WHERE d.endpoint_id = w.id AND d.org_id = ${orgId} ORDER BY d.id DESC LIMIT ${maxCountedDeliveries})
+              UNION ALL
+              SELECT d.id, ${queuedState(sql)} FROM ${lanesOfEndpoint(sql, sql`${orgId}`, sql.literal("w.id"))} AS l
+              CROSS JOIN LATERAL (
+                SELECT delivery_id AS id, lane, created_at, w.id AS endpoint_id FROM pending_deliveries
+                WHERE org_id = ${orgId} AND lane = l.lane ORDER BY delivery_id DESC LIMIT ${maxCountedDeliveries}
+              ) AS d
+            ) AS of_both ORDER BY id DESC LIMIT ${maxCountedDeliveries}
           ) AS newest GROUP BY state
         ) AS counted
       ) AS deliveries

@@ -187,21 +187,23 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: the record of an attempt whose delivery was removed in flight changes nothing", () =>
-    Effect.gen(function* () {
-      const now = nextTime()
-      const later = plus(now, 86_400)
-      yield* prepare(now)
-      const { orgId } = yield* insertOrg()
-      const endpoint = yield* insertEndpoint(orgId)
-      yield* publishAt(orgId, now)
-      yield* publishAt(orgId, later)
-      const [gone, kept] = (yield* claim(later)).toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
-      yield* updateEndpoint(orgId, endpoint, now, { active: false })
-      yield* removeOld(later)
-      yield* record([attempt(gone!, "Delivered", later), attempt(kept!, "Delivered", later)], later)
-      assert.deepStrictEqual(yield* statesOf(orgId), ["delivered"])
-    }),
+  it.effect(
+    "retention: an attempt in flight is recorded, although its endpoint has ended and its event is past its time",
+    () =>
+      Effect.gen(function* () {
+        const now = nextTime()
+        const later = plus(now, 86_400)
+        yield* prepare(now)
+        const { orgId } = yield* insertOrg()
+        const endpoint = yield* insertEndpoint(orgId)
+        yield* publishAt(orgId, now)
+        yield* publishAt(orgId, later)
+        const [gone, kept] = (yield* claim(later)).toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
+        yield* updateEndpoint(orgId, endpoint, now, { active: false })
+        yield* removeOld(later)
+        yield* record([attempt(gone!, "Delivered", later), attempt(kept!, "Delivered", later)], later)
+        assert.deepStrictEqual(yield* statesOf(orgId), ["delivered", "delivered"])
+      }),
   )
 
   it.effect("retention: the key of an event is kept as long as the event, and of one with a pending delivery too", () =>

@@ -45,20 +45,23 @@ const insertOld = Effect.gen(function* () {
 })
 
 /**
- * Rows without their parents: deliveries of missing events or jobs, attempts and queue rows of missing deliveries, and
- * wrong counts of attempts.
+ * Rows without their parents: deliveries of missing events, and attempts of missing deliveries; wrong counts of
+ * attempts; and deliveries in two places.
  */
 const orphans = Effect.flatMap(
   SqlClient.SqlClient,
   // Joins, because other races have left many rows.
   (sql) => sql`
-    SELECT d.id FROM deliveries d LEFT JOIN events e ON e.id = d.event_id
+    WITH all_deliveries AS (
+      SELECT id, event_id, attempts, (attempt_started_at IS NOT NULL)::int AS inline FROM deliveries
+      UNION ALL SELECT delivery_id, event_id, attempts, 0 FROM pending_deliveries
+    )
+    SELECT d.id FROM all_deliveries d LEFT JOIN events e ON e.id = d.event_id
     LEFT JOIN (SELECT delivery_id, count(*) AS n FROM delivery_attempts GROUP BY delivery_id) a ON a.delivery_id = d.id
-    WHERE e.id IS NULL OR d.attempts <> coalesce(a.n, 0) + (d.attempt_started_at IS NOT NULL)::int
+    WHERE e.id IS NULL OR d.attempts <> coalesce(a.n, 0) + d.inline
     UNION ALL SELECT delivery_id FROM delivery_attempts a
-    WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = a.delivery_id)
-    UNION ALL SELECT delivery_id FROM pending_deliveries p
-    WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = p.delivery_id)`,
+    WHERE NOT EXISTS (SELECT FROM all_deliveries d WHERE d.id = a.delivery_id)
+    UNION ALL SELECT id FROM all_deliveries GROUP BY id HAVING count(*) > 1`,
 ).pipe(Effect.orDie)
 
 /**

@@ -47,6 +47,7 @@ const whileHeld = Effect.fnUntraced(function* <R>(
   const held = yield* Deferred.make<void>()
   const holder = yield* Effect.gen(function* () {
     yield* sql`SELECT id FROM deliveries WHERE id = ${deliveryId} FOR UPDATE`
+    yield* sql`SELECT delivery_id FROM pending_deliveries WHERE delivery_id = ${deliveryId} FOR UPDATE`
     yield* Deferred.succeed(held, undefined)
     yield* untilWaiting(effects.length)
   }).pipe(sql.withTransaction, Effect.forkChild)
@@ -66,9 +67,9 @@ const insertCrowd = Effect.gen(function* () {
 /** Moves the newest row to the front, where a scan begins. */
 const moveNewestFirst = Effect.fnUntraced(function* (orgId: string) {
   const sql = yield* SqlClient.SqlClient
-  const ids = yield* sql<{ id: string }>`SELECT id FROM deliveries WHERE org_id = ${orgId} ORDER BY id DESC`
+  const ids = yield* sql<{ id: string }>`
+    SELECT delivery_id AS id FROM pending_deliveries WHERE org_id = ${orgId} ORDER BY id DESC`
   for (const { id } of ids) {
-    yield* sql`UPDATE deliveries SET updated_at = updated_at + interval '1 second' WHERE id = ${id}`
     yield* sql`UPDATE pending_deliveries SET due_at = due_at + interval '1 second' WHERE delivery_id = ${id}`
   }
 })

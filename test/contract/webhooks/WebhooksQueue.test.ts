@@ -35,16 +35,16 @@ const sql = Layer.mergeAll(
 
 const atOnce = { concurrency: "unbounded", discard: true } as const
 
-/** Deliveries that are pending without a queue row, queued without being pending, or have a wrong count of attempts. */
+/** Deliveries that are in two places, have a claim without a lease, or have a wrong count of attempts. */
 const brokenRows = Effect.flatMap(
   SqlClient.SqlClient,
   (sql) => sql`
     SELECT d.id, d.state, p.delivery_id FROM deliveries d
-    FULL JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id
-    WHERE (d.state = 'pending') IS DISTINCT FROM (p.delivery_id IS NOT NULL)
-      OR (p.delivery_id IS NOT NULL AND (d.claim_id IS NOT NULL OR p.attempts <> d.attempts OR p.event_id <> d.event_id))
+    FULL JOIN pending_deliveries p ON p.delivery_id = d.id
+    WHERE d.id IS NOT NULL AND p.delivery_id IS NOT NULL
       OR (p.lease_until IS NULL) <> (p.claim_id IS NULL)
-      OR d.attempts <> (SELECT count(*) FROM delivery_attempts a WHERE a.delivery_id = d.id)
+      OR d.state = 'pending'
+      OR coalesce(d.attempts, p.attempts) <> (SELECT count(*) FROM delivery_attempts WHERE delivery_id IN (d.id, p.delivery_id))
         + (d.attempt_started_at IS NOT NULL)::int`,
 )
 

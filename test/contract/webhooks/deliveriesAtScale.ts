@@ -15,13 +15,14 @@ export const insertMany = Effect.fnUntraced(function* (delivery: {
   yield* sql`
     INSERT INTO events (id, org_id, job_id, type, body, created_at)
     VALUES (${endpoint}, ${orgId}, ${endpoint}, 'job.completed', '{}', ${now}) ON CONFLICT DO NOTHING`
-  yield* sql`
-    INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
-    SELECT ${prefix}::text || n, ${orgId}, ${endpoint}, ${endpoint}, ${endpoint}, ${endpoint}, ${state}::text, ${now}, ${now}
-    FROM generate_series(0, ${count - 1}::int) AS n`
-  if (state !== "pending") return
-  yield* sql`
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
-    SELECT ${endpoint}, ${prefix}::text || n, ${endpoint}, 0, 0, ${now}::timestamptz - n * interval '1 second', false, ${orgId}, 2
-    FROM generate_series(0, ${count - 1}::int) AS n`
+  const numbers = sql`generate_series(0, ${count - 1}::int) AS n`
+  yield* state === "pending"
+    ? sql`
+        INSERT INTO pending_deliveries
+          (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
+        SELECT ${endpoint}, ${prefix}::text || n, ${endpoint}, 0, 0, ${now}::timestamptz - n * interval '1 second', false,
+          ${orgId}, 2, ${now}, ${now} FROM ${numbers}`
+    : sql`
+        INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, created_at, updated_at)
+        SELECT ${prefix}::text || n, ${orgId}, ${endpoint}, ${endpoint}, ${state}::text, 0, ${now}, ${now} FROM ${numbers}`
 })

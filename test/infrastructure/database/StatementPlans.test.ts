@@ -159,12 +159,18 @@ const moveTo = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place, { d
       SELECT id, id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds, ${jobs}, attempt, '{}',
         created_at, ${at} FROM ended`
   }
-  yield* sql`UPDATE deliveries SET state = ${deliveries} WHERE org_id = ${orgId}`
+  yield* sql`DELETE FROM deliveries WHERE org_id = ${orgId}`
   yield* sql`DELETE FROM pending_deliveries WHERE org_id = ${orgId}`
-  if (deliveries !== "pending") return
-  yield* sql`
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
-    SELECT ${endpoint}, id, event_id, 0, 0, ${at}, true, org_id, 2 FROM deliveries WHERE org_id = ${orgId}`
+  // An event of `fill`, and its delivery.
+  const rows = sql`(SELECT id, overlay(id PLACING 'd' FROM 27) AS delivery FROM events WHERE org_id = ${orgId}) AS e`
+  yield* deliveries === "pending"
+    ? sql`
+        INSERT INTO pending_deliveries
+          (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
+        SELECT ${endpoint}, delivery, id, 0, 0, ${at}, true, ${orgId}, 2, ${at}, ${at} FROM ${rows}`
+    : sql`
+        INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, created_at, updated_at)
+        SELECT delivery, ${orgId}, id, ${endpoint}, ${deliveries}, 0, ${at}, ${at} FROM ${rows}`
 })
 
 /** Fills an org with jobs, events and deliveries. */
@@ -182,10 +188,6 @@ const fill = Effect.fnUntraced(function* (place: Place, rows: number, states: St
   yield* sql`
     INSERT INTO events (id, org_id, job_id, type, body, created_at)
     SELECT ${endpoint} || 'e' || id, ${orgId}, ${endpoint} || 'j' || id, 'job.completed', '{}', ${at} FROM ${each}`
-  yield* sql`
-    INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
-    SELECT ${endpoint} || 'd' || id, ${orgId}, ${endpoint} || 'e' || id, ${endpoint} || 'j' || id, ${endpoint}, ${endpoint},
-      'delivered', ${at}, ${at} FROM ${each}`
   yield* moveTo(place, states)
 })
 
@@ -746,7 +748,9 @@ const byPlace: Readonly<Record<string, string>> = {
   "keys/keyUsageSql.ts": "usages.removeOld",
   "sweeps/eraseOrg.ts": "erasures",
   "sessions/sessionsSql.ts": "sessions.removeExpired",
-  "webhooks/deliveryQueueSql.ts": "queue.correctTimes",
+  "queue/lanes.ts": "sweeps.advance of a cancellation",
+  "webhooks/deliveryLogSql.ts": "sweeps.advance of a recovery",
+  "webhooks/deliveryQueueSql.ts": "queue.correctTimes, and queue.release",
   "webhooks/claimDeliveries.ts": "queue.claim, and WebhooksScale.test.ts",
   "webhooks/recordAttempts.ts": "queue.record",
 }

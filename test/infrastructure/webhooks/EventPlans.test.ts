@@ -30,8 +30,8 @@ const fill = Effect.fnUntraced(function* (orgId: string, endpoint: string, count
     SELECT ${orgId} || n, ${orgId}, CASE n % 1000 WHEN 0 THEN 'c.rare' WHEN 1 THEN 'b.some' ELSE 'a.many' END, '{}', n::text, ${at}
     FROM generate_series(1, ${count}::int) AS n`
   yield* sql`
-    INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at)
-    SELECT ${orgId} || n, ${orgId}, ${orgId} || n, ${endpoint}, ${endpoint}, 'delivered', ${at}, ${at}
+    INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, created_at, updated_at)
+    SELECT ${orgId} || n, ${orgId}, ${orgId} || n, ${endpoint}, 'delivered', 0, ${at}, ${at}
     FROM generate_series(1, ${count}::int) AS n`
 })
 
@@ -44,8 +44,8 @@ describe("after 20,000 deliveries of an endpoint left the queue, and before a va
       const endpoint = yield* insertEndpoint(orgId)
       yield* sql`ALTER TABLE pending_deliveries SET (autovacuum_enabled = false)`
       yield* sql`
-        INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes)
-        SELECT ${endpoint}, n::text, n::text, 0, 0, now(), true, ${orgId}, 0 FROM generate_series(1, 20000) AS n`
+        INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
+        SELECT ${endpoint}, n::text, n::text, 0, 0, now(), true, ${orgId}, 0, now(), now() FROM generate_series(1, 20000) AS n`
       yield* sql`DELETE FROM pending_deliveries`
       const createdAt = yield* DateTime.now
       const batch = Array.from({ length: 100 }, (_, n) => {

@@ -27,9 +27,10 @@ layer(replicas, { excludeTestServices: true })("limits of pending deliveries, on
         [`${orgId} 12`, 3],
         [`${yield* newId} 7`, 9],
       ] as const) {
+        const org = lane.endsWith(" 7") ? lane.slice(0, 26) : orgId
         yield* sql`
-          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged)
-          SELECT ${lane}, 'd' || lpad(n::text, 9, '0'), 'e', 0, 0, '2126-01-01', true
+          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
+          SELECT ${lane}, 'd' || lpad(n::text, 9, '0'), 'e', 0, 0, '2126-01-01', true, ${org}, 0, now(), now()
           FROM generate_series(1, ${count}::int) AS n`
       }
       assert.strictEqual((yield* usedBy(orgId)).pendingDeliveries, 21_004)

@@ -77,8 +77,10 @@ const acts: Record<string, Effect.Effect<number, unknown, Layer.Success<typeof w
     }),
   ),
   "a release": pagesOf("pending", ({ now }) => Effect.flatMap(claimed(now), (all) => release(all, now))),
-  "a batch of a cancellation": pagesOf("pending", ({ endpoint, now }) =>
-    SqlClient.SqlClient.use((sql) => cancelBatch(sql, [endpoint], "", 500, now)),
+  "a batch of a cancellation": pagesOf("pending", ({ endpoint, now, orgId }) =>
+    SqlClient.SqlClient.use((sql) =>
+      cancelBatch(sql, [{ orgId, lane: endpoint }], { doneTo: "", inFlight: [] }, 500, now),
+    ),
   ),
   "a batch of a recovery": pagesOf("failed", ({ endpoint, now, orgId }) =>
     SqlClient.SqlClient.use((sql) =>

@@ -38,7 +38,6 @@ const tables = [
 export const queries: Readonly<Record<string, string>> = {
   clock: "SELECT extract(epoch FROM clock_timestamp()) * 1000 AS now",
   unsettled: `SELECT 'pending delivery' AS what, delivery_id AS id FROM pending_deliveries
-    UNION ALL SELECT 'delivery', id FROM deliveries WHERE state = 'pending'
     UNION ALL SELECT 'running job', id FROM jobs WHERE status = 'running' UNION ALL SELECT kind, id::text FROM sweeps`,
   misfits: `SELECT 'a counter without a key' AS what, id FROM key_counters c
       WHERE NOT EXISTS (SELECT FROM api_keys WHERE coalesce(counter_id, id) = c.id)
@@ -47,10 +46,13 @@ export const queries: Readonly<Record<string, string>> = {
     UNION ALL SELECT 'credits below zero', id FROM key_counters WHERE credits < 0
     UNION ALL SELECT 'a delivery without its event', id FROM deliveries d
       WHERE NOT EXISTS (SELECT FROM events WHERE id = d.event_id)
-    UNION ALL SELECT 'a pending delivery that is missing', delivery_id FROM pending_deliveries p
-      WHERE NOT EXISTS (SELECT FROM deliveries WHERE id = p.delivery_id)
+    UNION ALL SELECT 'a pending delivery without its event', delivery_id FROM pending_deliveries p
+      WHERE NOT EXISTS (SELECT FROM events WHERE id = p.event_id)
+    UNION ALL SELECT 'a delivery in two places', id FROM deliveries JOIN pending_deliveries ON delivery_id = id
+    UNION ALL SELECT 'an ended delivery that is pending', id FROM deliveries WHERE state = 'pending'
     UNION ALL SELECT 'an attempt without its delivery', delivery_id FROM delivery_attempts a
       WHERE NOT EXISTS (SELECT FROM deliveries WHERE id = a.delivery_id)
+        AND NOT EXISTS (SELECT FROM pending_deliveries WHERE delivery_id = a.delivery_id)
     UNION ALL SELECT 'a key without its event', event_id FROM event_keys k
       WHERE NOT EXISTS (SELECT FROM events WHERE id = k.event_id)
     UNION ALL SELECT 'a delivery to another org', d.id FROM deliveries d JOIN events e ON e.id = d.event_id
@@ -60,6 +62,8 @@ export const queries: Readonly<Record<string, string>> = {
     UNION ALL SELECT 'attempts that are miscounted', d.id FROM deliveries d
       WHERE (SELECT count(*) FROM delivery_attempts WHERE delivery_id = d.id) + (attempt_started_at IS NOT NULL)::int
         <> d.attempts
+    UNION ALL SELECT 'attempts that are miscounted', delivery_id FROM pending_deliveries p
+      WHERE (SELECT count(*) FROM delivery_attempts WHERE delivery_id = p.delivery_id) <> p.attempts
     UNION ALL SELECT 'a current deployment that is missing', p.id FROM projects p WHERE current_deployment_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM deployments WHERE id = p.current_deployment_id AND project_id = p.id)
     UNION ALL SELECT 'a finished job that is still queued', id FROM jobs
@@ -72,7 +76,9 @@ export const queries: Readonly<Record<string, string>> = {
   projects: "SELECT id, current_deployment_id FROM projects",
   deployments: "SELECT id, project_id, run_id FROM deployments",
   events: "SELECT id, org_id, job_id, type, body FROM events",
-  deliveries: "SELECT id, org_id, event_id, endpoint_id, state, attempts FROM deliveries",
+  deliveries: `SELECT id, org_id, event_id, endpoint_id, state, attempts FROM deliveries
+    UNION ALL SELECT delivery_id, org_id, event_id,
+      CASE WHEN substr(lane, 27, 1) <> ' ' THEN left(lane, 26) END, 'pending', attempts FROM pending_deliveries`,
   jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, NULL AS finished_attempt, NULL AS end_id,
       NULL AS result, error, input, lines, steps,
       extract(epoch FROM created_at) * 1000 AS created FROM jobs

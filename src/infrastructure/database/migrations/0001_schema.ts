@@ -16,13 +16,13 @@ import { SqlClient } from "effect/sql"
 const ofOrg = "org_id SET (n_distinct = -0.01)"
 
 /** Creates the first partitions: one for old rows that stay, and one for all others. */
-const firstPartitions = Effect.fnUntraced(function* (table: string, settings: ReadonlyArray<string>, storage = "") {
+const firstPartitions = Effect.fnUntraced(function* (table: string, settings: ReadonlyArray<string>) {
   const sql = yield* SqlClient.SqlClient
   for (const [name, from, to] of [
     [`${table}_old`, "MINVALUE", "'0'"],
     [`${table}_0`, "'0'", "MAXVALUE"],
   ] as const) {
-    yield* sql.unsafe(`CREATE TABLE ${name} PARTITION OF ${table} FOR VALUES FROM (${from}) TO (${to}) ${storage}`)
+    yield* sql.unsafe(`CREATE TABLE ${name} PARTITION OF ${table} FOR VALUES FROM (${from}) TO (${to})`)
     for (const setting of settings) yield* sql.unsafe(`ALTER TABLE ${name} ALTER COLUMN ${setting}`)
   }
 })
@@ -719,34 +719,30 @@ const deliveries = Effect.gen(function* () {
     )`
   yield* sql`CREATE INDEX event_keys_by_event ON event_keys (event_id)`
 
-  // The deliveries to an endpoint stay when it is deleted. The id begins like that of the event, so that both are in
-  // the same partition, and the deliveries of an event are a range of the primary key. The last attempt stands in the
-  // row (ADR 11). claim_id and lease_until: the claim of an attempt that was in flight when its delivery was canceled,
-  // and how long it holds. unsuccessful is null while pending and once delivered, so that the update of a delivery that
-  // succeeds changes no index. Every row is changed at least once: with room for that on its page, its indexes stay as
-  // they are.
+  // The deliveries that have ended; a pending one is in `pending_deliveries` alone (ADR 55). Those to an endpoint stay
+  // when it is deleted. The id begins like that of the event, so that both are in the same partition, and the deliveries
+  // of an event are a range of the primary key. The last attempt stands in the row (ADR 11); times and numbers come
+  // first, which leaves no gaps in a row. unsuccessful is null for those that were delivered.
   yield* sql`
     CREATE TABLE deliveries (
-      id text COLLATE "C" PRIMARY KEY,
-      org_id text COLLATE "C" NOT NULL,
-      event_id text COLLATE "C" NOT NULL,
-      job_id text COLLATE "C",
-      endpoint_id text COLLATE "C",
-      lane text COLLATE "C" NOT NULL,
-      state text NOT NULL,
-      unsuccessful text
-        GENERATED ALWAYS AS (CASE WHEN state IN ('failed', 'canceled', 'skipped') THEN state END) STORED,
-      attempts integer NOT NULL DEFAULT 0,
-      claim_id text COLLATE "C",
-      lease_until timestamptz,
+      created_at timestamptz NOT NULL,
+      updated_at timestamptz NOT NULL,
       attempt_started_at timestamptz,
       attempt_duration_ms integer,
       attempt_status integer,
+      attempts integer NOT NULL,
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      event_id text COLLATE "C" NOT NULL,
+      endpoint_id text COLLATE "C",
+      -- The lane of a callback, which has no endpoint.
+      callback_lane text COLLATE "C",
+      state text NOT NULL,
+      unsuccessful text
+        GENERATED ALWAYS AS (CASE WHEN state IN ('failed', 'canceled', 'skipped') THEN state END) STORED,
       attempt_failure text,
       attempt_error text,
-      attempt_body text,
-      created_at timestamptz NOT NULL,
-      updated_at timestamptz NOT NULL
+      attempt_body text
     ) PARTITION BY RANGE (id)`
   yield* sql`CREATE INDEX deliveries_by_org ON deliveries (org_id, id)`
   // Of expressions, so that the statements that read them fit no other index, and no other statement fits them (ADR
@@ -760,9 +756,9 @@ const deliveries = Effect.gen(function* () {
     CREATE INDEX deliveries_unsuccessful_by_endpoint
     ON deliveries ((unsuccessful || endpoint_id), (id || '')) INCLUDE (created_at)
     WHERE (unsuccessful || endpoint_id) IS NOT NULL`
-  yield* firstPartitions("deliveries", [ofOrg], "WITH (fillfactor = 50)")
+  yield* firstPartitions("deliveries", [ofOrg])
 
-  // The attempts before the last. Written by the statement that has just changed their delivery, and they go with it.
+  // The attempts of pending deliveries, and those before the last of deliveries that have ended.
   yield* sql`
     CREATE TABLE delivery_attempts (
       delivery_id text COLLATE "C" NOT NULL,
@@ -774,7 +770,7 @@ const deliveries = Effect.gen(function* () {
       failure text,
       error text,
       body text,
-      PRIMARY KEY (delivery_id, number)
+      PRIMARY KEY (org_id, delivery_id, number)
     ) PARTITION BY RANGE (delivery_id)`
   yield* firstPartitions("delivery_attempts", [])
 
@@ -783,18 +779,20 @@ const deliveries = Effect.gen(function* () {
   // they are.
   yield* sql`
     CREATE TABLE pending_deliveries (
-      lane text COLLATE "C" NOT NULL,
-      delivery_id text COLLATE "C" NOT NULL,
-      org_id text COLLATE "C" NOT NULL DEFAULT '',
-      event_id text COLLATE "C" NOT NULL,
-      bytes integer NOT NULL DEFAULT 0,
+      due_at timestamptz NOT NULL,
+      created_at timestamptz NOT NULL,
+      updated_at timestamptz NOT NULL,
+      lease_until timestamptz,
+      bytes integer NOT NULL,
       attempts integer NOT NULL,
       tries integer NOT NULL,
-      due_at timestamptz NOT NULL,
       backlogged boolean NOT NULL,
+      org_id text COLLATE "C" NOT NULL,
+      lane text COLLATE "C" NOT NULL,
+      delivery_id text COLLATE "C" NOT NULL,
+      event_id text COLLATE "C" NOT NULL,
       claim_id text COLLATE "C",
-      lease_until timestamptz,
-      PRIMARY KEY (lane, delivery_id)
+      PRIMARY KEY (org_id, lane, delivery_id)
     ) WITH (fillfactor = 50)`
   // Each row is in one of the two. A claim reads the head of the first; what a full lane cannot take yet is backlogged
   // in the second, out of its way. An entry for each row: deliveries that are due at the same time (recover, a burst of
@@ -804,10 +802,10 @@ const deliveries = Effect.gen(function* () {
     CREATE INDEX pending_deliveries_due ON pending_deliveries (due_at) WITH (deduplicate_items = off)
     WHERE NOT backlogged`
   // With the id, for lanes that send in order: their rows are read in this order, and no two of them have the same
-  // place. The lane is an expression, so that a statement that wants the first rows of a lane does not fit the primary
-  // key (ADR 14).
+  // place. The org and the lane are expressions, so that a statement that wants the first rows of a lane does not fit the
+  // primary key (ADR 14).
   yield* sql`
-    CREATE INDEX pending_deliveries_in_order ON pending_deliveries (org_id, (lane || ''), due_at, delivery_id)
+    CREATE INDEX pending_deliveries_in_order ON pending_deliveries ((org_id || ''), (lane || ''), due_at, delivery_id)
     WITH (deduplicate_items = off) WHERE backlogged`
 
   // Changes of many rows that are decided and not yet made to every row (ADR 13).
