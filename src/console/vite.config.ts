@@ -36,7 +36,7 @@ export default defineConfig({
       output: {
         entryFileNames: ({ name }) => (name === "element" ? "element.js" : "assets/[name]-[hash].js"),
         // Twenty files of some hundred bytes compress worse than one.
-        codeSplitting: { groups: [{ name: "shared", test: /console.(pages|components)/, minShareCount: 3 }] },
+        codeSplitting: { groups: [{ name: "shared", test: /console.(pages|components)/, minShareCount: 2 }] },
       },
     },
   },

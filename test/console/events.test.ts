@@ -54,6 +54,60 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
       }).pipe(Effect.scoped),
     )
 
+    it.effect(
+      "a payload has colours, numbers of lines and parts to fold, and a large one renders a part at a time",
+      () =>
+        Effect.gen(function* () {
+          const world = yield* webhookWorld
+          const small = { name: 'a "b": {', paid: true, total: 12.5, lines: [{ id: 1 }, { id: 2 }], none: {} }
+          const of = yield* world.publish("invoice.paid", small)
+          const members = Array.from({ length: 20_000 }, (_, i) => i % 10)
+          const many = Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`k${i}`, [i]]))
+          const large = yield* world.publish("invoice.many", { members, many })
+          yield* inTab(world.path(`/events/${of}`), async (page, at) => {
+            const payload = page.getByRole("region", { name: "Payload" })
+            const shown = async () => JSON.parse((await payload.textContent())!)
+            await payload.waitFor()
+            expect((await shown()).data).toEqual(small)
+            const lines = payload.locator("[data-line]")
+            const count = await lines.count()
+            // A line that only closes belongs to no other; each line has its number.
+            expect(await lines.evaluateAll((all) => all.map((one) => one.getAttribute("data-line")))).toEqual(
+              Array.from({ length: count }, (_, i) => String(i + 1)),
+            )
+            const colour = (text: string) =>
+              payload
+                .getByText(text, { exact: true })
+                .last()
+                .evaluate((one) => one.ownerDocument.defaultView!.getComputedStyle(one).color)
+            const colours = await Promise.all(['"paid"', "true", "12.5", '"invoice.paid"'].map(colour))
+            expect(new Set(colours).size).toBe(4)
+            await expectAccessible(page)
+            // By keyboard, a part folds to one line that says what it hides.
+            const part = payload.locator("summary", { hasText: '"lines"' })
+            await part.press("Enter")
+            await expect.poll(() => part.innerText()).toBe('    "lines": [ … ], 6 lines')
+            await expect.poll(() => lines.count()).toBe(count - 7)
+            await part.press("Enter")
+            await expect.poll(() => lines.count()).toBe(count)
+            await expectFits(page)
+
+            await page.goto(at(world.path(`/events/${large}`)))
+            const data = payload.locator("summary", { hasText: '"data"' })
+            await data.getByText(/lines$/).waitFor()
+            const isFew = () => expect.poll(() => payload.locator("*").count()).toBeLessThan(2_000)
+            await isFew()
+            await data.click()
+            await payload.locator("summary", { hasText: '"members"' }).click()
+            await isFew()
+            await payload.getByRole("button", { name: "Show more of 19,801 lines" }).press("Enter")
+            await payload.getByRole("button", { name: "Show more of 19,601 lines" }).waitFor()
+            await isFew()
+            await expectAccessible(page)
+          })
+        }).pipe(Effect.scoped),
+    )
+
     it.effect("an event says which endpoints did not receive it, each with the reason", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld

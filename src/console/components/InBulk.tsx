@@ -149,7 +149,7 @@ export const CausesCard = ({ causes, title }: CausesCardProps) =>
             <Link class="main truncate-2 anywhere" title={label} to={to}>
               {label}
             </Link>
-            <span class="number">× {numberText(count)}</span>
+            <span>× {numberText(count)}</span>
             <span class="quiet truncate-2 anywhere">{note}</span>
             <Link class="quiet truncate-2 anywhere" to={newestTo}>
               {newest}

@@ -3,7 +3,7 @@ import { useData } from "../../client/queries.ts"
 import { useMay, useSession } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { Code } from "../../components/Code.tsx"
+import { JsonText } from "../../components/Code.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Field, Form, Input, Select, TextArea, useAction } from "../../components/Form.tsx"
 import { Markdown } from "../../components/Markdown.tsx"
@@ -230,7 +230,7 @@ export const Answer = ({ answer }: { readonly answer: ChatAnswer }) => (
           {name === "search_docs" ? "Searched" : `Used ${name} with`} {JSON.stringify(input).slice(0, 80)}
           {Array.isArray(output) && output.length === 0 && ": nothing found"}
         </summary>
-        <Code title="Found" text={typeof output === "string" ? output : JSON.stringify(output ?? null, null, 2)} />
+        <JsonText title="Found" text={typeof output === "string" ? output : JSON.stringify(output ?? null)} />
       </details>
     ))}
     {answer.sources.length > 0 && (

@@ -3,7 +3,7 @@ import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { buttonClass, Copyable, PrintButton } from "../../components/Button.tsx"
-import { Code, pretty } from "../../components/Code.tsx"
+import { Code, JsonText } from "../../components/Code.tsx"
 import { ActionButton } from "../../components/Form.tsx"
 import { breaks, Card, Facts, Page, styled } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
@@ -117,7 +117,7 @@ const AttemptResponse = ({ attempt, delivery }: { readonly attempt: Attempt; rea
     {attempt.body === null || attempt.body === "" ? (
       <p class="quiet">{attempt.status === null ? "There was no response." : "The response has no body."}</p>
     ) : (
-      <Code title="Body of the response" text={pretty(attempt.body)} copied={attempt.body} />
+      <JsonText title="Body of the response" text={attempt.body} />
     )}
   </>
 )
@@ -132,7 +132,7 @@ const Exchange = ({
   <div class="grid-2">
     <Card title="Request">
       {attempt !== undefined && <Code title="Headers" text={requestHeaders(delivery, attempt)} />}
-      <Code title="Payload" text={pretty(delivery.payload)} copied={delivery.payload} />
+      <JsonText title="Payload" text={delivery.payload} />
     </Card>
     <Card title={attempt === undefined ? "Response" : `Response to attempt ${attempt.number}`}>
       {attempt === undefined ? (

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks"
 import { Button, Copyable } from "../../components/Button.tsx"
-import { Code, pretty } from "../../components/Code.tsx"
+import { JsonText } from "../../components/Code.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Loaded, Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
@@ -144,7 +144,7 @@ export default () => {
                   Created: <Time at={event.created_at} />,
                 }}
               />
-              <Code title="Payload" text={pretty(event.payload)} copied={event.payload} />
+              <JsonText title="Payload" text={event.payload} />
             </Card>
           </>
         )}

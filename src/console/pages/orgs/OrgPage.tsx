@@ -124,7 +124,7 @@ const LimitsUsed = ({ org: { limits, used } }: { readonly org: ResponseBody<"org
       <li key={name} class="stack tight">
         <span class="row between small">
           <span>{limitLabels[name]}</span>
-          <span class="quiet number">
+          <span class="quiet">
             {limitText(name, used[name])} of {limitText(name, limits[name])}
           </span>
         </span>

@@ -5,7 +5,7 @@ import { useMay } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { millisOf } from "../../components/Chart.tsx"
-import { Code, parseJson, pretty } from "../../components/Code.tsx"
+import { JsonText, parseJson } from "../../components/Code.tsx"
 import { AskButton, Dialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
 import { ActionButton, Field, Select, TextArea, useAction } from "../../components/Form.tsx"
@@ -263,8 +263,8 @@ const Found = ({ result }: { readonly result: Result }) => (
       {result.error !== null && <span>{result.error}</span>}
       {!result.delivered && result.status !== null && <span>Only a 2xx status counts as delivered.</span>}
     </Notice>
-    <Code title="What was sent" text={pretty(result.payload)} />
-    {result.body !== null && result.body !== "" && <Code title="Response" text={pretty(result.body)} />}
+    <JsonText title="What was sent" text={result.payload} />
+    {result.body !== null && result.body !== "" && <JsonText title="Response" text={result.body} />}
   </>
 )
 
