@@ -157,6 +157,9 @@ describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
 
   beforeAll(() => {
     mkdirSync(folder)
+    // What an earlier build has left. Seen failing: it was packed.
+    mkdirSync(join(repository, "packages", name, "dist"), { recursive: true })
+    writeFileSync(join(repository, "packages", name, "dist/removed.js"), "")
     npm(join(repository, "packages", name), "pack", "--pack-destination", folder)
     tarball = join(
       folder,
@@ -178,6 +181,7 @@ describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
     ])
     expect(statSync(tarball).size).toBeLessThan(maxTarball[name] ?? 26_000)
     const files = readdirSync(join(folder, "node_modules", `gatehouse-${name}`), { recursive: true, encoding: "utf8" })
+    expect(files).not.toContain("dist/removed.js")
     const code = files.filter((file) => file.endsWith(".js"))
     const bytes = code.map((file) => statSync(join(folder, "node_modules", `gatehouse-${name}`, file)).size)
     expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(maxCode[name] ?? 20_000)

@@ -5,11 +5,12 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { execFile } from "node:child_process"
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
-import { join } from "node:path"
+import { homedir, tmpdir } from "node:os"
+import { join, resolve } from "node:path"
 import { fileURLToPath } from "node:url"
 import { checkMigrations } from "#src/infrastructure/checks/checkPostgres.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
-import { postgresMajor } from "#src/infrastructure/database/embedded/DataFolder.ts"
+import { chooseFolder, postgresMajor } from "#src/infrastructure/database/embedded/DataFolder.ts"
 import type { StartupError } from "#src/infrastructure/StartupError.ts"
 import { adminClient, freshFolder, freshPostgres } from "../../support/databases.ts"
 
@@ -157,6 +158,23 @@ describe("the embedded database", () => {
       assert.strictEqual(readFileSync(join(folder, "postgres", "PG_VERSION"), "utf8").trim(), postgresMajor)
     }),
   )
+
+  // Seen failing: a user without a home was told to use a folder in it.
+  it("a user who can write to neither the checkout nor a home is told to use a folder that works", () => {
+    const data = resolve("data")
+    assert.match(
+      chooseFolder(data, () => true),
+      new RegExp(`DATA_DIR=${join(homedir(), "gatehouse")}$`),
+    )
+    assert.match(
+      chooseFolder("/elsewhere", () => true),
+      /DATA_DIR=\.\/data$/,
+    )
+    assert.match(
+      chooseFolder(data, () => false),
+      new RegExp(`DATA_DIR=${join(tmpdir(), "gatehouse")}$`),
+    )
+  })
 
   it.live("an unusable folder is refused with a way to fix it", () =>
     Effect.gen(function* () {

@@ -1,6 +1,6 @@
 import { Effect, type Scope } from "effect"
 import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs"
-import { homedir } from "node:os"
+import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { StartupError } from "../../StartupError.ts"
@@ -11,9 +11,19 @@ export const postgresMajor = "18"
 /** The folder in which a database is created. It is renamed after the database is complete and on disk. */
 export const unfinished = (folder: string) => `${folder}.new`
 
-/** What to do about a folder, with another one as the example. */
-const chooseFolder = (path: string) => {
-  const example = path === resolve("data") ? join(homedir(), "gatehouse") : "./data"
+const isWritable = (folder: string) => {
+  try {
+    accessSync(folder, constants.W_OK | constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** What to do about a folder, with another one as the example: the first that the user can create. */
+export const chooseFolder = (path: string, canWriteIn = isWritable) => {
+  const others = ["./data", join(homedir(), "gatehouse")].filter((folder) => resolve(folder) !== path)
+  const example = others.find((folder) => canWriteIn(dirname(resolve(folder)))) ?? join(tmpdir(), "gatehouse")
   return `; set it to a folder that this user can write to, for example DATA_DIR=${example}`
 }
 
