@@ -299,6 +299,34 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
+    // Seen failing: it found none, and said that there were no more.
+    it.effect("a list finds what it filters behind a thousand other pending deliveries, page by page", () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { endpoint, orgId } = yield* insertLarge(now, "pending")
+        const published = Array.from({ length: 3 }, (_, n) => publish(orgId, "job.completed", plus(now, n)))
+        yield* Effect.all(published, { discard: true })
+        const sql = yield* SqlClient.SqlClient
+        // The three are the oldest, and alone of their type.
+        yield* sql`UPDATE events SET type = 'a.b' WHERE org_id = ${orgId} AND id = ${endpoint}`
+        yield* sql`
+          UPDATE pending_deliveries SET delivery_id = '0' || substr(delivery_id, 2) WHERE org_id = ${orgId} AND event_id <> ${endpoint}`
+        yield* sql`
+          UPDATE pending_deliveries SET delivery_id = '1' || substr(delivery_id, 2) WHERE org_id = ${orgId} AND event_id = ${endpoint}`
+        const { list } = yield* DeliveryLogRepository
+        const found: Array<string> = []
+        let [cursor, pages] = [undefined as string | undefined, 0]
+        do {
+          const page = yield* list(orgId, { event_type: "job.completed" }, { limit: 2, cursor })
+          found.push(...page.deliveries.slice(0, 2).map(({ event }) => event))
+          cursor = page.deliveries.length > 2 ? page.deliveries[1]!.delivery_id : (page.scannedTo ?? undefined)
+          pages++
+        } while (cursor !== undefined && pages < 9)
+        assert.deepStrictEqual(found, ["job.completed", "job.completed", "job.completed"])
+        yield* sql`DELETE FROM pending_deliveries WHERE org_id = ${orgId}`
+      }),
+    )
+
     it.effect("the deliveries of an ended endpoint are canceled at once, and a sweep updates their rows", () =>
       Effect.gen(function* () {
         for (const end of ["deactivate", "delete"] as const) {
