@@ -80,8 +80,8 @@ const height = 100
 const columnWidth = 10
 
 /**
- * Stacked columns over time. The legend has the sums, and a card the values of the column that the pointer, a tap or the
- * arrow keys are on; everything is also a table.
+ * Stacked columns over time. The legend has the sums, and a card the values of the column that the pointer, a tap or
+ * the arrow keys are on; everything is also a table.
  */
 export const Chart = <Name extends string>({ every, intervals, linkTo, series, title }: ChartProps<Name>) => {
   const [at, setMarked] = useState<number>()

@@ -439,7 +439,7 @@ const queueAgain = (sql: Sql, orgId: string, deliveryId: string, place: Place) =
     created_at, ${place.at}
   FROM gone CROSS JOIN place RETURNING delivery_id`
 
-/** Makes a pending delivery due, in the lane that its endpoint has now. Returns no row when it is claimed or has ended. */
+/** Makes a pending delivery due, in the lane that its endpoint has now. No row: it is claimed or has ended. */
 const renew = (sql: Sql, orgId: string, deliveryId: string, lane: string, place: Place) => sql`
   WITH ${placeOf(sql, orgId, place)}
   UPDATE pending_deliveries p SET lane = place.lane, due_at = place.due_at, tries = 0, backlogged = ${place.ordered}::boolean,

@@ -22,8 +22,8 @@ import { claimSql, isUnclaimed, since, toClaimed } from "./claimDeliveries.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
- * Counts the bytes of attempts. The last one of a delivery that has ended stands in its row; each other one has a row of
- * its own, as the last one has from a resend on.
+ * Counts the bytes of attempts. The last one of a delivery that has ended stands in its row; each other one has a row
+ * of its own, as the last one has from a resend on.
  */
 const countAttempts = (usage: OrgUsage["Service"], records: ReadonlyArray<AttemptRecord>) => {
   for (const { delivery, nextAttemptAt, outcome } of records) {

@@ -76,9 +76,9 @@ const emitFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>) =>
  * Writes attempts and what becomes of their deliveries, in one statement. Locks the deliveries in the order of their
  * ids, like every statement that changes deliveries.
  *
- * made: the attempts. held: those whose delivery this worker still claims. A delivery that was canceled in flight, whose
- * lane has ended, stays canceled unless it succeeded. ended: the deliveries that leave the queue, with their last
- * attempt. retried: those that wait for a retry, whose attempt is written apart.
+ * made: the attempts. held: those whose delivery this worker still claims. A delivery whose lane has ended was canceled
+ * in flight, and stays so unless it succeeded. ended: the deliveries that leave the queue, with their last attempt.
+ * retried: those that wait for a retry, whose attempt is written apart.
  *
  * @param lane SQL: where a delivery is looked for
  * @returns the ids of the deliveries that this worker does not claim

@@ -720,9 +720,9 @@ const deliveries = Effect.gen(function* () {
   yield* sql`CREATE INDEX event_keys_by_event ON event_keys (event_id)`
 
   // The deliveries that have ended; a pending one is in `pending_deliveries` alone (ADR 55). Those to an endpoint stay
-  // when it is deleted. The id begins like that of the event, so that both are in the same partition, and the deliveries
-  // of an event are a range of the primary key. The last attempt stands in the row (ADR 11); times and numbers come
-  // first, which leaves no gaps in a row. unsuccessful is null for those that were delivered.
+  // when it is deleted. The id begins like that of the event, so that both are in the same partition, and the
+  // deliveries of an event are a range of the primary key. The last attempt stands in the row (ADR 11); times and
+  // numbers come first, which leaves no gaps in a row. unsuccessful is null for those that were delivered.
   yield* sql`
     CREATE TABLE deliveries (
       created_at timestamptz NOT NULL,
@@ -802,8 +802,8 @@ const deliveries = Effect.gen(function* () {
     CREATE INDEX pending_deliveries_due ON pending_deliveries (due_at) WITH (deduplicate_items = off)
     WHERE NOT backlogged`
   // With the id, for lanes that send in order: their rows are read in this order, and no two of them have the same
-  // place. The org and the lane are expressions, so that a statement that wants the first rows of a lane does not fit the
-  // primary key (ADR 14).
+  // place. The org and the lane are expressions, so that a statement that wants the first rows of a lane does not fit
+  // the primary key (ADR 14).
   yield* sql`
     CREATE INDEX pending_deliveries_in_order ON pending_deliveries ((org_id || ''), (lane || ''), due_at, delivery_id)
     WITH (deduplicate_items = off) WHERE backlogged`
