@@ -2,13 +2,11 @@ import { DateTime, Effect, Layer, Schema, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { InvalidRequest } from "../../domain/Errors.ts"
-import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import type { JobStatus } from "../../domain/jobs/Job.ts"
 import { isBlocked, JobSchedule, LastJob, lastJobUnfinished, type Overlap } from "../../domain/jobs/JobSchedule.ts"
 import {
   type JobScheduleChanges,
   JobScheduleRepository,
-  type NewJobSchedule,
   scheduleNotFound,
   type RunBatch,
 } from "../../domain/jobs/JobScheduleRepository.ts"
@@ -80,35 +78,6 @@ export const layer = Layer.effect(
       ${template.callbackSecret}, ${template.skipCallbacks}::boolean, ${template.concurrencyKey}, ${template.priority}::smallint,
       ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int, ${template.expiresInSeconds}::int`
 
-    /** Inserts a schedule within the limits of its org. */
-    const insertSchedule = (schedule: NewJobSchedule, entry: AuditEntry) => {
-      const { orgId } = schedule
-      const input = toJsonText(schedule.input)
-      const size = rowCost.schedule + byteLength(input, schedule.callbackUrl, schedule.concurrencyKey)
-      const insert = (beside: Limits.Beside) =>
-        audited(
-          sql,
-          entry,
-          sql`
-            INSERT INTO job_schedules (id, org_id, cron, timezone, overlap, next_at, created_at,
-              ${templateColumns(sql)})
-            SELECT ${schedule.scheduleId}, id, ${schedule.cron}, ${schedule.timezone}, ${schedule.overlap},
-              ${dateOrNull(schedule.nextAt)}::timestamptz, ${date(schedule.now)}, ${templateValues(schedule, input)}
-            FROM rows
-            RETURNING org_id AS "orgId"`,
-          undefined,
-          sql`
-            SELECT id FROM orgs org
-            WHERE id = ${orgId} AND ${limit.fits(beside)}`,
-        ).pipe(
-          orUnavailable,
-          Effect.map(([made]) => made),
-        )
-      return limit
-        .admit(Limits.orgOwner(sql, orgId), { bytes: size }, insert)
-        .pipe(Effect.flatMap((made) => (made === undefined ? bytes.refuse(orgId) : Effect.void)))
-    }
-
     /** The assignments of an UPDATE for the changed fields. */
     const assignments = (changes: JobScheduleChanges) => {
       const columns: Record<string, unknown> = {
@@ -131,41 +100,6 @@ export const layer = Layer.effect(
         value === undefined ? [] : [sql`${sql(column)} = ${value as string | number | boolean | null}`],
       )
     }
-
-    /** Creates a job of a schedule, in a transaction. */
-    const runSchedule = Effect.fnUntraced(function* (
-      limit: Limits.Limit,
-      orgId: string,
-      scheduleId: string,
-      jobId: string,
-      now: DateTime.Utc,
-    ) {
-      const [schedule] = yield* sql<RunRow>`
-        SELECT overlap, last_job_id AS "lastJobId", ${sql.literal(Limits.bytesOf("schedule"))} AS bytes
-          FROM job_schedules
-        WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
-      if (schedule === undefined) return yield* scheduleNotFound()
-      const { lastJobId, overlap } = schedule
-      // After the lock, so that it sees a job that was created just before.
-      const [last] = yield* sql<{
-        status: JobStatus
-      }>`SELECT status FROM jobs WHERE id = ${lastJobId} AND ${isOfOrg(sql, orgId)}`
-      if (isBlocked(overlap, last?.status ?? null)) return yield* lastJobUnfinished()
-
-      const row = sql`
-        SELECT ${jobId}, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
-        FROM job_schedules s JOIN orgs org ON org.id = s.org_id
-        WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND org.node IS NULL`
-      const create = sql`
-        WITH ${insertJobs(sql, row)}, noted AS (
-          UPDATE job_schedules SET last_job_id = rows.id FROM rows
-          WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId}
-        )
-        SELECT id FROM made`
-      const made = yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: schedule.bytes }, create)
-      if (made === undefined || made.length === 0) return yield* bytes.refuse(orgId)
-      return undefined
-    })
 
     /**
      * Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of
@@ -205,64 +139,34 @@ export const layer = Layer.effect(
       return new Set(blocked.map(({ id }) => id))
     })
 
-    /**
-     * Runs one batch of due schedules, in a transaction. Creates a job for each, and computes the next run from now, so
-     * that missed runs create one job. Pauses a schedule whose next run cannot be computed. A schedule that is blocked
-     * by its last job, or whose org has no room for a job, moves on without one.
-     */
-    const runSchedules = Effect.fnUntraced(function* (limit: Limits.Limit, batch: RunBatch) {
-      const { now } = batch
-      const { next, schedules } = yield* lockDue(batch)
-      if (schedules.length === 0) return { orgs: [], moved: 0, next }
-
-      const runs = new Map<string, ReturnType<typeof nextRun>>()
-      const nextAt = ({ cron, timezone }: DueSchedule) => {
-        const key = `${timezone} ${cron}`
-        const run = runs.get(key) ?? nextRun(cron, timezone, now)
-        runs.set(key, run)
-        return Result.getOrNull(run)
-      }
-      const nexts = schedules.map(nextAt)
-      const ids = texts(schedules.map(({ id }) => id))
-      const blocked = yield* findBlocked(schedules)
-      const wanted = new Map<string, number>()
-      for (const { id, orgId } of schedules) wanted.set(orgId, (wanted.get(orgId) ?? 0) + (blocked.has(id) ? 0 : 1))
-      const run = Effect.fnUntraced(function* (rooms: Limits.Rooms) {
-        const left = new Map([...rooms].map(([orgId, { rows }]) => [orgId, rows]))
-        const jobIds = yield* Effect.forEach(schedules, ({ id, orgId }) => {
-          if (blocked.has(id)) return Effect.succeed(null)
-          const room = left.get(orgId) ?? 0
-          left.set(orgId, room - 1)
-          if ((rooms.get(orgId)?.bytes ?? 0) <= 0) return Effect.as(countReached("storedBytes"), null)
-          return room > 0 ? random.ulid : Effect.as(countReached("unfinishedJobs"), null)
-        })
-        const rows = sql`
-          SELECT ran.job_id, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id,
-            ${date(now)}::timestamptz, ${templateColumns(sql)}
-          FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id LIMIT 1) AS s
-          WHERE ran.job_id IS NOT NULL`
-        const sized = `org_id, ${Limits.bytesOf("job")} AS bytes`
-        const stored = yield* sql<{ orgId: string; bytes: number }>`
-          WITH ran AS (
-            SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS ran (id, job_id, next_at)
-          ), ${insertJobs(sql, rows, { returning: sized })}, moved AS (
-            UPDATE job_schedules SET next_at = ran.next_at, last_job_id = coalesce(ran.job_id, last_job_id) FROM ran
-            WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = ran.id
-          )
-          SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM made GROUP BY org_id`
-        return { jobIds, stored: new Map(stored.map(({ bytes, orgId }) => [orgId, bytes])) }
-      })
-      const jobsOf = (jobIds: ReadonlyArray<string | null>, of?: string) =>
-        schedules.flatMap(({ orgId }, at) => (jobIds[at] === null || (of !== undefined && orgId !== of) ? [] : [orgId]))
-      const { jobIds } = yield* limit.withRooms(wanted, run, ({ jobIds, stored }, orgId) => ({
-        rows: jobsOf(jobIds, orgId).length,
-        bytes: stored.get(orgId) ?? 0,
-      }))
-      return { orgs: jobsOf(jobIds), moved: schedules.length, next }
-    })
-
     return JobScheduleRepository.of({
-      insert: (schedule, entry) => insertSchedule(schedule, entry),
+      insert: (schedule, entry) => {
+        const { orgId } = schedule
+        const input = toJsonText(schedule.input)
+        const size = rowCost.schedule + byteLength(input, schedule.callbackUrl, schedule.concurrencyKey)
+        const insert = (beside: Limits.Beside) =>
+          audited(
+            sql,
+            entry,
+            sql`
+              INSERT INTO job_schedules (id, org_id, cron, timezone, overlap, next_at, created_at,
+                ${templateColumns(sql)})
+              SELECT ${schedule.scheduleId}, id, ${schedule.cron}, ${schedule.timezone}, ${schedule.overlap},
+                ${dateOrNull(schedule.nextAt)}::timestamptz, ${date(schedule.now)}, ${templateValues(schedule, input)}
+              FROM rows
+              RETURNING org_id AS "orgId"`,
+            undefined,
+            sql`
+              SELECT id FROM orgs org
+              WHERE id = ${orgId} AND ${limit.fits(beside)}`,
+          ).pipe(
+            orUnavailable,
+            Effect.map(([made]) => made),
+          )
+        return limit
+          .admit(Limits.orgOwner(sql, orgId), { bytes: size }, insert)
+          .pipe(Effect.flatMap((made) => (made === undefined ? bytes.refuse(orgId) : Effect.void)))
+      },
 
       list: (orgId, page) =>
         pageOf(
@@ -323,8 +227,37 @@ export const layer = Layer.effect(
         sql.withTransaction,
         orUnavailable,
       ),
-      run: (orgId, scheduleId, jobId, now) =>
-        runSchedule(jobLimit, orgId, scheduleId, jobId, now).pipe(sql.withTransaction, orUnavailable),
+      run: Effect.fnUntraced(
+        function* (orgId, scheduleId, jobId, now) {
+          const [schedule] = yield* sql<RunRow>`
+            SELECT overlap, last_job_id AS "lastJobId", ${sql.literal(Limits.bytesOf("schedule"))} AS bytes
+              FROM job_schedules
+            WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
+          if (schedule === undefined) return yield* scheduleNotFound()
+          const { lastJobId, overlap } = schedule
+          // After the lock, so that it sees a job that was created just before.
+          const [last] = yield* sql<{
+            status: JobStatus
+          }>`SELECT status FROM jobs WHERE id = ${lastJobId} AND ${isOfOrg(sql, orgId)}`
+          if (isBlocked(overlap, last?.status ?? null)) return yield* lastJobUnfinished()
+
+          const row = sql`
+            SELECT ${jobId}, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
+            FROM job_schedules s JOIN orgs org ON org.id = s.org_id
+            WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND org.node IS NULL`
+          const create = sql`
+            WITH ${insertJobs(sql, row)}, noted AS (
+              UPDATE job_schedules SET last_job_id = rows.id FROM rows
+              WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId}
+            )
+            SELECT id FROM made`
+          const made = yield* jobLimit.within(Limits.orgOwner(sql, orgId), { bytes: schedule.bytes }, create)
+          if (made === undefined || made.length === 0) return yield* bytes.refuse(orgId)
+          return undefined
+        },
+        sql.withTransaction,
+        orUnavailable,
+      ),
 
       remove: (orgId, scheduleId, entry) =>
         audited(
@@ -342,7 +275,67 @@ export const layer = Layer.effect(
           ),
         ),
 
-      runDue: (batch) => runSchedules(jobLimit, batch).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+      /**
+       * Runs one batch of due schedules, in a transaction. Creates a job for each, and computes the next run from now,
+       * so that missed runs create one job. Pauses a schedule whose next run cannot be computed. A schedule that is
+       * blocked by its last job, or whose org has no room for a job, moves on without one.
+       */
+      runDue: Effect.fnUntraced(
+        function* (batch) {
+          const { now } = batch
+          const { next, schedules } = yield* lockDue(batch)
+          if (schedules.length === 0) return { orgs: [], moved: 0, next }
+
+          const runs = new Map<string, ReturnType<typeof nextRun>>()
+          const nextAt = ({ cron, timezone }: DueSchedule) => {
+            const key = `${timezone} ${cron}`
+            const run = runs.get(key) ?? nextRun(cron, timezone, now)
+            runs.set(key, run)
+            return Result.getOrNull(run)
+          }
+          const nexts = schedules.map(nextAt)
+          const ids = texts(schedules.map(({ id }) => id))
+          const blocked = yield* findBlocked(schedules)
+          const wanted = new Map<string, number>()
+          for (const { id, orgId } of schedules) wanted.set(orgId, (wanted.get(orgId) ?? 0) + (blocked.has(id) ? 0 : 1))
+          const run = Effect.fnUntraced(function* (rooms: Limits.Rooms) {
+            const left = new Map([...rooms].map(([orgId, { rows }]) => [orgId, rows]))
+            const jobIds = yield* Effect.forEach(schedules, ({ id, orgId }) => {
+              if (blocked.has(id)) return Effect.succeed(null)
+              const room = left.get(orgId) ?? 0
+              left.set(orgId, room - 1)
+              if ((rooms.get(orgId)?.bytes ?? 0) <= 0) return Effect.as(countReached("storedBytes"), null)
+              return room > 0 ? random.ulid : Effect.as(countReached("unfinishedJobs"), null)
+            })
+            const rows = sql`
+              SELECT ran.job_id, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id,
+                ${date(now)}::timestamptz, ${templateColumns(sql)}
+              FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id LIMIT 1) AS s
+              WHERE ran.job_id IS NOT NULL`
+            const sized = `org_id, ${Limits.bytesOf("job")} AS bytes`
+            const stored = yield* sql<{ orgId: string; bytes: number }>`
+              WITH ran AS (
+                SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS ran (id, job_id, next_at)
+              ), ${insertJobs(sql, rows, { returning: sized })}, moved AS (
+                UPDATE job_schedules SET next_at = ran.next_at, last_job_id = coalesce(ran.job_id, last_job_id) FROM ran
+                WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = ran.id
+              )
+              SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM made GROUP BY org_id`
+            return { jobIds, stored: new Map(stored.map(({ bytes, orgId }) => [orgId, bytes])) }
+          })
+          const jobsOf = (jobIds: ReadonlyArray<string | null>, of?: string) =>
+            schedules.flatMap(({ orgId }, at) =>
+              jobIds[at] === null || (of !== undefined && orgId !== of) ? [] : [orgId],
+            )
+          const { jobIds } = yield* jobLimit.withRooms(wanted, run, ({ jobIds, stored }, orgId) => ({
+            rows: jobsOf(jobIds, orgId).length,
+            bytes: stored.get(orgId) ?? 0,
+          }))
+          return { orgs: jobsOf(jobIds), moved: schedules.length, next }
+        },
+        sql.withTransaction,
+        orUnavailableWithin("sweep"),
+      ),
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
