@@ -466,7 +466,7 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/retention/retentionSql.ts",
-        '"", events, rowsOf(sql, tables.webhooks[3]!, "finished_jobs", events))',
+        '"", events, rowsOf(tables.webhooks[3]!, "finished_jobs", events))',
         '"", events, sql`false`)',
       ],
       [
@@ -840,13 +840,13 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         "infrastructure/retention/retentionSql.ts",
-        "  const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n  const move",
-        "  const move",
+        "      const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n      const move",
+        "      const move",
       ],
       [
         "infrastructure/retention/retentionSql.ts",
-        "whileLocked(sql, records, [wait, ...statements], move)",
-        "whileLocked(sql, records, statements, move)",
+        "whileLocked(records, [wait, ...statements], move)",
+        "whileLocked(records, statements, move)",
       ],
     ],
   },

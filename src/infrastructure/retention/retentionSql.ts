@@ -53,8 +53,6 @@ const maxMoved = 1_000
 /** Rows that one statement reads to sum their bytes. */
 const summedRows = 50_000
 
-type Sql = SqlClient.SqlClient
-
 const stateOf = ({ reason }: SqlError.SqlError) => (reason.cause as { readonly code?: string } | undefined)?.code ?? ""
 /** SQLSTATEs of lock_timeout and statement_timeout. */
 const slowStates = new Set(["55P03", "57014"])
@@ -75,134 +73,12 @@ const batchRetries = { times: 3, while: (error: "removed" | Unavailable | SqlErr
 
 const partition = (table: Table, low: string) => `${table.name}_${low.toLowerCase()}`
 
-/** The lower bounds of the ranges, oldest first: those that are partitions, or those that are being removed. */
-const lowsOf = (sql: Sql, records: Records, prefix: "" | "gone_" = "") => {
-  const name = `${prefix}${tables[records][0]!.name}_`
-  return Effect.map(
-    sql<{ low: string }>`
-      SELECT upper(substr(relname, ${name.length + 1})) AS low FROM pg_class
-      WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND starts_with(relname, ${name})
-        AND relname <> ${`${name}old`} ORDER BY low`,
-    (rows) => rows.map(({ low }) => low),
-  )
-}
-
-/** The time of this process or of the database, which is earlier: a clock that is ahead must remove nothing. */
-const earliest = (sql: Sql, now: DateTime.Utc) =>
-  Effect.map(sql<{ now: Date }>`SELECT now() AS now`, ([row]) =>
-    Math.min(DateTime.toEpochMillis(now), row!.now.getTime()),
-  )
-
-/**
- * Changes partitions, in a transaction that no request waits for longer than some milliseconds: it gives way to whoever
- * holds a table. One replica at a time. Returns `null` when it has given way.
- *
- * @param locked the statements, which run in one round trip with the locks; nothing else is sent while they are held
- * @param prepare runs before the tables are locked
- * @param rest runs at the end of the transaction
- */
-const whileLocked = <A>(
-  sql: Sql,
-  records: Records,
-  locked: ReadonlyArray<string>,
-  rest: Effect.Effect<A, SqlError.SqlError | Unavailable>,
-  prepare: Effect.Effect<unknown, SqlError.SqlError> = Effect.void,
-) => {
-  let tries = 0
-  return Effect.gen(function* () {
-    const limit = statementMillis * 2 ** tries++
-    const [lock] = yield* sql<{ ours: boolean }>`
-      SELECT pg_try_advisory_xact_lock(hashtextextended('gatehouse:retention', 0)) AS ours`
-    if (!lock!.ours) return null
-    yield* prepare
-    yield* sql`SELECT set_config('lock_timeout', ${`${lockMillis}ms`}, true), set_config('statement_timeout', ${`${limit}ms`}, true)`
-    // Only the parents: every statement of a request begins with them.
-    const locks = tables[records].map(({ name }) => `LOCK TABLE ONLY ${name} IN ACCESS EXCLUSIVE MODE`)
-    yield* sql.unsafe(`DO $do$ BEGIN ${[...locks, ...locked].join("; ")}; END $do$`)
-    return yield* rest
-  }).pipe(
-    sql.withTransaction,
-    Effect.retry({ while: isSlow, schedule: lockRetries }),
-    Effect.catchIf(isSlow, () =>
-      Effect.as(Effect.logInfo(`A partition of ${tables[records][0]!.name} is locked; it is tried again`), null),
-    ),
-    Effect.catchIf(isOther, () => Effect.succeed(null)),
-  )
-}
-
-/** SQL: the columns of a table that a row can be inserted with. */
-const columnsOf = (sql: Sql, { name }: Table) =>
-  Effect.map(
-    sql<{ columns: string }>`
-      SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) AS columns FROM pg_attribute
-      WHERE attrelid = ${name}::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''`,
-    ([row]) => row!.columns,
-  )
-
 /** An event, with its job. */
 interface EventOfJob {
   readonly id: string
   readonly orgId: string
   readonly job: string | null
 }
-
-/** The rows of events in a table that has them. */
-const rowsOf = (sql: Sql, { key, name }: Table, from: string, events: ReadonlyArray<EventOfJob>) => {
-  const ids = texts(events.map(({ id }) => id))
-  if (name === "events") return sql`id = ANY(${ids})`
-  if (name === "finished_jobs") return sql`id = ANY(${texts(events.map(({ job }) => job))}) AND end_id = ANY(${ids})`
-  return sql`${sql(key)} = ANY(ARRAY(
-    SELECT own.key FROM unnest(${ids}, ${texts(events.map(({ orgId }) => orgId))}) AS e (id, org_id)
-    CROSS JOIN LATERAL unnest(ARRAY(
-      SELECT ${sql(key)} FROM ${sql(from)} WHERE org_id = e.org_id AND ${isOfEvent(sql, key, "e.id")}
-    )) AS own (key)))`
-}
-
-/** Moves the rows of a table that is no partition to the partitions that they belong to. */
-const moveRows = Effect.fnUntraced(function* (sql: Sql, table: Table, from: string, condition: Statement.Fragment) {
-  const columns = sql.literal(yield* columnsOf(sql, table))
-  yield* sql`
-    WITH moved AS (DELETE FROM ${sql(from)} WHERE ${condition} RETURNING ${columns})
-    INSERT INTO ${sql(table.name)} (${columns}) SELECT * FROM moved`
-})
-
-/** Creates a table for a range, with the settings of the last one. It becomes a partition later. */
-const createTable = Effect.fnUntraced(function* (sql: Sql, table: Table, last: string, low: string) {
-  const name = partition(table, low)
-  yield* sql.unsafe(`CREATE TABLE ${name} (LIKE ${table.name} INCLUDING ALL)`)
-  const settings = yield* sql<{ setting: string }>`
-    SELECT format('SET (%s)', array_to_string(reloptions, ', ')) AS setting FROM pg_class
-    WHERE oid = ${partition(table, last)}::regclass AND reloptions IS NOT NULL
-    UNION ALL SELECT format('ALTER COLUMN %I SET (%s)', attname, array_to_string(attoptions, ', ')) FROM pg_attribute
-    WHERE attrelid = ${partition(table, last)}::regclass AND attoptions IS NOT NULL`
-  for (const { setting } of settings) yield* sql.unsafe(`ALTER TABLE ${name} ${setting}`)
-})
-
-/**
- * The statements that end the last range at `low`, where a new one begins. Rows of a clock that is far ahead move to
- * the new one.
- */
-const splitLast = (sql: Sql, records: Records, last: string, low: string) =>
-  Effect.map(
-    Effect.forEach(tables[records], (table) =>
-      Effect.map(columnsOf(sql, table), (columns) => {
-        const [name, old] = [table.name, partition(table, last)]
-        return [
-          `ALTER TABLE ${name} DETACH PARTITION ${old}`,
-          `ALTER TABLE ${name} ATTACH PARTITION ${partition(table, low)} FOR VALUES FROM ('${low}') TO (MAXVALUE)`,
-          `WITH moved AS (DELETE FROM ${old} WHERE ${table.key} >= '${low}' RETURNING ${columns})
-            INSERT INTO ${name} (${columns}) SELECT * FROM moved`,
-          `ALTER TABLE ${name} ATTACH PARTITION ${old} FOR VALUES FROM ('${last}') TO ('${low}')`,
-        ]
-      }),
-    ),
-    (statements) => statements.flat(),
-  )
-
-/** The events with pending deliveries in a table of events. */
-const eventsPending = (sql: Sql, events: string, before: string, limit: number) => sql<{ id: string }>`
-  SELECT DISTINCT event_id AS id FROM (SELECT event_id, delivery_id FROM pending_deliveries WHERE delivery_id < ${before}) AS p
-  WHERE EXISTS (SELECT FROM ${sql(events)} WHERE id = p.event_id) LIMIT ${limit}`
 
 /**
  * SQL: whether a sweep of deliveries before `high` is open: what it includes is pending, whatever its row says. An id
@@ -211,122 +87,6 @@ const eventsPending = (sql: Sql, events: string, before: string, limit: number) 
 const hasSweep = (high: string) => `EXISTS (
   SELECT FROM sweeps WHERE kind = 'recover' AND since < '${new Date(timeOfId(high) + 3_600_000).toISOString()}'
     OR kind = 'deliver' AND event_id < '${high}' OR kind = 'emit' AND receivers[1] < '${high}')`
-
-/** Moves events with everything of them from a range that is being removed to `events_old`. */
-const moveEvents = Effect.fnUntraced(function* (sql: Sql, low: string, ids: ReadonlyArray<string>) {
-  if (ids.length === 0) return
-  const gone = (table: Table) => `gone_${partition(table, low)}`
-  const events = yield* sql<EventOfJob>`
-    SELECT id, org_id AS "orgId", job_id AS job FROM ${sql(gone(tables.webhooks[0]!))} WHERE id = ANY(${texts(ids)})`
-  for (const table of tables.webhooks) {
-    yield* moveRows(sql, table, gone(table), rowsOf(sql, table, gone(table), events))
-  }
-})
-
-/** Forgets the idempotency keys of the events before `high`, but for those that have stayed behind their range. */
-const forgetKeys = (sql: Sql, high: string) =>
-  sql`
-    DELETE FROM event_keys WHERE event_id = ANY(ARRAY(
-      SELECT event_id FROM event_keys k WHERE event_id < ${high}
-        AND NOT EXISTS (SELECT FROM events_old WHERE id = k.event_id)
-      ORDER BY event_id LIMIT 1000)) RETURNING 1`.pipe(
-    orUnavailableWithin("sweep"),
-    Effect.repeat({ while: (rows) => rows.length === 1_000 }),
-  )
-
-/** SQL: the idempotency keys and the unique keys of rows of finished jobs. */
-const keysOfJobs = (sql: Sql, rows: Statement.Fragment) => sql`
-  SELECT org_id, '' AS workflow, idempotency_key AS key, id FROM ${rows} AND idempotency_key IS NOT NULL
-  UNION ALL SELECT org_id, workflow, unique_key, id FROM ${rows} AND unique_key IS NOT NULL`
-
-/** SQL: whether a row `k` of the keys is that of a job in a table of `keysOfJobs`. */
-const isKeyOfJob = (sql: Sql) =>
-  sql.literal("k.org_id = job.org_id AND k.workflow = job.workflow AND k.key = job.key AND k.job_id = job.id")
-
-/** Makes the oldest range no partition any more: from the commit on, nobody sees it. `null` when it has to wait. */
-const detachOldest = Effect.fnUntraced(function* (sql: Sql, records: Records, low: string, high: string) {
-  const statements = tables[records].flatMap((table) => {
-    const [name, old] = [table.name, partition(table, low)]
-    return [
-      `ALTER TABLE ${name} DETACH PARTITION ${old}`,
-      `ALTER TABLE ${old} RENAME TO gone_${old}`,
-      `ALTER TABLE ${name} DETACH PARTITION ${name}_old`,
-      `ALTER TABLE ${name} ATTACH PARTITION ${name}_old FOR VALUES FROM (MINVALUE) TO ('${high}')`,
-    ]
-  })
-  if (records === "audit") return yield* whileLocked(sql, records, statements, Effect.succeed(low))
-  const pending = yield* eventsPending(sql, "events", high, maxMoved + 1)
-  const [open] = yield* sql<{ sweep: boolean }>`SELECT ${sql.literal(hasSweep(high))} AS sweep`
-  if (pending.length > maxMoved || open!.sweep) return null
-  const events = pending.map(({ id }) => id)
-  const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`
-  const move = Effect.as(moveEvents(sql, low, events), low)
-  return yield* whileLocked(sql, records, [wait, ...statements], move)
-})
-
-/** Adds the bytes of a table's rows by org, and forgets the keys of jobs. Returns the number of rows. */
-const sumRows = Effect.fnUntraced(function* (sql: Sql, table: Table, name: string, bytes: Map<string, number>) {
-  let after: string | null = ""
-  let count = 0
-  while (after !== null) {
-    const { rows, upTo }: { rows: ReadonlyArray<{ orgId: string; bytes: number; rows: number }>; upTo: string | null } =
-      yield* Effect.gen(function* () {
-        const key = sql(table.order)
-        const [last] = yield* sql<{ key: string }>`
-          SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key} LIMIT 1 OFFSET ${summedRows - 1}`
-        const batch = sql`${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}`
-        if (table.name === "finished_jobs") {
-          yield* sql`DELETE FROM job_keys k USING (${keysOfJobs(sql, batch)}) AS job WHERE ${isKeyOfJob(sql)}`
-        }
-        // Materialized: a plan with parallel workers would take all cores from the requests.
-        const rows = yield* sql<{ orgId: string; bytes: number; rows: number }>`
-          WITH sized AS MATERIALIZED (SELECT org_id, ${sql.literal(table.bytes ?? "0")} AS bytes FROM ${batch})
-          SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM sized GROUP BY org_id`
-        return { rows, upTo: last?.key ?? null }
-      }).pipe(bounded, Effect.retry(batchRetries))
-    for (const row of rows) {
-      bytes.set(row.orgId, (bytes.get(row.orgId) ?? 0) + row.bytes)
-      count += row.rows
-    }
-    after = upTo
-  }
-  return count
-})
-
-/**
- * Drops a range that is no partition any more. Nobody reads or locks it, so this may take as long as it needs; a
- * replica that is stopped meanwhile leaves it to the next run. What has become pending while the range was removed
- * returns first. Returns the number of rows of the first table.
- */
-const dropGone = Effect.fnUntraced(function* (sql: Sql, records: Records, low: string) {
-  const gone = (table: Table) => `gone_${partition(table, low)}`
-  if (records === "webhooks") {
-    yield* Effect.gen(function* () {
-      const events = yield* eventsPending(sql, gone(tables.webhooks[0]!), "~", maxMoved)
-      yield* moveEvents(
-        sql,
-        low,
-        events.map(({ id }) => id),
-      )
-      return events.length
-    }).pipe(sql.withTransaction, bounded, Effect.repeat({ while: (moved) => moved > 0 }))
-    // Not before the range is detached: a key holds as long as its event is seen.
-    const [first] = yield* bounded(lowsOf(sql, records))
-    yield* forgetKeys(sql, first!)
-  }
-  const bytes = new Map<string, number>()
-  const counts: Array<number> = []
-  for (const table of tables[records]) {
-    if (table.bytes !== undefined || counts.length === 0) counts.push(yield* sumRows(sql, table, gone(table), bytes))
-  }
-  yield* Effect.gen(function* () {
-    for (const table of tables[records]) yield* sql.unsafe(`DROP TABLE ${gone(table)}`)
-    yield* subtractStoredBytes(sql, bytes)
-  }).pipe(sql.withTransaction, Effect.provideService(CommitMillis, deadlines.drop), (removal) =>
-    bounded(removal, "drop"),
-  )
-  return counts[0]!
-})
 
 /** Bytes that a statement has removed of an org. */
 interface Freed {
@@ -342,130 +102,334 @@ const sumByOrg = (freed: ReadonlyArray<Freed>) => {
   return bytes
 }
 
-/** SQL: whether nothing of an event `e` is pending, and no sweep will make anything of it pending. */
-const isSettled = (sql: Sql, deliveries: "deliveries" | "deliveries_old") => sql`
-  NOT EXISTS (
-    SELECT FROM ${sql(deliveries)} d
-    WHERE ${isOfEvent(sql, "d.id", "e.id")} AND ${endedState(sql)} = 'pending'
-  ) AND NOT ${hasPending(sql)} AND NOT EXISTS (
-    SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
-  )`
-
-/**
- * Removes the rows of finished jobs, and forgets the keys of those that it has removed: a job that is retried meanwhile
- * keeps its keys. The keys are locked first, in the order in which a retry takes them.
- */
-const removeJobs = Effect.fnUntraced(function* (sql: Sql, from: string, isGone: Statement.Fragment, bytes: string) {
-  yield* sql`
-    SELECT FROM job_keys k JOIN (${keysOfJobs(sql, sql`${sql(from)} WHERE ${isGone}`)}) AS job ON ${isKeyOfJob(sql)}
-    ORDER BY k.workflow, k.key FOR UPDATE OF k`
-  return yield* sql<Removed>`
-    WITH gone AS (
-      DELETE FROM ${sql(from)} WHERE ${isGone}
-      RETURNING id, org_id, workflow, idempotency_key, unique_key, ${sql.literal(bytes)} AS bytes
-    ), forgotten AS (
-      DELETE FROM job_keys k USING (${keysOfJobs(sql, sql`gone WHERE true`)}) AS job WHERE ${isKeyOfJob(sql)}
-    )
-    SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM gone GROUP BY org_id`
-})
-
-/** Removes events with their deliveries, attempts and keys; and the rows of jobs for which `isJobGone` is true then. */
-const removeEvents = Effect.fnUntraced(function* (
-  sql: Sql,
-  suffix: "" | "_old",
-  events: ReadonlyArray<EventOfJob>,
-  isJobGone: Statement.Fragment,
-) {
-  const freed: Array<Removed> = []
-  for (const table of tables.webhooks) {
-    const from = `${table.name}${suffix}`
-    const removed =
-      table.name === "finished_jobs"
-        ? removeJobs(sql, from, isJobGone, table.bytes!)
-        : sql<Removed>`
-            WITH gone AS (
-              DELETE FROM ${sql(from)} WHERE ${rowsOf(sql, table, from, events)}
-              RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes
-            )
-            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM gone GROUP BY org_id`
-    freed.push(...(yield* removed))
-  }
-  yield* sql`DELETE FROM event_keys WHERE event_id = ANY(${texts(events.map(({ id }) => id))})`
-  yield* subtractStoredBytes(sql, sumByOrg(freed))
-})
-
-/**
- * Removes events of `events_old` without a pending delivery, while nobody can make one pending, and jobs of
- * `finished_jobs_old` that have no event there.
- */
-const removeLeft = Effect.fnUntraced(function* (sql: Sql, limit: number) {
-  const events = yield* sql<EventOfJob>`
-    SELECT id, org_id AS "orgId", job_id AS job FROM events_old e WHERE ${isSettled(sql, "deliveries_old")} ORDER BY id LIMIT ${limit}`
-  const isJobGone = sql`id = ANY(ARRAY(
-    SELECT id FROM finished_jobs_old f WHERE NOT EXISTS (SELECT FROM events_old WHERE id = f.end_id) LIMIT ${limit}))`
-  yield* removeEvents(sql, "_old", events, isJobGone)
-  return events.length
-})
-
-/** Removes the next events of an org that are older than `age`, in a transaction, beside its requests. */
-const removeOfOrg = Effect.fnUntraced(function* (
-  sql: Sql,
-  orgId: string,
-  now: DateTime.Utc,
-  age: Duration.Duration,
-  after: string,
-  limit: number,
-) {
-  const end = idAt((yield* earliest(sql, now)) - Duration.toMillis(age))
-  yield* lockRecoveries(sql, orgId, "alone")
-  const looked = yield* sql<EventOfJob>`
-    SELECT id, org_id AS "orgId", job_id AS job FROM events WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
-  const events = yield* sql<EventOfJob>`
-    SELECT id, org_id AS "orgId", job_id AS job FROM events e
-    WHERE id = ANY(${texts(looked.map(({ id }) => id))}) AND org_id = ${orgId} AND ${isSettled(sql, "deliveries")}`
-  yield* removeEvents(sql, "", events, rowsOf(sql, tables.webhooks[3]!, "finished_jobs", events))
-  return { removed: events.length, next: looked.length === limit ? looked.at(-1)!.id : null }
-})
-
-/** Removes the next jobs of an org that ended so long ago without an event, as canceled ones do. */
-const removeJobsOfOrg = Effect.fnUntraced(function* (
-  sql: Sql,
-  orgId: string,
-  now: DateTime.Utc,
-  age: Duration.Duration,
-  after: string,
-  limit: number,
-) {
-  const end = idAt((yield* earliest(sql, now)) - Duration.toMillis(age))
-  const looked = yield* sql<EventOfJob & { readonly isGone: boolean }>`
-    SELECT f.end_id AS id, ${orgId}::text AS "orgId", f.id AS job, f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
-    FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
-      SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id > ${after} AND id < ${end}
-      ORDER BY id LIMIT ${limit}
-    ) AS f ORDER BY f.id LIMIT ${limit}`
-  const jobs = looked.filter(({ isGone }) => isGone)
-  yield* removeEvents(sql, "", [], rowsOf(sql, tables.webhooks[3]!, "finished_jobs", jobs))
-  return { removed: jobs.length, next: looked.length === limit ? looked.at(-1)!.job! : null }
-})
-
 /** The removal of old jobs and events in PostgreSQL. */
 export const layer = Layer.effect(
   RetentionRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
 
+    /** The lower bounds of the ranges, oldest first: those that are partitions, or those that are being removed. */
+    const lowsOf = (records: Records, prefix: "" | "gone_" = "") => {
+      const name = `${prefix}${tables[records][0]!.name}_`
+      return Effect.map(
+        sql<{ low: string }>`
+          SELECT upper(substr(relname, ${name.length + 1})) AS low FROM pg_class
+          WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND starts_with(relname, ${name})
+            AND relname <> ${`${name}old`} ORDER BY low`,
+        (rows) => rows.map(({ low }) => low),
+      )
+    }
+
+    /** The time of this process or of the database, which is earlier: a clock that is ahead must remove nothing. */
+    const earliest = (now: DateTime.Utc) =>
+      Effect.map(sql<{ now: Date }>`SELECT now() AS now`, ([row]) =>
+        Math.min(DateTime.toEpochMillis(now), row!.now.getTime()),
+      )
+
+    /**
+     * Changes partitions, in a transaction that no request waits for longer than some milliseconds: it gives way to
+     * whoever holds a table. One replica at a time. Returns `null` when it has given way.
+     *
+     * @param locked the statements, which run in one round trip with the locks; nothing else is sent while they are
+     * held
+     * @param prepare runs before the tables are locked
+     * @param rest runs at the end of the transaction
+     */
+    const whileLocked = <A>(
+      records: Records,
+      locked: ReadonlyArray<string>,
+      rest: Effect.Effect<A, SqlError.SqlError | Unavailable>,
+      prepare: Effect.Effect<unknown, SqlError.SqlError> = Effect.void,
+    ) => {
+      let tries = 0
+      return Effect.gen(function* () {
+        const limit = statementMillis * 2 ** tries++
+        const [lock] = yield* sql<{ ours: boolean }>`
+          SELECT pg_try_advisory_xact_lock(hashtextextended('gatehouse:retention', 0)) AS ours`
+        if (!lock!.ours) return null
+        yield* prepare
+        yield* sql`SELECT set_config('lock_timeout', ${`${lockMillis}ms`}, true), set_config('statement_timeout', ${`${limit}ms`}, true)`
+        // Only the parents: every statement of a request begins with them.
+        const locks = tables[records].map(({ name }) => `LOCK TABLE ONLY ${name} IN ACCESS EXCLUSIVE MODE`)
+        yield* sql.unsafe(`DO $do$ BEGIN ${[...locks, ...locked].join("; ")}; END $do$`)
+        return yield* rest
+      }).pipe(
+        sql.withTransaction,
+        Effect.retry({ while: isSlow, schedule: lockRetries }),
+        Effect.catchIf(isSlow, () =>
+          Effect.as(Effect.logInfo(`A partition of ${tables[records][0]!.name} is locked; it is tried again`), null),
+        ),
+        Effect.catchIf(isOther, () => Effect.succeed(null)),
+      )
+    }
+
+    /** SQL: the columns of a table that a row can be inserted with. */
+    const columnsOf = ({ name }: Table) =>
+      Effect.map(
+        sql<{ columns: string }>`
+          SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) AS columns FROM pg_attribute
+          WHERE attrelid = ${name}::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''`,
+        ([row]) => row!.columns,
+      )
+
+    /** The rows of events in a table that has them. */
+    const rowsOf = ({ key, name }: Table, from: string, events: ReadonlyArray<EventOfJob>) => {
+      const ids = texts(events.map(({ id }) => id))
+      if (name === "events") return sql`id = ANY(${ids})`
+      if (name === "finished_jobs")
+        return sql`id = ANY(${texts(events.map(({ job }) => job))}) AND end_id = ANY(${ids})`
+      return sql`${sql(key)} = ANY(ARRAY(
+        SELECT own.key FROM unnest(${ids}, ${texts(events.map(({ orgId }) => orgId))}) AS e (id, org_id)
+        CROSS JOIN LATERAL unnest(ARRAY(
+          SELECT ${sql(key)} FROM ${sql(from)} WHERE org_id = e.org_id AND ${isOfEvent(sql, key, "e.id")}
+        )) AS own (key)))`
+    }
+
+    /** Moves the rows of a table that is no partition to the partitions that they belong to. */
+    const moveRows = Effect.fnUntraced(function* (table: Table, from: string, condition: Statement.Fragment) {
+      const columns = sql.literal(yield* columnsOf(table))
+      yield* sql`
+        WITH moved AS (DELETE FROM ${sql(from)} WHERE ${condition} RETURNING ${columns})
+        INSERT INTO ${sql(table.name)} (${columns}) SELECT * FROM moved`
+    })
+
+    /** Creates a table for a range, with the settings of the last one. It becomes a partition later. */
+    const createTable = Effect.fnUntraced(function* (table: Table, last: string, low: string) {
+      const name = partition(table, low)
+      yield* sql.unsafe(`CREATE TABLE ${name} (LIKE ${table.name} INCLUDING ALL)`)
+      const settings = yield* sql<{ setting: string }>`
+        SELECT format('SET (%s)', array_to_string(reloptions, ', ')) AS setting FROM pg_class
+        WHERE oid = ${partition(table, last)}::regclass AND reloptions IS NOT NULL
+        UNION ALL SELECT format('ALTER COLUMN %I SET (%s)', attname, array_to_string(attoptions, ', '))
+          FROM pg_attribute
+        WHERE attrelid = ${partition(table, last)}::regclass AND attoptions IS NOT NULL`
+      for (const { setting } of settings) yield* sql.unsafe(`ALTER TABLE ${name} ${setting}`)
+    })
+
+    /**
+     * The statements that end the last range at `low`, where a new one begins. Rows of a clock that is far ahead move
+     * to the new one.
+     */
+    const splitLast = (records: Records, last: string, low: string) =>
+      Effect.map(
+        Effect.forEach(tables[records], (table) =>
+          Effect.map(columnsOf(table), (columns) => {
+            const [name, old] = [table.name, partition(table, last)]
+            return [
+              `ALTER TABLE ${name} DETACH PARTITION ${old}`,
+              `ALTER TABLE ${name} ATTACH PARTITION ${partition(table, low)} FOR VALUES FROM ('${low}') TO (MAXVALUE)`,
+              `WITH moved AS (DELETE FROM ${old} WHERE ${table.key} >= '${low}' RETURNING ${columns})
+                INSERT INTO ${name} (${columns}) SELECT * FROM moved`,
+              `ALTER TABLE ${name} ATTACH PARTITION ${old} FOR VALUES FROM ('${last}') TO ('${low}')`,
+            ]
+          }),
+        ),
+        (statements) => statements.flat(),
+      )
+
+    /** The events with pending deliveries in a table of events. */
+    const eventsPending = (events: string, before: string, limit: number) => sql<{ id: string }>`
+      SELECT DISTINCT event_id AS id FROM (SELECT event_id, delivery_id FROM pending_deliveries WHERE delivery_id < ${before}) AS p
+      WHERE EXISTS (SELECT FROM ${sql(events)} WHERE id = p.event_id) LIMIT ${limit}`
+
+    /** Moves events with everything of them from a range that is being removed to `events_old`. */
+    const moveEvents = Effect.fnUntraced(function* (low: string, ids: ReadonlyArray<string>) {
+      if (ids.length === 0) return
+      const gone = (table: Table) => `gone_${partition(table, low)}`
+      const events = yield* sql<EventOfJob>`
+        SELECT id, org_id AS "orgId", job_id AS job FROM ${sql(gone(tables.webhooks[0]!))}
+          WHERE id = ANY(${texts(ids)})`
+      for (const table of tables.webhooks) {
+        yield* moveRows(table, gone(table), rowsOf(table, gone(table), events))
+      }
+    })
+
+    /** Forgets the idempotency keys of the events before `high`, but for those that have stayed behind their range. */
+    const forgetKeys = (high: string) =>
+      sql`
+        DELETE FROM event_keys WHERE event_id = ANY(ARRAY(
+          SELECT event_id FROM event_keys k WHERE event_id < ${high}
+            AND NOT EXISTS (SELECT FROM events_old WHERE id = k.event_id)
+          ORDER BY event_id LIMIT 1000)) RETURNING 1`.pipe(
+        orUnavailableWithin("sweep"),
+        Effect.repeat({ while: (rows) => rows.length === 1_000 }),
+      )
+
+    /** SQL: the idempotency keys and the unique keys of rows of finished jobs. */
+    const keysOfJobs = (rows: Statement.Fragment) => sql`
+      SELECT org_id, '' AS workflow, idempotency_key AS key, id FROM ${rows} AND idempotency_key IS NOT NULL
+      UNION ALL SELECT org_id, workflow, unique_key, id FROM ${rows} AND unique_key IS NOT NULL`
+
+    /** SQL: whether a row `k` of the keys is that of a job in a table of `keysOfJobs`. */
+    const isKeyOfJob = () =>
+      sql.literal("k.org_id = job.org_id AND k.workflow = job.workflow AND k.key = job.key AND k.job_id = job.id")
+
+    /** Makes the oldest range no partition any more: from the commit on, nobody sees it. `null` when it has to wait. */
+    const detachOldest = Effect.fnUntraced(function* (records: Records, low: string, high: string) {
+      const statements = tables[records].flatMap((table) => {
+        const [name, old] = [table.name, partition(table, low)]
+        return [
+          `ALTER TABLE ${name} DETACH PARTITION ${old}`,
+          `ALTER TABLE ${old} RENAME TO gone_${old}`,
+          `ALTER TABLE ${name} DETACH PARTITION ${name}_old`,
+          `ALTER TABLE ${name} ATTACH PARTITION ${name}_old FOR VALUES FROM (MINVALUE) TO ('${high}')`,
+        ]
+      })
+      if (records === "audit") return yield* whileLocked(records, statements, Effect.succeed(low))
+      const pending = yield* eventsPending("events", high, maxMoved + 1)
+      const [open] = yield* sql<{ sweep: boolean }>`SELECT ${sql.literal(hasSweep(high))} AS sweep`
+      if (pending.length > maxMoved || open!.sweep) return null
+      const events = pending.map(({ id }) => id)
+      const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`
+      const move = Effect.as(moveEvents(low, events), low)
+      return yield* whileLocked(records, [wait, ...statements], move)
+    })
+
+    /** Adds the bytes of a table's rows by org, and forgets the keys of jobs. Returns the number of rows. */
+    const sumRows = Effect.fnUntraced(function* (table: Table, name: string, bytes: Map<string, number>) {
+      let after: string | null = ""
+      let count = 0
+      while (after !== null) {
+        const {
+          rows,
+          upTo,
+        }: { rows: ReadonlyArray<{ orgId: string; bytes: number; rows: number }>; upTo: string | null } =
+          yield* Effect.gen(function* () {
+            const key = sql(table.order)
+            const [last] = yield* sql<{ key: string }>`
+              SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key} LIMIT 1 OFFSET ${summedRows - 1}`
+            const batch = sql`${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}`
+            if (table.name === "finished_jobs") {
+              yield* sql`DELETE FROM job_keys k USING (${keysOfJobs(batch)}) AS job WHERE ${isKeyOfJob()}`
+            }
+            // Materialized: a plan with parallel workers would take all cores from the requests.
+            const rows = yield* sql<{ orgId: string; bytes: number; rows: number }>`
+              WITH sized AS MATERIALIZED (SELECT org_id, ${sql.literal(table.bytes ?? "0")} AS bytes FROM ${batch})
+              SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM sized GROUP BY org_id`
+            return { rows, upTo: last?.key ?? null }
+          }).pipe(bounded, Effect.retry(batchRetries))
+        for (const row of rows) {
+          bytes.set(row.orgId, (bytes.get(row.orgId) ?? 0) + row.bytes)
+          count += row.rows
+        }
+        after = upTo
+      }
+      return count
+    })
+
+    /**
+     * Drops a range that is no partition any more. Nobody reads or locks it, so this may take as long as it needs; a
+     * replica that is stopped meanwhile leaves it to the next run. What has become pending while the range was removed
+     * returns first. Returns the number of rows of the first table.
+     */
+    const dropGone = Effect.fnUntraced(function* (records: Records, low: string) {
+      const gone = (table: Table) => `gone_${partition(table, low)}`
+      if (records === "webhooks") {
+        yield* Effect.gen(function* () {
+          const events = yield* eventsPending(gone(tables.webhooks[0]!), "~", maxMoved)
+          yield* moveEvents(
+            low,
+            events.map(({ id }) => id),
+          )
+          return events.length
+        }).pipe(sql.withTransaction, bounded, Effect.repeat({ while: (moved) => moved > 0 }))
+        // Not before the range is detached: a key holds as long as its event is seen.
+        const [first] = yield* bounded(lowsOf(records))
+        yield* forgetKeys(first!)
+      }
+      const bytes = new Map<string, number>()
+      const counts: Array<number> = []
+      for (const table of tables[records]) {
+        if (table.bytes !== undefined || counts.length === 0) counts.push(yield* sumRows(table, gone(table), bytes))
+      }
+      yield* Effect.gen(function* () {
+        for (const table of tables[records]) yield* sql.unsafe(`DROP TABLE ${gone(table)}`)
+        yield* subtractStoredBytes(sql, bytes)
+      }).pipe(sql.withTransaction, Effect.provideService(CommitMillis, deadlines.drop), (removal) =>
+        bounded(removal, "drop"),
+      )
+      return counts[0]!
+    })
+
+    /** SQL: whether nothing of an event `e` is pending, and no sweep will make anything of it pending. */
+    const isSettled = (deliveries: "deliveries" | "deliveries_old") => sql`
+      NOT EXISTS (
+        SELECT FROM ${sql(deliveries)} d
+        WHERE ${isOfEvent(sql, "d.id", "e.id")} AND ${endedState(sql)} = 'pending'
+      ) AND NOT ${hasPending(sql)} AND NOT EXISTS (
+        SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
+      )`
+
+    /**
+     * Removes the rows of finished jobs, and forgets the keys of those that it has removed: a job that is retried
+     * meanwhile keeps its keys. The keys are locked first, in the order in which a retry takes them.
+     */
+    const removeJobs = Effect.fnUntraced(function* (from: string, isGone: Statement.Fragment, bytes: string) {
+      yield* sql`
+        SELECT FROM job_keys k JOIN (${keysOfJobs(sql`${sql(from)} WHERE ${isGone}`)}) AS job ON ${isKeyOfJob()}
+        ORDER BY k.workflow, k.key FOR UPDATE OF k`
+      return yield* sql<Removed>`
+        WITH gone AS (
+          DELETE FROM ${sql(from)} WHERE ${isGone}
+          RETURNING id, org_id, workflow, idempotency_key, unique_key, ${sql.literal(bytes)} AS bytes
+        ), forgotten AS (
+          DELETE FROM job_keys k USING (${keysOfJobs(sql`gone WHERE true`)}) AS job WHERE ${isKeyOfJob()}
+        )
+        SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM gone GROUP BY org_id`
+    })
+
+    /**
+     * Removes events with their deliveries, attempts and keys; and the rows of jobs for which `isJobGone` is true then.
+     */
+    const removeEvents = Effect.fnUntraced(function* (
+      suffix: "" | "_old",
+      events: ReadonlyArray<EventOfJob>,
+      isJobGone: Statement.Fragment,
+    ) {
+      const freed: Array<Removed> = []
+      for (const table of tables.webhooks) {
+        const from = `${table.name}${suffix}`
+        const removed =
+          table.name === "finished_jobs"
+            ? removeJobs(from, isJobGone, table.bytes!)
+            : sql<Removed>`
+                WITH gone AS (
+                  DELETE FROM ${sql(from)} WHERE ${rowsOf(table, from, events)}
+                  RETURNING org_id, ${sql.literal(table.bytes!)} AS bytes
+                )
+                SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS rows FROM gone GROUP BY org_id`
+        freed.push(...(yield* removed))
+      }
+      yield* sql`DELETE FROM event_keys WHERE event_id = ANY(${texts(events.map(({ id }) => id))})`
+      yield* subtractStoredBytes(sql, sumByOrg(freed))
+    })
+
+    /**
+     * Removes events of `events_old` without a pending delivery, while nobody can make one pending, and jobs of
+     * `finished_jobs_old` that have no event there.
+     */
+    const removeLeft = Effect.fnUntraced(function* (limit: number) {
+      const events = yield* sql<EventOfJob>`
+        SELECT id, org_id AS "orgId", job_id AS job FROM events_old e WHERE ${isSettled("deliveries_old")} ORDER BY id LIMIT ${limit}`
+      const isJobGone = sql`id = ANY(ARRAY(
+        SELECT id FROM finished_jobs_old f WHERE NOT EXISTS (SELECT FROM events_old WHERE id = f.end_id)
+          LIMIT ${limit}))`
+      yield* removeEvents("_old", events, isJobGone)
+      return events.length
+    })
+
     return RetentionRepository.of({
       prepare: (records, now, range) =>
         Effect.gen(function* () {
-          const [length, at] = [Duration.toMillis(range), yield* earliest(sql, now)]
-          let last = (yield* lowsOf(sql, records)).at(-1)!
+          const [length, at] = [Duration.toMillis(range), yield* earliest(now)]
+          let last = (yield* lowsOf(records)).at(-1)!
           for (let end = Math.floor(at / length) + 1; last <= idAt(at + length); end++) {
             const low = idAt(end * length)
             if (low <= last) continue
             const [from, all] = [last, tables[records]]
-            const create = Effect.forEach(all, (table) => createTable(sql, table, from, low))
-            const split = yield* splitLast(sql, records, from, low)
-            const isSplit = yield* whileLocked(sql, records, split, Effect.succeed(low), create)
+            const create = Effect.forEach(all, (table) => createTable(table, from, low))
+            const split = yield* splitLast(records, from, low)
+            const isSplit = yield* whileLocked(records, split, Effect.succeed(low), create)
             if (isSplit === null) return
             last = low
           }
@@ -473,26 +437,26 @@ export const layer = Layer.effect(
 
       removeOldest: (records, now, age) =>
         Effect.gen(function* () {
-          let [gone] = yield* orUnavailableWithin("sweep")(lowsOf(sql, records, "gone_"))
+          let [gone] = yield* orUnavailableWithin("sweep")(lowsOf(records, "gone_"))
           if (gone === undefined) {
             const isDetached = yield* orUnavailableWithin("sweep")(
               Effect.gen(function* () {
-                const [low, high] = yield* lowsOf(sql, records)
-                const before = idAt((yield* earliest(sql, now)) - Duration.toMillis(age))
+                const [low, high] = yield* lowsOf(records)
+                const before = idAt((yield* earliest(now)) - Duration.toMillis(age))
                 if (high === undefined || high > before) return null
-                return yield* detachOldest(sql, records, low!, high)
+                return yield* detachOldest(records, low!, high)
               }),
             )
             if (isDetached === null) return null
-            ;[gone] = yield* orUnavailableWithin("sweep")(lowsOf(sql, records, "gone_"))
+            ;[gone] = yield* orUnavailableWithin("sweep")(lowsOf(records, "gone_"))
           }
-          return gone === undefined ? null : yield* dropGone(sql, records, gone)
+          return gone === undefined ? null : yield* dropGone(records, gone)
         }).pipe(Effect.catch((error) => (error === "removed" ? Effect.succeed(null) : Effect.fail(error)))),
 
       removeLeft: (limit) =>
         Effect.gen(function* () {
           const left = yield* sql`(SELECT FROM events_old LIMIT 1) UNION ALL (SELECT FROM finished_jobs_old LIMIT 1)`
-          return left.length === 0 ? 0 : ((yield* whileLocked(sql, "webhooks", [], removeLeft(sql, limit))) ?? 0)
+          return left.length === 0 ? 0 : ((yield* whileLocked("webhooks", [], removeLeft(limit))) ?? 0)
         }).pipe(orUnavailableWithin("sweep")),
 
       shorterOrgs: (afterOrg, limit) =>
@@ -500,10 +464,38 @@ export const layer = Layer.effect(
           SELECT id AS "orgId", retention_days AS days FROM orgs WHERE retention_days IS NOT NULL AND id > ${afterOrg}
           ORDER BY id LIMIT ${limit}`.pipe(orUnavailableWithin("sweep")),
 
-      removeOfOrg: (...asked) => removeOfOrg(sql, ...asked).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+      removeOfOrg: Effect.fnUntraced(
+        function* (orgId, now, age, after, limit) {
+          const end = idAt((yield* earliest(now)) - Duration.toMillis(age))
+          yield* lockRecoveries(sql, orgId, "alone")
+          const looked = yield* sql<EventOfJob>`
+            SELECT id, org_id AS "orgId", job_id AS job FROM events WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
+          const events = yield* sql<EventOfJob>`
+            SELECT id, org_id AS "orgId", job_id AS job FROM events e
+            WHERE id = ANY(${texts(looked.map(({ id }) => id))}) AND org_id = ${orgId} AND ${isSettled("deliveries")}`
+          yield* removeEvents("", events, rowsOf(tables.webhooks[3]!, "finished_jobs", events))
+          return { removed: events.length, next: looked.length === limit ? looked.at(-1)!.id : null }
+        },
+        sql.withTransaction,
+        orUnavailableWithin("sweep"),
+      ),
 
-      removeJobsOfOrg: (...asked) =>
-        removeJobsOfOrg(sql, ...asked).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+      removeJobsOfOrg: Effect.fnUntraced(
+        function* (orgId, now, age, after, limit) {
+          const end = idAt((yield* earliest(now)) - Duration.toMillis(age))
+          const looked = yield* sql<EventOfJob & { readonly isGone: boolean }>`
+            SELECT f.end_id AS id, ${orgId}::text AS "orgId", f.id AS job, f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
+            FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
+              SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id > ${after} AND id < ${end}
+              ORDER BY id LIMIT ${limit}
+            ) AS f ORDER BY f.id LIMIT ${limit}`
+          const jobs = looked.filter(({ isGone }) => isGone)
+          yield* removeEvents("", [], rowsOf(tables.webhooks[3]!, "finished_jobs", jobs))
+          return { removed: jobs.length, next: looked.length === limit ? looked.at(-1)!.job! : null }
+        },
+        sql.withTransaction,
+        orUnavailableWithin("sweep"),
+      ),
     })
   }),
 )

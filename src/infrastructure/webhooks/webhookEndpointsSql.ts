@@ -13,7 +13,6 @@ import {
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import {
   endpointNotFound,
-  type EndpointRef,
   externalIdTaken,
   headersOfOtherOrigin,
   sendsHeadersElsewhere,
@@ -48,8 +47,6 @@ import {
   queuedState,
 } from "../queue/lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
-
-type NewEndpoint = Parameters<WebhookEndpointRepository["Service"]["insert"]>[0]
 
 const Row = Schema.Struct({
   ...WebhookEndpoint.fields,
@@ -101,83 +98,6 @@ interface SigningRow {
 
 const pathOf = (filter: EventFilter | null) => filter && filterPath(filter)
 
-/** SQL: the `EndpointBatch` of an endpoint; `NULL` when it has none. */
-const batchOf = (sql: SqlClient.SqlClient) =>
-  sql.literal(
-    "CASE WHEN batch_max IS NOT NULL THEN json_build_object('max', batch_max, 'within_ms', batch_within_ms) END",
-  )
-
-/** Inserts an endpoint, or fails when the org has no room for another. */
-const insertEndpoint = (
-  sql: SqlClient.SqlClient,
-  limit: Limits.Limit,
-  { id, orgId, url, secret, description, active, now, ...settings }: NewEndpoint,
-  entry: AuditEntry,
-) => {
-  const withThrottle = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
-    settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setThrottle(sql, orgId, id)))
-  return limit
-    .admit(Limits.orgOwner(sql, orgId), { bytes: newRowBytes([url, secret, description, settings]) }, (beside) =>
-      audited(
-        sql,
-        entry,
-        sql`
-          INSERT INTO webhook_endpoints (id, org_id, lane, url, secret, description, active, created_at, updated_at,
-            deactivated_at, deactivated_reason, event_types, headers, header_names, auth, auth_shown, max_per_second, ordered,
-            batch_max, batch_within_ms, retry_delays, signature, external_id, metadata, channels, filter, filter_path, payload, header_style)
-          SELECT ${id}, rows.id, ${id}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
-            CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
-            ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
-            ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.auth?.stored ?? null},
-            ${toJsonText(settings.auth?.shown ?? null)}::text::json, ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
-            ${settings.batch?.max ?? null}::smallint, ${settings.batch?.within_ms ?? null}::int,
-            ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}, ${settings.externalId},
-            ${toJsonText(settings.metadata)}::text::json, ${textsOrNull(settings.channels)}::text[],
-            ${toJsonText(settings.filter)}::text::json, ${pathOf(settings.filter)}::text::jsonpath, ${settings.payload},
-            ${settings.headerNames}
-          FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
-          RETURNING org_id AS "orgId"`,
-        undefined,
-        sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.fits(beside)}`,
-      ).pipe(
-        withThrottle,
-        orTaken,
-        orUnavailable,
-        Effect.map(([made]) => made),
-      ),
-    )
-    .pipe(Effect.flatMap((made) => (made === undefined ? Effect.fail(orgDeleted) : Effect.void)))
-}
-
-/** Reads an endpoint with the numbers of its deliveries by state. */
-const findDetail = (sql: SqlClient.SqlClient, orgId: string, by: EndpointRef) =>
-  sql`
-    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, external_id, metadata::text, event_types,
-      channels, filter::text, payload, header_style AS header_names, header_names AS headers, auth_shown AS auth, ${batchOf(sql)} AS batch,
-      max_per_second, ordered, retry_delays, signature, failing_since, deactivated_at, deactivated_reason, (
-        SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
-          || coalesce(jsonb_object_agg(state, count), '{}') FROM (
-          SELECT state, count(*) FROM (
-            SELECT * FROM (
-              (SELECT d.id, ${endedState(sql)} AS state FROM ${ofEndpoints(sql)}
-              WHERE d.endpoint_id = w.id AND d.org_id = ${orgId} ORDER BY d.id DESC LIMIT ${maxCountedDeliveries})
-              UNION ALL
-              SELECT d.id, ${queuedState(sql)} FROM ${lanesOfEndpoint(sql, sql`${orgId}`, sql.literal("w.id"))} AS l
-              CROSS JOIN LATERAL (
-                SELECT delivery_id AS id, lane, created_at, w.id AS endpoint_id FROM pending_deliveries
-                WHERE org_id = ${orgId} AND lane = l.lane ORDER BY delivery_id DESC LIMIT ${maxCountedDeliveries}
-              ) AS d
-            ) AS of_both ORDER BY id DESC LIMIT ${maxCountedDeliveries}
-          ) AS newest GROUP BY state
-        ) AS counted
-      ) AS deliveries
-    FROM webhook_endpoints w
-    WHERE ${"id" in by ? sql`id = ${by.id}` : sql`external_id = ${by.externalId}`} AND org_id = ${orgId}`.pipe(
-    decodeDetail,
-    orUnavailable,
-    Effect.flatMap(([row]) => (row === undefined ? Effect.fail(endpointNotFound()) : Effect.succeed(row))),
-  )
-
 /** Webhook endpoints in PostgreSQL. */
 export const layer = Layer.effect(
   WebhookEndpointRepository,
@@ -187,9 +107,181 @@ export const layer = Layer.effect(
     const limit = yield* Limits.make("endpoints")
     const bytes = yield* Limits.makeBytes
 
+    /** SQL: the `EndpointBatch` of an endpoint; `NULL` when it has none. */
+    const batchOf = () =>
+      sql.literal(
+        "CASE WHEN batch_max IS NOT NULL THEN json_build_object('max', batch_max, 'within_ms', batch_within_ms) END",
+      )
+
+    /** Locks an endpoint if it is active; returns its lane, which ends when the endpoint is deactivated. */
+    const lockActive = (orgId: string, id: string) => sql<EndedLane>`
+      SELECT org_id AS "orgId", id AS "endpointId", lane FROM webhook_endpoints
+      WHERE id = ${id} AND org_id = ${orgId} AND active FOR NO KEY UPDATE`
+
+    /** The part of an UPDATE that ends the lane of a deactivated endpoint, and says when and why. */
+    const endLane = (now: DateTime.Utc, reason: typeof DeactivatedReason.Type) =>
+      sql`lane = ${nextLane(sql)}, deactivated_at = ${date(now)}, deactivated_reason = ${reason}`
+
+    /** The assignments of an UPDATE for the settings of a request. */
+    const settings = (changes: EndpointUpdate) => {
+      const { channels, eventTypes, externalId, filter, headerNames, headers, maxPerSecond, metadata, ordered } =
+        changes
+      const { auth, batch, payload, retryDelays, signature } = changes
+      return [
+        eventTypes !== undefined && sql`event_types = ${textsOrNull(eventTypes)}::text[]`,
+        headers !== undefined &&
+          sql`headers = ${headers?.stored ?? null}, header_names = ${textsOrNull(headers?.names ?? null)}::text[]`,
+        auth !== undefined &&
+          sql`auth = ${auth?.stored ?? null}, auth_shown = ${toJsonText(auth?.shown ?? null)}::text::json`,
+        maxPerSecond !== undefined && sql`max_per_second = ${maxPerSecond}::int`,
+        ordered !== undefined && sql`ordered = ${ordered}::boolean`,
+        retryDelays !== undefined && sql`retry_delays = ${integersOrNull(retryDelays)}::int[]`,
+        signature !== undefined && sql`signature = ${signature}`,
+        externalId !== undefined && sql`external_id = ${externalId}`,
+        metadata !== undefined && sql`metadata = ${toJsonText(metadata)}::text::json`,
+        channels !== undefined && sql`channels = ${textsOrNull(channels)}::text[]`,
+        filter !== undefined &&
+          sql`filter = ${toJsonText(filter)}::text::json, filter_path = ${pathOf(filter)}::text::jsonpath`,
+        batch !== undefined &&
+          sql`batch_max = ${batch?.max ?? null}::smallint, batch_within_ms = ${batch?.within_ms ?? null}::int`,
+        payload !== undefined && sql`payload = ${payload}`,
+        headerNames !== undefined && sql`header_style = ${headerNames}`,
+      ].filter((set) => set !== false)
+    }
+
+    /** The assignments of an UPDATE for a request's changes. */
+    const assignments = (changes: EndpointUpdate, isDeactivated: boolean) => {
+      const sets = [sql`updated_at = ${date(changes.now)}`]
+      if (changes.url !== undefined) sets.push(sql`url = ${changes.url}`)
+      if (changes.description !== undefined) sets.push(sql`description = ${changes.description}`)
+      if (changes.active !== undefined) sets.push(sql`active = ${changes.active}`)
+      // An endpoint that is activated, or has a new URL, has no failures yet.
+      if (changes.active === true) {
+        sets.push(sql`failing_since = NULL, failures = 0, deactivated_at = NULL, deactivated_reason = NULL`)
+      } else if (changes.url !== undefined) {
+        sets.push(sql`failing_since = CASE WHEN url = ${changes.url} THEN failing_since END`)
+      }
+      sets.push(...settings(changes))
+      if (isDeactivated) sets.push(endLane(changes.now, "by_request"))
+      if (changes.secret !== undefined) {
+        sets.push(
+          sql`previous_secret = secret`,
+          sql`previous_secret_until = ${date(changes.previousSecretUntil)}`,
+          sql`secret = ${changes.secret}`,
+        )
+      }
+      return sets
+    }
+
+    /** Changes an endpoint as a request asks, in a transaction; returns no row when there is no such endpoint. */
+    const updateEndpoint = Effect.fnUntraced(function* (
+      orgId: string,
+      id: string,
+      changes: EndpointUpdate,
+      entry: AuditEntry,
+    ) {
+      if (changes.url !== undefined && (changes.headers === undefined || changes.auth === undefined)) {
+        const [keepsHeaders, keepsAuth] = [changes.headers === undefined, changes.auth === undefined]
+        const [stored] = yield* sql<{ url: string }>`
+          SELECT url FROM webhook_endpoints
+          WHERE id = ${id} AND org_id = ${orgId} AND (headers IS NOT NULL AND ${keepsHeaders} OR auth IS NOT NULL AND ${keepsAuth})
+          FOR NO KEY UPDATE`
+        if (stored !== undefined && sendsHeadersElsewhere(stored.url, changes.url)) return yield* headersOfOtherOrigin()
+      }
+      const ended = changes.active === false ? yield* lockActive(orgId, id) : []
+      const sets = assignments(changes, ended.length > 0)
+      const updated = yield* audited(
+        sql,
+        // An endpoint that was inactive before is not emitted again.
+        ended.length === 0 ? { ...entry, event: undefined } : entry,
+        sql`
+          UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
+          RETURNING org_id AS "orgId"`,
+      )
+      if (changes.maxPerSecond != null) yield* setThrottle(orgId, id)(updated)
+      yield* cancelLanes(sql, random, ended, changes.now)
+      return updated
+    })
+
+    /**
+     * In the transaction that wrote an endpoint with a limit per second: lets it send from now on. Keeps the time of an
+     * endpoint that has one, and does nothing when there is no such endpoint.
+     */
+    const setThrottle = (orgId: string, endpointId: string) => (written: ReadonlyArray<unknown>) =>
+      written.length === 0
+        ? Effect.void
+        : Effect.asVoid(sql`
+            INSERT INTO endpoint_throttles (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, now())
+            ON CONFLICT DO NOTHING`)
+
+    /** Removes the throttle of a deleted endpoint. */
+    const removeThrottle = (orgId: string, endpointId: string) =>
+      Effect.asVoid(sql`DELETE FROM endpoint_throttles WHERE org_id = ${orgId} AND endpoint_id = ${endpointId}`)
+
     return WebhookEndpointRepository.of({
-      insert: (endpoint, entry) => insertEndpoint(sql, limit, endpoint, entry),
-      get: (orgId, by) => findDetail(sql, orgId, by),
+      insert: ({ id, orgId, url, secret, description, active, now, ...settings }, entry) => {
+        const withThrottle = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
+          settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setThrottle(orgId, id)))
+        return limit
+          .admit(Limits.orgOwner(sql, orgId), { bytes: newRowBytes([url, secret, description, settings]) }, (beside) =>
+            audited(
+              sql,
+              entry,
+              sql`
+                INSERT INTO webhook_endpoints (id, org_id, lane, url, secret, description, active, created_at,
+                  updated_at, deactivated_at, deactivated_reason, event_types, headers, header_names, auth, auth_shown,
+                  max_per_second, ordered, batch_max, batch_within_ms, retry_delays, signature, external_id, metadata,
+                  channels, filter, filter_path, payload, header_style)
+                SELECT ${id}, rows.id, ${id}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
+                  CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
+                  ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
+                  ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.auth?.stored ?? null},
+                  ${toJsonText(settings.auth?.shown ?? null)}::text::json, ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
+                  ${settings.batch?.max ?? null}::smallint, ${settings.batch?.within_ms ?? null}::int,
+                  ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}, ${settings.externalId},
+                  ${toJsonText(settings.metadata)}::text::json, ${textsOrNull(settings.channels)}::text[],
+                  ${toJsonText(settings.filter)}::text::json, ${pathOf(settings.filter)}::text::jsonpath,
+                  ${settings.payload}, ${settings.headerNames}
+                FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
+                RETURNING org_id AS "orgId"`,
+              undefined,
+              sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.fits(beside)}`,
+            ).pipe(
+              withThrottle,
+              orTaken,
+              orUnavailable,
+              Effect.map(([made]) => made),
+            ),
+          )
+          .pipe(Effect.flatMap((made) => (made === undefined ? Effect.fail(orgDeleted) : Effect.void)))
+      },
+      get: (orgId, by) =>
+        sql`
+          SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, external_id, metadata::text, event_types,
+            channels, filter::text, payload, header_style AS header_names, header_names AS headers, auth_shown AS auth, ${batchOf()} AS batch,
+            max_per_second, ordered, retry_delays, signature, failing_since, deactivated_at, deactivated_reason, (
+              SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
+                || coalesce(jsonb_object_agg(state, count), '{}') FROM (
+                SELECT state, count(*) FROM (
+                  SELECT * FROM (
+                    (SELECT d.id, ${endedState(sql)} AS state FROM ${ofEndpoints(sql)}
+                    WHERE d.endpoint_id = w.id AND d.org_id = ${orgId} ORDER BY d.id DESC LIMIT ${maxCountedDeliveries})
+                    UNION ALL
+                    SELECT d.id, ${queuedState(sql)} FROM ${lanesOfEndpoint(sql, sql`${orgId}`, sql.literal("w.id"))} AS l
+                    CROSS JOIN LATERAL (
+                      SELECT delivery_id AS id, lane, created_at, w.id AS endpoint_id FROM pending_deliveries
+                      WHERE org_id = ${orgId} AND lane = l.lane ORDER BY delivery_id DESC LIMIT ${maxCountedDeliveries}
+                    ) AS d
+                  ) AS of_both ORDER BY id DESC LIMIT ${maxCountedDeliveries}
+                ) AS newest GROUP BY state
+              ) AS counted
+            ) AS deliveries
+          FROM webhook_endpoints w
+          WHERE ${"id" in by ? sql`id = ${by.id}` : sql`external_id = ${by.externalId}`} AND org_id = ${orgId}`.pipe(
+          decodeDetail,
+          orUnavailable,
+          Effect.flatMap(([row]) => (row === undefined ? Effect.fail(endpointNotFound()) : Effect.succeed(row))),
+        ),
 
       list: (orgId, page) =>
         pageOf(
@@ -205,20 +297,46 @@ export const layer = Layer.effect(
 
       update: (orgId, id, changes, entry) =>
         bytes
-          .changing(
-            "endpoint",
-            sql`id = ${id} AND org_id = ${orgId}`,
-            updateEndpoint(sql, random, orgId, id, changes, entry),
-          )
+          .changing("endpoint", sql`id = ${id} AND org_id = ${orgId}`, updateEndpoint(orgId, id, changes, entry))
           .pipe(orTaken, orUnavailable, orNotFound),
-      deactivate: (orgId, id, now, entry) =>
-        deactivateEndpoint(sql, random, orgId, id, now, entry).pipe(sql.withTransaction, orUnavailable),
-      remove: (orgId, id, now, entry) =>
-        removeEndpoint(sql, random, orgId, id, now, entry).pipe(sql.withTransaction, orUnavailable, orNotFound),
+      deactivate: Effect.fnUntraced(
+        function* (orgId, id, now, entry) {
+          const ended = yield* lockActive(orgId, id)
+          if (ended.length === 0) return false
+          yield* audited(
+            sql,
+            entry,
+            sql`
+              UPDATE webhook_endpoints SET active = false, updated_at = ${date(now)}, ${endLane(now, "failing")}
+              WHERE id = ${id} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
+          )
+          yield* cancelLanes(sql, random, ended, now)
+          return true
+        },
+        sql.withTransaction,
+        orUnavailable,
+      ),
+      remove: Effect.fnUntraced(
+        function* (orgId, id, now, entry) {
+          const removed = (yield* audited(
+            sql,
+            entry,
+            sql`
+              DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}
+              RETURNING org_id AS "orgId", id AS "endpointId", lane`,
+          )) as ReadonlyArray<unknown> as ReadonlyArray<EndedLane>
+          yield* cancelLanes(sql, random, removed, now)
+          yield* removeThrottle(orgId, id)
+          return removed
+        },
+        sql.withTransaction,
+        orUnavailable,
+        orNotFound,
+      ),
 
       findSigning: (orgId, id, now) =>
         sql<SigningRow>`
-          SELECT url, secret, headers, auth, ${batchOf(sql)} AS batch, payload, header_style AS "headerNames", event_types AS types,
+          SELECT url, secret, headers, auth, ${batchOf()} AS batch, payload, header_style AS "headerNames", event_types AS types,
             CASE WHEN previous_secret_until > ${date(now)} THEN previous_secret END AS previous,
             ${signingKeysOf(sql, sql.literal("w"), date(now))} AS keys
           FROM webhook_endpoints w WHERE id = ${id} AND org_id = ${orgId}`.pipe(
@@ -234,156 +352,4 @@ export const layer = Layer.effect(
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
 
-type Sql = SqlClient.SqlClient
-type Random = SecureRandom.SecureRandom["Service"]
 type EndpointUpdate = Parameters<WebhookEndpointRepository["Service"]["update"]>[2]
-
-/** Locks an endpoint if it is active; returns its lane, which ends when the endpoint is deactivated. */
-const lockActive = (sql: Sql, orgId: string, id: string) => sql<EndedLane>`
-  SELECT org_id AS "orgId", id AS "endpointId", lane FROM webhook_endpoints
-  WHERE id = ${id} AND org_id = ${orgId} AND active FOR NO KEY UPDATE`
-
-/** The part of an UPDATE that ends the lane of a deactivated endpoint, and says when and why. */
-const endLane = (sql: Sql, now: DateTime.Utc, reason: typeof DeactivatedReason.Type) =>
-  sql`lane = ${nextLane(sql)}, deactivated_at = ${date(now)}, deactivated_reason = ${reason}`
-
-/** The assignments of an UPDATE for the settings of a request. */
-const settings = (sql: Sql, changes: EndpointUpdate) => {
-  const { channels, eventTypes, externalId, filter, headerNames, headers, maxPerSecond, metadata, ordered } = changes
-  const { auth, batch, payload, retryDelays, signature } = changes
-  return [
-    eventTypes !== undefined && sql`event_types = ${textsOrNull(eventTypes)}::text[]`,
-    headers !== undefined &&
-      sql`headers = ${headers?.stored ?? null}, header_names = ${textsOrNull(headers?.names ?? null)}::text[]`,
-    auth !== undefined &&
-      sql`auth = ${auth?.stored ?? null}, auth_shown = ${toJsonText(auth?.shown ?? null)}::text::json`,
-    maxPerSecond !== undefined && sql`max_per_second = ${maxPerSecond}::int`,
-    ordered !== undefined && sql`ordered = ${ordered}::boolean`,
-    retryDelays !== undefined && sql`retry_delays = ${integersOrNull(retryDelays)}::int[]`,
-    signature !== undefined && sql`signature = ${signature}`,
-    externalId !== undefined && sql`external_id = ${externalId}`,
-    metadata !== undefined && sql`metadata = ${toJsonText(metadata)}::text::json`,
-    channels !== undefined && sql`channels = ${textsOrNull(channels)}::text[]`,
-    filter !== undefined &&
-      sql`filter = ${toJsonText(filter)}::text::json, filter_path = ${pathOf(filter)}::text::jsonpath`,
-    batch !== undefined &&
-      sql`batch_max = ${batch?.max ?? null}::smallint, batch_within_ms = ${batch?.within_ms ?? null}::int`,
-    payload !== undefined && sql`payload = ${payload}`,
-    headerNames !== undefined && sql`header_style = ${headerNames}`,
-  ].filter((set) => set !== false)
-}
-
-/** The assignments of an UPDATE for a request's changes. */
-const assignments = (sql: Sql, changes: EndpointUpdate, isDeactivated: boolean) => {
-  const sets = [sql`updated_at = ${date(changes.now)}`]
-  if (changes.url !== undefined) sets.push(sql`url = ${changes.url}`)
-  if (changes.description !== undefined) sets.push(sql`description = ${changes.description}`)
-  if (changes.active !== undefined) sets.push(sql`active = ${changes.active}`)
-  // An endpoint that is activated, or has a new URL, has no failures yet.
-  if (changes.active === true) {
-    sets.push(sql`failing_since = NULL, failures = 0, deactivated_at = NULL, deactivated_reason = NULL`)
-  } else if (changes.url !== undefined) {
-    sets.push(sql`failing_since = CASE WHEN url = ${changes.url} THEN failing_since END`)
-  }
-  sets.push(...settings(sql, changes))
-  if (isDeactivated) sets.push(endLane(sql, changes.now, "by_request"))
-  if (changes.secret !== undefined) {
-    sets.push(
-      sql`previous_secret = secret`,
-      sql`previous_secret_until = ${date(changes.previousSecretUntil)}`,
-      sql`secret = ${changes.secret}`,
-    )
-  }
-  return sets
-}
-
-/** Changes an endpoint as a request asks, in a transaction; returns no row when there is no such endpoint. */
-const updateEndpoint = Effect.fnUntraced(function* (
-  sql: Sql,
-  random: Random,
-  orgId: string,
-  id: string,
-  changes: EndpointUpdate,
-  entry: AuditEntry,
-) {
-  if (changes.url !== undefined && (changes.headers === undefined || changes.auth === undefined)) {
-    const [keepsHeaders, keepsAuth] = [changes.headers === undefined, changes.auth === undefined]
-    const [stored] = yield* sql<{ url: string }>`
-      SELECT url FROM webhook_endpoints
-      WHERE id = ${id} AND org_id = ${orgId} AND (headers IS NOT NULL AND ${keepsHeaders} OR auth IS NOT NULL AND ${keepsAuth})
-      FOR NO KEY UPDATE`
-    if (stored !== undefined && sendsHeadersElsewhere(stored.url, changes.url)) return yield* headersOfOtherOrigin()
-  }
-  const ended = changes.active === false ? yield* lockActive(sql, orgId, id) : []
-  const sets = assignments(sql, changes, ended.length > 0)
-  const updated = yield* audited(
-    sql,
-    // An endpoint that was inactive before is not emitted again.
-    ended.length === 0 ? { ...entry, event: undefined } : entry,
-    sql`
-      UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
-      RETURNING org_id AS "orgId"`,
-  )
-  if (changes.maxPerSecond != null) yield* setThrottle(sql, orgId, id)(updated)
-  yield* cancelLanes(sql, random, ended, changes.now)
-  return updated
-})
-
-/** Deactivates an endpoint that fails, in a transaction; returns whether it was active. */
-const deactivateEndpoint = Effect.fnUntraced(function* (
-  sql: Sql,
-  random: Random,
-  orgId: string,
-  id: string,
-  now: DateTime.Utc,
-  entry: AuditEntry,
-) {
-  const ended = yield* lockActive(sql, orgId, id)
-  if (ended.length === 0) return false
-  yield* audited(
-    sql,
-    entry,
-    sql`
-      UPDATE webhook_endpoints SET active = false, updated_at = ${date(now)}, ${endLane(sql, now, "failing")}
-      WHERE id = ${id} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
-  )
-  yield* cancelLanes(sql, random, ended, now)
-  return true
-})
-
-/** Deletes an endpoint, in a transaction; returns no row when there is no such endpoint. */
-const removeEndpoint = Effect.fnUntraced(function* (
-  sql: Sql,
-  random: Random,
-  orgId: string,
-  id: string,
-  now: DateTime.Utc,
-  entry: AuditEntry,
-) {
-  const removed = (yield* audited(
-    sql,
-    entry,
-    sql`
-      DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}
-      RETURNING org_id AS "orgId", id AS "endpointId", lane`,
-  )) as ReadonlyArray<unknown> as ReadonlyArray<EndedLane>
-  yield* cancelLanes(sql, random, removed, now)
-  yield* removeThrottle(sql, orgId, id)
-  return removed
-})
-
-/**
- * In the transaction that wrote an endpoint with a limit per second: lets it send from now on. Keeps the time of an
- * endpoint that has one, and does nothing when there is no such endpoint.
- */
-const setThrottle =
-  (sql: SqlClient.SqlClient, orgId: string, endpointId: string) => (written: ReadonlyArray<unknown>) =>
-    written.length === 0
-      ? Effect.void
-      : Effect.asVoid(sql`
-          INSERT INTO endpoint_throttles (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, now())
-          ON CONFLICT DO NOTHING`)
-
-/** Removes the throttle of a deleted endpoint. */
-const removeThrottle = (sql: SqlClient.SqlClient, orgId: string, endpointId: string) =>
-  Effect.asVoid(sql`DELETE FROM endpoint_throttles WHERE org_id = ${orgId} AND endpoint_id = ${endpointId}`)
