@@ -9,7 +9,7 @@ const link = Command.make("link", payloadFlags(CreatePortalLink.fields), (flags)
     (gatehouse) => gatehouse.portal.link({ payload: given(flags) }),
     ({ expires_at, link_id, url }) => ({
       out: url,
-      note: `The link ${link_id} can be opened once, until ${expires_at}.`,
+      note: `The link ${link_id} can be opened once, until ${expires_at.toJSON()}.`,
     }),
   ),
 ).pipe(Command.withDescription("Make a link that opens the portal, once"))

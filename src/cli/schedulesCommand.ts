@@ -90,7 +90,7 @@ const run = Command.make("run", { schedule }, ({ schedule }) =>
     (gatehouse) => gatehouse.schedules.run({ payload: { schedule_id: schedule } }),
     ({ job_id }) => ({ out: job_id, note: "The job is queued." }),
   ),
-).pipe(Command.withDescription("Create a job of a schedule now, beside its runs"))
+).pipe(Command.withDescription("Create a job of a schedule now, in addition to its runs"))
 
 const remove = Command.make("delete", { schedule }, ({ schedule }) =>
   call(

@@ -30,7 +30,7 @@ export type DocsQuestion = typeof DocsQuestion.Type
 
 const times = (description: string, example: number) => Schema.Int.annotate({ description, examples: [example] })
 
-/** Questions that are equal but for case and punctuation. */
+/** Questions that differ only in case and punctuation. */
 export const AskedQuestion = Schema.Struct({
   question: Schema.String.annotate({ description: "The newest of them.", examples: ["How do I rotate a key?"] }),
   times: times("How often it was asked.", 12),

@@ -227,7 +227,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
           "Exchange an API key for a token",
           "Returns a JWT that services verify without asking, with the keys of `/.well-known/jwks.json`. Its claims are `iss` " +
             "(`BASE_URL`), `sub` (the id of the key), `org`, `project`, `permissions`, `jti`, `iat` and `exp`. The exchange is one use of the key. A " +
-            "token stays valid until it ends, also when its key is deleted or changed.",
+            "token stays valid until it expires, even if its key is deleted or changed.",
         ),
       ),
     HttpApiEndpoint.get("authorize", authorizePath, {

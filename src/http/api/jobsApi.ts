@@ -146,7 +146,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Complete a job",
-        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed or canceled job is a 409, and so is an attempt that is not running. When the org has no stored bytes left, a result of more than 1,000 bytes is a 409 limit_reached; the job stays as it is.",
+        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. The response is 409 if the job failed or was canceled, or if the attempt is not running. When the org has no stored bytes left, a result of more than 1,000 bytes is a 409 limit_reached; the job stays as it is.",
       ),
     ),
     HttpApiEndpoint.post("completeBatch", "/v1/jobs/complete-batch", {
@@ -174,7 +174,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Fail a job",
-        "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, until max_attempts; only the last failure makes an event. A completed or canceled job is a 409, and so is an attempt that is not running.",
+        "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, until max_attempts; only the last failure makes an event. The response is 409 if the job was completed or canceled, or if the attempt is not running.",
       ),
     ),
     HttpApiEndpoint.post("cancel", "/v1/jobs/cancel", {
@@ -237,7 +237,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     HttpApiEndpoint.post("queue", "/v1/jobs/queue", { payload: noFields, success: JobQueue }).annotateMerge(
       about.read(
         "Read what waits and runs",
-        "The unfinished jobs of the org by workflow and state, since when the oldest one is due, how many jobs were created in the last five minutes, and the concurrency keys for which most jobs wait. Reads at most 10,000 jobs of each state: with more, the numbers are lower bounds, and is_all says so. GET /api/v0/overview has how many jobs finished in each minute.",
+        "Counts the unfinished jobs of the org by workflow and state. Also returns the time of the oldest due job, the number of jobs that were created in the last five minutes, and the concurrency keys with most waiting jobs. Reads at most 10,000 jobs of each state. If there are more, the numbers are lower bounds and is_all is false. GET /api/v0/overview has how many jobs finished in each minute.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {
@@ -322,7 +322,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
     }).annotateMerge(
       about.change(
         "Run a schedule now",
-        "Creates a job of the schedule now, beside its runs, also while it is paused. With overlap skip it is a 409 while the last job is queued or running.",
+        "Creates a job of the schedule now, in addition to its runs. This also works while the schedule is paused. With overlap skip, the response is 409 while the last job is queued or running.",
       ),
     ),
     HttpApiEndpoint.post("delete", "/v1/schedules/delete", {

@@ -118,7 +118,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
     }).annotateMerge(
       access.management.read(
         "List the most asked questions",
-        "Counts questions that are equal but for case and punctuation, the most asked first. With found=false: those that found " +
+        "Counts how often each question was asked, the most frequent first. Case and punctuation do not matter. With found=false: those that found " +
           "nothing. With since and until: those of a range of time.",
       ),
     ),

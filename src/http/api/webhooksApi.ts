@@ -178,7 +178,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       about.resend(
         "Test a webhook endpoint",
         "Sends a signed event immediately, and returns what was sent and the response. The event is stored nowhere, and its id " +
-          "is made up. A process sends one test at a time for an endpoint, and four for an org; another meanwhile is a 409.",
+          "is made up. A process sends one test at a time for an endpoint, and four for an org. The response to any other is 409.",
       ),
     ),
   )
@@ -337,7 +337,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about.read(
         "Group failures by their cause",
-        "Groups the newest deliveries whose last attempt failed, up to 5,000 that failed for good and 5,000 that are retried, by what it ended with. The most frequent 20, the most first.",
+        "Groups the newest failures by the outcome of the last attempt: up to 5,000 deliveries that failed for good and 5,000 that are retried. Returns the 20 most frequent causes, the most frequent first.",
       ),
     ),
   )
