@@ -468,49 +468,63 @@ const json = (value: unknown): string => escape(JSON.stringify(value, null, 2))
 /** The sample of the chosen language is shown, the others are not: without a script. */
 const choice = languages.map(({ id }) => `body:has(#lang-${id}:checked) .sample:not(.${id}){display:none}`).join("\n")
 
+/** The tokens of the console (`tokens.css`), whose files this page does not need; a test compares them. */
 const style = `
-:root{color-scheme:light dark;--line:#d8dee6;--soft:#f4f6f9;--text:#1b2430;--mute:#566270;--link:#0b57a4;--page:#fff;--must:#9a2a12}
-@media(prefers-color-scheme:dark){:root{--line:#2f3a47;--soft:#18212c;--text:#e3e8ee;--mute:#98a5b3;--link:#7db7f5;--page:#10161e;--must:#ff9d85}}
+:root{color-scheme:light dark;
+--font:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",sans-serif;
+--mono:ui-monospace,"SF Mono","Cascadia Mono",Menlo,Consolas,"DejaVu Sans Mono",monospace;
+--ground:light-dark(#f6f8fa,#0d1117);--raised:light-dark(#fff,#151b23);--sunken:light-dark(#f1f4f7,#0f141b);
+--hover:light-dark(#f3f6f9,#1b222c);--line:light-dark(#e1e6eb,#262e39);--line-strong:light-dark(#c8d0d9,#3a4553);
+--text:light-dark(#16202b,#e8edf2);--quiet:light-dark(#566270,#9aa7b6);
+--accent:light-dark(#4338ca,#a5b4fc);--accent-soft:light-dark(#eef2ff,#1e1f4b);--bad:light-dark(#b3212e,#ff9aa2);
+--radius:0.375rem;--radius-l:0.625rem;--shadow:0 1px 2px light-dark(rgb(16 24 40 / 6%),rgb(0 0 0 / 40%))}
+@media(min-width:2400px){:root{font-size:125%}}
+@media(min-width:3600px){:root{font-size:175%}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,sans-serif;display:grid;grid-template-columns:18rem minmax(0,1fr)}
-a{color:var(--link)}
-nav{position:sticky;top:0;height:100vh;display:flex;flex-direction:column;padding:1rem 0 0 1rem;border-right:1px solid var(--line);font-size:.875rem}
-.list{position:relative;overflow:auto;padding:.2rem 1rem 1rem 0}
-nav input:not([type=radio]){width:calc(100% - 1rem)}
+body{margin:0;background:var(--ground);color:var(--text);font:.875rem/1.5 var(--font);font-variant-numeric:tabular-nums;display:grid;grid-template-columns:17rem minmax(0,1fr)}
+a{color:var(--accent)}
+nav{position:sticky;top:0;height:100vh;display:flex;flex-direction:column;padding:1rem 0 0 .75rem;background:var(--raised);border-right:1px solid var(--line);font-size:.8125rem}
+.list{position:relative;overflow:auto;padding:.2rem .75rem 1rem 0}
+nav input:not([type=radio]){width:calc(100% - .75rem)}
 nav ul{list-style:none;margin:0 0 .8rem;padding:0}
-nav a{text-decoration:none;display:flex;padding:.2rem .3rem;border-radius:4px}
-nav strong a{color:inherit}
-nav b{flex:none;width:3.2rem;color:var(--mute);font:600 .6875rem/1.9 ui-monospace,Menlo,Consolas,monospace}
-nav [aria-current]{background:var(--soft);box-shadow:inset 2px 0 var(--link)}
-nav p{margin:.3rem 0;min-height:1.2rem}
-input,textarea,button{font:inherit;color:inherit;background:var(--page);border:1px solid var(--mute);border-radius:6px;padding:.35rem .6rem}
-input:not([type=radio]),textarea{display:block;width:100%}
-textarea{font:.8125rem/1.5 ui-monospace,Menlo,Consolas,monospace}
-button{cursor:pointer}
-:focus-visible{outline:2px solid var(--link);outline-offset:2px}
-main{padding:1rem 2rem 4rem;max-width:88rem;min-width:0}
-article{border-top:1px solid var(--line);padding:1rem 0;content-visibility:auto;contain-intrinsic-size:auto 40rem}
-h1{margin:.3rem 0}h2{margin:2.5rem 0 .3rem}h3{margin:.2rem 0}h4{margin:1rem 0 .3rem}
-code,pre{font:.8125rem/1.5 ui-monospace,Menlo,Consolas,monospace}
+nav a{text-decoration:none;color:inherit;display:flex;padding:.25rem .5rem;border-radius:var(--radius)}
+nav a:hover{background:var(--hover)}
+nav strong a{color:var(--quiet);font-weight:600}
+nav b{flex:none;width:3.2rem;color:var(--quiet);font:600 .6875rem/1.8 var(--mono)}
+nav [aria-current]{background:var(--accent-soft);color:var(--accent)}
+nav p{margin:.3rem .5rem;min-height:1.2rem}
+nav .field{display:block;margin:0 0 .25rem 3.7rem;max-width:calc(100% - 3.7rem);padding:.1rem .4rem;min-height:1.5rem;overflow-wrap:anywhere;text-align:left;font:.75rem var(--mono)}
+input,textarea,button{font:inherit;color:inherit;background:var(--raised);border:1px solid var(--line-strong);border-radius:var(--radius);padding:.35rem .75rem}
+input:not([type=radio]),textarea{display:block;width:100%;min-height:2.25rem}
+input[type=radio]{accent-color:var(--accent)}
+textarea{font:.8125rem/1.5 var(--mono)}
+button{cursor:pointer;font-weight:550}
+button:hover{background:var(--hover)}
+:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
+main{padding:1.5rem 2rem 4rem;max-width:88rem;min-width:0}
+article{margin:1rem 0;padding:1rem;background:var(--raised);border:1px solid var(--line);border-radius:var(--radius-l);box-shadow:var(--shadow);content-visibility:auto;contain-intrinsic-size:auto 40rem}
+h1{margin:0;font-size:1.25rem}h2{margin:2.5rem 0 .3rem;font-size:1rem}h3{margin:0;font-size:1rem}h4{margin:1rem 0 .3rem}h1,h2,h3{line-height:1.3;letter-spacing:-.012em}
+p{margin:.5rem 0}main>p,section>p,.head p{max-width:46rem}
+code,pre{font:.8125rem/1.5 var(--mono)}
 code,dt,.path{overflow-wrap:anywhere}
-pre{background:var(--soft);border:1px solid var(--line);border-radius:6px;padding:.7rem;overflow:auto;max-height:28rem;margin:.4rem 0}
+pre{background:var(--sunken);border:1px solid var(--line);border-radius:var(--radius);padding:.75rem;overflow:auto;max-height:30rem;margin:.4rem 0}
 .code{position:relative}
 .copy{position:absolute;top:.8rem;right:.4rem;padding:.1rem .4rem;font-size:.75rem}
-.path b{display:inline-block;margin-right:.5rem;color:var(--link)}
-.languages{position:sticky;top:0;background:var(--page);padding:.4rem 0;border-bottom:1px solid var(--line);z-index:1}
+.path b{display:inline-block;margin-right:.5rem;color:var(--accent)}
+.languages{position:sticky;top:0;background:var(--ground);padding:.5rem 0;border-bottom:1px solid var(--line);z-index:1}
 .languages label{margin-right:1rem;white-space:nowrap}
-dl{margin:.3rem 0}dt{font-weight:600;margin-top:.5rem}dt small,.mute{color:var(--mute);font-weight:400}
-.must{color:var(--must);font-size:.8125rem;font-weight:600}
+dl{margin:.3rem 0}dt{font-weight:600;margin-top:.5rem}dt small,.mute{color:var(--quiet);font-weight:400}
+.must{color:var(--bad);font-size:.8125rem;font-weight:600}
 dd{margin:0 0 0 1rem}
-summary{cursor:pointer}
+summary{padding:.15rem 0;cursor:pointer;color:var(--quiet)}
 .try{margin:.6rem 0}
-form{display:grid;gap:.6rem;padding:.6rem 0;font-size:.875rem}
+form{display:grid;gap:.75rem;padding:.6rem 0;font-size:.8125rem}
 .row{display:flex;gap:.5rem}
 :target{scroll-margin-top:3.5rem}
 @media(min-width:75rem){article{display:grid;grid-template-columns:minmax(0,1fr) minmax(0,34rem);grid-template-rows:auto 1fr;column-gap:2rem}
 .head,.fields{grid-column:1}.side{grid-column:2;grid-row:1/span 2}.side>*{min-width:0}}
 @media(max-width:48rem){.code{display:flex;flex-direction:column}.copy{position:static;order:-1;align-self:end}.code pre{margin-top:.1rem}body{display:block}nav{position:static;height:auto;max-height:40vh;border:0;border-bottom:1px solid var(--line)}main{padding:1rem}}
-@media print{nav,.languages,.copy,.try{display:none}body{display:block}article{content-visibility:visible}pre{max-height:none;white-space:pre-wrap}}
+@media print{nav,.languages,.copy,.try{display:none}body{display:block}article{content-visibility:visible;border:0;box-shadow:none}pre{max-height:none;white-space:pre-wrap}}
 ${choice}
 `
 

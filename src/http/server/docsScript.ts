@@ -12,33 +12,66 @@ const make = (name, fields = {}, ...children) => {
   element.append(...children)
   return element
 }
+// The theme that the reader has chosen in the console.
+try { document.documentElement.style.colorScheme = { light: "light", dark: "dark" }[localStorage.getItem("theme")] || "" } catch {}
 const nav = document.querySelector("nav")
 const list = nav.querySelector(".list")
 const links = all("nav a")
 
-// Search: the operations whose name, method or path has every word.
+// Search: the operations of which the name, path and description have every word, or one of the fields.
 const count = make("p", { className: "mute", attributes: { role: "status" } })
 const search = make("input", { type: "search", placeholder: "Search: /", autocomplete: "off" })
 search.setAttribute("aria-label", "Search the operations")
+const plain = (text) => (" " + text.replace(/([a-z])(?=[A-Z])/g, "$1 ") + " " + text).toLowerCase().replace(/[^a-z0-9]+/g, " ")
+const fieldOf = (term) => {
+  const about = [...term.nextElementSibling.childNodes].filter((node) => node.nodeName !== "DL")
+  const name = term.querySelector("code").textContent
+  return { term, name, text: plain(name + " " + about.map((node) => node.textContent).join(" ")) }
+}
+let index
+const makeIndex = () => all("nav li").map((item) => {
+  const link = item.firstElementChild
+  const section = document.querySelector(link.hash)
+  const name = link.textContent + " " + link.hash + " " + section.querySelector(".path").textContent
+  const fields = all(".fields dt", section).filter((term) => term.querySelector("code")).map(fieldOf)
+  return { item, section, fields, name: plain(name), text: plain(name + " " + section.querySelector(".head").textContent) }
+})
+let best
+const show = ({ term }) => {
+  for (let part = term.closest("details"); part; part = part.parentElement.closest("details")) part.open = true
+  term.scrollIntoView({ block: "center" })
+  term.tabIndex = -1
+  term.focus()
+}
 const find = () => {
-  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean)
-  let found = 0
-  for (const item of all("nav li")) {
-    const link = item.firstElementChild
-    const path = document.querySelector(link.hash + " .path")
-    const text = (link.textContent + " " + (path ? path.textContent : "") + " " + link.hash).toLowerCase()
-    item.hidden = !words.every((word) => text.includes(word))
-    if (!item.hidden) found++
+  const words = plain(search.value).split(" ").filter(Boolean).filter((word, at, all) => all.indexOf(word) === at)
+  const has = ({ text }) => words.every((word) => text.includes(" " + word))
+  let [found, spoken] = [0, 0]
+  best = undefined
+  index = index || makeIndex()
+  for (const one of index) {
+    const fields = words.length === 0 ? [] : one.fields.filter(has)
+    const isNamed = has({ text: one.name })
+    one.item.hidden = !has(one) && fields.length === 0
+    if (!one.item.hidden) found++
+    if (!one.item.hidden && (best === undefined || (isNamed && !best.isNamed))) best = { ...one, isNamed }
+    spoken += fields.length
+    for (const old of all(".field", one.item)) old.remove()
+    one.item.append(...fields.map((field) => {
+      const button = make("button", { type: "button", className: "field", textContent: field.name })
+      button.addEventListener("click", () => show(field))
+      return button
+    }))
   }
   for (const group of all("nav ul")) {
     group.hidden = group.previousElementSibling.hidden = all("li:not([hidden])", group).length === 0
   }
-  count.textContent = words.length === 0 ? "" : found === 0 ? "Nothing has these words." : found + " found"
+  const ofFields = spoken === 0 ? "" : ", " + spoken + (spoken === 1 ? " field" : " fields")
+  count.textContent = words.length === 0 ? "" : found === 0 ? "Nothing has these words." : found + " found" + ofFields
 }
 search.addEventListener("input", find)
 search.addEventListener("keydown", (event) => {
-  const first = document.querySelector("nav li:not([hidden]) a")
-  if (event.key === "Enter" && first) first.click()
+  if (event.key === "Enter" && best) best.item.firstElementChild.click()
   if (event.key === "Escape") { search.value = ""; find() }
 })
 addEventListener("keydown", (event) => {

@@ -1,6 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.live is a test */
 import { describe, expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { readFileSync } from "node:fs"
 import type { Page } from "playwright-core"
 import { expectAccessible } from "../../console/checks.ts"
 import { browserPage, hasBrowser } from "../../support/browser.ts"
@@ -64,6 +65,52 @@ describe.skipIf(!hasBrowser)("/docs as a tool", () => {
           expect((await box(".side")).x).toBeGreaterThan((await box(".fields")).x + 300)
         })
         expect(faults).toEqual([])
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("finds what descriptions and fields speak of, and leads to the field", () =>
+      Effect.gen(function* () {
+        const { faults, page } = yield* openDocs("/docs")
+        yield* Effect.promise(async () => {
+          const search = page.getByLabel("Search the operations")
+          const item = (name: string) => page.locator("nav li:visible", { hasText: name })
+          await search.fill("rate limit")
+          await page.getByText(/^\d+ found, \d+ fields$/).waitFor()
+          const field = item("Create an API key of an org").getByRole("button", { name: "rateLimit", exact: true })
+          await field.waitFor()
+          // "generate" has no "rate", and most operations have no rate limit of their own.
+          expect(await page.locator("nav li:visible").count()).toBeLessThan(25)
+          await expectAccessible(page)
+          await field.press("Enter")
+          const term = page.locator("dt:focus")
+          expect(await term.locator("code").textContent()).toBe("rateLimit")
+          expect(await term.isVisible()).toBe(true)
+          await search.fill("signing secret")
+          await item("Change a webhook endpoint").waitFor()
+          await item("Create a webhook endpoint")
+            .getByRole("button", { name: "signing_secret", exact: true })
+            .first()
+            .waitFor()
+          for (const width of [390, 768, 1280, 1920, 3840]) {
+            await page.setViewportSize({ width, height: 844 })
+            expect(await page.evaluate("document.documentElement.scrollWidth"), String(width)).toBe(width)
+          }
+          await search.press("Escape")
+          expect(await page.locator("nav .field").count()).toBe(0)
+        })
+        expect(faults).toEqual([])
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("has the colours and distances of the console", () =>
+      Effect.gen(function* () {
+        const { page } = yield* openDocs("/docs")
+        const style = (yield* Effect.promise(() => page.locator("head style").textContent()))!
+        const tokensOf = (text: string) =>
+          [...text.matchAll(/(--[\w-]+):([^;}]+)/g)].map(([, name, value]) => `${name}:${value!.replace(/\s/g, "")}`)
+        const ofConsole = new Set(tokensOf(readFileSync("src/console/styles/tokens.css", "utf8")))
+        expect(tokensOf(style).length).toBeGreaterThan(15)
+        expect(tokensOf(style).filter((token) => !ofConsole.has(token))).toEqual([])
       }).pipe(Effect.scoped),
     )
 
