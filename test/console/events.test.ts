@@ -72,9 +72,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
             const lines = payload.locator("[data-line]")
             const count = await lines.count()
             // A line that only closes belongs to no other; each line has its number.
-            expect(await lines.evaluateAll((all) => all.map((one) => one.getAttribute("data-line")))).toEqual(
-              Array.from({ length: count }, (_, i) => String(i + 1)),
-            )
+            await expect
+              .poll(() => lines.evaluateAll((all) => all.map((one) => one.getAttribute("data-line"))))
+              .toEqual(Array.from({ length: count }, (_, i) => String(i + 1)))
             const colour = (text: string) =>
               payload
                 .getByText(text, { exact: true })
