@@ -5,7 +5,7 @@ import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
 import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
-import { everywhere, nodeOfRow, Nodes, type NodesService } from "../database/Nodes.ts"
+import { everywhere, nodeOfRow, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
@@ -71,145 +71,12 @@ const maxJobsPerBatch = 500
 /** Events of the service's own whose deliveries one batch inserts. */
 const maxEmittedPerBatch = 100
 
-/**
- * Runs the next batch of an erasure. When nothing of an org is left, here and on its node, its owners are free, and its
- * audit log gets the receipt.
- */
-const erase = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  sweep: SweepRow,
-  now: DateTime.Utc,
-  limit: number,
-  nodes: NodesService,
-  random: SecureRandom.SecureRandom["Service"],
-) {
-  const erasure = { orgId: sweep.org_id, projectId: sweep.project_id }
-  const { counts, hasFound, position, progress, rows } = yield* eraseBatch(sql, erasure, sweep.done_to, limit)
-  const erased = sumOfErased(JSON.parse(sweep.erased ?? "{}"), counts)
-  const soFar = { rows, done: Math.max(0, progress - sweep.done), erased: JSON.stringify(erased) }
-  if (position !== null) return { ...soFar, doneTo: position }
-  if (!isErased(hasFound, DateTime.fromDateUnsafe(sweep.created_at), now)) {
-    // Another pass: at once when this one found rows, else when requests from before have ended.
-    return { ...soFar, doneTo: "", isWaiting: !hasFound }
-  }
-  if (erasure.projectId !== null) return { rows, doneTo: null }
-  const there = sweep.source && (yield* erasedSoFar((yield* nodes.named(sweep.source)).sql, sweep.id, sweep.org_id))
-  if (there && there.endedAt === null) return { ...soFar, doneTo: "", isWaiting: true }
-  yield* sql`DELETE FROM org_owners WHERE org_id = ${erasure.orgId}`
-  yield* writeReceipt(sql, sweep, now, there ? sumOfErased(erased, there.erased) : erased, yield* random.ulid)
-  return { rows, doneTo: null }
-})
-
-/** Writes down what the erasure of an org has removed, and who deleted the org, whose entry has the id of the sweep. */
-const writeReceipt = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  { created_at, id: sweepId, org_id }: SweepRow,
-  now: DateTime.Utc,
-  erased: Partial<Erased>,
-  id: string,
-) {
-  const [deletion] = yield* sql<{ actor: string }>`SELECT actor FROM audit_log WHERE id = ${sweepId}`
-  const entry: AuditEntry = {
-    id,
-    at: now,
-    actor: "service",
-    person: null,
-    action: "org.erase",
-    target: org_id,
-    details: { deletedAt: created_at.toISOString(), deletedBy: deletion?.actor ?? null, erased },
-    requestId: null,
-  }
-  yield* audited(sql, entry, sql`SELECT ${org_id}::text AS "orgId"`)
-})
-
-/** Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep. */
-const passErasure = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node: SqlClient.SqlClient, sweep: SweepRow) {
-  yield* node`
-    WITH gone AS (DELETE FROM orgs WHERE id = ${sweep.org_id})
-    INSERT INTO sweeps (id, org_id, kind, created_at) VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
-    ON CONFLICT DO NOTHING`
-  yield* sql`UPDATE sweeps SET node = NULL, source = ${sweep.node} WHERE id = ${sweep.id}`
-})
-
-/** What sweeps over jobs need. */
-interface SweptJobs {
-  readonly usage: OrgUsage["Service"]
-  readonly limit: Limits.Limit
-  readonly random: SecureRandom.SecureRandom["Service"]
-  readonly reportAll: JobRepository["Service"]["reportAll"]
-}
-
 const sweptBatch = ({ done_to, filter, org_id }: SweepRow, limit: number, now: DateTime.Utc) => ({
   orgId: org_id,
   filter,
   doneTo: done_to,
   limit: Math.min(limit, maxJobsPerBatch),
   now,
-})
-
-/** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
-const runBatch = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  sweep: SweepRow,
-  now: DateTime.Utc,
-  limit: number,
-  nodes: NodesService,
-  jobs: SweptJobs,
-) {
-  switch (sweep.kind) {
-    case "erase":
-      if (sweep.node !== null) yield* passErasure(sql, (yield* nodes.named(sweep.node)).sql, sweep)
-      return yield* erase(sql, sweep, now, limit, nodes, jobs.random)
-    case "move": {
-      const { node, source } = sweep
-      return yield* moveBatch(sql, nodes, { ...sweep, node: node!, source: source! }, now, limit)
-    }
-    case "cancel": {
-      const done = { doneTo: sweep.done_to, inFlight: sweep.receivers ?? [] }
-      const { inFlight, last, rows } = yield* cancelBatch(
-        sql,
-        [{ orgId: sweep.org_id, lane: sweep.lane }],
-        done,
-        limit,
-        now,
-      )
-      yield* sql`UPDATE sweeps SET receivers = ${texts(inFlight)} WHERE id = ${sweep.id}`
-      const isEnd = rows < limit && inFlight.length === 0
-      return { rows, doneTo: isEnd ? null : (last ?? sweep.done_to), isWaiting: rows < limit }
-    }
-    case "recover": {
-      const since = DateTime.fromDateUnsafe(sweep.since)
-      const until = sweep.until && DateTime.fromDateUnsafe(sweep.until)
-      const recovery = { orgId: sweep.org_id, endpointId: sweep.endpoint_id, since, until }
-      const { last, rows } = yield* recoverBatch(sql, recovery, sweep.done_to, limit, now)
-      return { rows, doneTo: rows === limit ? last : null }
-    }
-    case "retryJobs":
-      return yield* retryFailed(sql, jobs.usage, jobs.limit, sweptBatch(sweep, limit, now))
-    case "cancelJobs":
-      return yield* cancelJobs(sql, jobs.random, jobs.reportAll, sweptBatch(sweep, limit, now))
-    case "resend":
-      return yield* resendBatch(sql, sweep.org_id, sweep.filter, sweep.done_to, limit, now)
-    case "deliver": {
-      const left = sweep.receivers!.filter((id) => id > sweep.done_to)
-      const endpoints = left.slice(0, Math.min(limit, maxReceiversPerBatch))
-      const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
-      const place = sweep.receivers!.length - left.length
-      const fan = { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, place, createdAt }
-      const deliveries = yield* fanOut(sql, fan)
-      return { rows: endpoints.length, deliveries, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
-    }
-    case "emit": {
-      const left = sweep.receivers!.filter((id) => id > sweep.done_to)
-      const eventIds = left.slice(0, Math.min(limit, maxEmittedPerBatch))
-      const batch = { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id }
-      const [org] = yield* sql<{ node: string | null }>`SELECT node FROM orgs WHERE id = ${sweep.org_id}`
-      const node = yield* nodeOfRow(nodes, org?.node)
-      if (node !== undefined) yield* passEmitted(sql, node.sql, batch)
-      const deliveries = node === undefined ? yield* deliverEmitted(sql, batch) : 0
-      return { rows: eventIds.length, deliveries, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
-    }
-  }
 })
 
 /** The lanes of an org whose deliveries are being canceled while a resend of the org runs. */
@@ -222,12 +89,126 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
     const nodes = yield* Nodes
-    const jobs: SweptJobs = {
-      usage,
-      limit: yield* Limits.make("unfinishedJobs"),
-      random: yield* SecureRandom.SecureRandom,
-      reportAll: (yield* JobRepository).reportAll,
-    }
+    const jobLimit = yield* Limits.make("unfinishedJobs")
+    const random = yield* SecureRandom.SecureRandom
+    const { reportAll } = yield* JobRepository
+
+    /**
+     * Runs the next batch of an erasure. When nothing of an org is left, here and on its node, its owners are free, and
+     * its audit log gets the receipt.
+     */
+    const erase = Effect.fnUntraced(function* (sweep: SweepRow, now: DateTime.Utc, limit: number) {
+      const erasure = { orgId: sweep.org_id, projectId: sweep.project_id }
+      const { counts, hasFound, position, progress, rows } = yield* eraseBatch(sql, erasure, sweep.done_to, limit)
+      const erased = sumOfErased(JSON.parse(sweep.erased ?? "{}"), counts)
+      const soFar = { rows, done: Math.max(0, progress - sweep.done), erased: JSON.stringify(erased) }
+      if (position !== null) return { ...soFar, doneTo: position }
+      if (!isErased(hasFound, DateTime.fromDateUnsafe(sweep.created_at), now)) {
+        // Another pass: at once when this one found rows, else when requests from before have ended.
+        return { ...soFar, doneTo: "", isWaiting: !hasFound }
+      }
+      if (erasure.projectId !== null) return { rows, doneTo: null }
+      const there = sweep.source && (yield* erasedSoFar((yield* nodes.named(sweep.source)).sql, sweep.id, sweep.org_id))
+      if (there && there.endedAt === null) return { ...soFar, doneTo: "", isWaiting: true }
+      yield* sql`DELETE FROM org_owners WHERE org_id = ${erasure.orgId}`
+      yield* writeReceipt(sweep, now, there ? sumOfErased(erased, there.erased) : erased)
+      return { rows, doneTo: null }
+    })
+
+    /**
+     * Writes down what the erasure of an org has removed, and who deleted the org, whose entry has the id of the sweep.
+     */
+    const writeReceipt = Effect.fnUntraced(function* (
+      { created_at, id: sweepId, org_id }: SweepRow,
+      now: DateTime.Utc,
+      erased: Partial<Erased>,
+    ) {
+      const [deletion] = yield* sql<{ actor: string }>`SELECT actor FROM audit_log WHERE id = ${sweepId}`
+      const entry: AuditEntry = {
+        id: yield* random.ulid,
+        at: now,
+        actor: "service",
+        person: null,
+        action: "org.erase",
+        target: org_id,
+        details: { deletedAt: created_at.toISOString(), deletedBy: deletion?.actor ?? null, erased },
+        requestId: null,
+      }
+      yield* audited(sql, entry, sql`SELECT ${org_id}::text AS "orgId"`)
+    })
+
+    /**
+     * Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep.
+     */
+    const passErasure = Effect.fnUntraced(function* (node: SqlClient.SqlClient, sweep: SweepRow) {
+      yield* node`
+        WITH gone AS (DELETE FROM orgs WHERE id = ${sweep.org_id})
+        INSERT INTO sweeps (id, org_id, kind, created_at) VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
+        ON CONFLICT DO NOTHING`
+      yield* sql`UPDATE sweeps SET node = NULL, source = ${sweep.node} WHERE id = ${sweep.id}`
+    })
+
+    /** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
+    const runBatch = Effect.fnUntraced(function* (sweep: SweepRow, now: DateTime.Utc, limit: number) {
+      switch (sweep.kind) {
+        case "erase":
+          if (sweep.node !== null) yield* passErasure((yield* nodes.named(sweep.node)).sql, sweep)
+          return yield* erase(sweep, now, limit)
+        case "move": {
+          const { node, source } = sweep
+          return yield* moveBatch(sql, nodes, { ...sweep, node: node!, source: source! }, now, limit)
+        }
+        case "cancel": {
+          const done = { doneTo: sweep.done_to, inFlight: sweep.receivers ?? [] }
+          const { inFlight, last, rows } = yield* cancelBatch(
+            sql,
+            [{ orgId: sweep.org_id, lane: sweep.lane }],
+            done,
+            limit,
+            now,
+          )
+          yield* sql`UPDATE sweeps SET receivers = ${texts(inFlight)} WHERE id = ${sweep.id}`
+          const isEnd = rows < limit && inFlight.length === 0
+          return { rows, doneTo: isEnd ? null : (last ?? sweep.done_to), isWaiting: rows < limit }
+        }
+        case "recover": {
+          const since = DateTime.fromDateUnsafe(sweep.since)
+          const until = sweep.until && DateTime.fromDateUnsafe(sweep.until)
+          const recovery = { orgId: sweep.org_id, endpointId: sweep.endpoint_id, since, until }
+          const { last, rows } = yield* recoverBatch(sql, recovery, sweep.done_to, limit, now)
+          return { rows, doneTo: rows === limit ? last : null }
+        }
+        case "retryJobs":
+          return yield* retryFailed(sql, usage, jobLimit, sweptBatch(sweep, limit, now))
+        case "cancelJobs":
+          return yield* cancelJobs(sql, random, reportAll, sweptBatch(sweep, limit, now))
+        case "resend":
+          return yield* resendBatch(sql, sweep.org_id, sweep.filter, sweep.done_to, limit, now)
+        case "deliver": {
+          const left = sweep.receivers!.filter((id) => id > sweep.done_to)
+          const endpoints = left.slice(0, Math.min(limit, maxReceiversPerBatch))
+          const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
+          const place = sweep.receivers!.length - left.length
+          const fan = { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, place, createdAt }
+          const deliveries = yield* fanOut(sql, fan)
+          return {
+            rows: endpoints.length,
+            deliveries,
+            doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null,
+          }
+        }
+        case "emit": {
+          const left = sweep.receivers!.filter((id) => id > sweep.done_to)
+          const eventIds = left.slice(0, Math.min(limit, maxEmittedPerBatch))
+          const batch = { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id }
+          const [org] = yield* sql<{ node: string | null }>`SELECT node FROM orgs WHERE id = ${sweep.org_id}`
+          const node = yield* nodeOfRow(nodes, org?.node)
+          if (node !== undefined) yield* passEmitted(sql, node.sql, batch)
+          const deliveries = node === undefined ? yield* deliverEmitted(sql, batch) : 0
+          return { rows: eventIds.length, deliveries, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
+        }
+      }
+    })
 
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
@@ -251,7 +232,7 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
-          const batch: Batch = yield* runBatch(sql, sweep, now, limit, nodes, jobs)
+          const batch: Batch = yield* runBatch(sweep, now, limit)
           const { deliveries = 0, done = 0, doneTo, erased = null, isWaiting = false, rows } = batch
           yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
           if (["recover", "resend", "deliver"].includes(sweep.kind)) usage.notePending(sweep.org_id)
