@@ -1,7 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { readFileSync } from "node:fs"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import * as Migrations from "#src/infrastructure/database/Migrations.ts"
 import { adminClient, freshFolder, freshPostgres } from "../../support/databases.ts"
@@ -168,22 +167,3 @@ describe("a later release", () => {
     ),
   )
 })
-
-/** What migration 1 does, as release 1.0 has it. */
-const checksumOfRelease = "b4f67c94a403b312675ec5431f33e4c61d5bf3c05365296fa347ff0bf64574a3"
-
-const { version } = JSON.parse(readFileSync(new URL("../../../package.json", import.meta.url), "utf8")) as {
-  readonly version: string
-}
-
-// Before 1.0 the schema is ours to change.
-it.live.skipIf(parseInt(version, 10) < 1)("since release 1.0, migration 1 is final", () =>
-  onPostgres((sql, layer) =>
-    Effect.gen(function* () {
-      yield* start(layer)
-      const rows = yield* sql<{ checksum: string }>`SELECT checksum FROM gatehouse_migrations WHERE migration_id = 1`
-      const advice = "Migration 1 is final since 1.0: write migration 2 (CONTRIBUTING.md, Write a migration)"
-      assert.deepStrictEqual(rows, [{ checksum: checksumOfRelease }], advice)
-    }),
-  ),
-)
