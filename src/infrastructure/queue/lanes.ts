@@ -88,20 +88,29 @@ interface Canceled {
 }
 
 /**
- * Cancels the next pending deliveries of ended lanes, and those in flight whose lease has expired. Locks the deliveries
- * in the order of their ids, like every statement that changes deliveries.
+ * Cancels the next pending deliveries of ended lanes, and those in flight whose lease has expired, in a transaction.
+ * Locks the deliveries in the order of their ids, like every statement that changes deliveries.
  *
  * @returns how many deliveries it read, the last of them, and those that are in flight
  */
-export const cancelBatch = (
+export const cancelBatch = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   ended: ReadonlyArray<Pick<EndedLane, "orgId" | "lane">>,
   { doneTo, inFlight }: Canceled,
   limit: number,
   now: DateTime.Utc,
-) => {
+) {
   const [orgs, lanes] = [texts(ended.map(({ orgId }) => orgId)), texts(ended.map(({ lane }) => lane))]
-  return sql<{ rows: number; last: string | null; inFlight: ReadonlyArray<string> }>`
+  const [found] = yield* sql<{
+    rows: number
+    last: string | null
+    held: ReadonlyArray<{
+      readonly orgId: string
+      readonly lane: string
+      readonly id: string
+      readonly inFlight: boolean
+    }>
+  }>`
     WITH head AS (
       SELECT p.* FROM unnest(${orgs}, ${lanes}) AS l (org_id, lane) CROSS JOIN LATERAL (
         SELECT org_id, lane, delivery_id AS id FROM pending_deliveries p
@@ -111,34 +120,43 @@ export const cancelBatch = (
       SELECT l.*, id FROM unnest(${orgs}, ${lanes}) AS l (org_id, lane) CROSS JOIN unnest(${texts(inFlight)}) AS i (id)
     ), held AS MATERIALIZED (
       SELECT p.* FROM (SELECT * FROM head UNION ALL SELECT * FROM again ORDER BY id) AS head CROSS JOIN LATERAL (
-        SELECT ctid AS place, delivery_id AS id, coalesce(lease_until > ${date(now)}, false) AND claim_id IS NOT NULL AS in_flight
+        SELECT org_id AS "orgId", lane, delivery_id AS id,
+          coalesce(lease_until > ${date(now)}, false) AND claim_id IS NOT NULL AS "inFlight"
         FROM pending_deliveries WHERE org_id = head.org_id AND lane = head.lane AND delivery_id = head.id FOR UPDATE
       ) AS p
-    ), gone AS (
-      DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE NOT in_flight)) RETURNING *
-    ), ${endWithoutAttempt(sql, date(now))}
+    )
     SELECT (SELECT count(*)::int FROM head) AS rows, (SELECT max(id) FROM head) AS last,
-      -- One that another statement has just changed is looked at again.
-      coalesce((SELECT json_agg(id) FROM held WHERE id NOT IN (SELECT delivery_id FROM gone)), '[]') AS "inFlight"`.pipe(
-    Effect.map(([row]) => row!),
-  )
-}
+      (SELECT coalesce(json_agg(held), '[]') FROM held) AS held`
+  const { held, last, rows } = found!
+  const gone = held.filter((delivery) => !delivery.inFlight)
+  // A statement of its own, as `eventsOf` a claim.
+  if (gone.length > 0) yield* endWithoutAttempt(sql, gone, date(now))
+  return { rows, last, inFlight: held.filter((delivery) => delivery.inFlight).map(({ id }) => id) }
+})
 
-/**
- * The CTEs `forgotten` and `canceled`, which end deliveries that have left the queue, the rows of the CTE `gone`. Their
- * last attempt becomes that of the row.
- */
-const endWithoutAttempt = (sql: SqlClient.SqlClient, at: Date) => sql`
-    forgotten AS (
-      DELETE FROM delivery_attempts WHERE org_id = ANY(ARRAY(SELECT org_id FROM gone WHERE attempts > 0))
-        AND delivery_id = ANY(ARRAY(SELECT delivery_id FROM gone WHERE attempts > 0))
-        AND (delivery_id, number) IN (SELECT delivery_id, attempts FROM gone)
-    ), canceled AS (
-      INSERT INTO deliveries (${sql.literal(endedColumns)})
-      SELECT gone.delivery_id, gone.org_id, event_id, ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")}, 'canceled',
-        attempts, created_at, ${at}, started_at, duration_ms, status, failure, error, body
-      FROM gone LEFT JOIN LATERAL ${lastAttempt(sql, "gone")} ON true
-    )`
+/** Ends deliveries of the queue that are locked. Their last attempt becomes that of the row. */
+const endWithoutAttempt = (
+  sql: SqlClient.SqlClient,
+  deliveries: ReadonlyArray<{ readonly orgId: string; readonly lane: string; readonly id: string }>,
+  at: Date,
+) => sql`
+  WITH given AS MATERIALIZED (
+    SELECT p.place FROM unnest(${texts(deliveries.map(({ orgId }) => orgId))}, ${texts(deliveries.map(({ lane }) => lane))},
+      ${texts(deliveries.map(({ id }) => id))}) AS d (org_id, lane, id)
+    CROSS JOIN LATERAL (
+      SELECT ctid AS place FROM pending_deliveries WHERE org_id = d.org_id AND lane = d.lane AND delivery_id = d.id LIMIT 1
+    ) AS p
+  ), gone AS (
+    DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM given)) RETURNING *
+  ), forgotten AS (
+    DELETE FROM delivery_attempts WHERE org_id = ANY(ARRAY(SELECT org_id FROM gone WHERE attempts > 0))
+      AND delivery_id = ANY(ARRAY(SELECT delivery_id FROM gone WHERE attempts > 0))
+      AND (delivery_id, number) IN (SELECT delivery_id, attempts FROM gone)
+  )
+  INSERT INTO deliveries (${sql.literal(endedColumns)})
+  SELECT gone.delivery_id, gone.org_id, event_id, ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")}, 'canceled',
+    attempts, created_at, ${at}, started_at, duration_ms, status, failure, error, body
+  FROM gone LEFT JOIN LATERAL ${lastAttempt(sql, "gone")} ON true`
 
 /**
  * Cancels the pending deliveries of lanes that have just ended: the first ones now, the others by sweeps. From the

@@ -1,4 +1,4 @@
-import { DateTime } from "effect"
+import { DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "../../domain/webhooks/Slots.ts"
@@ -62,7 +62,6 @@ const shares = (sql: Sql, claim: Claim) => {
 /** Moves the deliveries without a free slot and claims the others, orgs in turn. The worker reads the CTE `claimed`. */
 const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
   // A claim changes no column of an index, so that the new version of a row stays on its page, without index entries.
-  // Rows are numbered by event before the bodies are joined: a sort with bodies would take most of the time.
   sql`
     backlogging AS (
       UPDATE pending_deliveries SET backlogged = true
@@ -72,21 +71,15 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE is_chosen ORDER BY org_rank, due_at LIMIT ${limit}))
       RETURNING *
     ), claimed AS (
-      SELECT t.delivery_id AS id, e.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, e.type,
-        CASE WHEN t.is_first THEN e.body END AS body, t.event_id, coalesce(w.url, e.callback_url) AS url,
-        coalesce(w.secret, e.callback_secret) AS secret,
-        coalesce(w.id, e.callback_secret_owner) AS secret_owner,
+      SELECT t.delivery_id AS id, t.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, t.event_id, w.url, w.secret,
         CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures,
         w.headers, w.auth, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.payload, w.header_style,
         w.retry_delays, w.ordered, w.batch_max,
         t.place_in_lane::int AS place_in_lane, ${throttleDelay(sql)} AS delay_ms
       FROM (
-        SELECT *, row_number() OVER (PARTITION BY event_id) = 1 AS is_first,
-          row_number() OVER (PARTITION BY lane ORDER BY due_at, delivery_id) - 1 AS place_in_lane
-        FROM taken
+        SELECT *, row_number() OVER (PARTITION BY lane ORDER BY due_at, delivery_id) - 1 AS place_in_lane FROM taken
       ) AS t
       JOIN lanes w USING (org_id, lane)
-      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id LIMIT 1) e
     ), ${throttled(sql, at)}`
 
 /**
@@ -233,13 +226,10 @@ interface ClaimedRow {
   readonly lane: string
   readonly attempts: number
   readonly tries: number
-  readonly type: string
-  /** `null` except in the first row of each event. */
-  readonly body: string | null
   readonly event_id: string
-  readonly url: string
-  readonly secret: string
-  readonly secret_owner: string
+  /** These two are `null` for a callback. */
+  readonly url: string | null
+  readonly secret: string | null
   readonly previous_secret: string | null
   readonly failing_since: Date | null
   readonly failures: number
@@ -275,32 +265,62 @@ interface ClaimedRow {
   readonly short: boolean
 }
 
+/** What a claim sends of an event. */
+interface ClaimedEvent {
+  readonly id: string
+  readonly type: string
+  readonly body: string
+  readonly callback_url: string | null
+  readonly callback_secret: string | null
+  readonly callback_secret_owner: string | null
+}
+
+/**
+ * The events of a claim. A statement of its own: PostgreSQL 18 prunes partitions by wrong values, or crashes, in a
+ * statement that has found a locked row changed (ADR 55).
+ */
+export const eventsOf = (sql: Sql, rows: ReadonlyArray<ClaimedRow>) => {
+  const ids = new Set(rows.flatMap(({ event_id, id }) => (id === null ? [] : [event_id])))
+  return ids.size === 0
+    ? Effect.succeed([])
+    : sql<ClaimedEvent>`
+        SELECT e.* FROM unnest(${texts(ids)}) AS claimed (id) CROSS JOIN LATERAL (
+          SELECT id, type, body, callback_url, callback_secret, callback_secret_owner FROM events WHERE id = claimed.id LIMIT 1
+        ) AS e`
+}
+
 /** Reads the rows of a claim as deliveries: the first of each lane, then the second of each. */
-export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): ReadonlyArray<ClaimedDelivery> => {
-  const bodies = new Map<string, string>()
-  for (const { body, event_id } of rows) if (body !== null) bodies.set(event_id, body)
+export const toClaimed = (
+  rows: ReadonlyArray<ClaimedRow>,
+  found: ReadonlyArray<ClaimedEvent>,
+  claimId: string,
+): ReadonlyArray<ClaimedDelivery> => {
+  const events = new Map(found.map((event) => [event.id, event]))
   return rows
-    .filter((row): row is ClaimedRow & { readonly id: string } => row.id !== null)
+    .flatMap((row) => {
+      const event = events.get(row.event_id)
+      return row.id === null || event === undefined ? [] : [{ ...row, id: row.id, ofEvent: event }]
+    })
     .toSorted((a, b) => a.place_in_lane - b.place_in_lane || (a.id < b.id ? -1 : 1))
-    .map((row) => ({
+    .map(({ ofEvent, ...row }) => ({
       deliveryId: row.id,
       claimId,
       orgId: row.org_id,
       endpointId: row.endpoint_id,
       lane: row.lane,
-      url: row.url,
-      secrets: [row.secret, row.previous_secret]
+      url: row.url ?? ofEvent.callback_url!,
+      secrets: [row.secret ?? ofEvent.callback_secret, row.previous_secret]
         .filter((stored) => stored !== null)
-        .map((stored) => ({ stored, owner: row.secret_owner })),
+        .map((stored) => ({ stored, owner: row.endpoint_id ?? ofEvent.callback_secret_owner! })),
       signingKeys: row.signing_keys.map((stored) => ({ stored, owner: row.org_id })),
-      headers: row.headers === null ? null : { stored: row.headers, owner: row.secret_owner },
-      auth: row.auth === null ? null : { stored: row.auth, owner: row.secret_owner },
+      headers: row.headers === null ? null : { stored: row.headers, owner: row.endpoint_id! },
+      auth: row.auth === null ? null : { stored: row.auth, owner: row.endpoint_id! },
       retryDelays: row.retry_delays,
       ordered: row.ordered,
       delayMillis: row.delay_ms === null ? null : row.delay_ms - row.took_ms,
       eventId: row.event_id,
-      event: row.type,
-      body: sentBody(row.payload ?? "envelope", bodies.get(row.event_id)!),
+      event: ofEvent.type,
+      body: sentBody(row.payload ?? "envelope", ofEvent.body),
       headerNames: row.header_style ?? "webhook",
       batchMax: row.batch_max,
       attempts: row.attempts,

@@ -561,43 +561,58 @@ export const recoverBatch = Effect.fnUntraced(function* (
 })
 
 /**
- * Makes unsuccessful deliveries of an endpoint due now, if it is active, and those in its ended lanes. They are
- * backlogged at once, so that a large backlog does not delay other lanes. An attempt in flight continues, and its
- * result is recorded.
+ * Makes unsuccessful deliveries of an endpoint due now, if it is active, and those in its ended lanes, in a transaction.
+ * They are backlogged at once, so that a large backlog does not delay other lanes. An attempt in flight continues, and
+ * its result is recorded.
  *
  * @param first a SELECT (id, lane, wanted); the lane of those that are still pending
  * @returns how many deliveries it read, the last of them, how many of them are wanted, and how many are due now: not
  *   those that others have locked or moved
  */
-const requeue = (
+const requeue = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  recovery: Pick<Recovery, "endpointId" | "orgId">,
+  { endpointId, orgId }: Pick<Recovery, "endpointId" | "orgId">,
   first: Statement.Fragment,
   now: DateTime.Utc,
   locked: "wait" | "skip" = "wait",
-) => {
-  const { endpointId, orgId } = recovery
-  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "number")
+) {
+  const [endpoint] = yield* sql<{ ordered: boolean; lane: string }>`
+    SELECT ordered, lane FROM webhook_endpoints
+    WHERE id = ${endpointId} AND org_id = ${orgId} AND active FOR SHARE`
+  if (endpoint === undefined) return { rows: 0, last: null, wanted: 0, recovered: 0 }
+  const { lane, ordered } = endpoint
   const lock = sql.literal(`FOR UPDATE ${locked === "skip" ? "SKIP LOCKED" : ""}`)
-  return sql<{ rows: number; last: string | null; wanted: number; recovered: number }>`
-    WITH endpoint AS (
-      SELECT id, ordered, lane,
-        ${lastOfLane(sql, { orgId: "w.org_id", lane: "w.lane", at: sql`${date(now)}::timestamptz` })} AS last
-      FROM webhook_endpoints w
-      WHERE id = ${endpointId} AND org_id = ${orgId} AND active FOR SHARE
-    ), head AS MATERIALIZED (
-      SELECT first.id, first.lane, first.wanted FROM (${first}) AS first WHERE EXISTS (SELECT FROM endpoint)
+  const head = yield* sql<{ id: string; lane: string | null; wanted: boolean }>`${first}`
+  const wanted = head.filter((row) => row.wanted).toSorted((a, b) => (a.id < b.id ? -1 : 1))
+  const [ended, queued] = [wanted.filter((row) => row.lane === null), wanted.filter((row) => row.lane !== null)]
+  // A statement of its own, as `eventsOf` a claim.
+  const waiting =
+    queued.length === 0
+      ? []
+      : yield* sql<{ id: string; lane: string }>`
+          SELECT p.* FROM unnest(${texts(queued.map(({ id }) => id))}, ${texts(queued.map((row) => row.lane))}) AS q (id, lane)
+          CROSS JOIN LATERAL (
+            SELECT delivery_id AS id, lane FROM pending_deliveries
+            WHERE org_id = ${orgId} AND lane = q.lane AND delivery_id = q.id AND lane <> ${lane} ${lock}
+          ) AS p`
+  const last = lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane", at: sql`${date(now)}::timestamptz` })
+  const end = endOfLane(sql, sql.literal("(SELECT last FROM new_lane)"), "number")
+  const [done] = yield* sql<{ recovered: number }>`
+    WITH new_lane AS MATERIALIZED (
+      SELECT lane, ${last} AS last
+      FROM (SELECT ${orgId}::text COLLATE "C" AS org_id, ${lane}::text COLLATE "C" AS lane) AS l
     ), ended AS MATERIALIZED (
-      SELECT d.id FROM (SELECT id FROM head WHERE wanted AND lane IS NULL ORDER BY id) AS head CROSS JOIN LATERAL (
+      SELECT d.id FROM unnest(${texts(ended.map(({ id }) => id))}) AS head (id) CROSS JOIN LATERAL (
         SELECT id FROM deliveries WHERE id = head.id AND org_id = ${orgId} AND unsuccessful IS NOT NULL ${lock}
       ) AS d
     ), ${takeEnded(sql, sql`id = ANY(ARRAY(SELECT id FROM ended))`)}, waiting AS MATERIALIZED (
-      SELECT p.* FROM (SELECT id, lane FROM head WHERE wanted AND lane IS NOT NULL ORDER BY id) AS head CROSS JOIN LATERAL (
+      SELECT p.* FROM unnest(${texts(waiting.map(({ id }) => id))}, ${texts(waiting.map((row) => row.lane))}) AS q (id, lane)
+      CROSS JOIN LATERAL (
         SELECT ctid AS place, delivery_id AS id FROM pending_deliveries
-        WHERE org_id = ${orgId} AND lane = head.lane AND delivery_id = head.id AND lane <> (SELECT lane FROM endpoint) ${lock}
+        WHERE org_id = ${orgId} AND lane = q.lane AND delivery_id = q.id LIMIT 1
       ) AS p
     ), places AS MATERIALIZED (
-      SELECT *, CASE WHEN (SELECT ordered FROM endpoint) THEN ${end} ELSE ${date(now)} END AS due_at FROM (
+      SELECT *, CASE WHEN ${ordered}::boolean THEN ${end} ELSE ${date(now)} END AS due_at FROM (
         SELECT *, row_number() OVER (ORDER BY id) AS number FROM (
           SELECT id, event_id, attempts, created_at, NULL::tid AS place FROM gone
           UNION ALL SELECT id, NULL, NULL, NULL, place FROM waiting
@@ -605,20 +620,18 @@ const requeue = (
       ) AS numbered
     ), queued AS (
       INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-      SELECT ${orgId}, (SELECT lane FROM endpoint), id, event_id, attempts, 0, due_at, true, ${sql.literal(bodySize)}, created_at, ${date(now)}
+      SELECT ${orgId}, ${lane}, id, event_id, attempts, 0, due_at, true, ${sql.literal(bodySize)}, created_at, ${date(now)}
       FROM places WHERE place IS NULL
     ), moved AS (
-      UPDATE pending_deliveries p SET lane = (SELECT lane FROM endpoint), due_at = places.due_at, tries = 0, backlogged = true,
+      UPDATE pending_deliveries p SET lane = ${lane}, due_at = places.due_at, tries = 0, backlogged = true,
         updated_at = ${date(now)}
       FROM places WHERE p.ctid = places.place
       RETURNING p.delivery_id
     )
-    SELECT count(*)::int AS rows, max(id) AS last, (count(*) FILTER (WHERE wanted))::int AS wanted,
-      ((SELECT count(*) FROM gone) + (SELECT count(*) FROM moved))::int AS recovered FROM head`.pipe(
-    Effect.map(([row]) => row!),
-    Effect.tap(changedLanes(sql)),
-  )
-}
+    SELECT ((SELECT count(*) FROM gone) + (SELECT count(*) FROM moved))::int AS recovered`
+  yield* changedLanes(sql)
+  return { rows: head.length, last: head.at(-1)?.id ?? null, wanted: wanted.length, recovered: done!.recovered }
+})
 
 /** Deliveries that `countRecovery` looks at. */
 const maxCountedRecoveries = 10_000

@@ -18,7 +18,7 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { laneHeads, backlogLane } from "../queue/lanes.ts"
 import { type LaneHead, queuePositions } from "../queue/queuePositions.ts"
-import { claimSql, isUnclaimed, since, toClaimed } from "./claimDeliveries.ts"
+import { claimSql, eventsOf, isUnclaimed, since, toClaimed } from "./claimDeliveries.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
@@ -105,7 +105,7 @@ export const layer = Layer.effect(
       const found = { head, lanes: lanes ?? [], backlogged, backloggedLanes: backloggedLanes ?? [] }
       const isFull = positions.claimed(claim, reads, found)
       return {
-        deliveries: toClaimed(rows, claim.claimId),
+        deliveries: toClaimed(rows, yield* eventsOf(sql, rows), claim.claimId),
         more: more || reads.more || isFull,
         short: short || reads.short,
         throttledUntil: throttledUntil === null ? null : DateTime.fromDateUnsafe(throttledUntil),
