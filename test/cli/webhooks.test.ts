@@ -36,7 +36,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
           expect(shown).toMatch(line)
         }
         expect(yield* cli(["jobs", "cancel", job])).toMatchObject({ code: 0, out: "" })
-        expect((yield* cli(["jobs", "get", job])).out).toMatch(/^status +canceled$/m)
+        expect((yield* cli(["jobs", "get", job])).out).toMatch(/^state +canceled$/m)
         expect((yield* cli(["jobs", "finish", job])).err).toContain("The job is canceled: stop the work.")
 
         const timing = ["0 4 * * *", "--timezone", "Europe/Berlin", "--overlap", "skip"]

@@ -4,19 +4,19 @@ import { OrgId, time } from "../Schemas.ts"
 
 /** What an erasure counts. */
 export const erasedKinds = {
-  projects: "Projects.",
-  deployments: "Deployments.",
+  projects: "Projects of the org.",
+  deployments: "Deployments of its projects.",
   keys: "API keys.",
-  roles: "Roles.",
+  roles: "Roles of the org.",
   endpoints: "Webhook endpoints.",
   eventTypes: "Event types of the catalogue.",
-  events: "Events.",
+  events: "Events of the org.",
   deliveries: "Deliveries, each with its attempts.",
-  jobs: "Jobs.",
-  schedules: "Schedules.",
+  jobs: "Jobs, finished ones too.",
+  schedules: "Schedules of jobs.",
   docsPages: "Pages of documentation.",
   docsQuestions: "Questions of readers.",
-  alerts: "Alerts.",
+  alerts: "Alerts of the org.",
   sessions: "Sessions of the console and of portals.",
   others: "Rows of other tables, such as counters of usage.",
 } as const

@@ -54,8 +54,10 @@ export const requestOf = ({ id, method, path }: Listed, ids: Ids) => {
   const [webhook] = webhookEntries.find(([, one]) => one.path === path) ?? []
   const known = name !== undefined ? bodyOf(name as OperationName, ids) : webhook && webhookBody(webhook, ids)
   const json = known ?? otherBodies[id]?.(ids)
+  // The operations with a parameter that must be there.
+  const query = id === "orgs.find" ? "?text=a" : ""
   return {
-    path: path.replace(/\{(\w+)\}/g, (_, name: string) => ids[name]!),
+    path: path.replace(/\{(\w+)\}/g, (_, name: string) => ids[name]!) + query,
     ...(json === undefined ? {} : { json }),
   }
 }

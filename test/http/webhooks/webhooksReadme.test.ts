@@ -140,7 +140,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
         const output = yield* run([script], { GATEHOUSE_URL: url })
         expect(yield* line, output).toContain('"event":"invoice.paid"')
         expect(yield* line, output).toMatch(/^verified [0-9A-Z]{26}: .*"job.completed".*"rows":3/)
-        expect(output).toMatch(/^status +completed$/m)
+        expect(output).toMatch(/^state +completed$/m)
         expect(output.match(/rate limit/gi), output).toHaveLength(1)
         expect(output).toMatch(/octo-org/)
       }),
