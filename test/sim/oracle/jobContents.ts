@@ -172,9 +172,12 @@ export const uniques = (history: History): ReadonlyArray<string> => {
 const within = ({ done, rows }: History, own: ReadonlyArray<Done>): ReadonlyArray<string> => {
   const { seconds, workflow } = own[0]!.args as { readonly seconds: number; readonly workflow: string }
   const made = own.filter(({ body }) => body.created === true)
-  const isOver = (id: string, before: number) =>
+  const isOver = (id: string, madeAt: number, before: number) =>
     done.some((one) => one.kind === "complete" && succeeded(one) && one.args["jobId"] === id && one.end < before) ||
-    rows["jobs"]!.some((row) => row["id"] === id && row["error"] === "lease expired")
+    rows["jobs"]!.some((row) => {
+      const lived = Number(row["finished"]) - Number(row["created"])
+      return row["id"] === id && row["error"] === "lease expired" && madeAt + lived + skewMillis < before
+    })
   return own.flatMap(({ body, end, start }): ReadonlyArray<string> => {
     if (body.created === true) {
       const isEarly = made.some((one) => one.end < start && end < one.start + seconds * 1_000 - skewMillis)
@@ -183,7 +186,7 @@ const within = ({ done, rows }: History, own: ReadonlyArray<Done>): ReadonlyArra
     // Whoever made the job may have got no answer.
     const maker = made.find((one) => one.body.job_id === body.job_id)
     const isLate = maker !== undefined && start > maker.end + seconds * 1_000 + skewMillis
-    return isLate && isOver(body.job_id, start) ? [`${workflow} got no second job after ${seconds} s`] : []
+    return isLate && isOver(body.job_id, maker.end, start) ? [`${workflow} got no second job after ${seconds} s`] : []
   })
 }
 

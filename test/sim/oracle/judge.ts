@@ -81,9 +81,9 @@ export const queries: Readonly<Record<string, string>> = {
       CASE WHEN substr(lane, 27, 1) <> ' ' THEN left(lane, 26) END, 'pending', attempts FROM pending_deliveries`,
   jobs: `SELECT id, org_id, workflow, status, attempt, max_attempts, NULL AS finished_attempt, NULL AS end_id,
       NULL AS result, error, input, lines, steps,
-      extract(epoch FROM created_at) * 1000 AS created FROM jobs
+      extract(epoch FROM created_at) * 1000 AS created, NULL AS finished FROM jobs
     UNION ALL SELECT id, org_id, workflow, status, attempt, max_attempts, finished_attempt, end_id, result, error, input,
-      lines, steps, extract(epoch FROM created_at) * 1000 FROM finished_jobs`,
+      lines, steps, extract(epoch FROM created_at) * 1000, extract(epoch FROM finished_at) * 1000 FROM finished_jobs`,
   names: `SELECT 'key' AS kind, id, name FROM api_keys UNION ALL SELECT 'project', id, name FROM projects
     UNION ALL SELECT 'org', id, name FROM orgs UNION ALL SELECT 'endpoint', id, url FROM webhook_endpoints
     UNION ALL SELECT 'schedule', id, workflow FROM job_schedules
