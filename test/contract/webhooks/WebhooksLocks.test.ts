@@ -153,6 +153,41 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     }),
   )
 
+  // With one statement that locks, and looks for the attempts, PostgreSQL 18 crashes now and then (ADR 55).
+  it.effect("a cancellation that waits for a claim keeps the attempts of what it cancels", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 9)
+      const claimed = yield* claim(plus(now, 9))
+      yield* record(
+        claimed.map((one) => attempt(one, { retryAt: plus(now, 60) }, now)),
+        now,
+      )
+      const locked = yield* Deferred.make<void>()
+      const holder = yield* Effect.gen(function* () {
+        yield* sql`
+          UPDATE pending_deliveries SET claim_id = 'another', lease_until = now() + interval '1 hour'
+          WHERE org_id = ${orgId} AND delivery_id = ${claimed[0]!.deliveryId}`
+        yield* Deferred.succeed(locked, undefined)
+        yield* untilWaiting(1)
+      }).pipe(sql.withTransaction, Effect.forkChild)
+      yield* Deferred.await(locked)
+      yield* updateEndpoint(orgId, endpoint, now, { active: false })
+      yield* Fiber.join(holder)
+      const ended = yield* sql<{ attempts: number; made: boolean }>`
+        SELECT attempts, attempt_started_at IS NOT NULL AS made FROM deliveries WHERE org_id = ${orgId}`
+      assert.deepStrictEqual(
+        ended,
+        Array.from({ length: 8 }, () => ({ attempts: 1, made: true })),
+      )
+      assert.deepStrictEqual(yield* sql`SELECT delivery_id AS id FROM delivery_attempts WHERE org_id = ${orgId}`, [
+        { id: claimed[0]!.deliveryId },
+      ])
+      assert.deepStrictEqual(new Set(yield* statesOf(orgId)), new Set(["canceled"]))
+    }),
+  )
+
   it.effect("an endpoint that is deactivated after an event was routed to it gets a skipped delivery", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
