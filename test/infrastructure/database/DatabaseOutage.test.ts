@@ -161,7 +161,9 @@ describe.concurrent("an outage of PostgreSQL", () => {
         yield* sql`SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'`,
         [],
       )
-      const hold = Effect.forkChild(sql.withTransaction(Effect.andThen(sql`SELECT 1`, Effect.never)))
+      // Not idle, for which PostgreSQL ends a transaction after ten seconds.
+      const work = Effect.forever(Effect.andThen(sql`SELECT 1`, Effect.sleep("1 second")))
+      const hold = Effect.forkChild(sql.withTransaction(work))
       const holders = yield* Effect.all(Array.from({ length: 10 }, () => hold))
       yield* eventually("all connections to be in use", refused(one))
       // The pool closes when their connections are returned.
