@@ -161,7 +161,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
               await expectShownAsText(page, hostile)
               await expectAccessible(page)
               await expectFits(page)
-              await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "All" }).click()
+              await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "Any time" }).click()
               await rowWith(page, "Terraform").waitFor()
               await page.getByRole("button", { name: "Most asked" }).click()
               await rowWith(page, "How do I rotate a key?").waitFor()

@@ -29,6 +29,8 @@ const leftOut: Readonly<Record<string, string>> = {
   "docs.mostAsked": "as docs.mcp",
   "docs.eraseQuestions": "as docs.mcp",
   "live.follow": "a stream without an end, of what other operations change",
+  "orgs.find": "reads names, which no other operation changes but in lists",
+  "orgs.erasure": "reads how far a sweep is, whose end the oracles look at",
   "projects.update": "a name and an address, which no other operation reads",
   "projects.getLink": "as projects.putLink",
   "projects.putLink": "a first run of CI links its repository, which deployments.register does",

@@ -82,17 +82,22 @@ interface Request {
 const exampleBodyOf = ({ requestBody }: Operation) => requestBody?.content["application/json"]?.example
 
 const toRequest = ({ method, operation, path }: Entry, baseUrl: string, schemas: Schemas): Request => {
-  const inPath = operation.parameters.filter((one) => one.in === "path")
-  const ids = Object.fromEntries(inPath.map(({ name, schema }) => [name, exampleOf(schema, schemas)]))
+  const examplesOf = (parameters: ReadonlyArray<Parameter>) =>
+    Object.fromEntries(parameters.map(({ name, schema }) => [name, exampleOf(schema, schemas)]))
+  const ids = examplesOf(operation.parameters.filter((one) => one.in === "path"))
+  const query = examplesOf(operation.parameters.filter((one) => one.in === "query" && one.required === true))
+  const search = new URLSearchParams(
+    Object.entries(query).map(([name, value]): [string, string] => [name, String(value)]),
+  ).toString()
   const body = exampleBodyOf(operation)
   const schemes = (operation.security ?? []).flatMap((one) => Object.keys(one))
   return {
     method,
-    url: `${baseUrl}${path.replace(/\{(\w+)\}/g, (_, name: string) => String(ids[name]))}`,
+    url: `${baseUrl}${path.replace(/\{(\w+)\}/g, (_, name: string) => String(ids[name]))}${search === "" ? "" : `?${search}`}`,
     operationId: operation.operationId,
     needsCredential: schemes.length > 0,
     body,
-    args: Array.isArray(body) ? body : { ...ids, ...(typeof body === "object" ? body : {}) },
+    args: Array.isArray(body) ? body : { ...ids, ...query, ...(typeof body === "object" ? body : {}) },
     isStream: operation.responses["200"]?.content?.["text/event-stream"] !== undefined,
   }
 }
