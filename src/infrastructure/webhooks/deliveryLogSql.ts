@@ -561,9 +561,9 @@ export const recoverBatch = Effect.fnUntraced(function* (
 })
 
 /**
- * Makes unsuccessful deliveries of an endpoint due now, if it is active, and those in its ended lanes, in a transaction.
- * They are backlogged at once, so that a large backlog does not delay other lanes. An attempt in flight continues, and
- * its result is recorded.
+ * Makes unsuccessful deliveries of an endpoint due now, if it is active, and those in its ended lanes, in a
+ * transaction. They are backlogged at once, so that a large backlog does not delay other lanes. An attempt in flight
+ * continues, and its result is recorded.
  *
  * @param first a SELECT (id, lane, wanted); the lane of those that are still pending
  * @returns how many deliveries it read, the last of them, how many of them are wanted, and how many are due now: not
