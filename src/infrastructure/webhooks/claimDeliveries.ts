@@ -289,11 +289,16 @@ export const eventsOf = (sql: Sql, rows: ReadonlyArray<ClaimedRow>) => {
         ) AS e`
 }
 
-/** Reads the rows of a claim as deliveries: the first of each lane, then the second of each. */
+/**
+ * Reads the rows of a claim as deliveries: the first of each lane, then the second of each.
+ *
+ * @param elapsed milliseconds since the answer to the claim, which its delays begin with
+ */
 export const toClaimed = (
   rows: ReadonlyArray<ClaimedRow>,
   found: ReadonlyArray<ClaimedEvent>,
   claimId: string,
+  elapsed: number,
 ): ReadonlyArray<ClaimedDelivery> => {
   const events = new Map(found.map((event) => [event.id, event]))
   return rows
@@ -317,7 +322,7 @@ export const toClaimed = (
       auth: row.auth === null ? null : { stored: row.auth, owner: row.endpoint_id! },
       retryDelays: row.retry_delays,
       ordered: row.ordered,
-      delayMillis: row.delay_ms === null ? null : row.delay_ms - row.took_ms,
+      delayMillis: row.delay_ms === null ? null : row.delay_ms - row.took_ms - elapsed,
       eventId: row.event_id,
       event: ofEvent.type,
       body: sentBody(row.payload ?? "envelope", ofEvent.body),

@@ -1,4 +1,4 @@
-import { DateTime, Effect, Layer } from "effect"
+import { Clock, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import {
@@ -9,6 +9,7 @@ import {
   type DueDeliveries,
   type TimesCorrection,
 } from "../../domain/webhooks/DeliveryQueue.ts"
+import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { makeResting } from "../background.ts"
 import { Database } from "../database/Database.ts"
@@ -78,6 +79,7 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
     const { kind } = yield* Database
+    const clock = yield* Clock.Clock
     // A claim, record or release need not survive a crash of PostgreSQL: it is repeated, or its lease expires. So its
     // commit does not wait for the disk. The embedded database crashes whenever the process ends, and only commits that
     // wait reach its disk. A claim ends with the process anyway, but a record must survive.
@@ -104,8 +106,10 @@ export const layer = Layer.effect(
       } = rows[0]!
       const found = { head, lanes: lanes ?? [], backlogged, backloggedLanes: backloggedLanes ?? [] }
       const isFull = positions.claimed(claim, reads, found)
+      const answeredAt = monotonicMillisOf(clock)
+      const events = yield* eventsOf(sql, rows)
       return {
-        deliveries: toClaimed(rows, yield* eventsOf(sql, rows), claim.claimId),
+        deliveries: toClaimed(rows, events, claim.claimId, monotonicMillisOf(clock) - answeredAt),
         more: more || reads.more || isFull,
         short: short || reads.short,
         throttledUntil: throttledUntil === null ? null : DateTime.fromDateUnsafe(throttledUntil),
