@@ -27,7 +27,6 @@ const schedules = "infrastructure/jobs/jobSchedulesSql.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
 const claim = "infrastructure/webhooks/claimDeliveries.ts"
 const insert = "infrastructure/queue/insertEvents.ts"
-const lanes = "infrastructure/queue/lanes.ts"
 const endpoints = "infrastructure/webhooks/webhookEndpointsSql.ts"
 const slots = "domain/webhooks/Slots.ts"
 const retryDecision = "domain/webhooks/RetryDecision.ts"
@@ -354,12 +353,6 @@ export const bugs: ReadonlyArray<Bug> = [
     corner: "deliveries",
     about: "A worker whose lease ran out records over the one that has the delivery now.",
     edits: [[record, " AND p.delivery_id = made.id AND p.claim_id = made.claim_id", " AND p.delivery_id = made.id"]],
-  },
-  {
-    name: "a delivery is canceled under its attempt",
-    corner: "deliveries",
-    about: "The sweep of an ended lane ends deliveries that are in flight, and what their attempts end with is lost.",
-    edits: [[lanes, "(SELECT place FROM held WHERE NOT in_flight)", "(SELECT place FROM held)"]],
   },
   {
     name: "a delivery that is sent again loses an attempt",
