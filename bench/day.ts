@@ -68,7 +68,7 @@ await scoped(async (scope) => {
         INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, idempotency_key, priority,
           max_attempts, retry_delay_seconds, status, attempt, retried_attempts, result, created_at, finished_at)
         SELECT '${prefix}000' || id, '${prefix}000' || id, 'org' || n % 50, 'old', false, '${prefix}000' || id, 0,
-          1, 0, 'completed', 1, 0, repeat(md5(id), 10), ${at}, ${at} FROM ${rows} WHERE n % 10 = 0`)
+          1, 0, 'completed', 1, '{}', repeat(md5(id), 10), ${at}, ${at} FROM ${rows} WHERE n % 10 = 0`)
       await sql(`
         INSERT INTO job_keys (org_id, key, job_id)
         SELECT 'org' || n % 50, '${prefix}000' || id, '${prefix}000' || id FROM ${rows} WHERE n % 10 = 0`)
