@@ -11,14 +11,14 @@ export const erasedKinds = {
   endpoints: "Webhook endpoints.",
   eventTypes: "Event types of the catalogue.",
   events: "Events of the org.",
-  deliveries: "Deliveries, each with its attempts.",
+  deliveries: "Deliveries, pending ones too.",
   jobs: "Jobs, finished ones too.",
   schedules: "Schedules of jobs.",
   docsPages: "Pages of documentation.",
   docsQuestions: "Questions of readers.",
   alerts: "Alerts of the org.",
   sessions: "Sessions of the console and of portals.",
-  others: "Rows of other tables, such as counters of usage.",
+  others: "Rows of other tables, such as attempts and counters of usage.",
 } as const
 export type ErasedKind = keyof typeof erasedKinds
 
@@ -38,7 +38,7 @@ export const OrgErasure = Schema.Struct({
   endedAt: Schema.NullOr(time("When nothing of the org was left but its audit log. null: the erasure continues.")),
   progress: Schema.Int.annotate({
     description:
-      "How much is done, in percent of the steps, each of which erases one kind of row. At 100 the erasure waits until no request from before the deletion can be running.",
+      "How much is done, in percent. At 100 the erasure waits until every request from before the deletion has ended.",
     examples: [40],
   }),
   erased: Schema.Struct(counts).annotate({

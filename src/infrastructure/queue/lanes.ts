@@ -54,12 +54,26 @@ const afterLanes = "~"
 export const lanesOfEndpoint = (sql: SqlClient.SqlClient, orgId: Statement.Fragment, endpointId: Statement.Fragment) =>
   lanesOf(sql, orgId, endpointId, sql`${endpointId} || ${sql.literal(`'${afterEndpoint}~'`)}`)
 
-/** SQL: whether a delivery of an event `e` is pending. */
-export const hasPending = (sql: SqlClient.SqlClient) => sql`
-  EXISTS (
-    SELECT FROM ${lanesOf(sql, sql.literal("e.org_id"))} AS l CROSS JOIN LATERAL (
-      SELECT FROM pending_deliveries p
-      WHERE p.org_id = e.org_id AND p.lane = l.lane AND ${isOfEvent(sql, "p.delivery_id", "e.id")} LIMIT 1
+/**
+ * A subquery: the events of some orgs, from an id to another, with a pending delivery. Reads the deliveries of that time
+ * in each lane of the orgs, and may have an event more than once.
+ *
+ * @param orgs a SELECT of `org_id`
+ * @param from SQL: the first id, and `to` the last
+ */
+export const pendingEvents = (
+  sql: SqlClient.SqlClient,
+  orgs: Statement.Fragment,
+  from: Statement.Fragment,
+  to: Statement.Fragment,
+) => sql`(
+    SELECT p.event_id FROM (${orgs}) AS o
+    CROSS JOIN LATERAL ${lanesOf(sql, sql.literal("o.org_id"))} AS l
+    CROSS JOIN LATERAL (
+      -- The id of a delivery begins with the time of its event.
+      SELECT event_id FROM pending_deliveries
+      WHERE org_id = o.org_id AND lane = l.lane
+        AND delivery_id >= left(${from}, 10) AND delivery_id <= left(${to}, 10) || '~'
     ) AS p
   )`
 

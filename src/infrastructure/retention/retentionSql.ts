@@ -9,7 +9,7 @@ import { CommitMillis } from "../database/boundedTransactions.ts"
 import { deadlines } from "../database/deadlines.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/limits.ts"
-import { endedState, hasPending, isOfEvent, lockRecoveries } from "../queue/lanes.ts"
+import { endedState, isOfEvent, lockRecoveries, pendingEvents } from "../queue/lanes.ts"
 
 /*
  * A range of time is a partition of each table of the records (ADR 32). Its name ends with its lower bound, the
@@ -351,12 +351,16 @@ export const layer = Layer.effect(
       return counts[0]!
     })
 
-    /** SQL: whether nothing of an event `e` is pending, and no sweep will make anything of it pending. */
-    const isSettled = (deliveries: "deliveries" | "deliveries_old") => sql`
-      NOT EXISTS (
+    /**
+     * SQL: whether nothing of an event `e` is pending, and no sweep will make anything of it pending.
+     *
+     * @param pending the events with pending deliveries, of which `e` may be one
+     */
+    const isSettled = (deliveries: "deliveries" | "deliveries_old", pending: Statement.Fragment) => sql`
+      e.id NOT IN ${pending} AND NOT EXISTS (
         SELECT FROM ${sql(deliveries)} d
         WHERE ${isOfEvent(sql, "d.id", "e.id")} AND ${endedState(sql)} = 'pending'
-      ) AND NOT ${hasPending(sql)} AND NOT EXISTS (
+      ) AND NOT EXISTS (
         SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
       )`
 
@@ -409,8 +413,11 @@ export const layer = Layer.effect(
      * `finished_jobs_old` that have no event there.
      */
     const removeLeft = Effect.fnUntraced(function* (limit: number) {
+      const newest = sql.literal("(SELECT max(id) FROM events_old)")
+      const pending = pendingEvents(sql, sql`SELECT DISTINCT org_id FROM events_old`, sql.literal("''"), newest)
       const events = yield* sql<EventOfJob>`
-        SELECT id, org_id AS "orgId", job_id AS job FROM events_old e WHERE ${isSettled("deliveries_old")} ORDER BY id LIMIT ${limit}`
+        SELECT id, org_id AS "orgId", job_id AS job FROM events_old e
+        WHERE ${isSettled("deliveries_old", pending)} ORDER BY id LIMIT ${limit}`
       const isJobGone = sql`id = ANY(ARRAY(
         SELECT id FROM finished_jobs_old f WHERE NOT EXISTS (SELECT FROM events_old WHERE id = f.end_id)
           LIMIT ${limit}))`
@@ -469,10 +476,19 @@ export const layer = Layer.effect(
           const end = idAt((yield* earliest(now)) - Duration.toMillis(age))
           yield* lockRecoveries(sql, orgId, "alone")
           const looked = yield* sql<EventOfJob>`
-            SELECT id, org_id AS "orgId", job_id AS job FROM events WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
+            SELECT id, org_id AS "orgId", job_id AS job FROM events
+            WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
+          const [first, last] = [looked[0]?.id ?? "", looked.at(-1)?.id ?? ""]
+          const pending = pendingEvents(
+            sql,
+            sql`SELECT ${orgId}::text COLLATE "C" AS org_id`,
+            sql`${first}`,
+            sql`${last}`,
+          )
           const events = yield* sql<EventOfJob>`
             SELECT id, org_id AS "orgId", job_id AS job FROM events e
-            WHERE id = ANY(${texts(looked.map(({ id }) => id))}) AND org_id = ${orgId} AND ${isSettled("deliveries")}`
+            WHERE id = ANY(${texts(looked.map(({ id }) => id))}) AND org_id = ${orgId}
+              AND ${isSettled("deliveries", pending)}`
           yield* removeEvents("", events, rowsOf(tables.webhooks[3]!, "finished_jobs", events))
           return { removed: events.length, next: looked.length === limit ? looked.at(-1)!.id : null }
         },

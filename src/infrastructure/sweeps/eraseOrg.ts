@@ -23,14 +23,20 @@ export const eraseBatch = Effect.fnUntraced(function* (sql: Sql, erasure: Erasur
   )
   let hasFound = mark === "+"
   let rows = 0
-  const percent = (index: number) => Math.floor((100 * index) / steps.length)
   let counts: Partial<Erased> = {}
+  /** What a batch has done that ends in a step. */
+  const stop = (index: number, after: string) => ({
+    rows,
+    counts,
+    hasFound,
+    progress: Math.floor((100 * index) / steps.length),
+    position: `${hasFound ? "+" : "-"}${steps[index]![0]}:${after}`,
+  })
   for (const [index, [step, run]] of steps.entries()) {
     if (index < first) continue
     let after = index === first ? from : ""
     while (true) {
-      if (rows >= limit)
-        return { rows, counts, hasFound, progress: percent(index), position: positionOf(hasFound, step, after) }
+      if (rows >= limit) return stop(index, after)
       const { last, rows: read } = yield* run(sql, erasure, after, limit - rows)
       rows += read
       counts = sumOfErased(counts, { [kindOf(step)]: read })
@@ -38,18 +44,18 @@ export const eraseBatch = Effect.fnUntraced(function* (sql: Sql, erasure: Erasur
       if (last === null) break
       after = last
       // A step that reads more rows than it erases ends the batch, too.
-      if (read === 0)
-        return { rows, counts, hasFound, progress: percent(index), position: positionOf(hasFound, step, after) }
+      if (read === 0) return stop(index, after)
     }
   }
   return { rows, counts, hasFound, progress: 100, position: null }
 })
 
-const positionOf = (hasFound: boolean, step: string, after: string) => `${hasFound ? "+" : "-"}${step}:${after}`
-
 /** What a step erases, as a receipt counts it. */
-const kindOf = (step: string): ErasedKind =>
-  step === "finishedJobs" ? "jobs" : Object.hasOwn(erasedKinds, step) ? (step as ErasedKind) : "others"
+const kindOf = (step: string): ErasedKind => {
+  if (step === "finishedJobs") return "jobs"
+  if (step === "pendingDeliveries") return "deliveries"
+  return Object.hasOwn(erasedKinds, step) ? (step as ErasedKind) : "others"
+}
 
 type Sql = SqlClient.SqlClient
 

@@ -1,7 +1,7 @@
 import { DateTime, Duration, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import { Conflict } from "../../domain/Errors.ts"
+import { Conflict, Unavailable } from "../../domain/Errors.ts"
 import type { Page } from "../../domain/Page.ts"
 import {
   attemptInFlight,
@@ -550,13 +550,14 @@ export const recoverBatch = Effect.fnUntraced(function* (
   const first = firstCovered(sql, recovery, doneTo, limit)
   const batch = yield* requeue(sql, recovery, first, now, locked)
   let { recovered, wanted } = batch
-  // Nobody sends before the commit what is due already, so it is not found again.
   if (locked === "skip") return batch
+  // Nobody sends before the commit what is due already, so it is not found again.
   for (let n = 1; recovered < wanted && n < maxRequeues; n++) {
     const again = yield* requeue(sql, recovery, first, now)
     wanted = recovered + again.wanted
     recovered += again.recovered
   }
+  if (recovered < wanted) return yield* new Unavailable({ error: "Others change these deliveries; try again." })
   return { ...batch, wanted, recovered }
 })
 
