@@ -96,7 +96,8 @@ const leaveDeadRows = async ({ query, tenant }: Subject, lane: string, batches: 
     const of = [`${batchesLeft++}`.padStart(6, "0"), lane, tenant.orgId]
     for (const backlogged of [false, true]) {
       await query(
-        `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
+        `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id,
+          bytes, created_at, updated_at)
          SELECT $2, '00' || $1 || '${backlogged ? "P" : "H"}' || n, 'none', 0, 0, now() - interval '1 hour' + n * interval '1 ms',
            ${backlogged}, $3, 400, now(), now() FROM generate_series(1, 10000) AS n`,
         of,

@@ -47,7 +47,8 @@ export const addDeliveries = async (
   await query(
     `INSERT INTO finished_jobs (id, end_id, org_id, workflow, skip_callbacks, priority, max_attempts, retry_delay_seconds,
         status, attempt, retried_attempts, created_at, finished_at)
-      SELECT $2 || n, $2 || n, $1, 'bench', false, 0, 3, 10, 'completed', 0, '{}', now(), now() FROM generate_series(1, $3::int) n`,
+      SELECT $2 || n, $2 || n, $1, 'bench', false, 0, 3, 10, 'completed', 0, '{}', now(), now()
+        FROM generate_series(1, $3::int) n`,
     [orgId, name, events],
   )
   await query(

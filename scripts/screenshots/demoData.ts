@@ -95,7 +95,8 @@ const makePast = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, urls: Re
     UPDATE deliveries d SET created_at = e.created_at, updated_at = e.created_at,
       attempt_started_at = e.created_at + interval '90 ms' FROM events e WHERE e.id = d.event_id`
   yield* sql`
-    UPDATE pending_deliveries d SET created_at = e.created_at, updated_at = e.created_at FROM events e WHERE e.id = d.event_id`
+    UPDATE pending_deliveries d SET created_at = e.created_at, updated_at = e.created_at FROM events e
+      WHERE e.id = d.event_id`
   yield* sql`
     UPDATE finished_jobs j SET finished_at = e.created_at, created_at = e.created_at - interval '94 seconds'
     FROM events e WHERE e.job_id = j.id`
@@ -110,7 +111,8 @@ const makePast = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, urls: Re
   yield* sql`
     INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status)
     SELECT delivery_id, org_id, n, created_at + after * interval '1 second', 40 + 31 * n, 503
-    FROM (SELECT * FROM pending_deliveries WHERE attempts = 3) AS d, (VALUES (1, 0.09), (2, 5.4), (3, 297)) AS made (n, after)
+    FROM (SELECT * FROM pending_deliveries WHERE attempts = 3) AS d,
+      (VALUES (1, 0.09), (2, 5.4), (3, 297)) AS made (n, after)
     ON CONFLICT (org_id, delivery_id, number) DO UPDATE SET started_at = excluded.started_at`
 })
 

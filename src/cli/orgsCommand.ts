@@ -193,7 +193,7 @@ const remove = Command.make(
       (gatehouse) => gatehouse.orgs.remove({ params: { orgId: named.value } }),
       () => ({
         out: named.value,
-        note: `The org is deleted with everything in it. Its rows are erased within an hour: gatehouse orgs erasure ${named.value}`,
+        note: `The org is deleted. All that it had is erased within an hour: gatehouse orgs erasure ${named.value}`,
       }),
     )
   }),

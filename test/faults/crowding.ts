@@ -67,7 +67,8 @@ export const addDeliveries = Effect.fnUntraced(function* (
   yield* sql`
     WITH ended AS (
       INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, created_at, updated_at)
-      SELECT ${id}, ${orgId}, ${id}, ${endpointId}, ${state}, 0, now(), now() FROM ${numbers} WHERE ${state}::text <> 'pending'
+      SELECT ${id}, ${orgId}, ${id}, ${endpointId}, ${state}, 0, now(), now() FROM ${numbers}
+        WHERE ${state}::text <> 'pending'
     )
     INSERT INTO pending_deliveries
       (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)

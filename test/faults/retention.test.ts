@@ -49,7 +49,8 @@ const fillDay = Effect.fnUntraced(function* (start: DateTime.Utc) {
       INSERT INTO job_keys (org_id, key, job_id) SELECT org_id, idempotency_key, id FROM finished_jobs
       WHERE end_id BETWEEN ${prefix}::text || '000' AND ${prefix}::text || '001'`
     yield* sql`
-      INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, attempt_started_at, attempt_duration_ms,
+      INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, attempt_started_at,
+        attempt_duration_ms,
         attempt_status, attempt_body, created_at, updated_at)
       SELECT ${prefix}::text || id || '000', 'org' || n % 50, ${prefix}::text || '000' || id, 'endpoint' || n % 50,
         'delivered', 1, ${at}::timestamptz, 10, 200, 'ok', ${at}, ${at} FROM ${rows}`

@@ -87,7 +87,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotateMerge(
         about.change(
           "Create several jobs",
-          "Queues 1 to 1,000 jobs in one statement, all or none. job_ids has their ids in the order of the request. A job that breaks a rule refuses the whole batch with a 400 that names its place. The body has at most 8 MiB.",
+          "Queues 1 to 1,000 jobs in one statement, all or none. job_ids has their ids in the order of the " +
+            "request. A job that breaks a rule refuses the whole batch with a 400 that names its place. The body " +
+            "has at most 8 MiB.",
         ),
       ),
     HttpApiEndpoint.post("claim", "/v1/jobs/claim", {
@@ -97,7 +99,10 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Claim jobs",
-        "Returns queued jobs, the highest priority first, then the oldest: up to limit jobs or 4 MiB of input, and at least one if there is one. The claim lasts until the lease expires. Then the job is queued again; after max_attempts leases it fails. Send the attempt of the claim with heartbeat, complete and fail: then a worker whose lease has expired cannot change a job that another worker has claimed since.",
+        "Returns queued jobs, the highest priority first, then the oldest: up to limit jobs or 4 MiB of input, " +
+          "and at least one if there is one. The claim lasts until the lease expires. Then the job is queued again; " +
+          "after max_attempts leases it fails. Send the attempt of the claim with heartbeat, complete and fail: " +
+          "then a worker whose lease has expired cannot change a job that another worker has claimed since.",
       ),
     ),
     HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {
@@ -107,7 +112,8 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Extend the lease of a job",
-        "The lease starts again from now. It takes lines along, as jobs/log does. A 409 tells the worker to stop: the job is canceled or finished, or another attempt runs.",
+        "The lease starts again from now. It takes lines along, as jobs/log does. A 409 tells the worker to stop: " +
+          "the job is canceled or finished, or another attempt runs.",
       ),
     ),
     HttpApiEndpoint.post("log", "/v1/jobs/log", {
@@ -117,7 +123,8 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Log lines of a job",
-        "Keeps lines of the running attempt with the job, which keeps the newest 64 KiB of all its attempts. The lease stays as it is. An attempt that is not running is a 409.",
+        "Keeps lines of the running attempt with the job, which keeps the newest 64 KiB of all its attempts. The " +
+          "lease stays as it is. An attempt that is not running is a 409.",
       ),
     ),
     HttpApiEndpoint.post("logs", "/v1/jobs/logs", {
@@ -136,7 +143,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Finish a step of a job",
-        "Keeps the result of a step with the job, so that another attempt need not do it again: jobs/get has the steps. A step that is there stays as it is. An attempt that is not running is a 409. The steps of a job have at most 256 KiB of JSON together.",
+        "Keeps the result of a step with the job, so that another attempt need not do it again: jobs/get has the " +
+          "steps. A step that is there stays as it is. An attempt that is not running is a 409. The steps of a job " +
+          "have at most 256 KiB of JSON together.",
       ),
     ),
     HttpApiEndpoint.post("complete", "/v1/jobs/complete", {
@@ -146,7 +155,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Complete a job",
-        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. The response is 409 if the job failed or was canceled, or if the attempt is not running. When the org has no stored bytes left, a result of more than 1,000 bytes is a 409 limit_reached; the job stays as it is.",
+        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. The " +
+          "response is 409 if the job failed or was canceled, or if the attempt is not running. When the org has no " +
+          "stored bytes left, a result of more than 1,000 bytes is a 409 limit_reached; the job stays as it is.",
       ),
     ),
     HttpApiEndpoint.post("completeBatch", "/v1/jobs/complete-batch", {
@@ -164,7 +175,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotateMerge(
         about.change(
           "Complete several jobs",
-          "Completes 1 to 1,000 jobs, each as jobs/complete does by itself: one that is lost, canceled or unknown does not stop the others. jobs says what became of each, in the order of the request. A field that breaks a rule refuses the whole batch with a 400 that names its place. The body has at most 8 MiB.",
+          "Completes 1 to 1,000 jobs, each as jobs/complete does by itself: one that is lost, canceled or unknown " +
+            "does not stop the others. jobs says what became of each, in the order of the request. A field that " +
+            "breaks a rule refuses the whole batch with a 400 that names its place. The body has at most 8 MiB.",
         ),
       ),
     HttpApiEndpoint.post("fail", "/v1/jobs/fail", {
@@ -174,7 +187,10 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Fail a job",
-        "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, until max_attempts; only the last failure makes an event. The response is 409 if the job was completed or canceled, or if the attempt is not running.",
+        "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, " +
+          "the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, " +
+          "until max_attempts; only the last failure makes an event. The response is 409 if the job was completed " +
+          "or canceled, or if the attempt is not running.",
       ),
     ),
     HttpApiEndpoint.post("cancel", "/v1/jobs/cancel", {
@@ -184,8 +200,10 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.change(
         "Cancel jobs",
-        "Ends a queued or running job without an event. Its worker gets a 409 at its next heartbeat, complete or fail. Canceling the job again changes nothing. A finished job is a 409. " +
-          "With a filter in place of job_id: counts the jobs that it selects, and cancels them in the background, oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it.",
+        "Ends a queued or running job without an event. Its worker gets a 409 at its next heartbeat, complete or " +
+          "fail. Canceling the job again changes nothing. A finished job is a 409. " +
+          "With a filter in place of job_id: counts the jobs that it selects, and cancels them in the background, " +
+          "oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it.",
       ),
     ),
     HttpApiEndpoint.post("retry", "/v1/jobs/retry", {
@@ -195,8 +213,11 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.resend(
         "Retry failed jobs",
-        "Queues a failed job again, with as many further attempts as it had. Its attempt goes on counting, and its history and its event stay; its next end makes another event. A job that has not failed is a 409. " +
-          "With a filter in place of job_id: counts the failed jobs that it selects, and queues them again in the background, oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it. An org has at most ten such changes at a time; another is a 409.",
+        "Queues a failed job again, with as many further attempts as it had. Its attempt goes on counting, and " +
+          "its history and its event stay; its next end makes another event. A job that has not failed is a 409. " +
+          "With a filter in place of job_id: counts the failed jobs that it selects, and queues them again in the " +
+          "background, oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it. An org has " +
+          "at most ten such changes at a time; another is a 409.",
       ),
     ),
     HttpApiEndpoint.post("sweeps", "/v1/jobs/sweeps", {
@@ -231,13 +252,17 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.read(
         "Group failed jobs by their cause",
-        "Groups the newest 10,000 failed jobs by their workflow and the first 200 characters of their error. The most frequent 20, the most first.",
+        "Groups the newest 10,000 failed jobs by their workflow and the first 200 characters of their error. The " +
+          "most frequent 20, the most first.",
       ),
     ),
     HttpApiEndpoint.post("queue", "/v1/jobs/queue", { payload: noFields, success: JobQueue }).annotateMerge(
       about.read(
         "Read what waits and runs",
-        "Counts the unfinished jobs of the org by workflow and state. Also returns the time of the oldest due job, the number of jobs that were created in the last five minutes, and the concurrency keys with most waiting jobs. Reads at most 10,000 jobs of each state. If there are more, the numbers are lower bounds and is_all is false. GET /api/v0/overview has how many jobs finished in each minute.",
+        "Counts the unfinished jobs of the org by workflow and state. Also returns the time of the oldest due " +
+          "job, the number of jobs that were created in the last five minutes, and the concurrency keys with most " +
+          "waiting jobs. Reads at most 10,000 jobs of each state. If there are more, the numbers are lower bounds " +
+          "and is_all is false. GET /api/v0/overview has how many jobs finished in each minute.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {
@@ -247,7 +272,8 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.read(
         "Get a job",
-        "Returns the job without its callback_secret, with its last 20 attempts that have ended and its finished steps.",
+        "Returns the job without its callback_secret, with its last 20 attempts that have ended and its finished " +
+          "steps.",
       ),
     ),
     HttpApiEndpoint.post("list", "/v1/jobs/list", {
@@ -263,7 +289,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     }).annotateMerge(
       about.read(
         "List jobs",
-        "Newest first. Filter by status, workflow, time and, for failed jobs, error. A page ends at limit jobs or 4 MiB. With error a page may be short or empty although next_cursor continues the list: it reads at most 10,000 jobs.",
+        "Newest first. Filter by status, workflow, time and, for failed jobs, error. A page ends at limit jobs or " +
+          "4 MiB. With error a page may be short or empty although next_cursor continues the list: it reads at most " +
+          "10,000 jobs.",
       ),
     ),
   )
@@ -288,7 +316,8 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       .annotateMerge(
         about.change(
           "Create a schedule",
-          "Each run creates one job, for any number of replicas. Runs that were missed while no replica ran are one job.",
+          "Each run creates one job, for any number of replicas. Runs that were missed while no replica ran are " +
+            "one job.",
         ),
       ),
     HttpApiEndpoint.post("list", "/v1/schedules/list", {
@@ -297,7 +326,8 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
     }).annotateMerge(
       about.read(
         "List schedules",
-        "All schedules of the org, oldest first, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
+        "All schedules of the org, oldest first, up to 1,000 or 4 MiB. If there are more, next_cursor continues " +
+          "the list.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/schedules/get", {
@@ -312,7 +342,8 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
     }).annotateMerge(
       about.change(
         "Update a schedule",
-        "Changes the given fields. active: false pauses the schedule. A schedule that is activated, or has another cron or timezone, runs next after now.",
+        "Changes the given fields. active: false pauses the schedule. A schedule that is activated, or has " +
+          "another cron or timezone, runs next after now.",
       ),
     ),
     HttpApiEndpoint.post("run", "/v1/schedules/run", {
@@ -322,7 +353,8 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
     }).annotateMerge(
       about.change(
         "Run a schedule now",
-        "Creates a job of the schedule now, in addition to its runs. This also works while the schedule is paused. With overlap skip, the response is 409 while the last job is queued or running.",
+        "Creates a job of the schedule now, in addition to its runs. This also works while the schedule is " +
+          "paused. With overlap skip, the response is 409 while the last job is queued or running.",
       ),
     ),
     HttpApiEndpoint.post("delete", "/v1/schedules/delete", {
@@ -347,7 +379,10 @@ export class WorkflowsGroup extends HttpApiGroup.make("workflows")
     }).annotateMerge(
       about.change(
         "Set the limits of a workflow",
-        "Replaces all settings of the workflow: an absent limit is none. They hold for queued jobs from the answer on, exactly, over all replicas: a claim takes no job that would exceed one. Running jobs stay. A key that is full holds up no other, and keys take turns. An org has settings for at most 500 workflows; more are a 409.",
+        "Replaces all settings of the workflow: an absent limit is none. They hold for queued jobs from the " +
+          "answer on, exactly, over all replicas: a claim takes no job that would exceed one. Running jobs stay. A " +
+          "key that is full holds up no other, and keys take turns. An org has settings for at most 500 workflows; " +
+          "more are a 409.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/workflows/get", {

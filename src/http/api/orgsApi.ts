@@ -30,8 +30,10 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     }).annotateMerge(
       access.management.read(
         "List orgs",
-        "All orgs that fit all filters, oldest first. An org key sees only its own org. `text` is a part of the name or of the id. " +
-          "With it, a page looks at 2,000 orgs at most: it can have fewer orgs than `limit` while `nextCursor` continues.",
+        "All orgs that fit all filters, oldest first. An org key sees only its own org. `text` is a part of the " +
+          "name or of the id. " +
+          "With it, a page looks at 2,000 orgs at most: it can have fewer orgs than `limit` while `nextCursor` " +
+          "continues.",
       ),
     ),
     HttpApiEndpoint.get("find", "/api/v0/find", {
@@ -44,8 +46,10 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     }).annotateMerge(
       access.management.read(
         "Find by name",
-        "Projects, API keys, endpoints and schedules whose name has the text, and changes of a request, in all orgs; an org key " +
-          "finds what is in its own. A page looks at 2,000 of each at most: it can have fewer than `limit` while `nextCursor` continues.",
+        "Projects, API keys, endpoints and schedules whose name has the text, and changes of a request, in all " +
+          "orgs; an org key " +
+          "finds what is in its own. A page looks at 2,000 of each at most: it can have fewer than `limit` while " +
+          "`nextCursor` continues.",
       ),
     ),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId", {
@@ -63,7 +67,9 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     }).annotateMerge(
       access.administrator.administer(
         "Change an org",
-        "Changes the name, the limits, the retention, the prefix of new keys and the owners. owners replaces the list; an owner of another org is a 409. Absent fields stay. null sets a limit, the retention or the prefix to the default again. A limit below the " +
+        "Changes the name, the limits, the retention, the prefix of new keys and the owners. owners replaces the " +
+          "list; an owner of another org is a 409. Absent fields stay. null sets a limit, the retention or the " +
+          "prefix to the default again. A limit below the " +
           "current use removes nothing; it refuses anything new.",
       ),
     ),
@@ -74,8 +80,10 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     }).annotateMerge(
       access.administrator.administer(
         "Delete an org",
-        "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the response on, its keys are " +
-          "refused at every replica, its endpoints get nothing, and everything of it is a 404. Its rows are erased in the " +
+        "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the response on, " +
+          "its keys are " +
+          "refused at every replica, its endpoints get nothing, and everything of it is a 404. Its rows are " +
+          "erased in the " +
           "background, within an hour; then its owners are free. The administrator can still read its audit log.",
       ),
     ),
@@ -86,7 +94,8 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     }).annotateMerge(
       access.administrator.oversee(
         "Follow the erasure of an org",
-        "How far the erasure of a deleted org is, and what it has erased. At its end this is the receipt, which the audit log " +
+        "How far the erasure of a deleted org is, and what it has erased. At its end this is the receipt, which " +
+          "the audit log " +
           "keeps as `org.erase`.",
       ),
     ),

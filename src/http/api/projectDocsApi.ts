@@ -68,7 +68,8 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
     }).annotateMerge(
       access.management.read(
         "Get the documentation of a project",
-        "Returns the settings, what is stored, and why the last fetch failed. A project without documentation is a 404.",
+        "Returns the settings, what is stored, and why the last fetch failed. A project without documentation is " +
+          "a 404.",
       ),
     ),
     HttpApiEndpoint.put("put", "/api/v0/projects/:projectId/docs", {
@@ -79,9 +80,12 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
     }).annotateMerge(
       access.management.change(
         "Store the documentation of a project",
-        "Sets where the documentation is; an absent field has its default (null, false). Gatehouse fetches the zip in the " +
-          "background: after each such request, and once for each new current deployment. A failed fetch is repeated six " +
-          "times within five hours. Chats with a key of the project that send no documentation are answered from what is " +
+        "Sets where the documentation is; an absent field has its default (null, false). Gatehouse fetches the " +
+          "zip in the " +
+          "background: after each such request, and once for each new current deployment. A failed fetch is " +
+          "repeated six " +
+          "times within five hours. Chats with a key of the project that send no documentation are answered from " +
+          "what is " +
           "stored. Its size counts toward LIMIT_STORED_BYTES.",
       ),
     ),
@@ -92,7 +96,8 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
     }).annotateMerge(
       access.management.change(
         "Remove the documentation of a project",
-        "Removes the settings, the stored pages and the questions of readers, for good. Nobody reads them from the answer on; " +
+        "Removes the settings, the stored pages and the questions of readers, for good. Nobody reads them from " +
+          "the answer on; " +
           "their rows are erased in the background.",
       ),
     ),
@@ -104,7 +109,8 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
     }).annotateMerge(
       access.management.read(
         "List the questions of readers",
-        "Newest first: questions that were asked with the project's keys while keepQuestions was true. The newest 10,000 are " +
+        "Newest first: questions that were asked with the project's keys while keepQuestions was true. The newest " +
+          "10,000 are " +
           "kept, for RETENTION_DAYS.",
       ),
     ),
@@ -118,7 +124,8 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
     }).annotateMerge(
       access.management.read(
         "List the most asked questions",
-        "Counts how often each question was asked, the most frequent first. Case and punctuation do not matter. With found=false: those that found " +
+        "Counts how often each question was asked, the most frequent first. Case and punctuation do not matter. " +
+          "With found=false: those that found " +
           "nothing. With since and until: those of a range of time.",
       ),
     ),
@@ -163,7 +170,8 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       .annotateMerge(
         access.docsReader.read(
           "Read the documentation of a project by MCP",
-          "The MCP server of the stored documentation: streamable HTTP, stateless, each answer as JSON. Its tools are search_docs " +
+          "The MCP server of the stored documentation: streamable HTTP, stateless, each answer as JSON. Its tools " +
+            "are search_docs " +
             "and read_page. An MCP client needs only this URL, and a key unless the documentation is public.",
         ),
       ),

@@ -31,7 +31,8 @@ const PublicKeys = Schema.Struct({
 const warning = {
   warning: Schema.optionalKey(Schema.String).annotate({
     description:
-      "Why nothing can be sent to the url now: the name of its host has an address that is not called. Absent: it has none, or " +
+      "Why nothing can be sent to the url now: the name of its host has an address that is not called. Absent: it " +
+      "has none, or " +
       "it does not resolve now.",
     examples: [
       "Nothing can be sent to this url now: The host has an address that is not called (private, reserved or special).",
@@ -114,7 +115,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     }).annotateMerge(
       about.read(
         "List webhook endpoints",
-        "All endpoints of the org, oldest first, without their secrets, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
+        "All endpoints of the org, oldest first, without their secrets, up to 1,000 or 4 MiB. If there are more, " +
+          "next_cursor continues the list.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/webhooks/get", {
@@ -124,7 +126,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     }).annotateMerge(
       about.read(
         "Get a webhook endpoint",
-        "Returns the endpoint, by its id or by your external_id, with its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
+        "Returns the endpoint, by its id or by your external_id, with its health: since when it fails, when and " +
+          "why it was deactivated, and the states of its newest deliveries.",
       ),
     ),
     HttpApiEndpoint.post("update", "/v1/webhooks/update", {
@@ -134,7 +137,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     }).annotateMerge(
       about.change(
         "Change a webhook endpoint",
-        "Absent fields stay. A new url or secret applies from the next attempt. The old secret also signs for 24 hours. " +
+        "Absent fields stay. A new url or secret applies from the next attempt. The old secret also signs for 24 " +
+          "hours. " +
           "active: false cancels the pending deliveries.",
       ),
     ),
@@ -177,8 +181,10 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     }).annotateMerge(
       about.resend(
         "Test a webhook endpoint",
-        "Sends a signed event immediately, and returns what was sent and the response. The event is stored nowhere, and its id " +
-          "is made up. A process sends one test at a time for an endpoint, and four for an org. The response to any other is 409.",
+        "Sends a signed event immediately, and returns what was sent and the response. The event is stored " +
+          "nowhere, and its id " +
+          "is made up. A process sends one test at a time for an endpoint, and four for an org. The response to " +
+          "any other is 409.",
       ),
     ),
   )
@@ -189,7 +195,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     }).annotateMerge(
       about.read(
         "Get the public keys",
-        "The org's public Ed25519 keys, the newest first, for endpoints with signature ed25519: Standard Webhooks 1.0, v1a. " +
+        "The org's public Ed25519 keys, the newest first, for endpoints with signature ed25519: Standard Webhooks " +
+          "1.0, v1a. " +
           "Makes the first key if there is none.",
       ),
     ),
@@ -239,7 +246,9 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about.read(
         "List deliveries",
-        "Newest first. Filter by endpoint, job, event, type of the event, state, what the last attempt ended with, and time. An id that the org does not have selects nothing. A page may be short or empty although next_cursor continues the list: it reads at most 10,000 deliveries.",
+        "Newest first. Filter by endpoint, job, event, type of the event, state, what the last attempt ended " +
+          "with, and time. An id that the org does not have selects nothing. A page may be short or empty although " +
+          "next_cursor continues the list: it reads at most 10,000 deliveries.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/webhooks/deliveries/get", {
@@ -259,7 +268,8 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about.resend(
         "Resend a delivery",
-        "Resends the delivery now, in any state. Its retries start again. 409 while the endpoint is inactive or an attempt is in flight.",
+        "Resends the delivery now, in any state. Its retries start again. 409 while the endpoint is inactive or " +
+          "an attempt is in flight.",
       ),
     ),
     HttpApiEndpoint.post("recover", "/v1/webhooks/deliveries/recover", {
@@ -281,7 +291,8 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about.resend(
         "Resend everything that an endpoint missed",
-        "Resends all deliveries of the endpoint since a time that failed, were canceled, or were skipped while it was inactive.",
+        "Resends all deliveries of the endpoint since a time that failed, were canceled, or were skipped while it " +
+          "was inactive.",
       ),
     ),
     HttpApiEndpoint.post("resend", "/v1/webhooks/deliveries/resend", {
@@ -305,8 +316,10 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about.resend(
         "Resend deliveries by a filter",
-        "Counts the failed, canceled and skipped deliveries of active endpoints that the filter selects, and resends them in the background, oldest first. " +
-          "deliveries/resends shows how far it is, and deliveries/resend/cancel ends it. An org has at most ten at a time; another is a 409.",
+        "Counts the failed, canceled and skipped deliveries of active endpoints that the filter selects, and " +
+          "resends them in the background, oldest first. " +
+          "deliveries/resends shows how far it is, and deliveries/resend/cancel ends it. An org has at most ten " +
+          "at a time; another is a 409.",
       ),
     ),
     HttpApiEndpoint.post("resends", "/v1/webhooks/deliveries/resends", {
@@ -337,7 +350,8 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about.read(
         "Group failures by their cause",
-        "Groups the newest failures by the outcome of the last attempt: up to 5,000 deliveries that failed for good and 5,000 that are retried. Returns the 20 most frequent causes, the most frequent first.",
+        "Groups the newest failures by the outcome of the last attempt: up to 5,000 deliveries that failed for " +
+          "good and 5,000 that are retried. Returns the 20 most frequent causes, the most frequent first.",
       ),
     ),
   )

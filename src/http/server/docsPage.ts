@@ -93,7 +93,7 @@ const toRequest = ({ method, operation, path }: Entry, baseUrl: string, schemas:
   const schemes = (operation.security ?? []).flatMap((one) => Object.keys(one))
   return {
     method,
-    url: `${baseUrl}${path.replace(/\{(\w+)\}/g, (_, name: string) => String(ids[name]))}${search === "" ? "" : `?${search}`}`,
+    url: baseUrl + path.replace(/\{(\w+)\}/g, (_, name: string) => String(ids[name])) + (search && `?${search}`),
     operationId: operation.operationId,
     needsCredential: schemes.length > 0,
     body,

@@ -18,7 +18,7 @@ const nav = document.querySelector("nav")
 const list = nav.querySelector(".list")
 const links = all("nav a")
 
-// Search: the operations of which the name, path and description have every word, or one of the fields.
+// Search: finds operations by the words of their name, path, description and fields.
 const count = make("p", { className: "mute", attributes: { role: "status" } })
 const search = make("input", { type: "search", placeholder: "Search: /", autocomplete: "off" })
 search.setAttribute("aria-label", "Search the operations")

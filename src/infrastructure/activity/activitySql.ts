@@ -73,7 +73,8 @@ export const layer = Layer.effect(
     const sumOf = (measure: Measure) => {
       const { kind, outcomes } = measures[measure]
       return sql`
-        coalesce(sum(count) FILTER (WHERE kind = ${kind} AND outcome = ANY(${texts(outcomes)})), 0)::float8 AS ${sql(measure)}`
+        coalesce(sum(count) FILTER (WHERE kind = ${kind} AND outcome = ANY(${texts(outcomes)})), 0)::float8
+          AS ${sql(measure)}`
     }
 
     /** Adds the endpoints that are on nodes. */
@@ -82,7 +83,8 @@ export const layer = Layer.effect(
       const ids = texts(rows.map(({ endpointId }) => endpointId))
       const found = yield* everywhere(sql, nodes, (sql) =>
         decodeEndpoints(sql`
-          SELECT id AS "endpointId", url, description, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
+          SELECT id AS "endpointId", url, description, active, failing_since AS "failingSince",
+            deactivated_at AS "deactivatedAt",
             deactivated_reason AS "deactivatedReason"
           FROM webhook_endpoints WHERE id = ANY(${ids})`).pipe(orUnavailable),
       )
@@ -167,8 +169,10 @@ export const layer = Layer.effect(
             ? sql``
             : sql`HAVING (-sum(count), endpoint_id) > (${-after.failures}::numeric, ${after.endpointId})`
         const rows = yield* sql`
-          SELECT r.endpoint_id AS "endpointId", r.org_id AS "orgId", w.url, w.description, w.active, r.failures::float8 AS "failedAttempts",
-            w.failing_since AS "failingSince", w.deactivated_at AS "deactivatedAt", w.deactivated_reason AS "deactivatedReason",
+          SELECT r.endpoint_id AS "endpointId", r.org_id AS "orgId", w.url, w.description, w.active,
+            r.failures::float8 AS "failedAttempts",
+            w.failing_since AS "failingSince", w.deactivated_at AS "deactivatedAt",
+              w.deactivated_reason AS "deactivatedReason",
             last.last_at AS "lastFailureAt", last.last_status AS "lastStatus", last.last_failure AS "lastFailure"
           FROM (
             SELECT org_id, endpoint_id, sum(count) AS failures FROM (
@@ -212,7 +216,8 @@ export const layer = Layer.effect(
           FROM (
             SELECT org_id, sum(count) AS total FROM (
               SELECT org_id, outcome, count FROM activity_counts
-              WHERE every IN ('hour', 'day') AND org_id <> '' AND every = ${every} AND kind = ${kind} AND at >= ${date(since)}
+              WHERE every IN ('hour', 'day') AND org_id <> '' AND every = ${every} AND kind = ${kind}
+                AND at >= ${date(since)}
               ORDER BY every, kind, at DESC LIMIT ${maxOrgRowsRead}
             ) AS counted WHERE outcome = ANY(${texts(outcomes)}) GROUP BY org_id ${next}
             ORDER BY sum(count) DESC, org_id LIMIT ${limit + 1}

@@ -68,7 +68,8 @@ export const layer = Layer.effect(
       if (branch === undefined && preview === undefined) {
         return sql`project_id = ${project} AND ${afterCursor(sql, page, "newest")} ORDER BY id DESC`
       }
-      const isBranch = sql`md5(project_id || ' ' || branch) = md5(${project} || ' ' || ${branch ?? null}::text) AND branch = ${branch ?? null}`
+      const isBranch = sql`md5(project_id || ' ' || branch) = md5(${project} || ' ' || ${branch ?? null}::text)
+        AND branch = ${branch ?? null}`
       const isPreview = sql`preview = ${preview ?? null}::boolean`
       const filter =
         branch === undefined ? isPreview : preview === undefined ? isBranch : sql`${isBranch} AND ${isPreview}`
@@ -96,12 +97,14 @@ export const layer = Layer.effect(
             SELECT p.id, p.org_id FROM projects p JOIN orgs org ON org.id = p.org_id
             WHERE p.id = ${id} AND p.org_id = ${orgId} AND ${isVersion} AND ${bytes.fits(orgId)} FOR NO KEY UPDATE OF p
           ), recorded AS (
-            INSERT INTO deployments (id, org_id, project_id, provider, issuer, repository_id, issued_at, branch, ref, sha, preview,
+            INSERT INTO deployments (id, org_id, project_id, provider, issuer, repository_id, issued_at, branch, ref,
+              sha, preview,
               preview_reason, pull_request, run_id, run_attempt, workflow, actor, event_name, environment, created_at)
             SELECT ${deploymentId}, org_id, id, ${run.provider}, ${run.issuer}, ${run.repositoryId},
               ${dateOrNull(run.issuedAt)}::timestamptz, ${run.branch}, ${run.ref}, ${run.sha},
                 ${previewReason !== null},
-              ${previewReason}, ${run.pullRequest}::int, ${run.runId}, ${run.runAttempt}::int, ${run.workflow}, ${run.actor}, ${run.eventName}, ${run.environment},
+              ${previewReason}, ${run.pullRequest}::int, ${run.runId}, ${run.runAttempt}::int, ${run.workflow},
+                ${run.actor}, ${run.eventName}, ${run.environment},
               ${date(now)}::timestamptz
             FROM project
             ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
@@ -116,7 +119,8 @@ export const layer = Layer.effect(
             host_provider = ${run.provider},
             host_owner = ${run.owner}, host_repo = ${run.repo}, repository_owner_id = ${run.ownerId},
             default_branch = ${defaultBranch}, updated_at = ${date(now)}, newest_run_id = ${newest?.runId ?? null},
-            newest_run_attempt = ${newest?.runAttempt ?? null}::int, newest_run_at = ${dateOrNull(newest?.at ?? null)}::timestamptz,
+            newest_run_attempt = ${newest?.runAttempt ?? null}::int,
+              newest_run_at = ${dateOrNull(newest?.at ?? null)}::timestamptz,
             current_deployment_id = CASE WHEN ${becomesCurrent} THEN recorded.id ELSE current_deployment_id END
           FROM recorded WHERE projects.id = recorded.project_id AND projects.org_id = recorded.org_id
           RETURNING recorded.id`,
@@ -280,7 +284,8 @@ export const layer = Layer.effect(
     /** Projects of existing orgs, as the table `p`, with what `admitRun` and `effectsOf` need, and further columns. */
     const selectLinked = (further: Statement.Fragment, condition: Statement.Fragment) => sql`
       SELECT p.id, p.org_id AS "orgId", coalesce(p.host_owner, '') AS "hostOwner",
-        coalesce(p.host_repo, '') AS "hostRepo", p.repository_id AS "repositoryId", p.issuer, p.repository_owner_id AS "ownerId",
+        coalesce(p.host_repo, '') AS "hostRepo", p.repository_id AS "repositoryId", p.issuer,
+          p.repository_owner_id AS "ownerId",
         p.default_branch AS "defaultBranch", p.pin_workflow AS workflow, p.pin_environment AS environment,
         json_build_object('runId', p.newest_run_id, 'runAttempt', p.newest_run_attempt, 'at', p.newest_run_at) AS newest
         ${further}

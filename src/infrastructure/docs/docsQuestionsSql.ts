@@ -46,7 +46,8 @@ export const layer = Layer.effect(
           INSERT INTO docs_questions (org_id, project_id, id, asked_at, question, topic, found, thumb)
           SELECT d.org_id, d.project_id, id, "askedAt", question, topic, found, thumb
           FROM json_to_recordset(${rows}) AS asked (
-            "orgId" text, "projectId" text, id text, "askedAt" timestamptz, question text, topic text, found boolean, thumb text
+            "orgId" text, "projectId" text, id text, "askedAt" timestamptz, question text, topic text, found boolean,
+              thumb text
           ) JOIN project_docs d ON d.org_id = "orgId" AND d.project_id = "projectId"
           WHERE d.keep_questions AND d.docs_zip_url IS NOT NULL AND "askedAt" >= d.updated_at
           FOR SHARE OF d

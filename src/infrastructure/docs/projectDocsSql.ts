@@ -130,7 +130,8 @@ export const layer = Layer.effect(
       scan: (after, limit) =>
         sql`
           ${selectDocs()}
-          WHERE (d.org_id, d.project_id) > (${after?.orgId ?? ""}, ${after?.projectId ?? ""}) AND ${sql.literal(orgExists("p"))}
+          WHERE (d.org_id, d.project_id) > (${after?.orgId ?? ""}, ${after?.projectId ?? ""})
+            AND ${sql.literal(orgExists("p"))}
           ORDER BY d.org_id, d.project_id LIMIT ${limit}`.pipe(
           decodeDocs,
           Effect.map((rows) => rows.map(toRecord)),
@@ -172,7 +173,8 @@ export const layer = Layer.effect(
         // Suspended, because `fits` reads the counted bytes.
         const replace = Effect.suspend(
           () => sql`
-            UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},
+            UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest},
+              stored_target = ${edition.target},
               stored_deployment_id = ${edition.deploymentId}, pages = ${edition.pages},
               bytes = ${edition.bytes}::bigint, characters = ${edition.characters}::bigint,
               stored_at = ${date(edition.at)}, lease = NULL, leased_until = NULL, unclean_since = ${date(edition.at)},
@@ -190,16 +192,15 @@ export const layer = Layer.effect(
 
       fail: (docs, { at, attempts, error, target }) =>
         sql`
-          UPDATE project_docs SET failed_target = ${target}, attempts = ${attempts}, error = ${error}, failed_at = ${date(at)},
+          UPDATE project_docs SET failed_target = ${target}, attempts = ${attempts}, error = ${error},
+            failed_at = ${date(at)},
             lease = NULL, leased_until = NULL
           WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
 
       release: (docs) =>
         sql`
-          UPDATE project_docs SET lease = NULL, leased_until = NULL WHERE ${isOf(sql, docs)} AND lease = ${docs.lease}`.pipe(
-          Effect.asVoid,
-          orUnavailableWithin("sweep"),
-        ),
+          UPDATE project_docs SET lease = NULL, leased_until = NULL WHERE ${isOf(sql, docs)}
+            AND lease = ${docs.lease}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
 
       clean: Effect.fnUntraced(
         function* (docs, limit) {

@@ -111,7 +111,8 @@ export const make = Effect.gen(function* () {
             ) AS org`
     const rows = sql`
       SELECT asked.id, org.id, asked.key, asked."unique", asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
-      FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)}) CROSS JOIN ${open}`
+      FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${sql.literal(columns)})
+      CROSS JOIN ${open}`
     const isKeyed = all.some(({ job }) => job.idempotencyKey !== null || job.unique !== null)
     return Effect.map(
       sql<{ id: string }>`WITH ${insertJobs(sql, rows, { isKeyed, replaces })} SELECT id FROM made`,

@@ -233,7 +233,8 @@ export const make = Effect.gen(function* () {
       SELECT swept.id, ${orgId}, 'deliver', event.id,
         CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END,
         ${date(now)}
-      FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
+      FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))})
+        AS swept (id, event_id)
       JOIN event ON event.id = swept.event_id`
   }
 
@@ -280,7 +281,8 @@ export const make = Effect.gen(function* () {
       ), ${keptKeys(sql, "returning_jobs")},`
     const retried = sql`
       ${isKeyed ? held : sql``} retried AS (
-        UPDATE jobs SET status = 'queued', error = asked.error, mapped_stack = asked.mapped_stack, lease_expires_at = NULL,
+        UPDATE jobs SET status = 'queued', error = asked.error, mapped_stack = asked.mapped_stack,
+          lease_expires_at = NULL,
           updated_at = ${at}, run_at = asked.run_at, delayed = true, retried_attempts = asked.retried_attempts::int[],
           attempt_log = ${loggedAttempt(sql, "jobs", sql`asked.error`, sql`${at}::timestamptz`)}
         FROM asked WHERE asked.end_id IS NULL AND ${isUnchanged} AND ${isKeyed ? keepsKey(sql, "jobs") : sql`true`}
@@ -310,13 +312,15 @@ export const make = Effect.gen(function* () {
         ), ${filtered ? sql`${passing},` : sql``} ended AS (
           DELETE FROM jobs USING asked WHERE asked.end_id IS NOT NULL AND ${isUnchanged}
           RETURNING jobs.id, asked.end_id, jobs.run_at, ${kept}, callback_secret, callback_secret_owner,
-            asked.status, asked.finished_attempt, asked.retried_attempts::int[] AS retried_attempts, asked.result, asked.error, asked.mapped_stack,
+            asked.status, asked.finished_attempt, asked.retried_attempts::int[] AS retried_attempts, asked.result,
+              asked.error, asked.mapped_stack,
             asked.type, asked.body
         ), finished AS (
           INSERT INTO finished_jobs (id, end_id, org_id, run_at, ${kept}, ${outcome}, finished_at)
           SELECT id, end_id, ${orgId}, run_at, ${kept}, ${outcome}, ${at} FROM ended
         ), ${hasRetry ? sql`${retried},` : sql``} event AS (
-          INSERT INTO events (id, org_id, job_id, type, body, callback_url, callback_secret, callback_secret_owner, created_at)
+          INSERT INTO events (id, org_id, job_id, type, body, callback_url, callback_secret, callback_secret_owner,
+            created_at)
           SELECT end_id, ${orgId}, id, type, body, callback_url, callback_secret, callback_secret_owner, ${at}
           FROM ended WHERE type IS NOT NULL
           RETURNING id, job_id, type, octet_length(body) AS bytes

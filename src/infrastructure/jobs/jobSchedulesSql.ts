@@ -70,12 +70,14 @@ export const layer = Layer.effect(
     const scheduleColumns = () =>
       sql.literal(`
         s.id AS schedule_id, s.workflow, s.cron, s.timezone, s.input, s.deployment_id, s.callback_url, s.skip_callbacks,
-        s.concurrency_key, s.priority, s.max_attempts, s.retry_delay_seconds, s.expires_in_seconds, s.overlap, s.next_at IS NOT NULL AS active, s.next_at, s.created_at`)
+        s.concurrency_key, s.priority, s.max_attempts, s.retry_delay_seconds, s.expires_in_seconds, s.overlap,
+          s.next_at IS NOT NULL AS active, s.next_at, s.created_at`)
 
     /** The values of `templateColumns`. `input` is the template's input as JSON text, which the caller encodes once. */
     const templateValues = (template: JobTemplate, input: string | null) => sql`
       ${template.workflow}, ${input}, ${template.deploymentId}, ${template.callbackUrl},
-      ${template.callbackSecret}, ${template.skipCallbacks}::boolean, ${template.concurrencyKey}, ${template.priority}::smallint,
+      ${template.callbackSecret}, ${template.skipCallbacks}::boolean, ${template.concurrencyKey},
+        ${template.priority}::smallint,
       ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int, ${template.expiresInSeconds}::int`
 
     /** The assignments of an UPDATE for the changed fields. */
@@ -180,7 +182,8 @@ export const layer = Layer.effect(
 
       find: (orgId, scheduleId) =>
         sql`
-          SELECT ${scheduleColumns()}, job.id AS last_job_id, job.status AS last_status, job.created_at AS last_created_at,
+          SELECT ${scheduleColumns()}, job.id AS last_job_id, job.status AS last_status,
+            job.created_at AS last_created_at,
             job.finished_at AS last_finished_at
           FROM job_schedules s LEFT JOIN LATERAL (
             SELECT id, status, created_at, NULL::timestamptz AS finished_at FROM jobs
@@ -242,7 +245,8 @@ export const layer = Layer.effect(
           if (isBlocked(overlap, last?.status ?? null)) return yield* lastJobUnfinished()
 
           const row = sql`
-            SELECT ${jobId}, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
+            SELECT ${jobId}, s.org_id, NULL::text, NULL::text, NULL::timestamptz, s.id, ${date(now)}::timestamptz,
+              ${templateColumns(sql)}
             FROM job_schedules s JOIN orgs org ON org.id = s.org_id
             WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND org.node IS NULL`
           const create = sql`
@@ -372,4 +376,5 @@ const dueSchedules = {
   byOrg: "max_attempts >= 0",
 }
 const columns = `id, org_id, cron, timezone, overlap, last_job_id, next_at,
-  coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0) + coalesce(octet_length(concurrency_key), 0) AS bytes`
+  coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0)
+    + coalesce(octet_length(concurrency_key), 0) AS bytes`

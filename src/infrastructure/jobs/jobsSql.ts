@@ -131,12 +131,20 @@ export const layer = Layer.effect(
 
     /** Reads a job, wherever it is. */
     const findJob = (orgId: string, jobId: string) => sql`
-      SELECT ${sql.literal(`${columnsIn("jobs")}, attempt_log, steps`)} FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
-      UNION ALL ${ReportJob.finishedJob(sql, orgId, sql`${jobId}`, `${columnsIn("finished_jobs")}, attempt_log, steps`)} LIMIT 1`
+      SELECT ${sql.literal(`${columnsIn("jobs")}, attempt_log, steps`)} FROM jobs WHERE id = ${jobId}
+        AND ${isOfOrg(sql, orgId)}
+      UNION ALL ${ReportJob.finishedJob(
+        sql,
+        orgId,
+        sql`${jobId}`,
+        `${columnsIn("finished_jobs")}, attempt_log, steps`,
+      )} LIMIT 1`
 
     /** SQL: the picked jobs as `QueuedJob`s in JSON; none while claims read from the beginning. */
     const queuedAgain = (where: Statement.Fragment) => sql`(
-      SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'workflow', workflow, 'priority', priority, 'id', id)), '[]')
+      SELECT coalesce(json_agg(
+        json_build_object('orgId', org_id, 'workflow', workflow, 'priority', priority, 'id', id)
+      ), '[]')
       FROM picked WHERE ${where} AND ${jobPositions(sql).isUsed()}::boolean
     )`
 
@@ -172,7 +180,10 @@ export const layer = Layer.effect(
           WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow), max_attempts) AS max_attempts`
       const { next, picked } = pickDue(sql, runningJobs, columns, batch, since)
       const isQueued = sql`attempt < max_attempts AND ${ReportJob.keepsKey(sql, "picked")}`
-      const ofKey = sql`job_keys k WHERE k.org_id = picked.org_id AND k.workflow = picked.workflow AND k.key = unique_key`
+      const ofKey = sql`job_keys k WHERE k.org_id = picked.org_id AND k.workflow = picked.workflow
+        AND k.key = unique_key`
+      const [error, at] = [sql`${leaseExpired.error}::text`, sql`${date(now)}::timestamptz`]
+      const expiredAttempt = ReportJob.loggedAttempt(sql, "jobs", error, at)
       return sql<ExpiredRow>`
         ${picked}, taken AS MATERIALIZED (
           -- Without those whose key another transaction holds: the leases of other orgs do not wait for it.
@@ -182,7 +193,7 @@ export const layer = Layer.effect(
           SELECT * FROM taken WHERE attempt < max_attempts
         ), ${ReportJob.keptKeys(sql, "with_attempts")}, queued AS (
           UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)},
-            attempt_log = ${ReportJob.loggedAttempt(sql, "jobs", sql`${leaseExpired.error}::text`, sql`${date(now)}::timestamptz`)}
+            attempt_log = ${expiredAttempt}
           WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE ${isQueued}))
           RETURNING id, octet_length(attempt_log::text) AS log_bytes
         )
@@ -321,7 +332,8 @@ export const layer = Layer.effect(
     /** SQL: whether a job is running, and its attempt is the one that reports. */
     const isRunning = (orgId: string, jobId: string, attempt: number | undefined) =>
       // The status is a parameter, which fits no partial index: a plan must not read all running jobs.
-      sql`id = ${jobId} AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = coalesce(${attempt ?? null}::int, attempt)`
+      sql`id = ${jobId} AND ${isOfOrg(sql, orgId)} AND status = ${"running"}
+        AND attempt = coalesce(${attempt ?? null}::int, attempt)`
 
     /** Fails with the reason for which a statement found no running job; returns the job when it is running. */
     const findRunning = Effect.fnUntraced(function* (orgId: string, jobId: string, attempt: number | undefined) {

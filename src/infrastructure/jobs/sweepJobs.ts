@@ -62,7 +62,8 @@ export const make = Effect.gen(function* () {
 
   /** Queues one failed job again, in a transaction. */
   const retryOne = Effect.fnUntraced(function* (mayGrow: Limits.MayGrow, { entry, input, jobId, now, orgId }: Retry) {
-    const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status, coalesce(octet_length(input), 0) AS "inputBytes"`
+    const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status,
+      coalesce(octet_length(input), 0) AS "inputBytes"`
     const [job] = yield* sql<FoundJob>`
       SELECT found.*, (SELECT ${bytes.left} FROM orgs org WHERE org.id = ${orgId})::float8 AS left FROM (
         SELECT id, id AS "endId", workflow, unique_key AS "uniqueKey", status, 0 AS "inputBytes" FROM jobs

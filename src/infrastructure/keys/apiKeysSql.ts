@@ -133,7 +133,8 @@ export const layer = Layer.effect(
         sql,
         newKeyFields,
         insertKeys(
-          sql`${owner} WHERE ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })} AND "keyPrefix" = ${prefix}`,
+          sql`${owner} WHERE ${limit.fits({ rows: sql`asked.rows`, bytes: sql`asked.bytes` })}
+            AND "keyPrefix" = ${prefix}`,
         ),
         insertCounters(),
       )
@@ -261,7 +262,8 @@ export const layer = Layer.effect(
     /** The columns of a `GrantRow` in a SELECT from api_keys. */
     const grantColumns = () =>
       sql.literal(`
-        encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name, enabled,
+        encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name,
+          enabled,
         expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata::text,
         allowed_ips AS "allowedIps",
         CASE WHEN roles IS NOT NULL THEN (
@@ -473,9 +475,11 @@ export const layer = Layer.effect(
           if (holder !== undefined) yield* takeHolders(orgId, holder, true)
           const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
           const [old] = yield* sql<RotatedKey>`
-            SELECT key.name, ${prefixOf("p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
+            SELECT key.name, ${prefixOf("p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy",
+              coalesce(counter_id, key.id) AS "counterId",
               (SELECT ${sql.literal(Limits.bytesOf("key"))} FROM api_keys WHERE id = key.id) AS bytes,
-              CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
+              CASE WHEN rate_limit IS NOT NULL
+                THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
             FROM api_keys key JOIN orgs org ON org.id = key.org_id
             LEFT JOIN projects p ON p.id = key.project_id AND p.org_id = key.org_id
             WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${isHeld(holder)} AND ${hasOwner("key")}
@@ -511,7 +515,8 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [old] = yield* sql<OldKey>`
             SELECT leaked_at IS NOT NULL AS leaked, coalesce(counter_id, id) AS "counterId",
-              CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
+              CASE WHEN rate_limit IS NOT NULL
+                THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
             FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)} AND ${hasOwner()} FOR UPDATE`
           if (old === undefined) return yield* keyNotFound()
           if (old.leaked && change.enabled === true) return yield* keyLeaked()
@@ -603,7 +608,8 @@ export const layer = Layer.effect(
         ),
 
       findByHashes: (hashes) =>
-        sql<GrantRow>`SELECT ${grantColumns()} FROM api_keys WHERE hash = ANY (${bytes(hashes)}) AND ${hasOwner()}`.pipe(
+        sql<GrantRow>`SELECT ${grantColumns()} FROM api_keys WHERE hash = ANY (${bytes(hashes)})
+          AND ${hasOwner()}`.pipe(
           Effect.map((rows) => new Map(rows.map((row) => [row.hash, toGrant(row)]))),
           orUnavailable,
         ),

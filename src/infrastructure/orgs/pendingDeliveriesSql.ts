@@ -26,7 +26,8 @@ export const samplePending = (sql: SqlClient.SqlClient) =>
         SELECT 1 FROM pending_deliveries WHERE org_id = org.id AND lane = w.lane LIMIT ${pendingSample}
       ) AS p WHERE w.org_id = org.id
       UNION ALL
-      SELECT 1 FROM pending_deliveries WHERE org_id = org.id AND lane > org.id || '${afterOrg}' AND lane < org.id || '${afterCallbacks}'
+      SELECT 1 FROM pending_deliveries WHERE org_id = org.id AND lane > org.id || '${afterOrg}'
+        AND lane < org.id || '${afterCallbacks}'
       LIMIT ${pendingSample}
     ) AS counted
   )`)
@@ -38,7 +39,8 @@ export const countPending = Effect.fnUntraced(function* (sql: SqlClient.SqlClien
     Effect.map(
       sql<{ n: number; last: string }>`
         SELECT count(*)::int AS n, max(delivery_id) AS last FROM (
-          SELECT delivery_id FROM pending_deliveries WHERE org_id = ${orgId} AND lane = ${lane} AND delivery_id > ${after ?? ""}
+          SELECT delivery_id FROM pending_deliveries WHERE org_id = ${orgId} AND lane = ${lane}
+            AND delivery_id > ${after ?? ""}
           ORDER BY delivery_id LIMIT ${batch}
         ) AS counted`,
       ([row]) => row!,
@@ -48,7 +50,8 @@ export const countPending = Effect.fnUntraced(function* (sql: SqlClient.SqlClien
       sql<{ n: number; lane: string; id: string }>`
         SELECT count(*)::int AS n, (array_agg(lane))[count(*)] AS lane, (array_agg(delivery_id))[count(*)] AS id FROM (
           SELECT lane, delivery_id FROM pending_deliveries
-          WHERE org_id = ${orgId} AND (lane, delivery_id) > (${after[0]}, ${after[1]}) AND lane < ${orgId + afterCallbacks}
+          WHERE org_id = ${orgId} AND (lane, delivery_id) > (${after[0]}, ${after[1]})
+            AND lane < ${orgId + afterCallbacks}
           ORDER BY lane, delivery_id LIMIT ${batch}
         ) AS counted`,
       ([row]) => ({ n: row!.n, last: [row!.lane, row!.id] as const }),

@@ -40,10 +40,12 @@ export const lanesOf = (
   to: string | Statement.Fragment = afterLanes,
 ) => sql`(
     WITH RECURSIVE lanes AS (
-      (SELECT lane FROM pending_deliveries WHERE org_id = ${orgId} AND lane >= ${from} AND lane < ${to} ORDER BY lane LIMIT 1)
+      (SELECT lane FROM pending_deliveries WHERE org_id = ${orgId} AND lane >= ${from} AND lane < ${to}
+      ORDER BY lane LIMIT 1)
       UNION ALL
       SELECT next.lane FROM lanes before CROSS JOIN LATERAL (
-        SELECT lane FROM pending_deliveries WHERE org_id = ${orgId} AND lane > before.lane AND lane < ${to} ORDER BY lane LIMIT 1
+        SELECT lane FROM pending_deliveries WHERE org_id = ${orgId} AND lane > before.lane AND lane < ${to}
+          ORDER BY lane LIMIT 1
       ) AS next
     ) SELECT lane FROM lanes
   )`
@@ -55,8 +57,8 @@ export const lanesOfEndpoint = (sql: SqlClient.SqlClient, orgId: Statement.Fragm
   lanesOf(sql, orgId, endpointId, sql`${endpointId} || ${sql.literal(`'${afterEndpoint}~'`)}`)
 
 /**
- * A subquery: the events of some orgs, from an id to another, with a pending delivery. Reads the deliveries of that time
- * in each lane of the orgs, and may have an event more than once.
+ * A subquery: the events of some orgs, from an id to another, with a pending delivery. Reads the deliveries of that
+ * time in each lane of the orgs, and may have an event more than once.
  *
  * @param orgs a SELECT of `org_id`
  * @param from SQL: the first id, and `to` the last
@@ -128,7 +130,8 @@ export const cancelBatch = Effect.fnUntraced(function* (
     WITH head AS (
       SELECT p.* FROM unnest(${orgs}, ${lanes}) AS l (org_id, lane) CROSS JOIN LATERAL (
         SELECT org_id, lane, delivery_id AS id FROM pending_deliveries p
-        WHERE p.org_id = l.org_id AND p.lane = l.lane AND p.delivery_id > ${doneTo} ORDER BY p.delivery_id LIMIT ${limit}
+        WHERE p.org_id = l.org_id AND p.lane = l.lane AND p.delivery_id > ${doneTo} ORDER BY p.delivery_id
+          LIMIT ${limit}
       ) AS p LIMIT ${limit}
     ), again AS (
       SELECT l.*, id FROM unnest(${orgs}, ${lanes}) AS l (org_id, lane) CROSS JOIN unnest(${texts(inFlight)}) AS i (id)
@@ -155,10 +158,12 @@ const endWithoutAttempt = (
   at: Date,
 ) => sql`
   WITH given AS MATERIALIZED (
-    SELECT p.place FROM unnest(${texts(deliveries.map(({ orgId }) => orgId))}, ${texts(deliveries.map(({ lane }) => lane))},
+    SELECT p.place FROM unnest(${texts(deliveries.map(({ orgId }) => orgId))},
+      ${texts(deliveries.map(({ lane }) => lane))},
       ${texts(deliveries.map(({ id }) => id))}) AS d (org_id, lane, id)
     CROSS JOIN LATERAL (
-      SELECT ctid AS place FROM pending_deliveries WHERE org_id = d.org_id AND lane = d.lane AND delivery_id = d.id LIMIT 1
+      SELECT ctid AS place FROM pending_deliveries WHERE org_id = d.org_id AND lane = d.lane AND delivery_id = d.id
+        LIMIT 1
     ) AS p
   ), gone AS (
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM given)) RETURNING *
@@ -168,7 +173,8 @@ const endWithoutAttempt = (
       AND (delivery_id, number) IN (SELECT delivery_id, attempts FROM gone)
   )
   INSERT INTO deliveries (${sql.literal(endedColumns)})
-  SELECT gone.delivery_id, gone.org_id, event_id, ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")}, 'canceled',
+  SELECT gone.delivery_id, gone.org_id, event_id, ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")},
+    'canceled',
     attempts, created_at, ${at}, started_at, duration_ms, status, failure, error, body
   FROM gone LEFT JOIN LATERAL ${lastAttempt(sql, "gone")} ON true`
 
@@ -345,7 +351,8 @@ export const lockRecoveries = (sql: SqlClient.SqlClient, orgId: string, how: "sh
 
 /** SQL: whether a sweep will make delivery `d` pending. */
 const isRecovered = (sql: SqlClient.SqlClient) => sql`
-  EXISTS (SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND ${isCovered(sql, "d.", "s")})`
+  EXISTS (SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover'
+    AND ${isCovered(sql, "d.", "s")})`
 
 /** SQL: the state of delivery `d`, which has ended, including the effect of sweeps that have not reached it. */
 export const endedState = (sql: SqlClient.SqlClient) =>

@@ -128,7 +128,7 @@ export const layer = Layer.effect(
 
     /**
      * Changes partitions, in a transaction that no request waits for longer than some milliseconds: it gives way to
-     * whoever holds a table. One replica at a time. Returns `null` when it has given way.
+     * those that hold a table. One replica at a time. Returns `null` when it has given way.
      *
      * @param locked the statements, which run in one round trip with the locks; nothing else is sent while they are
      * held
@@ -148,7 +148,8 @@ export const layer = Layer.effect(
           SELECT pg_try_advisory_xact_lock(hashtextextended('gatehouse:retention', 0)) AS ours`
         if (!lock!.ours) return null
         yield* prepare
-        yield* sql`SELECT set_config('lock_timeout', ${`${lockMillis}ms`}, true), set_config('statement_timeout', ${`${limit}ms`}, true)`
+        yield* sql`SELECT set_config('lock_timeout', ${`${lockMillis}ms`}, true),
+          set_config('statement_timeout', ${`${limit}ms`}, true)`
         // Only the parents: every statement of a request begins with them.
         const locks = tables[records].map(({ name }) => `LOCK TABLE ONLY ${name} IN ACCESS EXCLUSIVE MODE`)
         yield* sql.unsafe(`DO $do$ BEGIN ${[...locks, ...locked].join("; ")}; END $do$`)
@@ -229,7 +230,8 @@ export const layer = Layer.effect(
 
     /** The events with pending deliveries in a table of events. */
     const eventsPending = (events: string, before: string, limit: number) => sql<{ id: string }>`
-      SELECT DISTINCT event_id AS id FROM (SELECT event_id, delivery_id FROM pending_deliveries WHERE delivery_id < ${before}) AS p
+      SELECT DISTINCT event_id AS id
+      FROM (SELECT event_id, delivery_id FROM pending_deliveries WHERE delivery_id < ${before}) AS p
       WHERE EXISTS (SELECT FROM ${sql(events)} WHERE id = p.event_id) LIMIT ${limit}`
 
     /** Moves events with everything of them from a range that is being removed to `events_old`. */
@@ -297,8 +299,10 @@ export const layer = Layer.effect(
           yield* Effect.gen(function* () {
             const key = sql(table.order)
             const [last] = yield* sql<{ key: string }>`
-              SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key} LIMIT 1 OFFSET ${summedRows - 1}`
-            const batch = sql`${sql(name)} WHERE ${key} > ${after} AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}`
+              SELECT ${key} AS key FROM ${sql(name)} WHERE ${key} > ${after} ORDER BY ${key}
+                LIMIT 1 OFFSET ${summedRows - 1}`
+            const batch = sql`${sql(name)} WHERE ${key} > ${after}
+              AND ${last === undefined ? sql`true` : sql`${key} <= ${last.key}`}`
             if (table.name === "finished_jobs") {
               yield* sql`DELETE FROM job_keys k USING (${keysOfJobs(batch)}) AS job WHERE ${isKeyOfJob()}`
             }
@@ -500,9 +504,11 @@ export const layer = Layer.effect(
         function* (orgId, now, age, after, limit) {
           const end = idAt((yield* earliest(now)) - Duration.toMillis(age))
           const looked = yield* sql<EventOfJob & { readonly isGone: boolean }>`
-            SELECT f.end_id AS id, ${orgId}::text AS "orgId", f.id AS job, f.end_id < ${end} AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
+            SELECT f.end_id AS id, ${orgId}::text AS "orgId", f.id AS job, f.end_id < ${end}
+              AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
             FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
-              SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id > ${after} AND id < ${end}
+              SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id > ${after}
+                AND id < ${end}
               ORDER BY id LIMIT ${limit}
             ) AS f ORDER BY f.id LIMIT ${limit}`
           const jobs = looked.filter(({ isGone }) => isGone)

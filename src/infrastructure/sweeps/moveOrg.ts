@@ -112,13 +112,14 @@ const readNext = (
   limit: number,
 ) => {
   const columns = sql.literal(["org_id", ...order].join(", "))
+  const position = order.map((column, n) => after[n] ?? (column === "number" ? "0" : ""))
   // A range of the index by org: by the primary key, a plan would read the rows of other orgs.
   const range =
     name === "failing_callbacks"
       ? sql`org_id = ${orgId} AND lane > ${after[0] ?? orgId + afterOrg} AND lane < ${orgId + afterCallbacks} ORDER BY lane`
       : order.length === 0
         ? sql`org_id = ${orgId}`
-        : sql`(${columns}) > (${sql.csv([orgId, ...order.map((c, n) => after[n] ?? (c === "number" ? "0" : ""))].map((v) => sql`${v}`))})
+        : sql`(${columns}) > (${sql.csv([orgId, ...position].map((v) => sql`${v}`))})
             AND org_id <= ${orgId} ORDER BY ${columns}`
   const each = `CASE WHEN ${where} THEN json_build_array(row_to_json(d)) ELSE '[]' END`
   const fits = sql.literal(`bytes_before < ${maxBytes}`)

@@ -143,7 +143,8 @@ export const layer = Layer.effect(
     const passErasure = Effect.fnUntraced(function* (node: SqlClient.SqlClient, sweep: SweepRow) {
       yield* node`
         WITH gone AS (DELETE FROM orgs WHERE id = ${sweep.org_id})
-        INSERT INTO sweeps (id, org_id, kind, created_at) VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
+        INSERT INTO sweeps (id, org_id, kind, created_at)
+          VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
         ON CONFLICT DO NOTHING`
       yield* sql`UPDATE sweeps SET node = NULL, source = ${sweep.node} WHERE id = ${sweep.id}`
     })

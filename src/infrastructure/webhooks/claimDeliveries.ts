@@ -71,7 +71,8 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE is_chosen ORDER BY org_rank, due_at LIMIT ${limit}))
       RETURNING *
     ), claimed AS (
-      SELECT t.delivery_id AS id, t.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, t.event_id, w.url, w.secret,
+      SELECT t.delivery_id AS id, t.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, t.event_id, w.url,
+        w.secret,
         CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures,
         w.headers, w.auth, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.payload, w.header_style,
         w.retry_delays, w.ordered, w.batch_max,
@@ -285,7 +286,8 @@ export const eventsOf = (sql: Sql, rows: ReadonlyArray<ClaimedRow>) => {
     ? Effect.succeed([])
     : sql<ClaimedEvent>`
         SELECT e.* FROM unnest(${texts(ids)}) AS claimed (id) CROSS JOIN LATERAL (
-          SELECT id, type, body, callback_url, callback_secret, callback_secret_owner FROM events WHERE id = claimed.id LIMIT 1
+          SELECT id, type, body, callback_url, callback_secret, callback_secret_owner FROM events
+            WHERE id = claimed.id LIMIT 1
         ) AS e`
 }
 

@@ -177,11 +177,13 @@ const deliveryColumns = (sql: SqlClient.SqlClient) =>
  */
 const deliveryJoins = (sql: SqlClient.SqlClient, orgId: string) => sql`
   CROSS JOIN LATERAL (
-    SELECT id, event_id, endpoint_id, ${endedState(sql)} AS state, attempts, updated_at AS next_at, created_at, updated_at,
+    SELECT id, event_id, endpoint_id, ${endedState(sql)} AS state, attempts, updated_at AS next_at, created_at,
+      updated_at,
       attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure, attempt_error, attempt_body
     FROM deliveries d WHERE looked.lane IS NULL AND id = looked.id AND org_id = ${orgId}
     UNION ALL
-    SELECT d.id, event_id, d.endpoint_id, ${queuedState(sql)}, attempts, coalesce(lease_until, due_at), d.created_at, updated_at,
+    SELECT d.id, event_id, d.endpoint_id, ${queuedState(sql)}, attempts, coalesce(lease_until, due_at), d.created_at,
+      updated_at,
       last.started_at, last.duration_ms, last.status, last.failure, last.error, last.body
     FROM pending_deliveries p
     CROSS JOIN LATERAL (
@@ -378,7 +380,8 @@ const findRetryable = Effect.fnUntraced(function* (sql: Sql, orgId: string, deli
       SELECT endpoint_id, callback_lane, false AS claimed FROM deliveries
       WHERE looked.lane IS NULL AND id = looked.id AND org_id = ${orgId}
       UNION ALL
-      SELECT ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")}, claim_id IS NOT NULL AND lease_until > ${date(now)}
+      SELECT ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")}, claim_id IS NOT NULL
+        AND lease_until > ${date(now)}
       FROM pending_deliveries WHERE org_id = ${orgId} AND lane = looked.lane AND delivery_id = looked.id
     ) AS d`
   if (delivery === undefined) return yield* deliveryNotFound()
@@ -435,14 +438,16 @@ const bodySize = "octet_length((SELECT body FROM events WHERE id = event_id))"
 const queueAgain = (sql: Sql, orgId: string, deliveryId: string, place: Place) => sql`
   WITH ${takeEnded(sql, sql`id = ${deliveryId} AND org_id = ${orgId}`)}, ${placeOf(sql, orgId, place)}
   INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-  SELECT org_id, place.lane, id, event_id, attempts, 0, place.due_at, ${place.ordered}::boolean, ${sql.literal(bodySize)},
+  SELECT org_id, place.lane, id, event_id, attempts, 0, place.due_at, ${place.ordered}::boolean,
+    ${sql.literal(bodySize)},
     created_at, ${place.at}
   FROM gone CROSS JOIN place RETURNING delivery_id`
 
 /** Makes a pending delivery due, in the lane that its endpoint has now. No row: it is claimed or has ended. */
 const renew = (sql: Sql, orgId: string, deliveryId: string, lane: string, place: Place) => sql`
   WITH ${placeOf(sql, orgId, place)}
-  UPDATE pending_deliveries p SET lane = place.lane, due_at = place.due_at, tries = 0, backlogged = ${place.ordered}::boolean,
+  UPDATE pending_deliveries p SET lane = place.lane, due_at = place.due_at, tries = 0,
+    backlogged = ${place.ordered}::boolean,
     claim_id = NULL, lease_until = NULL, updated_at = ${place.at}
   FROM place
   WHERE p.org_id = ${orgId} AND p.lane = ${lane} AND p.delivery_id = ${deliveryId}
@@ -591,7 +596,8 @@ const requeue = Effect.fnUntraced(function* (
     queued.length === 0
       ? []
       : yield* sql<{ id: string; lane: string }>`
-          SELECT p.* FROM unnest(${texts(queued.map(({ id }) => id))}, ${texts(queued.map((row) => row.lane))}) AS q (id, lane)
+          SELECT p.* FROM unnest(${texts(queued.map(({ id }) => id))}, ${texts(queued.map((row) => row.lane))})
+            AS q (id, lane)
           CROSS JOIN LATERAL (
             SELECT delivery_id AS id, lane FROM pending_deliveries
             WHERE org_id = ${orgId} AND lane = q.lane AND delivery_id = q.id AND lane <> ${lane} ${lock}
@@ -607,7 +613,8 @@ const requeue = Effect.fnUntraced(function* (
         SELECT id FROM deliveries WHERE id = head.id AND org_id = ${orgId} AND unsuccessful IS NOT NULL ${lock}
       ) AS d
     ), ${takeEnded(sql, sql`id = ANY(ARRAY(SELECT id FROM ended))`)}, waiting AS MATERIALIZED (
-      SELECT p.* FROM unnest(${texts(waiting.map(({ id }) => id))}, ${texts(waiting.map((row) => row.lane))}) AS q (id, lane)
+      SELECT p.* FROM unnest(${texts(waiting.map(({ id }) => id))}, ${texts(waiting.map((row) => row.lane))})
+        AS q (id, lane)
       CROSS JOIN LATERAL (
         SELECT ctid AS place, delivery_id AS id FROM pending_deliveries
         WHERE org_id = ${orgId} AND lane = q.lane AND delivery_id = q.id LIMIT 1
@@ -621,7 +628,8 @@ const requeue = Effect.fnUntraced(function* (
       ) AS numbered
     ), queued AS (
       INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
-      SELECT ${orgId}, ${lane}, id, event_id, attempts, 0, due_at, true, ${sql.literal(bodySize)}, created_at, ${date(now)}
+      SELECT ${orgId}, ${lane}, id, event_id, attempts, 0, due_at, true, ${sql.literal(bodySize)}, created_at,
+        ${date(now)}
       FROM places WHERE place IS NULL
     ), moved AS (
       UPDATE pending_deliveries p SET lane = ${lane}, due_at = places.due_at, tries = 0, backlogged = true,
@@ -780,7 +788,8 @@ export const resendBatch = Effect.fnUntraced(function* (
   let done = 0
   for (const [endpointId, wanted] of byEndpoint) {
     const found = (lane: (row: (typeof looked)[number]) => string | null) => sql`
-      SELECT id, lane, true AS wanted FROM unnest(${texts(wanted.map(({ id }) => id))}, ${texts(wanted.map(lane))}) AS w (id, lane)`
+      SELECT id, lane, true AS wanted FROM unnest(${texts(wanted.map(({ id }) => id))}, ${texts(wanted.map(lane))})
+        AS w (id, lane)`
     const first = yield* requeue(
       sql,
       { orgId, endpointId },

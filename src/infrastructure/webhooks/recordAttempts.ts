@@ -95,16 +95,20 @@ const moveOn = (
     SELECT ${commit}
   ), made AS (
     SELECT made.* FROM transaction CROSS JOIN unnest(
-      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.orgId)}, ${text(records, (r) => r.delivery.endpointId)},
-      ${text(records, (r) => r.delivery.lane)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => stateAfter[r.decision._tag])},
+      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.orgId)},
+        ${text(records, (r) => r.delivery.endpointId)},
+      ${text(records, (r) => r.delivery.lane)}, ${text(records, (r) => r.delivery.claimId)},
+        ${text(records, (r) => stateAfter[r.decision._tag])},
       ${time(records, (r) => r.nextAttemptAt)}, ${integer(records, (r) => r.delivery.attempts + 1)},
       ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
       ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))},
       ${texts(records.map((r) => `${r.delivery.ordered}`))}::boolean[]
-    ) AS made (id, org_id, endpoint_id, lane, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)
+    ) AS made (id, org_id, endpoint_id, lane, claim_id, state, next_at, number, started_at, duration_ms, status,
+      failure, error, body, ordered)
   ), held AS MATERIALIZED (
-    SELECT made.id, made.org_id, made.endpoint_id, p.*, next_at, number, started_at, duration_ms, status, failure, error, body, ordered,
+    SELECT made.id, made.org_id, made.endpoint_id, p.*, next_at, number, started_at, duration_ms, status, failure,
+      error, body, ordered,
       CASE WHEN made.state = 'delivered' OR made.endpoint_id IS NULL
           OR EXISTS (SELECT FROM webhook_endpoints w WHERE w.id = made.endpoint_id AND w.lane = p.lane)
         THEN made.state ELSE 'canceled' END AS state
@@ -120,7 +124,8 @@ const moveOn = (
     RETURNING held.*
   ), logged AS (
     INSERT INTO deliveries (${sql.literal(endedColumns)})
-    SELECT id, org_id, event_id, endpoint_id, ${callbackLaneOf(sql, "lane")}, state, number, created_at, ${date(now)}::timestamptz,
+    SELECT id, org_id, event_id, endpoint_id, ${callbackLaneOf(sql, "lane")}, state, number, created_at,
+      ${date(now)}::timestamptz,
       started_at, duration_ms, status, failure, error, body
     FROM ended
   ), retried AS (

@@ -184,7 +184,8 @@ export const layer = Layer.effect(
         const [keepsHeaders, keepsAuth] = [changes.headers === undefined, changes.auth === undefined]
         const [stored] = yield* sql<{ url: string }>`
           SELECT url FROM webhook_endpoints
-          WHERE id = ${id} AND org_id = ${orgId} AND (headers IS NOT NULL AND ${keepsHeaders} OR auth IS NOT NULL AND ${keepsAuth})
+          WHERE id = ${id} AND org_id = ${orgId}
+            AND (headers IS NOT NULL AND ${keepsHeaders} OR auth IS NOT NULL AND ${keepsAuth})
           FOR NO KEY UPDATE`
         if (stored !== undefined && sendsHeadersElsewhere(stored.url, changes.url)) return yield* headersOfOtherOrigin()
       }
@@ -236,7 +237,8 @@ export const layer = Layer.effect(
                   CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
                   ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
                   ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.auth?.stored ?? null},
-                  ${toJsonText(settings.auth?.shown ?? null)}::text::json, ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
+                  ${toJsonText(settings.auth?.shown ?? null)}::text::json, ${settings.maxPerSecond}::int,
+                    ${settings.ordered}::boolean,
                   ${settings.batch?.max ?? null}::smallint, ${settings.batch?.within_ms ?? null}::int,
                   ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}, ${settings.externalId},
                   ${toJsonText(settings.metadata)}::text::json, ${textsOrNull(settings.channels)}::text[],
@@ -257,8 +259,10 @@ export const layer = Layer.effect(
       },
       get: (orgId, by) =>
         sql`
-          SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, external_id, metadata::text, event_types,
-            channels, filter::text, payload, header_style AS header_names, header_names AS headers, auth_shown AS auth, ${batchOf()} AS batch,
+          SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, external_id,
+            metadata::text, event_types,
+            channels, filter::text, payload, header_style AS header_names, header_names AS headers,
+              auth_shown AS auth, ${batchOf()} AS batch,
             max_per_second, ordered, retry_delays, signature, failing_since, deactivated_at, deactivated_reason, (
               SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
                 || coalesce(jsonb_object_agg(state, count), '{}') FROM (
@@ -267,7 +271,8 @@ export const layer = Layer.effect(
                     (SELECT d.id, ${endedState(sql)} AS state FROM ${ofEndpoints(sql)}
                     WHERE d.endpoint_id = w.id AND d.org_id = ${orgId} ORDER BY d.id DESC LIMIT ${maxCountedDeliveries})
                     UNION ALL
-                    SELECT d.id, ${queuedState(sql)} FROM ${lanesOfEndpoint(sql, sql`${orgId}`, sql.literal("w.id"))} AS l
+                    SELECT d.id, ${queuedState(sql)}
+                      FROM ${lanesOfEndpoint(sql, sql`${orgId}`, sql.literal("w.id"))} AS l
                     CROSS JOIN LATERAL (
                       SELECT delivery_id AS id, lane, created_at, w.id AS endpoint_id FROM pending_deliveries
                       WHERE org_id = ${orgId} AND lane = l.lane ORDER BY delivery_id DESC LIMIT ${maxCountedDeliveries}
@@ -336,7 +341,8 @@ export const layer = Layer.effect(
 
       findSigning: (orgId, id, now) =>
         sql<SigningRow>`
-          SELECT url, secret, headers, auth, ${batchOf()} AS batch, payload, header_style AS "headerNames", event_types AS types,
+          SELECT url, secret, headers, auth, ${batchOf()} AS batch, payload, header_style AS "headerNames",
+            event_types AS types,
             CASE WHEN previous_secret_until > ${date(now)} THEN previous_secret END AS previous,
             ${signingKeysOf(sql, sql.literal("w"), date(now))} AS keys
           FROM webhook_endpoints w WHERE id = ${id} AND org_id = ${orgId}`.pipe(

@@ -228,7 +228,8 @@ layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices:
       const orgId = yield* insertOrg
       yield* sql`UPDATE orgs SET node = ${node.name} WHERE id = ${orgId}`
       yield* sql`
-        INSERT INTO api_keys (id, org_id, hash, prefix, name, created_at) VALUES (${orgId}, ${orgId}, ${orgId}, 'svc', 'k', now())`
+        INSERT INTO api_keys (id, org_id, hash, prefix, name, created_at)
+          VALUES (${orgId}, ${orgId}, ${orgId}, 'svc', 'k', now())`
       yield* node.sql`
         INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
         SELECT ${orgId} || n, ${orgId}, 'w', true, 'queued', now(), now() FROM generate_series(1, 30) AS n`

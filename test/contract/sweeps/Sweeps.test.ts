@@ -310,9 +310,11 @@ for (const [name, database] of Object.entries(databases)) {
         // The three are the oldest, and alone of their type.
         yield* sql`UPDATE events SET type = 'a.b' WHERE org_id = ${orgId} AND id = ${endpoint}`
         yield* sql`
-          UPDATE pending_deliveries SET delivery_id = '0' || substr(delivery_id, 2) WHERE org_id = ${orgId} AND event_id <> ${endpoint}`
+          UPDATE pending_deliveries SET delivery_id = '0' || substr(delivery_id, 2) WHERE org_id = ${orgId}
+            AND event_id <> ${endpoint}`
         yield* sql`
-          UPDATE pending_deliveries SET delivery_id = '1' || substr(delivery_id, 2) WHERE org_id = ${orgId} AND event_id = ${endpoint}`
+          UPDATE pending_deliveries SET delivery_id = '1' || substr(delivery_id, 2) WHERE org_id = ${orgId}
+            AND event_id = ${endpoint}`
         const { list } = yield* DeliveryLogRepository
         const found: Array<string> = []
         let [cursor, pages] = [undefined as string | undefined, 0]
@@ -378,7 +380,8 @@ for (const [name, database] of Object.entries(databases)) {
         const claimed = yield* claim(now, { limit: 3 })
         const sql = yield* SqlClient.SqlClient
         yield* sql`
-          UPDATE pending_deliveries SET lease_until = now() + interval '1 hour' WHERE org_id = ${orgId} AND claim_id IS NOT NULL`
+          UPDATE pending_deliveries SET lease_until = now() + interval '1 hour' WHERE org_id = ${orgId}
+            AND claim_id IS NOT NULL`
         yield* updateEndpoint(orgId, endpoint, now, { active: false })
         yield* record([attempt(claimed[0]!, "Delivered", now)], now)
         yield* record([attempt(claimed[1]!, { retryAt: plus(now, 5) }, now)], now)

@@ -159,7 +159,8 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       const sql = yield* SqlClient.SqlClient
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 9)
-      const claimed = yield* claim(plus(now, 9))
+      // What other tests have left may be due, too.
+      const claimed = (yield* claim(plus(now, 9))).filter((one) => one.orgId === orgId)
       yield* record(
         claimed.map((one) => attempt(one, { retryAt: plus(now, 60) }, now)),
         now,

@@ -44,7 +44,8 @@ const brokenRows = Effect.flatMap(
     WHERE d.id IS NOT NULL AND p.delivery_id IS NOT NULL
       OR (p.lease_until IS NULL) <> (p.claim_id IS NULL)
       OR d.state = 'pending'
-      OR coalesce(d.attempts, p.attempts) <> (SELECT count(*) FROM delivery_attempts WHERE delivery_id IN (d.id, p.delivery_id))
+      OR coalesce(d.attempts, p.attempts) <> (SELECT count(*) FROM delivery_attempts
+        WHERE delivery_id IN (d.id, p.delivery_id))
         + (d.attempt_started_at IS NOT NULL)::int`,
 )
 

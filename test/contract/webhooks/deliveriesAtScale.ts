@@ -20,9 +20,11 @@ export const insertMany = Effect.fnUntraced(function* (delivery: {
     ? sql`
         INSERT INTO pending_deliveries
           (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
-        SELECT ${endpoint}, ${prefix}::text || n, ${endpoint}, 0, 0, ${now}::timestamptz - n * interval '1 second', false,
+        SELECT ${endpoint}, ${prefix}::text || n, ${endpoint}, 0, 0, ${now}::timestamptz - n * interval '1 second',
+          false,
           ${orgId}, 2, ${now}, ${now} FROM ${numbers}`
     : sql`
         INSERT INTO deliveries (id, org_id, event_id, endpoint_id, state, attempts, created_at, updated_at)
-        SELECT ${prefix}::text || n, ${orgId}, ${endpoint}, ${endpoint}, ${state}::text, 0, ${now}, ${now} FROM ${numbers}`
+        SELECT ${prefix}::text || n, ${orgId}, ${endpoint}, ${endpoint}, ${state}::text, 0, ${now}, ${now}
+          FROM ${numbers}`
 })

@@ -24,8 +24,10 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
           dueAt: Date,
           leaseUntil: Date | null = null,
         ) => sql`
-          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, lease_until, bytes, created_at, updated_at)
-          VALUES (${lane}, ${String(++n)}, 'e', 0, 0, ${dueAt}, ${backlogged}, ${orgId}, ${leaseUntil}::timestamptz, 0, now(), now())`
+          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id,
+            lease_until, bytes, created_at, updated_at)
+          VALUES (${lane}, ${String(++n)}, 'e', 0, 0, ${dueAt}, ${backlogged}, ${orgId}, ${leaseUntil}::timestamptz,
+            0, now(), now())`
         yield* insert("a", "a1", false, ago(10))
         yield* insert("a", "a1", true, ago(50))
         yield* insert("a", "a2", true, ago(90))

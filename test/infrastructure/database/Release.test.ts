@@ -21,7 +21,7 @@ const { version } = JSON.parse(readFileSync(new URL("../../../package.json", imp
 }
 const advice =
   parseInt(version, 10) < 1
-    ? "Migration 1 has changed. Make the data of the release again: UPDATE_RELEASE=1 npx vitest run --project main test/infrastructure/database/Release.test.ts"
+    ? "Migration 1 has changed. Make the data of the release again: run this test with UPDATE_RELEASE=1, then oxfmt"
     : "Migration 1 is final since 1.0: write migration 2 (CONTRIBUTING.md, Write a migration)"
 
 interface Release {

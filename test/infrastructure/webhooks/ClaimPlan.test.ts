@@ -42,8 +42,10 @@ const laneOf = (org: string, lane: number) => `${org}${`${lane}`.padStart(25, "0
 
 /** Inserts deliveries of an org into the queue: a number of lanes, and of deliveries in each. */
 const insertBacklog = (sql: SqlClient.SqlClient, org: string, lanes: number, each: number, backlogged = true) => sql`
-  INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
-  SELECT ${org}::text || lpad(lane::text, 25, '0'), lane || '-' || n, 'event', 0, 0, ${DateTime.toDateUtc(now)}, ${backlogged}, ${org}, 0, now(), now()
+  INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes,
+    created_at, updated_at)
+  SELECT ${org}::text || lpad(lane::text, 25, '0'), lane || '-' || n, 'event', 0, 0, ${DateTime.toDateUtc(now)},
+    ${backlogged}, ${org}, 0, now(), now()
   FROM generate_series(1, ${lanes}::int) lane, generate_series(1, ${each}::int) n`
 
 /**

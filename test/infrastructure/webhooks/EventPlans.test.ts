@@ -44,8 +44,10 @@ describe("after 20,000 deliveries of an endpoint left the queue, and before a va
       const endpoint = yield* insertEndpoint(orgId)
       yield* sql`ALTER TABLE pending_deliveries SET (autovacuum_enabled = false)`
       yield* sql`
-        INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
-        SELECT ${endpoint}, n::text, n::text, 0, 0, now(), true, ${orgId}, 0, now(), now() FROM generate_series(1, 20000) AS n`
+        INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id,
+          bytes, created_at, updated_at)
+        SELECT ${endpoint}, n::text, n::text, 0, 0, now(), true, ${orgId}, 0, now(), now()
+          FROM generate_series(1, 20000) AS n`
       yield* sql`DELETE FROM pending_deliveries`
       const createdAt = yield* DateTime.now
       const batch = Array.from({ length: 100 }, (_, n) => {

@@ -29,7 +29,8 @@ layer(replicas, { excludeTestServices: true })("limits of pending deliveries, on
       ] as const) {
         const org = lane.endsWith(" 7") ? lane.slice(0, 26) : orgId
         yield* sql`
-          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes, created_at, updated_at)
+          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id,
+            bytes, created_at, updated_at)
           SELECT ${lane}, 'd' || lpad(n::text, 9, '0'), 'e', 0, 0, '2126-01-01', true, ${org}, 0, now(), now()
           FROM generate_series(1, ${count}::int) AS n`
       }

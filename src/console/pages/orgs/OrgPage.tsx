@@ -93,7 +93,7 @@ const ErasurePage = ({ orgId }: { readonly orgId: string }) => {
                 <p>
                   {progress < 100
                     ? `${progress} % of the steps are done. It continues when you leave this page.`
-                    : "All steps are done. The last check waits until no request from before the deletion can be running."}
+                    : "All steps are done. The last check waits until every request from before has ended."}
                 </p>
                 <progress class="bar" aria-label="Steps of the erasure" value={progress} max={100} />
               </>
