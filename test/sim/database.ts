@@ -280,6 +280,7 @@ class Session {
         const sql = textAt(from)
         const types = message.subarray(message.indexOf(0, from) + 1)
         const key = `${sql}\0${types.toString("hex")}`
+        this.#database.texts.add(sql)
         const { isNew, own } = this.#database.nameOf(key)
         this.#statements.set(textAt(5), { text: sql, own })
         if (isNew) {
@@ -331,6 +332,8 @@ export class SimulatedDatabase {
   /** How the server's clock differs from the true time. */
   skewMillis = 0
   statements = 0
+  /** The texts of the prepared statements. */
+  readonly texts = new Set<string>()
   /** Of all statements and answers: two runs of one plan have the same. */
   readonly #digest = createHash("sha256")
   readonly #engine: PGlite

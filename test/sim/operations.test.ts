@@ -40,6 +40,26 @@ const leftOut: Readonly<Record<string, string>> = {
   "webhooks.rotatePublicKey": "signatures are checked by the secret, which always signs",
 }
 
+/** Tables in partitions, read by a value that the statement has read. */
+const lookUp =
+  /\b(FROM|JOIN) (events|deliveries|delivery_attempts|finished_jobs|audit_log)\b[^;()]*?\b\w*id = \(?[a-z_]+\.\w+/
+
+/**
+ * The statements that lock rows and look into partitions by what they have read: when PostgreSQL 18 finds a locked row
+ * changed, such a statement reads wrong partitions, or crashes the server (ADR 55). Seen failing with a claim that reads
+ * its events.
+ */
+const unsafe = (texts: ReadonlyArray<string>) =>
+  texts.filter(
+    (text) =>
+      /\bFOR (UPDATE|SHARE|NO KEY UPDATE)\b/.test(text) &&
+      lookUp.test(text) &&
+      // A delivery that has ended is never changed.
+      !/^\s*WITH new_lane\b/.test(text) &&
+      // The events are read before the endpoints are locked.
+      !/^\s*WITH event AS MATERIALIZED\b/.test(text),
+  )
+
 const all: Array<{ readonly id: string; readonly asks: RegExp }> = []
 HttpApi.reflect(Api, {
   onGroup: () => {},
@@ -73,7 +93,7 @@ test("every operation of the API is in the workload, or is left out for a reason
   )
   const kinds = Array.from({ length: 7 }, () => round).flat()
   const operations = kinds.map((kind, n) => ({ at: 300 * n, tenant: 0, kind, seed: n + 1 }))
-  const answered = new Set<string>()
+  const [answered, texts] = [new Set<string>(), new Set<string>()]
   const missing = () => {
     const asked = [...answered]
     return all.filter(({ asks }) => !asked.some((one) => asks.test(one))).map(({ id }) => id)
@@ -94,6 +114,8 @@ test("every operation of the API is in the workload, or is left out for a reason
     })
     expect(outcome.violations).toEqual([])
     for (const one of outcome.answered) answered.add(one)
+    for (const one of outcome.texts) texts.add(one)
   }
+  expect(unsafe([...texts])).toEqual([])
   expect(missing().toSorted()).toEqual(Object.keys(leftOut).toSorted())
 }, 600_000)

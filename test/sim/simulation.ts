@@ -37,6 +37,8 @@ export interface Outcome {
   /** How long it took a core, with the start of the engine. */
   readonly coreMillis: number
   readonly statements: number
+  /** The texts of the statements. */
+  readonly texts: ReadonlySet<string>
   /** The requests that an operation of the API has answered: their methods and paths. */
   readonly answered: ReadonlySet<string>
   /** Of all statements and their answers. */
@@ -94,6 +96,7 @@ export const simulate = async (plan: Plan): Promise<Outcome> => {
         virtualMillis: world.now,
         coreMillis: coreMillisSince(startedAt),
         statements: database.statements,
+        texts: database.texts,
         answered,
         digest: database.digest(),
       }
