@@ -46,8 +46,8 @@ const lookUp =
 
 /**
  * The statements that lock rows and look into partitions by what they have read: when PostgreSQL 18 finds a locked row
- * changed, such a statement reads wrong partitions, or crashes the server (ADR 55). Seen failing with a claim that reads
- * its events.
+ * changed, such a statement reads wrong partitions, or crashes the server (ADR 55). Seen failing with a claim that
+ * reads its events.
  */
 const unsafe = (texts: ReadonlyArray<string>) =>
   texts.filter(
