@@ -28,6 +28,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
         yield* update({ active: true, signing_secret: "t", max_per_second: 5 })
         yield* update({ url: "https://hooks.example.com/v2/in?token=t0k3n" })
         yield* call("DELETE", `/api/v0/projects/${projectId}`)
+        const { projectId: site } = yield* call("POST", "/api/v0/projects", { name: "site", orgId })
+        yield* call("PUT", `/api/v0/projects/${site}/docs`, { docsZipUrl: "https://docs.example.com/docs.zip" })
         yield* inTab(
           `/orgs/${orgId}/audit`,
           async (page) => {
@@ -36,6 +38,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
             const lines = await page.getByRole("row").getByRole("cell").filter({ hasText: "Details" }).allInnerTexts()
             expect(lines.map((line) => line.split("\n")[0])).toEqual([
               "The key gateway signed in.",
+              "The administrator set where the documentation of the project site is.",
+              "The administrator created the project site.",
               "The administrator deleted the project docs.",
               `The administrator changed the URL of the endpoint ${endpoint}, from https://hooks.example.com/in to https://hooks.example.com/v2/in?… (… hides what may be secret).`,
               `The administrator changed the state, max per second and signing secret of the endpoint ${endpoint}.`,

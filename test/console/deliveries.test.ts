@@ -44,6 +44,30 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
       }).pipe(Effect.scoped),
     )
 
+    it.effect("an endpoint past the first thousand has its name, and a deleted one says so", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const { orgId, receiver, server } = world
+        const [kept, deleted] = [yield* world.endpoint(), yield* world.endpoint()]
+        yield* world.publish("invoice.paid")
+        yield* receiver.arrived(2)
+        yield* until("both", world.deliveries({ state: "delivered" }), (found) => found.length === 2)
+        yield* world.call("webhooks/delete", { id: deleted })
+        yield* server.sql`
+          INSERT INTO webhook_endpoints
+          SELECT (jsonb_populate_record(e, jsonb_build_object('id', lpad(n::text, 26, '0'), 'active', false))).*
+          FROM webhook_endpoints e, generate_series(1, 1000) n WHERE e.org_id = ${orgId} AND e.id = ${kept}`
+        yield* inTab(world.path("/deliveries"), async (page) => {
+          const names = page.getByRole("cell").filter({ hasText: /deleted|127/ })
+          const name = `${new URL(receiver.url).host}/hooks`
+          await expect.poll(async () => (await names.allInnerTexts()).toSorted()).toEqual([name, "a deleted endpoint"])
+          await page.getByRole("row").filter({ hasText: name }).getByRole("link").click()
+          await page.getByRole("region", { name: "Attempts" }).getByRole("link", { name }).waitFor()
+          await page.getByText(`curl -i '${receiver.url}/hooks'`).waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
     it.effect("prints as the page alone, in light, with the whole payload", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld

@@ -63,10 +63,11 @@ export const layer = Layer.effect(
           })
         }),
 
-      list: (orgId, page) =>
+      list: (orgId, page, ids) =>
         Effect.sync(() => {
           const rows = [...endpoints.values()].filter((one) => one.orgId === orgId).map(listed)
-          return pageOf(rows, (row) => row.webhook_endpoint_id, page)
+          const wanted = rows.filter(({ webhook_endpoint_id: id }) => ids?.includes(id) ?? true)
+          return pageOf(wanted, (row) => row.webhook_endpoint_id, page)
         }),
 
       get: (orgId, by) =>

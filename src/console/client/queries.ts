@@ -108,7 +108,8 @@ export const useData = <Id extends OperationId>(id: Id, args: Args<Id>, options:
   useEffect(() => observer.setOptions(all))
   const result = useResult(observer, () => observer.getOptimisticResult(queries.defaultQueryOptions(all) as never))
   const error = useKeptError(result, JSON.stringify(all.queryKey))
-  return { data: result.data as ResponseBody<Id> | undefined, error, refetch: () => void observer.refetch() }
+  const data = result.data as ResponseBody<Id> | undefined
+  return { data, error, isEarlier: result.isPlaceholderData, refetch: () => void observer.refetch() }
 }
 
 /** The error of a response. It stays during a refresh, so that a page with a 404 keeps what was typed into it. */

@@ -5,7 +5,7 @@ import type { Args, ResponseBody } from "../client/Operations.ts"
 import { refresh, useCall } from "../client/queries.ts"
 import { useOrg } from "../navigation/org.ts"
 import { FormDialog } from "./Dialog.tsx"
-import { useEndpoints, shortUrl } from "../pages/webhooks/endpoints.ts"
+import { useEndpoints } from "../pages/webhooks/endpoints.ts"
 import { capitalized } from "./Badge.tsx"
 import { fieldWords } from "./ErrorBox.tsx"
 import { isTime, Time } from "./Time.tsx"
@@ -46,11 +46,7 @@ const restated = ([name, value]: readonly [string, unknown]) => {
   return [capitalized(fieldWords(name)), shown] as const
 }
 
-const EndpointUrl = ({ id }: { readonly id: string }) => {
-  const { byId, missing } = useEndpoints()
-  const endpoint = byId.get(id)
-  return <span class="anywhere">{endpoint === undefined ? missing : shortUrl(endpoint.url)}</span>
-}
+const EndpointUrl = ({ id }: { readonly id: string }) => <span class="anywhere">{useEndpoints([id]).nameOf(id)}</span>
 
 /** Does something with all that a filter selects, after showing how many that is. */
 export const InBulk = ({ children, filter, id, intro, noun, verb, ...dialog }: Wanted & Words) => {

@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { EndpointHealth } from "../activity/Activity.ts"
+import { wholeListFields } from "../Page.ts"
 import {
   AnyJson,
   atMost,
@@ -272,6 +273,23 @@ export const TestWebhookEndpoint = Schema.Struct({
 
 /** Why an endpoint is inactive. */
 export const DeactivatedReason = Schema.Literals(["gone", "failing", "by_request"])
+
+/** The endpoints that a list names at most. */
+const maxListedIds = 1_000
+
+/** Which endpoints of the org to list, by page or by their ids. */
+export const ListWebhookEndpoints = Schema.Struct({
+  ...wholeListFields,
+  webhook_endpoint_ids: Schema.optionalKey(
+    Schema.Array(EndpointId)
+      .check(Schema.isMaxLength(maxListedIds, { expected: `at most ${maxListedIds} ids` }))
+      .annotate({
+        description: "Only these endpoints, up to 1000. An id that the org does not have selects nothing.",
+        examples: [["01KAHBMKZ3D2X7S5QN8W4V6R9T"]],
+      }),
+  ),
+}).annotate({ identifier: "ListWebhookEndpoints" })
+export type ListWebhookEndpoints = Schema.Schema.Type<typeof ListWebhookEndpoints>
 
 /** An endpoint in a list. It never shows its secret. */
 export const WebhookEndpoint = Schema.Struct({

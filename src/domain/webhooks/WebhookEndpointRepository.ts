@@ -111,8 +111,12 @@ export class WebhookEndpointRepository extends Context.Service<
       endpoint: NewWebhookEndpoint,
       entry: AuditEntry,
     ) => Effect.Effect<void, Conflict | LimitReached | Unavailable>
-    /** Endpoints of the org, oldest first. */
-    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<WebhookEndpoint>, Unavailable>
+    /** Endpoints of the org, oldest first: all, or those with the ids. */
+    readonly list: (
+      orgId: string,
+      page: Page,
+      ids?: ReadonlyArray<string>,
+    ) => Effect.Effect<Found<WebhookEndpoint>, Unavailable>
     /** An endpoint with its health, and the states of its newest deliveries. */
     readonly get: (
       orgId: string,

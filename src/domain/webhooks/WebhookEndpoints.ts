@@ -2,7 +2,7 @@ import { Context, DateTime, Effect, Layer, Option, Redacted, Struct } from "effe
 import { SecureRandom } from "effect/crypto"
 import { Cipher } from "../Cipher.ts"
 import { Conflict, InvalidRequest } from "../Errors.ts"
-import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
+import { nextCursorIfMore, wholeListPage } from "../Page.ts"
 import { currentTenant } from "../Principal.ts"
 import { healthOf, healthRanges } from "../activity/Activity.ts"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
@@ -27,7 +27,12 @@ import {
   signingSecretOf,
 } from "./Signatures.ts"
 import { Wakeups } from "../Wakeups.ts"
-import type { CreateWebhookEndpoint, TestWebhookEndpoint, UpdateWebhookEndpoint } from "./WebhookEndpoint.ts"
+import type {
+  CreateWebhookEndpoint,
+  ListWebhookEndpoints,
+  TestWebhookEndpoint,
+  UpdateWebhookEndpoint,
+} from "./WebhookEndpoint.ts"
 import {
   defaultSettings,
   type EndpointRef,
@@ -193,9 +198,10 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
         }
       }),
 
-      list: Effect.fn("WebhookEndpoints.list")(function* (asked?: WholeList) {
+      list: Effect.fn("WebhookEndpoints.list")(function* (asked: ListWebhookEndpoints = {}) {
         const orgId = yield* currentTenant
-        const found = yield* repository.list(orgId, wholeListPage(asked))
+        const { webhook_endpoint_ids: ids, ...page } = asked
+        const found = yield* repository.list(orgId, wholeListPage(page), ids)
         return { webhook_endpoints: found.items, ...nextCursorIfMore(found, (one) => one.webhook_endpoint_id) }
       }),
 

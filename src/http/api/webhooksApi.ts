@@ -8,11 +8,12 @@ import {
   Resend,
   ResendFilter,
 } from "../../domain/webhooks/DeliveryLog.ts"
-import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
+import { NextCursor, NextCursorIfMore, pageQuery } from "../../domain/Page.ts"
 import { DeliveryId, EndpointId, EventId, Id, JobId, ResendId, time } from "../../domain/Schemas.ts"
 import {
   CreateWebhookEndpoint,
   GetWebhookEndpoint,
+  ListWebhookEndpoints,
   TestWebhookEndpoint,
   UpdateWebhookEndpoint,
   WebhookEndpoint,
@@ -105,7 +106,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         ),
       ),
     HttpApiEndpoint.post("list", "/v1/webhooks/list", {
-      payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListWebhookEndpoints" }), Schema.Undefined],
+      payload: [ListWebhookEndpoints, Schema.Undefined],
       success: Schema.Struct({
         webhook_endpoints: Schema.Array(WebhookEndpoint).annotate({
           description: "The webhook endpoints of the org, the oldest first.",
@@ -115,8 +116,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     }).annotateMerge(
       about.read(
         "List webhook endpoints",
-        "All endpoints of the org, oldest first, without their secrets, up to 1,000 or 4 MiB. If there are more, " +
-          "next_cursor continues the list.",
+        "All endpoints of the org, or those with the ids, oldest first, without their secrets, up to 1,000 or 4 MiB. " +
+          "If there are more, next_cursor continues the list.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/webhooks/get", {

@@ -28,6 +28,7 @@ import {
   exactJson,
   integersOrNull,
   pageOf,
+  texts,
   textsOrNull,
   toJsonText,
   Time,
@@ -288,14 +289,16 @@ export const layer = Layer.effect(
           Effect.flatMap(([row]) => (row === undefined ? Effect.fail(endpointNotFound()) : Effect.succeed(row))),
         ),
 
-      list: (orgId, page) =>
+      list: (orgId, page, ids) =>
         pageOf(
           sql,
           page,
           sql`
             SELECT id AS webhook_endpoint_id, url, description, active, failing_since, deactivated_reason, created_at,
               updated_at
-            FROM webhook_endpoints WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
+            FROM webhook_endpoints
+            WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}
+              AND ${ids === undefined ? sql.literal("true") : sql`id = ANY(${texts(ids)})`}`,
           "webhook_endpoint_id",
           ["url", "description"],
         ).pipe(decode, orUnavailable),

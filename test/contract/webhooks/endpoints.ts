@@ -61,6 +61,27 @@ export const endpoints = (it: It) => {
     }),
   )
 
+  it.effect("endpoints: a list by ids has those of the org alone, page by page", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, { orgId: other }] = [yield* insertOrg(), yield* insertOrg()]
+      const [{ list }, foreign] = [yield* WebhookEndpointRepository, yield* insertEndpoint(other)]
+      const [first, , third] = [
+        yield* insertEndpoint(orgId),
+        yield* insertEndpoint(orgId),
+        yield* insertEndpoint(orgId),
+      ]
+      const listed = (limit: number, cursor?: string) =>
+        Effect.map(list(orgId, { limit, cursor }, [third, foreign, first]), ({ hasMore, items }) => [
+          hasMore,
+          ...items.map(({ webhook_endpoint_id }) => webhook_endpoint_id),
+        ])
+      assert.deepStrictEqual(yield* listed(10), [false, first, third])
+      assert.deepStrictEqual(yield* listed(1), [true, first])
+      assert.deepStrictEqual(yield* listed(1, first), [false, third])
+      assert.deepStrictEqual((yield* list(orgId, { limit: 10 }, [])).items, [])
+    }),
+  )
+
   /**
    * Promise (What an endpoint asks for): An `external_id` is of one endpoint of an org, also when two take it at once.
    */

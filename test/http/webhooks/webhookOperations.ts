@@ -46,8 +46,13 @@ const post = (
 })
 
 /** A list that is returned whole without a body, or in pages. */
-const wholeList = (path: string, name: string, item: Schema.Codec<unknown, unknown>): Operation => ({
-  ...post(path, Schema.Struct(paging), {
+const wholeList = (
+  path: string,
+  name: string,
+  item: Schema.Codec<unknown, unknown>,
+  more: Schema.Struct.Fields = {},
+): Operation => ({
+  ...post(path, Schema.Struct({ ...paging, ...more }) as unknown as Schema.Codec<unknown, unknown>, {
     ...list(name, item).fields,
     next_cursor: Schema.optionalKey(Schema.String),
   }),
@@ -62,7 +67,9 @@ export const webhookOperations = {
     { ...done, webhook_endpoint_id: Schema.String, signing_secret: Schema.optionalKey(Schema.String) },
     [409, 422],
   ),
-  listEndpoints: wholeList("webhooks/list", "webhook_endpoints", WebhookEndpoint),
+  listEndpoints: wholeList("webhooks/list", "webhook_endpoints", WebhookEndpoint, {
+    webhook_endpoint_ids: Schema.optionalKey(Schema.Array(Schema.String)),
+  }),
   updateEndpoint: post("webhooks/update", UpdateWebhookEndpoint, done, [404, 409]),
   deleteEndpoint: post("webhooks/delete", Schema.Struct({ id: Schema.String }), done, [404]),
   testEndpoint: post(

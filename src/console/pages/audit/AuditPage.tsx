@@ -49,7 +49,8 @@ const useNames = (orgId: string, entries: ReadonlyArray<Entry>): NameOf => {
   const [read, setRead] = useState<ReadonlyMap<string, string>>(new Map())
   const { rows: keys } = usePages("keys.list", { orgId, limit: 100, order: "newest" }, (response) => response.keys)
   const { rows: projects } = usePages("projects.list", { orgId, limit: 100 }, (response) => response.projects)
-  const { byId } = useEndpoints()
+  const ofEndpoints = entries.filter(({ action }) => action.startsWith("webhook_endpoint."))
+  const { byId } = useEndpoints(ofEndpoints.map(({ target }) => target))
   const names = new Map([
     ...entries.flatMap(({ details, target }) =>
       [details["name"], details["host"]]
@@ -320,8 +321,8 @@ const sentences: Record<Entry["action"], Tell> = {
   "project.link": ({ details }, target) =>
     `linked the project ${target} to ${text(details, "hostOwner")}/${text(details, "hostRepo")}`,
   "project.unlink": (_, target) => `unlinked the repository of the project ${target}`,
-  "docs.update": (_, target, nameOf) => `set where the documentation of the project ${nameOf(target)} is`,
-  "docs.delete": (_, target, nameOf) => `removed the documentation of the project ${nameOf(target)}`,
+  "docs.update": (_, target) => `set where the documentation of the project ${target} is`,
+  "docs.delete": (_, target) => `removed the documentation of the project ${target}`,
   "deployment.promote": ({ details }, target, nameOf) =>
     `made the deployment ${target} current in the project ${nameOf(text(details, "projectId") ?? "")}`,
   "key.create": (_, target) => `created the key ${target}`,

@@ -54,9 +54,9 @@ const causes = [
 ]
 
 const DeliveryFilters = () => {
-  const { cause, job } = useQuery()
-  const { endpoints = [] } = useEndpoints()
-  const urls = endpoints.map(({ url, webhook_endpoint_id: value }) => ({ value, label: shortUrl(url) }))
+  const { cause, endpoint, job } = useQuery()
+  const { byId } = useEndpoints(isId(endpoint) ? [endpoint] : [])
+  const urls = [...byId].map(([value, { url }]) => ({ value, label: shortUrl(url) }))
   const isKnown = cause === undefined || causes.some(({ value }) => value === cause)
   return (
     <Filters>

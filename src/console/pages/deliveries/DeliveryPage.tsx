@@ -11,7 +11,7 @@ import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useParam } from "../../navigation/router.tsx"
-import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
+import { useEndpoints } from "../webhooks/endpoints.ts"
 import {
   type Attempt,
   curlOf,
@@ -42,7 +42,7 @@ const isRecoverable = ({ state }: DeliveryDetail) => ["failed", "canceled", "ski
 const RecoverSince = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
   const orgId = useOrg()
   const may = useMay()
-  const { byId } = useEndpoints()
+  const { byId } = useEndpoints([delivery.webhook_endpoint_id])
   const id = delivery.webhook_endpoint_id ?? ""
   if (!isRecoverable(delivery) || !byId.has(id) || !may("deliveries.resend", "webhooks.get")) return null
   return (
@@ -55,20 +55,19 @@ const RecoverSince = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
 const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
   const orgId = useOrg()
   const may = useMay()
-  const { byId, missing } = useEndpoints()
-  const { event_id, job_id, webhook_endpoint_id } = delivery
-  const endpoint = byId.get(webhook_endpoint_id ?? "")
+  const { event_id, job_id, webhook_endpoint_id: to } = delivery
+  const { byId, nameOf } = useEndpoints([to])
   return (
     <Facts
       of={{
         State: stateText(delivery),
         Endpoint:
-          webhook_endpoint_id === null ? (
+          to === null ? (
             "the callback_url of the job"
-          ) : endpoint === undefined ? (
-            missing
+          ) : byId.has(to) ? (
+            <Link to={orgPath(orgId, `/endpoints/${to}`)}>{breaks(nameOf(to))}</Link>
           ) : (
-            <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>{breaks(shortUrl(endpoint.url))}</Link>
+            nameOf(to)
           ),
         Event: (
           <Link to={orgPath(orgId, `/events/${event_id}`)}>
@@ -145,7 +144,7 @@ const Exchange = ({
 )
 
 const AsCurl = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
-  const { byId } = useEndpoints()
+  const { byId } = useEndpoints([delivery.webhook_endpoint_id])
   const endpoint = byId.get(delivery.webhook_endpoint_id ?? "")
   if (endpoint === undefined) return null
   return (

@@ -5,7 +5,7 @@ import { type Column, Table, type TableProps } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { orgPath } from "../../navigation/router.tsx"
-import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
+import { useEndpoints } from "../webhooks/endpoints.ts"
 
 interface DeliveryTableProps extends Omit<TableProps<Delivery>, "caption" | "columns" | "rowKey"> {
   /** Whether all rows are of one endpoint, which the page names. */
@@ -36,21 +36,19 @@ const LastAttempt = ({ attempts, last_duration_ms, last_failure, last_status }: 
 /** Deliveries, the newest first. */
 export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableProps) => {
   const orgId = useOrg()
-  const { byId, missing } = useEndpoints()
-  const nameOf = ({ webhook_endpoint_id }: Delivery) => {
-    if (webhook_endpoint_id === null) return <span class="quiet">callback of a job</span>
-    const endpoint = byId.get(webhook_endpoint_id)
-    if (endpoint === undefined) return <span class="quiet">{missing}</span>
+  const { byId, nameOf } = useEndpoints(table.rows?.map(({ webhook_endpoint_id: id }) => id))
+  const receiver = ({ webhook_endpoint_id: id }: Delivery) => {
+    const url = id === null ? undefined : byId.get(id)?.url
     return (
-      <span class="clip wide" title={endpoint.url}>
-        {breaks(shortUrl(endpoint.url))}
+      <span class={url === undefined ? "quiet" : "clip wide"} title={url}>
+        {id === null ? "callback of a job" : breaks(nameOf(id))}
       </span>
     )
   }
   const columns: ReadonlyArray<Column<Delivery>> = [
     { title: "Event", link: ({ delivery_id, event }) => [orgPath(orgId, `/deliveries/${delivery_id}`), event] },
     { title: "State", align: "fit", cell: (row) => <State of={shownState(row)} /> },
-    ...(isOfEndpoint ? [] : [{ title: "Endpoint", cell: nameOf }]),
+    ...(isOfEndpoint ? [] : [{ title: "Endpoint", cell: receiver }]),
     { title: "Last attempt", align: "words", cell: (row) => <LastAttempt {...row} /> },
     {
       title: "Next attempt",

@@ -16,7 +16,7 @@ import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
 import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
-import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
+import { useEndpoints } from "../webhooks/endpoints.ts"
 import { isDelayed, isOpen, type Job } from "./job.ts"
 
 type JobDetail = ResponseBody<"jobs.get">
@@ -315,13 +315,16 @@ const End = ({ job }: { readonly job: Job }) => {
   )
 }
 
-const Delivered = ({ delivery, job }: { readonly delivery: Delivery; readonly job: Job }) => {
+interface DeliveredProps {
+  readonly delivery: Delivery
+  readonly job: Job
+  /** What its receiver is called. */
+  readonly name: string
+}
+
+const Delivered = ({ delivery, job, name }: DeliveredProps) => {
   const orgId = useOrg()
-  const { byId, missing } = useEndpoints()
-  const { attempts, delivery_id, state, updated_at, webhook_endpoint_id } = delivery
-  const endpoint = byId.get(webhook_endpoint_id ?? "")
-  const name =
-    webhook_endpoint_id === null ? "the callback URL" : endpoint === undefined ? missing : shortUrl(endpoint.url)
+  const { attempts, delivery_id, state, updated_at } = delivery
   const tone = state === "delivered" ? "done" : state === "failed" ? "bad" : state === "pending" ? "now" : "open"
   const after =
     state === "delivered" && job.finished_at !== null ? Date.parse(updated_at) - Date.parse(job.finished_at) : 0
@@ -346,6 +349,7 @@ const Delivered = ({ delivery, job }: { readonly delivery: Delivery; readonly jo
 }
 
 const Deliveries = ({ deliveries, job }: LifeProps) => {
+  const { nameOf } = useEndpoints(deliveries?.map(({ webhook_endpoint_id: id }) => id))
   if (job.status === "canceled") return <Step tone="open" title="No event: the job was canceled" />
   if (job.finished_at === null) return <Step tone="open" title="Event and webhooks" />
   if (job.skip_callbacks) return <Step tone="done" title="No webhooks: the job skips them" />
@@ -353,9 +357,12 @@ const Deliveries = ({ deliveries, job }: LifeProps) => {
   if (deliveries.length === 0) return <Step tone="done" title="No webhooks: no endpoint wanted the event" />
   return (
     <>
-      {deliveries.map((delivery) => (
-        <Delivered key={delivery.delivery_id} delivery={delivery} job={job} />
-      ))}
+      {deliveries.map((delivery) => {
+        const { delivery_id, webhook_endpoint_id: to } = delivery
+        return (
+          <Delivered key={delivery_id} {...{ delivery, job }} name={to === null ? "the callback URL" : nameOf(to)} />
+        )
+      })}
     </>
   )
 }

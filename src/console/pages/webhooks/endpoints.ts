@@ -5,15 +5,31 @@ import type { ResponseBody } from "../../client/Operations.ts"
 export type Endpoint = ResponseBody<"webhooks.list">["webhook_endpoints"][number]
 export type EndpointDetail = ResponseBody<"webhooks.get">
 
-/** All endpoints of the org, up to 1,000, by their ids. `missing`: what one is called that is not among them. */
-export const useEndpoints = () => {
+/** Endpoints that one look-up names. */
+const maxNamed = 1_000
+
+/**
+ * The endpoints of the org, up to 1,000, and of the others those with the ids; `byId` has all of them.
+ *
+ * @returns `nameOf` what an endpoint is called, by its id
+ */
+export const useEndpoints = (ids: ReadonlyArray<string | null> = []) => {
   const { data, ...rest } = useData("webhooks.list", {})
-  const byId = useMemo(
-    () => new Map(data?.webhook_endpoints.map((endpoint) => [endpoint.webhook_endpoint_id, endpoint])),
-    [data],
-  )
-  return { ...rest, endpoints: data?.webhook_endpoints, byId, missing: data === undefined ? "…" : "a deleted endpoint" }
+  const first = useMemo(() => mapOf(data), [data])
+  const others = data?.next_cursor === undefined ? [] : [...new Set(ids)].filter((id) => id !== null && !first.has(id))
+  const asked = { webhook_endpoint_ids: others.slice(0, maxNamed) as ReadonlyArray<string> }
+  const named = useData("webhooks.list", asked, { enabled: others.length > 0, keepsPrevious: true })
+  const byId = new Map([...first, ...mapOf(named.data)])
+  const isKnown = data !== undefined && (others.length === 0 || (named.data !== undefined && !named.isEarlier))
+  const nameOf = (id: string) => {
+    const endpoint = byId.get(id)
+    return endpoint === undefined ? (isKnown ? "a deleted endpoint" : "…") : shortUrl(endpoint.url)
+  }
+  return { ...rest, endpoints: data?.webhook_endpoints, byId, nameOf }
 }
+
+const mapOf = (list: ResponseBody<"webhooks.list"> | undefined) =>
+  new Map(list?.webhook_endpoints.map((endpoint) => [endpoint.webhook_endpoint_id, endpoint]))
 
 /** Of an endpoint: whether it receives events, and whether they arrive. */
 export const stateOf = ({ active, failing_since }: Pick<Endpoint, "active" | "failing_since">) =>
