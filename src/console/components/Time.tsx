@@ -179,7 +179,10 @@ export const TimeFilter = () => {
       <button type="button" class="input" popovertarget={id}>
         <span class="quiet">Time</span> {text || "Any time"}
       </button>
-      <div popover id={id} class="time-menu stack" role="group" aria-label="Times">
+      <div
+        {...{ popover: true, id, class: "time-menu stack", role: "group", "aria-label": "Times" }}
+        onToggle={({ currentTarget, newState }) => newState === "open" && currentTarget.querySelector("input")!.focus()}
+      >
         <ChooseTimes since={since} until={until} onChange={set} />
       </div>
     </Chip>

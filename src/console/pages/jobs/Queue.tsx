@@ -2,7 +2,7 @@ import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Card, Stat } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
-import { Time } from "../../components/Time.tsx"
+import { durationText, useNow } from "../../components/Time.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { orgPath } from "../../navigation/router.tsx"
@@ -17,6 +17,7 @@ const minutes = "last 5 minutes"
 export const Queue = () => {
   const orgId = useOrg()
   const queue = useQueue()
+  const now = useNow(1_000)
   const every = { every: "minute", orgId } as const
   const { data } = useData("activity.overview", every, { isLive: false, refetchMillis: 10_000 })
   if (queue === undefined || queue.workflows.length === 0) return null
@@ -27,8 +28,10 @@ export const Queue = () => {
   return (
     <>
       <div class="grid-3">
-        <Stat label="Waits longest" note="the oldest job that is due">
-          <Time at={queue.oldest_due_at} isRelative none="None is due" />
+        <Stat label="Longest wait" note="of a job that is due">
+          {queue.oldest_due_at === null
+            ? "None is due"
+            : durationText(Math.max(0, now - Date.parse(queue.oldest_due_at)))}
         </Stat>
         <Stat label="Created" note={minutes}>
           {queue.created < 10_000 ? numberText(queue.created) : "10,000+"}

@@ -25,7 +25,7 @@ import {
 import { ImportKeys } from "./ImportKeys.tsx"
 import { Roles } from "./Roles.tsx"
 
-const none = <span class="quiet">none</span>
+const unlimited = <span class="quiet">Unlimited</span>
 
 const lastUses = [
   { value: "never", label: "Never" },
@@ -96,12 +96,12 @@ export default () => {
         title: "Belongs to",
         cell: ({ projectId }) => <OwnerName projectId={projectId} />,
       },
-      { title: "Rate limit", align: "words", isExtra: true, cell: (key) => rateLimitText(key) ?? none },
+      { title: "Rate limit", align: "words", isExtra: true, cell: (key) => rateLimitText(key) ?? unlimited },
       {
         title: "Credits left",
         align: "end",
         isExtra: true,
-        cell: ({ credits }) => (credits === null ? none : shortNumber(credits.remaining)),
+        cell: ({ credits }) => (credits === null ? unlimited : shortNumber(credits.remaining)),
       },
       {
         title: "Last used",

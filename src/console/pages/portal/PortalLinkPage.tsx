@@ -8,6 +8,7 @@ import { AskButton } from "../../components/Dialog.tsx"
 import { Table } from "../../components/Table.tsx"
 import { useCall, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
+import { actorText } from "../audit/AuditPage.tsx"
 import { useUsedPermissions } from "../keys/keySettings.tsx"
 import type { ResponseBody } from "../../client/Operations.ts"
 
@@ -116,7 +117,7 @@ const Links = () => {
         rowKey={({ link_id }) => link_id}
         empty={<p class="card-body quiet">None. A link leaves this list within an hour of its end.</p>}
         columns={[
-          { title: "Made by", cell: ({ made_by, person }) => person?.name ?? person?.email ?? made_by },
+          { title: "Made by", cell: ({ made_by, person }) => actorText({ actor: made_by, person }, (id) => id) },
           { title: "State", align: "fit", cell: ({ state }) => state },
           {
             title: "Opens",
