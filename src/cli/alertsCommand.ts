@@ -2,9 +2,8 @@ import { Effect, Redacted, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { type Alert, CreateAlert, UpdateAlert } from "../domain/alerts/Alert.ts"
 import type { Client } from "../sdk/client.ts"
-import { call, callPages } from "./call.ts"
-import { given, page, payloadFlags } from "./flags.ts"
-import { orgFlag, resolveOrg } from "./orgsCommand.ts"
+import { call, callPages, resolveOrg } from "./call.ts"
+import { given, orgFlag, page, payloadFlags } from "./flags.ts"
 import { CommandFailed, plain, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
@@ -47,7 +46,7 @@ const list = Command.make(
     yield* callPages(
       page,
       (client, query) => alertsOf(client, orgId).list({ params: { orgId }, query }),
-      ({ alerts, nextCursor }) => ({ table: alertTable(alerts), next: nextCursor }),
+      ({ alerts }) => alertTable(alerts),
     )
   }),
 ).pipe(Command.withDescription("List alerts with their state, oldest first"))

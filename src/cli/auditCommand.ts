@@ -1,45 +1,29 @@
 import { Console, Effect, Schema, Stream } from "effect"
 import { Command } from "effect/cli"
 import { AuditEntry, auditFilter } from "../domain/audit/AuditEntry.ts"
-import { ask, callPages } from "./call.ts"
-import { given, page, payloadFlags } from "./flags.ts"
-import { orgFlag, resolveOrg } from "./orgsCommand.ts"
-import { CommandFailed, table } from "./output.ts"
+import { ask, resolveOrg } from "./call.ts"
+import { given, orgFlag, payloadFlags } from "./flags.ts"
+import { op } from "./operation.ts"
+import { columns, CommandFailed } from "./output.ts"
 
-const filter = payloadFlags(auditFilter)
-
-const list = Command.make(
-  "list",
-  { org: orgFlag, ...page, ...filter },
-  Effect.fnUntraced(function* ({ org, person, since, until, ...page }) {
-    const asked = given({ person, since, until })
-    const orgId = yield* resolveOrg(org)
-    yield* callPages(
-      page,
-      (gatehouse, query) => gatehouse.audit.list({ params: { orgId }, query: { ...query, ...asked } }),
-      ({ entries, nextCursor }) => ({
-        table: table(
-          ["AT", "ACTOR", "ACTION", "TARGET", "DETAILS", "REQUEST"],
-          entries.map(({ action, actor, at, details, person, requestId, target }) => [
-            at,
-            person?.name ?? person?.email ?? actor,
-            action,
-            target,
-            JSON.stringify(details),
-            requestId,
-          ]),
-        ),
-        next: nextCursor,
-      }),
-    )
-  }),
-).pipe(Command.withDescription("List the changes in an org, newest first"))
+const list = op("audit.list", {
+  about: "List the changes in an org, newest first",
+  show: ({ entries }) =>
+    columns(entries, {
+      AT: "at",
+      ACTOR: ({ actor, person }) => person?.name ?? person?.email ?? actor,
+      ACTION: "action",
+      TARGET: "target",
+      DETAILS: "details",
+      REQUEST: "requestId",
+    }),
+})
 
 const encode = Schema.encodeSync(Schema.fromJsonString(AuditEntry))
 
 const exportAll = Command.make(
   "export",
-  { org: orgFlag, ...filter },
+  { org: orgFlag, ...payloadFlags(auditFilter) },
   Effect.fnUntraced(function* ({ org, ...filter }) {
     const orgId = yield* resolveOrg(org)
     const { body } = yield* ask((gatehouse) => gatehouse.audit.export({ params: { orgId }, query: given(filter) }))

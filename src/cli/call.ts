@@ -1,4 +1,4 @@
-import { Effect, Option, Schema, SchemaIssue } from "effect"
+import { Context, Effect, Option, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
 import { isRawNumber, parseJson, scanJson } from "../domain/exactJson.ts"
 import { inWords } from "../domain/Schemas.ts"
@@ -6,12 +6,17 @@ import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { refusalOf } from "../sdk/withoutRedirects.ts"
-import { CommandFailed, more, plain, print, type Shown, type Table, usage } from "./output.ts"
+import { CommandFailed, more, type Output, plain, print, shownOf, usage } from "./output.ts"
 import { ActFor, flagOfField, given, Json, type PageFlags } from "./flags.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
 
 /** Deadline of an operation. The test of a webhook alone may take 15 seconds. */
 export const requestDeadline = "60 seconds"
+
+/** The words for the fields of a command's request, in error messages. */
+export const FieldWords = Context.Reference<ReadonlyMap<string, string>>("gatehouse/cli/FieldWords", {
+  defaultValue: () => new Map(),
+})
 
 /**
  * Runs an operation of the typed client against the service of the connection. Returns the decoded body and its text.
@@ -34,6 +39,7 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
       : Effect.succeed(""),
   )
 
+  const words = yield* FieldWords
   const orgId = Option.getOrUndefined(yield* ActFor)
   const client = yield* Gatehouse.make({ baseUrl, credential: token, orgId }).pipe(
     Effect.provideService(HttpClient.HttpClient, http),
@@ -56,6 +62,7 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
         source,
         status: response?.status,
         requestUrl: response?.request.url,
+        words,
       }),
     ),
   )
@@ -78,39 +85,58 @@ const withNumbers = (body: unknown, exact: unknown): unknown => {
 /** Runs an operation like `ask` and prints the body: its exact text with `--json`, else what `show` returns. */
 export const call = Effect.fnUntraced(function* <A, E, R>(
   operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>,
-  show: (body: A) => Shown,
+  show: (body: A) => Output,
 ) {
   const { body, document } = yield* ask(operation)
   yield* print(document, show(body))
   return body
 })
 
-/** One page of a list. */
-interface ListPage {
-  readonly table: Table
-  /** The cursor of the next page; `null` on the last one. */
-  readonly next: string | null
+/** How many orgs an error message names. */
+const maxShownOrgs = 3
+
+/** The id of the org in `--org`, or of the only org that the credential can list. */
+export const resolveOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
+  if (Option.isSome(org)) return org.value
+  const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).body
+  if (orgs.length === 1) return orgs[0]!.orgId
+  if (orgs.length === 0) {
+    return yield* usage("There is no org yet. Create one with its first project: gatehouse projects create docs")
+  }
+  const shown = orgs.slice(0, maxShownOrgs).map(({ name, orgId }) => `${orgId} (${plain(name)})`)
+  const rest = orgs.length > maxShownOrgs ? ", and others: gatehouse orgs list" : ""
+  return yield* usage(`There are several orgs; choose one with --org: ${shown.join(", ")}${rest}`)
+})
+
+/** What a page of a list says of the next one. */
+export interface ListPage {
+  readonly nextCursor?: string | null
+  readonly next_cursor?: string | null
 }
 
-/** Runs a list: one page, or with `--all` page by page. With `--json`, each page is a line. */
-export const callPages = Effect.fnUntraced(function* <A, E, R>(
+/** Runs a list: one page, or with `--all` page by page. With `--json`, each page is a line. Returns the last page. */
+export const callPages = Effect.fnUntraced(function* <A extends ListPage, E, R>(
   { all, cursor, limit }: PageFlags,
   operation: (
     client: Gatehouse.Client,
     page: { readonly limit: number; readonly cursor?: string },
   ) => Effect.Effect<A, E, R>,
-  show: (body: A) => ListPage,
+  show: (body: A) => Output,
 ) {
   let isContinued = false
   let next = cursor
-  for (let isLast = false; !isLast;) {
+  for (;;) {
     const page = { limit: all ? 100 : limit, ...given({ cursor: next }) }
     const { body, document } = yield* ask((client) => operation(client, page))
-    const { next: following, table } = show(body)
-    yield* print(document, { out: { ...table, isContinued }, note: all ? undefined : more(following) })
+    const following = body.nextCursor ?? body.next_cursor ?? null
+    const { out } = shownOf(show(body))
+    yield* print(document, {
+      out: typeof out === "object" && "rows" in out ? { ...out, isContinued } : out,
+      note: all ? undefined : more(following),
+    })
+    if (!all || following === null) return body
     isContinued = true
-    isLast = !all || following === null
-    next = Option.fromNullOr(following)
+    next = Option.some(following)
   }
 })
 
@@ -134,6 +160,7 @@ interface FailedRequest {
   /** `undefined`: there was no response. */
   readonly status: number | undefined
   readonly requestUrl: string | undefined
+  readonly words: ReadonlyMap<string, string>
 }
 
 /** What to do about a refused credential. `keys validate` reports on the key in its body, not on the credential. */
@@ -151,11 +178,11 @@ const hint = ({ credential, requestUrl = "", source }: FailedRequest) => {
 }
 
 const commandFailed = (error: unknown, request: FailedRequest): CommandFailed => {
-  const { baseUrl, status } = request
+  const { baseUrl, status, words } = request
   if (error instanceof CommandFailed) return error
   if (isApiError(error)) {
     const sentence = plain(error.error)
-    if (error._tag === "InvalidRequest") return new CommandFailed({ message: inFlags(sentence) })
+    if (error._tag === "InvalidRequest") return new CommandFailed({ message: inFlags(sentence, words) })
     return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(request) : ""}` })
   }
   const refusal = refusalOf(error)
@@ -165,7 +192,7 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
       message: `${baseUrl} answered with status ${status}, but the response is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service`,
     })
   }
-  if (Schema.isSchemaError(error)) return usage(inFlags(faultsOf(error)))
+  if (Schema.isSchemaError(error)) return usage(inFlags(faultsOf(error), words))
   if (HttpClientError.isHttpClientError(error)) {
     return new CommandFailed({
       message: `${baseUrl} does not answer (${transportFault(error)}). Start the service, or set --url or GATEHOUSE_URL to its address`,
@@ -226,8 +253,13 @@ const flagNames = new Map([
  * Replaces the API fields in a sentence (`limit must be …; name must be …`) with the flags and arguments that set them.
  * A place inside of JSON (`data.amount`) stays what it is.
  */
-export const inFlags = (sentence: string): string =>
+export const inFlags = (sentence: string, words: ReadonlyMap<string, string> = new Map()): string =>
   sentence
     .split("; ")
-    .map((fault) => fault.replace(/^[\w.]*\w/, (field) => flagNames.get(field) ?? flagOfField.get(field) ?? field))
+    .map((fault) =>
+      fault.replace(
+        /^[\w.]*\w/,
+        (field) => words.get(field) ?? flagNames.get(field) ?? flagOfField.get(field) ?? field,
+      ),
+    )
     .join("; ")

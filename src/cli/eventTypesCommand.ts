@@ -4,58 +4,38 @@ import { parse as parseYaml } from "effect/encoding/Yaml"
 import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { isRawNumber, parseJson } from "../domain/exactJson.ts"
-import { type CatalogueType, CreateEventType, UpdateEventType } from "../domain/webhooks/EventTypes.ts"
+import { type CatalogueType, CreateEventType } from "../domain/webhooks/EventTypes.ts"
 import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
-import { ask, call, callPages } from "./call.ts"
-import { actFor, actForFlag, clearFlag, given, page, payloadFlags } from "./flags.ts"
-import { CommandFailed, plain, said, table, usage } from "./output.ts"
+import { ask } from "./call.ts"
+import { actFor, actForFlag } from "./flags.ts"
+import { op } from "./operation.ts"
+import { columns, CommandFailed, plain, usage } from "./output.ts"
 
 type Json = Readonly<Record<string, unknown>>
 type NewType = typeof CreateEventType.Type
 
-const name = Argument.String("type").pipe(Argument.withDescription("The event type, such as invoice.paid"))
+const one = { args: { type: "name" } } as const
 
-const create = Command.make(
-  "create",
-  { name, ...payloadFlags(Struct.omit(CreateEventType.fields, ["name"])) },
-  ({ name, ...flags }) =>
-    call((gatehouse) => gatehouse.eventTypes.create({ payload: { name, ...given(flags) } }), said),
-).pipe(Command.withDescription("Add an event type to the catalogue"))
+const create = op("eventTypes.create", one)
+const update = op("eventTypes.update", one)
+const remove = op("eventTypes.delete", one)
 
-const changes = Struct.omit(UpdateEventType.fields, ["name"])
-const update = Command.make(
-  "update",
-  { name, ...payloadFlags(changes), clear: clearFlag(changes) },
-  ({ clear, name, ...flags }) =>
-    call((gatehouse) => gatehouse.eventTypes.update({ payload: { name, ...given(flags), ...clear } }), said),
-).pipe(Command.withDescription("Change an event type; versions of its schemas are added or replaced"))
-
-const list = Command.make("list", page, (page) =>
-  callPages(
-    page,
-    (gatehouse, payload) => gatehouse.eventTypes.list({ payload }),
-    ({ event_types, next_cursor }) => ({
-      table: table(
-        ["TYPE", "GROUP", "VERSIONS", "DEPRECATED", "DESCRIPTION"],
-        event_types.map(({ deprecated, description, group, name, schemas }) => [
-          ...[name, group, Object.keys(schemas).join(", "), deprecated ? "yes" : "", description],
-        ]),
-      ),
-      next: next_cursor,
+const list = op("eventTypes.list", {
+  show: ({ event_types }) =>
+    columns(event_types, {
+      TYPE: "name",
+      GROUP: "group",
+      VERSIONS: ({ schemas }) => Object.keys(schemas).join(", "),
+      DEPRECATED: ({ deprecated }) => (deprecated ? "yes" : ""),
+      DESCRIPTION: "description",
     }),
-  ),
-).pipe(Command.withDescription("List the event types of the catalogue"))
+})
 
-const get = Command.make("get", { name }, (payload) =>
-  call(
-    (gatehouse) => gatehouse.eventTypes.get({ payload }),
-    (type) => ({ out: JSON.stringify(Struct.omit(type, ["created_at", "updated_at"]), null, 2) }),
-  ),
-).pipe(Command.withDescription("Print an event type with its schemas, as a file for push"))
-
-const remove = Command.make("delete", { name }, (payload) =>
-  call((gatehouse) => gatehouse.eventTypes.delete({ payload }), said),
-).pipe(Command.withDescription("Delete an event type from the catalogue; its events stay"))
+const get = op("eventTypes.get", {
+  ...one,
+  about: "Print an event type with its schemas, as a file for push",
+  show: (type) => ({ out: JSON.stringify(Struct.omit(type, ["created_at", "updated_at"]), null, 2) }),
+})
 
 /** A schema of an OpenAPI document as a schema of its own: the components that it refers to come along. */
 const standalone = (schema: unknown, document: Json) => {

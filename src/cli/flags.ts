@@ -42,7 +42,7 @@ export const JsonText = Schema.fromJsonString(Schema.Unknown, { reviver: keepNum
 /** The flags of payloads by the field that they set, for error messages. */
 export const flagOfField = new Map<string, string>()
 
-const isNullable = ({ ast }: Schema.Constraint) => SchemaAST.isUnion(ast) && ast.types.some(SchemaAST.isNull)
+const isNullable = (ast: SchemaAST.AST) => SchemaAST.isUnion(ast) && ast.types.some(SchemaAST.isNull)
 
 /** The schema of a field without `null`. */
 const withoutNull = (ast: SchemaAST.AST) => {
@@ -51,7 +51,7 @@ const withoutNull = (ast: SchemaAST.AST) => {
 }
 
 /** The first sentence about a field, and its default. */
-const helpOf = (ast: SchemaAST.AST) => {
+export const helpOf = (ast: SchemaAST.AST) => {
   const text =
     SchemaAST.resolveDescription(ast) ??
     SchemaAST.resolveDescription(withoutNull(ast)) ??
@@ -69,23 +69,32 @@ const helpOf = (ast: SchemaAST.AST) => {
 export const textOrFile = (text: string) =>
   text.startsWith("@") ? readFileSync(text === "@-" ? 0 : text.slice(1), "utf8") : text
 
+/** Whether a field may be absent. */
+export const isOptional = ({ context }: SchemaAST.AST) => context?.isOptional === true
+
 /** The flag of a field: a number, a word, a text, a repeated text, or else any JSON. */
-const flagOf = (name: string, { ast }: Schema.Constraint): Flag.Flag<Option.Option<unknown>> => {
+export const flagOf = (
+  name: string,
+  ast: SchemaAST.AST,
+  mayBeAbsent = isOptional(ast),
+): Flag.Flag<Option.Option<unknown>> => {
   const type = withoutNull(ast)
   const encoded = SchemaAST.toEncoded(type)
-  const help = helpOf(ast)
-  const described = <A>(flag: Flag.Flag<A>, more = "") =>
-    help === undefined ? flag : Flag.withDescription(flag, help + more)
-  if (SchemaAST.isBoolean(encoded)) return Flag.optional(described(Flag.Boolean(name)))
-  if (SchemaAST.isNumber(encoded)) return Flag.optional(described(Flag.Finite(name)))
+  const help = helpOf(ast) ?? name
+  const described = <A>(flag: Flag.Flag<A>, more = "") => Flag.withDescription(flag, help + more)
+  const option = <A>(flag: Flag.Flag<A>) => (mayBeAbsent ? Flag.optional(flag) : Flag.map(flag, Option.some))
+  if (SchemaAST.isBoolean(type)) {
+    // What the switch does: "true: only counts" is "Only counts".
+    const does = help.replace(/^true: ./, (start) => start.slice(-1).toUpperCase())
+    return option(Flag.withDescription(Flag.Boolean(name), does))
+  }
+  if (SchemaAST.isNumber(type)) return option(described(Flag.Finite(name)))
   if (SchemaAST.isString(encoded)) {
     const text = described(Flag.String(name))
-    return Flag.optional(
-      type === encoded || type.encoding === undefined ? text : Flag.withSchema(text, Schema.make(type)),
-    )
+    return option(type.encoding === undefined ? text : Flag.withSchema(text, Schema.make(type)))
   }
   if (SchemaAST.isUnion(encoded) && encoded.types.every(SchemaAST.isLiteral)) {
-    return Flag.optional(
+    return option(
       described(
         Flag.Literals(
           name,
@@ -97,15 +106,25 @@ const flagOf = (name: string, { ast }: Schema.Constraint): Flag.Flag<Option.Opti
   if (SchemaAST.isArrays(encoded) && encoded.rest.every(SchemaAST.isString)) {
     return described(Flag.String(name), "; repeat for each").pipe(
       Flag.between(0, 1000),
-      Flag.map((texts) => (texts.length === 0 ? Option.none() : Option.some(texts))),
+      Flag.map((texts) => (mayBeAbsent && texts.length === 0 ? Option.none() : Option.some(texts))),
     )
   }
   return described(Flag.String(name), "; as JSON, or @file").pipe(
     Flag.mapTryCatch(textOrFile, () => `--${name}: the file cannot be read`),
     Flag.withSchema(JsonText),
     Flag.map((json) => fit(json, shapeOf(type))),
-    Flag.optional,
+    option,
   )
+}
+
+/** `max_attempts` and `maxAttempts` as `max-attempts`. */
+export const kebab = (name: string) => name.replace(/_/g, "-").replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
+
+/** The name of a field's flag: `--max-attempts` of `max_attempts`, and `--event-type` of the list `event_types`. */
+export const flagNameOf = (field: string, ast: SchemaAST.AST) => {
+  const encoded = SchemaAST.toEncoded(withoutNull(ast))
+  const isRepeated = SchemaAST.isArrays(encoded) && encoded.rest.every(SchemaAST.isString)
+  return isRepeated ? kebab(field).replace(/s$/, "") : kebab(field)
 }
 
 type Fields = Readonly<Record<string, Schema.Constraint>>
@@ -113,29 +132,34 @@ type Fields = Readonly<Record<string, Schema.Constraint>>
 /**
  * The flags of a payload: one for each field of its schema, so that a field that the API gets is a flag the same day.
  * Takes the fields of the schema, without those that the command takes in another way, and the names of flags that are
- * not those of their fields (`max_attempts`: `--max-attempts`; `event_types`, a list of texts: `--event-type`,
- * repeated).
+ * not those of their fields.
  */
 export const payloadFlags = <const F extends Fields>(fields: F, names: { readonly [K in keyof F]?: string } = {}) =>
   Object.fromEntries(
-    Object.entries(fields).map(([field, schema]) => {
-      const kebab = field.replace(/_/g, "-").replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
-      const encoded = SchemaAST.toEncoded(withoutNull(schema.ast))
-      const isRepeated = SchemaAST.isArrays(encoded) && encoded.rest.every(SchemaAST.isString)
-      const name = names[field] ?? (isRepeated ? kebab.replace(/s$/, "") : kebab)
+    Object.entries(fields).map(([field, { ast }]) => {
+      const name = names[field] ?? flagNameOf(field, ast)
       flagOfField.set(field, `--${name}`)
-      return [field, flagOf(name, schema)]
+      return [field, flagOf(name, ast, true)]
     }),
   ) as unknown as { readonly [K in keyof F]: Flag.Flag<Option.Option<Schema.Schema.Type<F[K]>>> }
 
 /** A flag that sets fields to `null`: those of a payload that may be. */
 export const clearFlag = (fields: Fields) => {
-  const names = Object.keys(fields).filter((field) => isNullable(fields[field]!))
-  return Flag.Literals("clear", names).pipe(
-    Flag.withDescription("A setting to clear; repeat for each"),
-    Flag.between(0, names.length),
-    Flag.map((cleared) => Object.fromEntries(cleared.map((field) => [field, null]))),
-  )
+  const { clear } = clearFlagOf(new Map(Object.entries(fields).map(([field, { ast }]) => [field, ast])))
+  return clear!
+}
+
+/** The flag that sets fields to `null`, if some may be. */
+export const clearFlagOf = (fields: ReadonlyMap<string, SchemaAST.AST>) => {
+  const names = [...fields].flatMap(([field, ast]) => (isNullable(ast) ? [field] : []))
+  if (names.length === 0) return {}
+  return {
+    clear: Flag.Literals("clear", names).pipe(
+      Flag.withDescription("A setting to clear; repeat for each"),
+      Flag.between(0, names.length),
+      Flag.map((cleared): Readonly<Record<string, null>> => Object.fromEntries(cleared.map((field) => [field, null]))),
+    ),
+  }
 }
 
 /** The flags of a paged list. */
@@ -157,11 +181,11 @@ export interface PageFlags {
 
 /** The flags of a list that is complete by default. */
 export const wholeList = {
+  ...page,
   limit: Flag.Int("limit").pipe(
     Flag.withDescription("The maximum number of entries, 1 to 1000 (default: 1000)"),
-    Flag.optional,
+    Flag.withDefault(1000),
   ),
-  cursor: page.cursor,
 }
 
 /** A time, such as 2026-11-20T17:00:00Z. */
@@ -172,6 +196,12 @@ export const given = <A extends Readonly<Record<string, Option.Option<unknown>>>
   Object.fromEntries(
     Object.entries(flags).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : [])),
   ) as { readonly [K in keyof A]?: Option.Option.Value<A[K]> }
+
+/** The flag that chooses the org of a command. */
+export const orgFlag = Flag.String("org").pipe(
+  Flag.withDescription("The id of the org; not needed if there is only one org"),
+  Flag.optional,
+)
 
 /** The org that the administrator acts for under `/v1`. */
 export const ActFor = Context.Reference<Option.Option<string>>("gatehouse/cli/ActFor", { defaultValue: Option.none })

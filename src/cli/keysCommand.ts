@@ -14,9 +14,8 @@ import { PutRole, type Role } from "../domain/keys/Roles.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { plain, print, table, usage } from "./output.ts"
-import { ask, call, callPages, faultsOf } from "./call.ts"
-import { clearFlag, given, Json, JsonText, page, payloadFlags, textOrFile } from "./flags.ts"
-import { orgFlag, resolveOrg } from "./orgsCommand.ts"
+import { ask, call, callPages, faultsOf, resolveOrg } from "./call.ts"
+import { clearFlag, given, Json, JsonText, orgFlag, page, payloadFlags, textOrFile } from "./flags.ts"
 import { readSecret } from "./secretInput.ts"
 
 /** The limits of a key, each in two flags. */
@@ -274,7 +273,7 @@ const list = Command.make(
     yield* callPages(
       { all, cursor, limit },
       (gatehouse, query) => gatehouse.keys.list({ params: { orgId }, query: { ...query, ...given(filters) } }),
-      ({ keys, nextCursor }) => ({ table: keyTable(keys), next: nextCursor }),
+      ({ keys }) => keyTable(keys),
     )
   }),
 ).pipe(Command.withDescription("List the keys of an org and its projects"))

@@ -2,32 +2,10 @@ import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { type OrgDetail, orgFilters } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
-import { ask, call, callPages } from "./call.ts"
+import { call, callPages, resolveOrg } from "./call.ts"
 import { plain, table, usage } from "./output.ts"
-import { given, page, payloadFlags } from "./flags.ts"
+import { given, orgFlag, page, payloadFlags } from "./flags.ts"
 import { moveOrg } from "./nodesCommand.ts"
-
-/** The flag that chooses the org of a command. */
-export const orgFlag = Flag.String("org").pipe(
-  Flag.withDescription("The id of the org; not needed if there is only one org"),
-  Flag.optional,
-)
-
-/** How many orgs an error message names. */
-const maxShownOrgs = 3
-
-/** The id of the org in `--org`, or of the only org that the credential can list. */
-export const resolveOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
-  if (Option.isSome(org)) return org.value
-  const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).body
-  if (orgs.length === 1) return orgs[0]!.orgId
-  if (orgs.length === 0) {
-    return yield* usage("There is no org yet. Create one with its first project: gatehouse projects create docs")
-  }
-  const shown = orgs.slice(0, maxShownOrgs).map(({ name, orgId }) => `${orgId} (${plain(name)})`)
-  const rest = orgs.length > maxShownOrgs ? ", and others: gatehouse orgs list" : ""
-  return yield* usage(`There are several orgs; choose one with --org: ${shown.join(", ")}${rest}`)
-})
 
 const orgArgument = Argument.String("org").pipe(Argument.withDescription("The id of the org"), Argument.optional)
 
@@ -56,13 +34,11 @@ const list = Command.make("list", { ...page, ...payloadFlags(orgFilters) }, ({ o
   callPages(
     page,
     (gatehouse, query) => gatehouse.orgs.list({ query: { ...query, ...given({ order, owns, text }) } }),
-    ({ nextCursor, orgs }) => ({
-      table: table(
+    ({ orgs }) =>
+      table(
         ["ORG", "NAME", "CREATED"],
         orgs.map((org) => [org.orgId, org.name, org.createdAt]),
       ),
-      next: nextCursor,
-    }),
   ),
 ).pipe(Command.withDescription("List orgs"))
 

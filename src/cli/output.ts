@@ -19,22 +19,41 @@ export interface Shown {
   readonly note?: string | undefined
 }
 
+/** What a command shows: a table, an output with a note, or only a sentence. */
+export type Output = Shown | Table | string
+
+export const shownOf = (output: Output): Shown => {
+  if (typeof output === "string") return { out: "", note: output }
+  return "rows" in output ? { out: output } : output
+}
+
 /** What the service says of a change. */
 export const said = ({ message }: { readonly message: string }): Shown => ({ out: "", note: message })
 
 /** Prints the JSON document with `--json`, else the text. */
-export const print = Effect.fnUntraced(function* (document: string, { note, out }: Shown) {
+export const print = Effect.fnUntraced(function* (document: string, output: Output) {
   if (yield* Json) return yield* Console.log(document)
+  const { note, out } = shownOf(output)
   const text = typeof out === "string" ? out : renderAll("rows" in out ? [out] : out, yield* style)
   if (text !== "") yield* Console.log(text)
   if (note !== undefined && note !== "") yield* Console.error(note)
 })
 
-/** A table for `print`. An empty or null value is shown as `-`. */
+/** A table for `print`. An empty or null value is shown as `-`, an object as JSON. */
 export const table = (headings: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<unknown>>): Table => ({
   headings,
   rows,
 })
+
+/** A table with a column for each heading: a field of the rows, or what a function makes of a row. */
+export const columns = <A extends object>(
+  rows: ReadonlyArray<A>,
+  columns: Readonly<Record<string, keyof A | ((row: A) => unknown)>>,
+): Table =>
+  table(
+    Object.keys(columns),
+    rows.map((row) => Object.values(columns).map((one) => (typeof one === "function" ? one(row) : row[one]))),
+  )
 
 /** How values are shown: for people at a terminal, with colours and relative times, or for scripts. */
 interface Style {
@@ -102,7 +121,8 @@ export const plain = (text: string): string =>
 
 const cell = (value: unknown, { isTerminal, now }: Style): string => {
   if (value === null || value === undefined || value === "") return "-"
-  if (!DateTime.isDateTime(value)) return plain(String(value))
+  if (typeof value === "boolean") return value ? "yes" : "no"
+  if (!DateTime.isDateTime(value)) return plain(typeof value === "object" ? JSON.stringify(value) : String(value))
   return isTerminal ? relativeTime(DateTime.toEpochMillis(value), now) : DateTime.formatIso(value)
 }
 

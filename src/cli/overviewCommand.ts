@@ -101,13 +101,11 @@ const orgs = Command.make("orgs", { ...page, by, since }, ({ by, since, ...page 
   callPages(
     page,
     (gatehouse, query) => gatehouse.activity.activeOrgs({ query: { ...query, by, ...given({ since }) } }),
-    ({ nextCursor, orgs }) => ({
-      table: table(
+    ({ orgs }) =>
+      table(
         ["ORG", "NAME", "ATTEMPTS", "FAILED", "VALIDATIONS", "JOBS"],
         orgs.map((one) => [one.orgId, one.name, one.attempts, one.failedAttempts, one.validations, one.jobs]),
       ),
-      next: nextCursor,
-    }),
   ),
 ).pipe(Command.withDescription("List the orgs that use most since a time"))
 

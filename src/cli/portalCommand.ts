@@ -1,45 +1,30 @@
-import { Argument, Command } from "effect/cli"
-import { CreatePortalLink } from "../domain/sessions/Portal.ts"
-import { call, callPages } from "./call.ts"
-import { actFor, actForFlag, given, page, payloadFlags } from "./flags.ts"
-import { said, table } from "./output.ts"
+import { Command } from "effect/cli"
+import { actFor, actForFlag } from "./flags.ts"
+import { op } from "./operation.ts"
+import { columns } from "./output.ts"
 
-const link = Command.make("link", payloadFlags(CreatePortalLink.fields), (flags) =>
-  call(
-    (gatehouse) => gatehouse.portal.link({ payload: given(flags) }),
-    ({ expires_at, link_id, url }) => ({
-      out: url,
-      note: `The link ${link_id} can be opened once, until ${expires_at.toJSON()}.`,
+const link = op("portal.link", {
+  about: "Make a link that opens the portal, once",
+  show: ({ expires_at, link_id, url }) => ({
+    out: url,
+    note: `The link ${link_id} can be opened once, until ${expires_at.toJSON()}.`,
+  }),
+})
+
+const links = op("portal.listLinks", {
+  name: "links",
+  show: ({ links }) =>
+    columns(links, {
+      LINK: "link_id",
+      STATE: "state",
+      "MADE BY": ({ made_by, person }) => person?.name ?? person?.email ?? made_by,
+      WEBHOOKS: "webhooks",
+      "KEYS OF": ({ keys }) => keys?.externalId,
+      ENDS: "expires_at",
     }),
-  ),
-).pipe(Command.withDescription("Make a link that opens the portal, once"))
+})
 
-const links = Command.make("links", page, (flags) =>
-  callPages(
-    flags,
-    (gatehouse, payload) => gatehouse.portal.listLinks({ payload }),
-    ({ links, next_cursor }) => ({
-      table: table(
-        ["LINK", "STATE", "MADE BY", "WEBHOOKS", "KEYS OF", "ENDS"],
-        links.map((one) => [
-          one.link_id,
-          one.state,
-          one.person?.name ?? one.person?.email ?? one.made_by,
-          one.webhooks,
-          one.keys?.externalId,
-          one.expires_at,
-        ]),
-      ),
-      next: next_cursor,
-    }),
-  ),
-).pipe(Command.withDescription("List portal links and the portals that they opened"))
-
-const revoke = Command.make(
-  "revoke",
-  { link_id: Argument.String("link").pipe(Argument.withDescription("The id of the link")) },
-  (payload) => call((gatehouse) => gatehouse.portal.revokeLink({ payload }), said),
-).pipe(Command.withDescription("End a portal link, and the portal that it opened"))
+const revoke = op("portal.revokeLink", { name: "revoke", args: { link: "link_id" } })
 
 /** Links that open the portal of an org. */
 export const portal = Command.make("portal").pipe(

@@ -156,13 +156,11 @@ const questions = Command.make(
       return yield* callPages(
         page,
         (gatehouse, query) => gatehouse.docs.questions({ params, query: { ...query, ...filter, ...given({ thumb }) } }),
-        ({ nextCursor, questions }) => ({
-          table: table(
+        ({ questions }) =>
+          table(
             ["ASKED AT", "FOUND", "THUMB", "QUESTION"],
             questions.map(({ askedAt, found, question, thumb }) => [askedAt, found, thumb, question]),
           ),
-          next: nextCursor,
-        }),
       )
     }
     const query = { limit: page.limit, ...filter }
@@ -232,7 +230,7 @@ const list = Command.make("list", { org, ...page }, ({ org, ...page }) =>
   callPages(
     page,
     (gatehouse, query) => gatehouse.projects.list({ query: { ...query, ...given({ orgId: org }) } }),
-    ({ nextCursor, projects }) => ({ table: table(headings, projects.map(rowOf)), next: nextCursor }),
+    ({ projects }) => table(headings, projects.map(rowOf)),
   ),
 ).pipe(Command.withDescription("List projects, oldest first"))
 
@@ -307,8 +305,8 @@ const listDeployments = Command.make(
           params: { projectId: project },
           query: { ...query, ...given({ branch, preview }) },
         }),
-      ({ deployments, nextCursor }) => ({
-        table: table(
+      ({ deployments }) =>
+        table(
           ["DEPLOYMENT", "CURRENT", "BRANCH", "PREVIEW", "COMMIT", "PROVIDER", "RUN", "ACTOR", "CREATED"],
           deployments.map((one) => [
             one.id,
@@ -322,8 +320,6 @@ const listDeployments = Command.make(
             one.createdAt,
           ]),
         ),
-        next: nextCursor,
-      }),
     )
   }),
 ).pipe(Command.withDescription("List the deployments of a project, newest first"))

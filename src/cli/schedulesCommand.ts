@@ -1,103 +1,60 @@
-import { Effect, Struct } from "effect"
-import { Argument, Command } from "effect/cli"
-import { CreateJobSchedule, UpdateJobSchedule } from "../domain/jobs/JobSchedule.ts"
-import { actFor, actForFlag, clearFlag, given, payloadFlags, wholeList } from "./flags.ts"
-import { call } from "./call.ts"
+import { Command } from "effect/cli"
+import { actFor, actForFlag } from "./flags.ts"
+import { op } from "./operation.ts"
+import { columns, table } from "./output.ts"
 import { withCallback } from "./secretInput.ts"
-import { more, table, usage } from "./output.ts"
 
-const schedule = Argument.String("schedule").pipe(Argument.withDescription("The schedule's id"))
+const one = { args: { schedule: "schedule_id" } } as const
 
-const create = Command.make(
-  "create",
-  {
-    workflow: Argument.String("workflow").pipe(Argument.withDescription("The workflow of the jobs")),
-    cron: Argument.String("cron").pipe(Argument.withDescription("The cron expression, in quotes")),
-    ...payloadFlags(Struct.omit(CreateJobSchedule.fields, ["workflow", "cron", "callback_secret"])),
-  },
-  ({ callback_url, cron, workflow, ...flags }) =>
-    withCallback(callback_url, (callback) =>
-      call(
-        (gatehouse) => gatehouse.schedules.create({ payload: { workflow, cron, ...given(flags), ...callback } }),
-        ({ schedule_id }) => ({ out: schedule_id, note: "The schedule is created." }),
-      ),
+const create = op("schedules.create", {
+  args: { workflow: "workflow", cron: "cron" },
+  examples: ['schedules create nightly-report "0 4 * * *" --timezone Europe/Berlin'],
+  omit: ["callback_secret"],
+  run: withCallback,
+  show: ({ schedule_id }) => ({ out: schedule_id, note: "The schedule is created." }),
+})
+
+const list = op("schedules.list", {
+  show: ({ schedules }) =>
+    columns(schedules, {
+      SCHEDULE: "schedule_id",
+      WORKFLOW: "workflow",
+      CRON: "cron",
+      TIMEZONE: "timezone",
+      NEXT: ({ active, next_at }) => (active ? next_at : "paused"),
+    }),
+})
+
+const get = op("schedules.get", {
+  ...one,
+  show: ({ active, cron, last_job, next_times, overlap, timezone, workflow }) =>
+    table(
+      ["FIELD", "VALUE"],
+      [
+        ["state", active ? "active" : "paused"],
+        ["workflow", workflow],
+        ["cron", cron],
+        ["timezone", timezone],
+        ["overlap", overlap],
+        ...(next_times.length === 0 ? [["next", null]] : next_times.map((time) => ["next", time])),
+        ["last job", last_job === null ? null : `${last_job.job_id} ${last_job.status}`],
+      ],
     ),
-).pipe(
-  Command.withDescription("Create a schedule, which creates jobs"),
-  Command.withExamples([{ command: 'gatehouse schedules create nightly-report "0 4 * * *" --timezone Europe/Berlin' }]),
-)
+})
 
-const list = Command.make("list", wholeList, (flags) =>
-  call(
-    (gatehouse) => gatehouse.schedules.list({ payload: given(flags) }),
-    ({ next_cursor = null, schedules }) => ({
-      out: table(
-        ["SCHEDULE", "WORKFLOW", "CRON", "TIMEZONE", "NEXT"],
-        schedules.map((one) => [
-          one.schedule_id,
-          one.workflow,
-          one.cron,
-          one.timezone,
-          one.active ? one.next_at : "paused",
-        ]),
-      ),
-      note: more(next_cursor),
-    }),
-  ),
-).pipe(Command.withDescription("List the schedules of the org, oldest first"))
+const update = op("schedules.update", {
+  ...one,
+  omit: ["callback_secret"],
+  run: withCallback,
+  show: (_, { schedule_id }) => `The schedule ${schedule_id} is changed.`,
+})
 
-const get = Command.make("get", { schedule }, ({ schedule }) =>
-  call(
-    (gatehouse) => gatehouse.schedules.get({ payload: { schedule_id: schedule } }),
-    ({ active, cron, last_job, next_times, overlap, timezone, workflow }) => ({
-      out: table(
-        ["FIELD", "VALUE"],
-        [
-          ["state", active ? "active" : "paused"],
-          ["workflow", workflow],
-          ["cron", cron],
-          ["timezone", timezone],
-          ["overlap", overlap],
-          ...(next_times.length === 0 ? [["next", null]] : next_times.map((time) => ["next", time])),
-          ["last job", last_job === null ? null : `${last_job.job_id} ${last_job.status}`],
-        ],
-      ),
-    }),
-  ),
-).pipe(Command.withDescription("Show a schedule, its next five runs and its last job"))
+const run = op("schedules.run", { ...one, show: ({ job_id }) => ({ out: job_id, note: "The job is queued." }) })
 
-const changed = Struct.omit(UpdateJobSchedule.fields, ["schedule_id", "callback_secret"])
-
-const update = Command.make(
-  "update",
-  { schedule, ...payloadFlags(changed), clear: clearFlag(changed) },
-  Effect.fnUntraced(function* ({ clear, schedule, ...flags }) {
-    const changes = { ...clear, ...given(flags) }
-    if (Object.keys(changes).length === 0) {
-      return yield* usage("Nothing to change: set --cron, --timezone, --no-active or another setting")
-    }
-    yield* withCallback(flags.callback_url, (callback) =>
-      call(
-        (gatehouse) => gatehouse.schedules.update({ payload: { schedule_id: schedule, ...changes, ...callback } }),
-        () => ({ out: "", note: `The schedule ${schedule} is changed.` }),
-      ),
-    )
-  }),
-).pipe(Command.withDescription("Change a schedule, pause it or activate it"))
-
-const run = Command.make("run", { schedule }, ({ schedule }) =>
-  call(
-    (gatehouse) => gatehouse.schedules.run({ payload: { schedule_id: schedule } }),
-    ({ job_id }) => ({ out: job_id, note: "The job is queued." }),
-  ),
-).pipe(Command.withDescription("Create a job of a schedule now, in addition to its runs"))
-
-const remove = Command.make("delete", { schedule }, ({ schedule }) =>
-  call(
-    (gatehouse) => gatehouse.schedules.delete({ payload: { schedule_id: schedule } }),
-    () => ({ out: "", note: `The schedule ${schedule} is deleted. Its jobs stay.` }),
-  ),
-).pipe(Command.withDescription("Delete a schedule; its jobs stay"))
+const remove = op("schedules.delete", {
+  ...one,
+  show: (_, { schedule_id }) => `The schedule ${schedule_id} is deleted. Its jobs stay.`,
+})
 
 /** Manages schedules. */
 export const schedules = Command.make("schedules").pipe(

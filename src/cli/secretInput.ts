@@ -29,14 +29,14 @@ export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
   return stored
 })
 
-/** Calls `run` with the callback of a job or schedule, if its URL was given: its secret is read or made. */
-export const withCallback = <A, E, R>(
-  url: Option.Option<string | null>,
-  run: (callback: { readonly callback_url?: string; readonly callback_secret?: string }) => Effect.Effect<A, E, R>,
+/** Sends a job or a schedule. If it has the URL of a callback, the secret of the callback is read or made. */
+export const withCallback = <F extends { readonly callback_url?: string | null }, A, E, R>(
+  send: (fields: F & { readonly callback_secret?: string }) => Effect.Effect<A, E, R>,
+  fields: F,
 ) =>
-  Option.isNone(url) || url.value === null
-    ? run({})
-    : withSigningSecret((callback_secret) => run({ callback_url: url.value!, callback_secret }))
+  fields.callback_url == null
+    ? send(fields)
+    : withSigningSecret((callback_secret) => send({ ...fields, callback_secret }))
 
 /**
  * Reads a secret from the environment variable, if it is set; else from a hidden prompt at a terminal; else from

@@ -11,8 +11,9 @@ import {
 import { PublishEvent } from "../domain/webhooks/Events.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { call, callPages, inFlags } from "./call.ts"
-import { actFor, actForFlag, clearFlag, given, JsonText, page, payloadFlags, time, wholeList } from "./flags.ts"
-import { CommandFailed, more, plain, said, table, usage } from "./output.ts"
+import { actFor, actForFlag, clearFlag, given, JsonText, page, payloadFlags, time } from "./flags.ts"
+import { op } from "./operation.ts"
+import { columns, CommandFailed, plain, said, table, usage } from "./output.ts"
 import { withSigningSecret } from "./secretInput.ts"
 
 /** Lists deliveries. */
@@ -64,8 +65,8 @@ const deliveries = Command.make(
             }),
           },
         }),
-      ({ deliveries, next_cursor }) => ({
-        table: table(
+      ({ deliveries }) =>
+        table(
           ["DELIVERY", "ENDPOINT", "JOB", "EVENT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "CREATED"],
           deliveries.map((one) => [
             one.delivery_id,
@@ -78,8 +79,6 @@ const deliveries = Command.make(
             one.created_at,
           ]),
         ),
-        next: next_cursor,
-      }),
     ),
 ).pipe(Command.withDescription("List deliveries, newest first: all, or those of one endpoint"))
 
@@ -271,27 +270,17 @@ const create = Command.make(
   Command.withExamples([{ command: "gatehouse webhooks create https://example.com/webhooks" }]),
 )
 
-const list = Command.make("list", wholeList, (flags) =>
-  call(
-    (gatehouse) => gatehouse.webhooks.list({ payload: given(flags) }),
-    ({ next_cursor = null, webhook_endpoints }) => ({
-      out: table(
-        ["ENDPOINT", "URL", "ACTIVE", "FAILING SINCE", "REASON", "DESCRIPTION"],
-        webhook_endpoints.map(
-          ({ active, deactivated_reason, description, failing_since, url, webhook_endpoint_id }) => [
-            webhook_endpoint_id,
-            url,
-            active ? "yes" : "no",
-            failing_since,
-            deactivated_reason,
-            description,
-          ],
-        ),
-      ),
-      note: more(next_cursor),
+const list = op("webhooks.list", {
+  show: ({ webhook_endpoints }) =>
+    columns(webhook_endpoints, {
+      ENDPOINT: "webhook_endpoint_id",
+      URL: "url",
+      ACTIVE: "active",
+      "FAILING SINCE": "failing_since",
+      REASON: "deactivated_reason",
+      DESCRIPTION: "description",
     }),
-  ),
-).pipe(Command.withDescription("List the webhook endpoints of the org, oldest first"))
+})
 
 const byId = { endpoint: Argument.optional(endpoint), ...payloadFlags(Struct.omit(GetWebhookEndpoint.fields, ["id"])) }
 
@@ -440,28 +429,15 @@ const listEvents = Command.make(
     callPages(
       page,
       (gatehouse, payload) => gatehouse.events.list({ payload: { ...payload, ...given({ type }) } }),
-      ({ events, next_cursor }) => ({
-        table: table(
+      ({ events }) =>
+        table(
           ["EVENT", "TYPE", "JOB", "CREATED"],
           events.map((one) => [one.event_id, one.type, one.job_id, one.created_at]),
         ),
-        next: next_cursor,
-      }),
     ),
 ).pipe(Command.withDescription("List events, newest first"))
 
-const types = Command.make("types", wholeList, (flags) =>
-  call(
-    (gatehouse) => gatehouse.events.types({ payload: given(flags) }),
-    ({ next_cursor = null, types }) => ({
-      out: table(
-        ["TYPE", "LAST"],
-        types.map((one) => [one.type, one.last_at]),
-      ),
-      note: more(next_cursor),
-    }),
-  ),
-).pipe(Command.withDescription("List the types that the org has events of"))
+const types = op("events.types", { show: ({ types }) => columns(types, { TYPE: "type", LAST: "last_at" }) })
 
 /** Publishes and lists events. */
 export const events = Command.make("events").pipe(

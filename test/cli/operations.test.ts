@@ -55,8 +55,8 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
           const project = (yield* cli(["projects", "create", "docs", "--org", org])).out.trim()
           const url = `http://127.0.0.1:${yield* closedPort}/docs.zip`
           const docs = (...args: ReadonlyArray<string>) => cli(["projects", "docs", ...args])
-          expect((yield* docs("set", project, url)).out).toMatch(/false +not kept +http:/)
-          expect((yield* docs("set", project, url, "--public", "--keep-questions")).out).toMatch(/true +kept +http:/)
+          expect((yield* docs("set", project, url)).out).toMatch(/no +not kept +http:/)
+          expect((yield* docs("set", project, url, "--public", "--keep-questions")).out).toMatch(/yes +kept +http:/)
           expect((yield* docs("get", project)).out).toContain(url)
           expect((yield* docs("questions", project)).out).toMatch(/^ASKED AT +FOUND +THUMB +QUESTION/)
           expect((yield* docs("questions", project, "--not-found")).code).toBe(0)

@@ -1,0 +1,238 @@
+import { Context, Effect, Option, Predicate, type Schema, SchemaAST } from "effect"
+import { Argument, Command, type Param } from "effect/cli"
+import { type HttpApiClient, type HttpApiEndpoint, OpenApi } from "effect/http-api"
+import { Api } from "../http/api/Api.ts"
+import { Callers } from "../http/api/security.ts"
+import type { Client } from "../sdk/client.ts"
+import { call, callPages, FieldWords, type ListPage, resolveOrg } from "./call.ts"
+import {
+  clearFlagOf,
+  flagNameOf,
+  flagOf,
+  given,
+  helpOf,
+  isOptional,
+  kebab,
+  orgFlag,
+  page,
+  type PageFlags,
+  wholeList,
+} from "./flags.ts"
+import { CommandFailed, type Output, usage } from "./output.ts"
+
+type Groups = (typeof Api)["groups"]
+
+/** The name of an operation: `jobs.cancel`. */
+export type OperationName = {
+  readonly [G in keyof Groups]: `${G}.${keyof Groups[G]["endpoints"] & string}`
+}[keyof Groups]
+
+type EndpointOf<N> = N extends `${infer G extends keyof Groups}.${infer O}`
+  ? O extends keyof Groups[G]["endpoints"]
+    ? Groups[G]["endpoints"][O]
+    : never
+  : never
+
+type PartOf<S extends Schema.Constraint> = [S] extends [never] ? object : Exclude<S["Type"], undefined> & object
+
+/** The fields of the path, the query and the body of an operation. */
+type FieldsOf<N> =
+  EndpointOf<N> extends HttpApiEndpoint.ConstraintRequest
+    ? PartOf<EndpointOf<N>["~Params"]> & PartOf<EndpointOf<N>["~Query"]> & PartOf<EndpointOf<N>["~Payload"]>
+    : never
+
+/** The body of the response of an operation. */
+type BodyOf<N> =
+  EndpointOf<N> extends HttpApiEndpoint.Constraint ? HttpApiClient.SuccessType<EndpointOf<N>["~Success"]> : never
+
+type Parameters = Readonly<Record<string, Param.Any>>
+
+type Sent<A> = ReturnType<typeof call<A, unknown, never>>
+
+interface Options<N extends OperationName, M extends Parameters, O extends keyof FieldsOf<N>, E, R> {
+  /** The name of the command. Default: that of the operation. */
+  readonly name?: string
+  /** What the command does. Default: the summary of the operation, and the first sentence about it. */
+  readonly about?: string
+  readonly examples?: ReadonlyArray<string>
+  /** The arguments in their order, and the fields that they set: `{ job: "job_id" }`. */
+  readonly args?: Readonly<Record<string, keyof FieldsOf<N> & string>>
+  /** The names of flags that are not those of their fields. */
+  readonly flags?: { readonly [F in keyof FieldsOf<N>]?: string }
+  /** Fields that are no flags: they stay absent, or `run` sets them. */
+  readonly omit?: ReadonlyArray<O>
+  /** Flags and arguments that set no field. They are for `run`. */
+  readonly more?: M
+  /** What the command does before and after it sends the request. Default: nothing. */
+  readonly run?: (
+    send: (fields: FieldsOf<N>) => Sent<BodyOf<N>>,
+    fields: Omit<FieldsOf<N>, O>,
+    more: Command.Command.Config.InferValue<M>,
+  ) => Effect.Effect<unknown, E, R>
+  /** What is printed: a table, an output with a note, or only a sentence. Default: what the service says. */
+  readonly show?: (body: BodyOf<N>, fields: FieldsOf<N>) => Output
+}
+
+/** Flags that have a shorter name than their field: what they name by its id. */
+const shortNames: Readonly<Record<string, string>> = {
+  orgId: "org",
+  projectId: "project",
+  webhook_endpoint_id: "endpoint",
+  job_id: "job",
+  event_id: "event",
+  event_type: "type",
+}
+
+const fieldsOf = (ast: SchemaAST.AST | undefined): ReadonlyMap<string, SchemaAST.AST> =>
+  new Map(
+    ast !== undefined && SchemaAST.isObjects(ast)
+      ? ast.propertySignatures.map(({ name, type }) => [String(name), type])
+      : [],
+  )
+
+/** The parts of a request that an operation has, and their fields. */
+const partsOf = ({ params, payload, query }: HttpApiEndpoint.Top) => {
+  const [body] = Array.from(payload.values(), ({ schemas }) => schemas[0])
+  return Object.entries({ params, query, payload: body }).flatMap(([part, schema]) =>
+    schema === undefined ? [] : [{ part, fields: fieldsOf(schema.ast) }],
+  )
+}
+
+/** The summary of an operation; and with it whether only the administrator may, and the first sentence about it. */
+const textsOf = ({ annotations }: HttpApiEndpoint.Top) => {
+  const summary = Context.getOrUndefined(annotations, OpenApi.Summary) ?? ""
+  const [, first] = /^(.*?)\.(?: |$)/s.exec(Context.getOrUndefined(annotations, OpenApi.Description) ?? "") ?? []
+  const who = Context.get(annotations, Callers).join() === "administrator" ? "; needs the administrator's token" : ""
+  return { summary, text: summary + who + (first === undefined ? "" : `. ${first}`) }
+}
+
+const argumentOf = (name: string, ast: SchemaAST.AST): Argument.Argument<Option.Option<unknown>> => {
+  const text = Argument.String(name).pipe(Argument.withDescription(helpOf(ast) ?? name))
+  return isOptional(ast) ? Argument.optional(text) : Argument.map(text, Option.some)
+}
+
+/** Calls an operation of the client, whose types are those of `FieldsOf` and `BodyOf`. */
+const invoke = <N extends OperationName>(client: Client, operation: N, request: object) => {
+  const [group, method] = operation.split(".") as [keyof Client, string]
+  const methods = client[group] as unknown as Record<
+    string,
+    (request: object) => Effect.Effect<BodyOf<N> & ListPage, unknown>
+  >
+  return methods[method]!(request)
+}
+
+/** What the service says of a change. */
+const saidBy = (body: unknown) => (Predicate.hasProperty(body, "message") ? String(body.message) : "")
+
+/** The command of an operation: its flags, their help and its own are those of the API's definition. */
+export const op = <
+  const N extends OperationName,
+  M extends Parameters = {},
+  O extends keyof FieldsOf<N> = never,
+  E = CommandFailed,
+  R = Effect.Services<Sent<unknown>>,
+>(
+  operation: N,
+  {
+    about,
+    args = {},
+    examples = [],
+    flags = {},
+    more,
+    name,
+    omit = [],
+    run,
+    show = saidBy,
+  }: Options<N, M, O, E, R> = {},
+) => {
+  const [group, identifier] = operation.split(".") as [keyof Groups, string]
+  const endpoints: Readonly<Record<string, HttpApiEndpoint.Top>> = Api.groups[group].endpoints
+  const endpoint = endpoints[identifier]!
+  const parts = partsOf(endpoint)
+  const all = new Map(parts.flatMap(({ fields }) => [...fields]))
+  const path = parts.find(({ part }) => part === "params")?.fields
+  // The fields of a filter are flags like the others.
+  const filter = fieldsOf(all.get("filter"))
+  const named: ReadonlyArray<string> = Object.values(args)
+  // --org has the org of the path, or it is the only one.
+  const isOfOrg = path?.has("orgId") === true && !named.includes("orgId")
+  const isPaged = all.has("cursor")
+  const isChange = identifier === "update" || identifier === "rotate"
+
+  const taken = new Set<string>([
+    ...named,
+    ...omit.map(String),
+    ...(isOfOrg ? ["orgId"] : []),
+    ...(isPaged ? ["limit", "cursor"] : []),
+    ...(filter.size > 0 ? ["filter"] : []),
+  ])
+  const settable = new Map([...all].filter(([field]) => !taken.has(field)))
+  const names: Readonly<Record<string, string | undefined>> = { ...shortNames, ...flags }
+  const nameOf = (field: string, ast: SchemaAST.AST) => names[field] ?? flagNameOf(field, ast)
+  const flagsOf = (fields: ReadonlyMap<string, SchemaAST.AST>) =>
+    Object.fromEntries(Array.from(fields, ([field, ast]) => [field, flagOf(nameOf(field, ast), ast)]))
+  const hints = Array.from(settable, ([field, ast]) => `--${nameOf(field, ast)}`).slice(0, 3)
+  const words = new Map([
+    ...Array.from(settable, ([field, ast]) => [field, `--${nameOf(field, ast)}`] as const),
+    ...Array.from(filter, ([field, ast]) => [`filter.${field}`, `--${nameOf(field, ast)}`] as const),
+    ...Object.entries(args).map(
+      ([argument, field]) => [field, `the ${argument}${/id$/i.test(field) ? "'s id" : ""}`] as const,
+    ),
+  ])
+
+  /** Sends the request, each field in its part, and prints the response. */
+  const sendWith =
+    (page: PageFlags | {}) =>
+    (fields: FieldsOf<N>): Sent<BodyOf<N>> => {
+      const isChanged = Object.keys(fields).some((field) => !path?.has(field) && !named.includes(field))
+      if (identifier === "update" && !isChanged)
+        return usage(`Nothing to change: set ${hints.join(", ")} or another setting`)
+      const requestOf = (all: object) =>
+        Object.fromEntries(
+          parts.map(({ fields, part }) => [
+            part,
+            Object.fromEntries(Object.entries(all).filter(([name]) => fields.has(name))),
+          ]),
+        )
+      const shown = (body: BodyOf<N> & ListPage) => show(body, fields)
+      return "all" in page
+        ? callPages(page, (client, page) => invoke(client, operation, requestOf({ ...fields, ...page })), shown)
+        : call((client) => invoke(client, operation, requestOf(fields)), shown)
+    }
+
+  const { summary, text } = textsOf(endpoint)
+  return Command.make(
+    name ?? (identifier === "remove" ? "delete" : kebab(identifier)),
+    {
+      named: Object.fromEntries(
+        Object.entries(args).map(([argument, field]) => [field, argumentOf(argument, all.get(field)!)]),
+      ),
+      org: isOfOrg ? { orgId: orgFlag } : {},
+      fields: flagsOf(settable),
+      filter: flagsOf(filter),
+      clear: isChange ? clearFlagOf(settable) : {},
+      page: isPaged ? (isOptional(all.get("limit")!) ? wholeList : page) : {},
+      more: more ?? ({} as M),
+    },
+    Effect.fnUntraced(
+      function* (input) {
+        const [named, filtered] = [given(input.named), given(input.filter)]
+        const isFiltered = Object.keys(filtered).length > 0 || (filter.size > 0 && Object.keys(named).length === 0)
+        const fields = {
+          ...named,
+          ...("orgId" in input.org ? { orgId: yield* resolveOrg(input.org.orgId) } : {}),
+          ...("clear" in input.clear ? input.clear.clear : {}),
+          ...given(input.fields),
+          ...(isFiltered ? { filter: filtered } : {}),
+        } as FieldsOf<N>
+        const send = sendWith(input.page)
+        return yield* run === undefined ? send(fields) : run(send, fields, input.more)
+      },
+      Effect.provideService(FieldWords, words),
+    ),
+  ).pipe(
+    Command.withDescription(about ?? text),
+    Command.withShortDescription(about ?? summary),
+    Command.withExamples(examples.map((command) => ({ command: `gatehouse ${command}` }))),
+  )
+}
