@@ -156,6 +156,8 @@ export const textsOrNull = (values: Iterable<string> | null) => (values === null
 /** A parameter of type `int[]`. */
 export const integers = (values: Iterable<number | null>) => array([...values], PgTypes.OID.int4)
 export const integersOrNull = (values: Iterable<number> | null) => (values === null ? null : integers(values))
+/** A parameter of type `float8[]`. */
+export const floats = (values: Iterable<number | null>) => array([...values], PgTypes.OID.float8)
 /** A parameter of type `timestamptz[]`. */
 export const times = (values: Iterable<DateTime.Utc | null>) =>
   array(

@@ -4,8 +4,8 @@ import { LRUCache } from "lru-cache"
 import type { Claim } from "../../domain/webhooks/DeliveryQueue.ts"
 
 /**
- * How far before a position claims begin to read, in milliseconds: another replica's transaction may commit a little
- * later than its time. What commits later still is found by a look.
+ * How far before now, or before the position of the head, claims begin to read at the latest, in milliseconds: another
+ * replica's transaction may commit a little later than its time. What commits later still is found by a look.
  */
 const marginMillis = 500
 /** Lanes with a backlog, and positions of lanes, that a process remembers. Beyond that, each org may have a few. */
@@ -23,7 +23,10 @@ const minHeadSize = 512
  * backlog.
  */
 export const maxHeadSize = 4_096
-/** Deliveries in flight here beside which claims begin at the position: their rows are at the head of the queue. */
+/**
+ * Deliveries in flight here, of all or of a lane, beside which claims begin at the position: their rows are at the head
+ * of the queue, or of the lane's backlog.
+ */
 const maxInFlightToRead = 64
 /** A look that takes longer than this, in milliseconds of the database, has read many dead entries. */
 const slowMillis = 0.5
@@ -39,6 +42,12 @@ const maxWaitMillis = 4_000
 /** The backlog of a lane: its org, the lane, and, if known, the `due_at` of its first delivery in JSON. */
 export type LaneHead = readonly [orgId: string, lane: string, first: string | null]
 
+/** A place in the backlog of a lane: the `due_at` of a delivery in microseconds, and its id. */
+export interface Place {
+  readonly micros: number
+  readonly id: string
+}
+
 /** What a claim reads. */
 export interface Reads {
   /** The `due_at` from which the head of the queue is read; `null` from the beginning. */
@@ -46,8 +55,8 @@ export interface Reads {
   readonly headSize: number
   /** Orgs in turn, with the most deliveries that the claim may take from the backlog of each. */
   readonly orgs: ReadonlyArray<{ readonly orgId: string; readonly share: number; readonly isCut: boolean }>
-  /** Lanes of these orgs in turn, each with the `due_at` from which it is read; `null` from the beginning. */
-  readonly lanes: ReadonlyArray<{ readonly orgId: string; readonly lane: string; readonly since: DateTime.Utc | null }>
+  /** Lanes of these orgs in turn, each with the place from which it is read; `null` from the beginning. */
+  readonly lanes: ReadonlyArray<{ readonly orgId: string; readonly lane: string; readonly since: Place | null }>
   /** Whether lanes or orgs are left to the next claim. */
   readonly more: boolean
   /** Whether an org has a backlog and no share. */
@@ -58,8 +67,8 @@ export interface Reads {
 export interface Found {
   /** The first `due_at` at the head of the queue. */
   readonly head: Date | null
-  /** For each lane in the order of `Reads`: how many deliveries fitted, and the first `due_at`. */
-  readonly lanes: ReadonlyArray<readonly [count: number, first: string | null]>
+  /** For each lane in the order of `Reads`: how many deliveries fitted, and before which place it left none. */
+  readonly lanes: ReadonlyArray<readonly [count: number, next: Place | null]>
   /** How many deliveries of the head it backlogged, and their lanes. */
   readonly backlogged: number
   readonly backloggedLanes: ReadonlyArray<LaneHead>
@@ -79,6 +88,20 @@ interface Look {
 const dateOf = (position: number | undefined) =>
   position === undefined ? null : DateTime.makeUnsafe(position - marginMillis)
 
+/** Whether a place comes before another one. */
+export const isBefore = (a: Place, b: Place) => a.micros < b.micros || (a.micros === b.micros && a.id < b.id)
+
+/** The first of two places, or the one that is known. */
+const firstOf = (a: Place | undefined, b: Place | undefined) =>
+  a === undefined || (b !== undefined && isBefore(b, a)) ? b : a
+
+/** The place before everything that is due from this time on, in milliseconds. */
+const placeAt = (millis: number): Place => ({ micros: 1000 * millis, id: "" })
+
+/** Where a claim begins to read a lane: not after what may be committed a little later than its time. */
+const startOf = (position: Place | undefined, now: DateTime.Utc) =>
+  position === undefined ? null : firstOf(position, placeAt(now.epochMilliseconds - marginMillis))!
+
 /** The id by which a claim knows a lane: the endpoint's id, or the lane of callbacks, which has a space. */
 const laneIdOf = (lane: string) => (lane.charAt(26) === " " ? lane : lane.slice(0, 26))
 
@@ -92,25 +115,26 @@ const slotsOf = ({ free, minBacklog, orgs, reserve }: Claim, orgId: string) => {
 /**
  * Where the queue of deliveries begins, as far as this process knows (ADR 30). Delivered deliveries leave dead index
  * entries, which stay while any old transaction is open. So claims do not read an index from its beginning: they read
- * the head of the queue and each lane from the first delivery that the last claim found there, and they know the lanes
- * that have a backlog.
+ * the head of the queue from the first delivery that the last claim found there, and each lane from the first that it
+ * left, and they know the lanes that have a backlog.
  *
  * What this process queues before a position moves the position back. What others left there, such as expired leases,
  * is found by a look, which reads from the beginning, beside the claims.
  *
- * A look that takes less than 0.5 ms has met no dead entries. After such a look, claims read from the beginning.
+ * A look that takes less than 0.5 ms has met no dead entries. After such a look, claims read from the beginning, unless
+ * they would read many deliveries that are in flight here.
  */
 export const makeQueuePositions = () => {
   /** The orgs with a backlog, and their lanes. Both are in turn: the next ones first. */
   const orgs = new Map<string, Set<string>>()
-  const positions = new LRUCache<string, number>({ max: maxLanes })
+  const positions = new LRUCache<string, Place>({ max: maxLanes })
   let head: number | undefined
   /** The earliest delivery at the head that this process queued since the last claim began, which may not see it. */
   let queuedSince = Infinity
   let headSize = minHeadSize
   let lookMillis = 0
   /** When a look last read all lanes: those that it did not find have no earlier delivery. */
-  let lookedAt: number | undefined
+  let lookedAt: Place | undefined
   let lanes = 0
   /** Whether lanes may have a backlog that this process does not know. */
   let isLookDue = true
@@ -118,15 +142,16 @@ export const makeQueuePositions = () => {
   let after: readonly [orgId: string, lane: string] = ["", ""]
   /** Lanes that wait for a retry, with its time. */
   const waiting = new LRUCache<string, { readonly orgId: string; readonly until: DateTime.Utc }>({ max: maxLanes })
-  /** Lanes that got deliveries since the claim in flight began. */
-  const changed = new Set<string>()
+  /** Lanes that got deliveries since the claim in flight began, with the first place that is known of one. */
+  const changed = new Map<string, Place | undefined>()
 
   const positionOf = (lane: string) => positions.get(lane) ?? lookedAt
 
   /** Adds a lane with a backlog; returns whether it is new. */
   const add = ([orgId, lane, first]: LaneHead) => {
-    changed.add(lane)
-    if (first !== null) positions.set(lane, Math.min(Date.parse(first), positionOf(lane) ?? Infinity))
+    const place = first === null ? undefined : placeAt(Date.parse(first))
+    changed.set(lane, firstOf(changed.get(lane), place))
+    if (place !== undefined) positions.set(lane, firstOf(positionOf(lane), place)!)
     const known = orgs.get(orgId)
     if (known?.has(lane) || (lanes >= maxLanes && (known?.size ?? 0) >= minLanesPerOrg)) return false
     lanes++
@@ -183,7 +208,8 @@ export const makeQueuePositions = () => {
             more = true
             break
           }
-          asked.push({ orgId, lane, since: lookMillis > slowMillis ? dateOf(positionOf(lane)) : null })
+          const begins = lookMillis > slowMillis || (here?.count ?? 0) > maxInFlightToRead
+          asked.push({ orgId, lane, since: begins ? startOf(positionOf(lane), claim.now) : null })
         }
       }
       return {
@@ -209,9 +235,10 @@ export const makeQueuePositions = () => {
         const share = left.get(orgId)!
         // The claim did not come to this lane: it keeps its turn.
         if (share <= 0) continue
-        const [count, first] = found.lanes[n]!
+        const [count, next] = found.lanes[n]!
         left.set(orgId, share - count)
-        if (first !== null) positions.set(lane, Date.parse(first))
+        // What was queued meanwhile may come before it.
+        if (next !== null) positions.set(lane, firstOf(next, changed.get(lane))!)
         // An empty lane has no backlog, unless its deliveries in flight keep it closed.
         move(orgId, lane, count > 0 || claim.lanes.has(laneIdOf(lane)) || changed.has(lane))
       }
@@ -253,7 +280,7 @@ export const makeQueuePositions = () => {
     looked: ({ at, head: first, lanes: heads, tookMillis }: Look, limit: number) => {
       lookMillis = tookMillis
       head = Math.min(head ?? Infinity, first?.getTime() ?? at.epochMilliseconds)
-      if (after[0] === "" && heads.length < limit) lookedAt = at.epochMilliseconds
+      if (after[0] === "" && heads.length < limit) lookedAt = placeAt(at.epochMilliseconds - marginMillis)
       const added = heads.filter(add)
       const last = heads.at(-1)
       // Full: the next claim waits for the next lanes.

@@ -2,10 +2,10 @@ import { DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "../../domain/webhooks/Slots.ts"
-import { date, dateOrNull, integers, texts, times } from "../database/fragments.ts"
+import { date, dateOrNull, floats, integers, texts } from "../database/fragments.ts"
 import { isSettled } from "../orgs/pickDue.ts"
 import { isCallbackLane, liveEndpoint, backlogLane } from "../queue/lanes.ts"
-import { type Found, maxHeadSize, type Reads } from "../queue/queuePositions.ts"
+import { type Found, isBefore, maxHeadSize, type Place, type Reads } from "../queue/queuePositions.ts"
 import { sentBody } from "../../domain/webhooks/Event.ts"
 import type { HeaderNames, PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
@@ -31,7 +31,8 @@ const shares = (sql: Sql, claim: Claim) => {
           THEN least(${laneSlots}, ${throttleSlots(sql)}) ELSE 0 END AS slots, ${laneWorks} AS works,
         ${laneHas} = 0 AS is_new,
         w.headers, w.auth, w.signature, w.payload, w.header_style, w.retry_delays,
-        coalesce(w.ordered, false) AS ordered, w.batch_max, w.max_per_second, throttle.place AS throttle_place, ${throttleOffset(sql)} AS throttle_offset
+        coalesce(w.ordered, false) AS ordered, w.batch_max, w.max_per_second, throttle.place AS throttle_place,
+        ${throttleOffset(sql)} AS throttle_offset
       FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)} ${throttleOfLane(sql)}
     ), in_lanes AS (
       -- A lane that sends in order takes only from its backlog, and when nothing of it is elsewhere: what was queued
@@ -71,9 +72,11 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE is_chosen ORDER BY org_rank, due_at LIMIT ${limit}))
       RETURNING *
     ), claimed AS (
-      SELECT t.delivery_id AS id, t.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, t.event_id, w.url,
+      SELECT t.delivery_id AS id, t.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, t.event_id,
+        CASE WHEN t.backlogged THEN ${microsOf(sql, "due_at")} END AS backlog_micros, w.url,
         w.secret,
-        CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures,
+        CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret,
+        w.failing_since, w.failures,
         w.headers, w.auth, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.payload, w.header_style,
         w.retry_delays, w.ordered, w.batch_max,
         t.place_in_lane::int AS place_in_lane, ${throttleDelay(sql)} AS delay_ms
@@ -105,11 +108,12 @@ export const claimSql = (sql: Sql, claim: Claim, reads: Reads, commit: Statement
       SELECT (SELECT min(due_at) FROM head) AS head, (
           SELECT json_agg(json_build_array(coalesce(b.count, 0), b.first) ORDER BY l.turn)
           FROM looked l LEFT JOIN (
-            SELECT lane, count(*) AS count, min(due_at) AS first FROM backlog GROUP BY lane
+            SELECT lane, count(*) AS count, ${microsOf(sql, "min(due_at)")} AS first FROM backlog GROUP BY lane
           ) AS b USING (lane)
         ) AS lanes,
         (SELECT json_agg(json_build_array(org_id, lane, first)) FROM (
-          SELECT org_id, lane, min(due_at) AS first FROM ranked WHERE NOT is_chosen AND NOT backlogged GROUP BY org_id, lane
+          SELECT org_id, lane, min(due_at) AS first FROM ranked WHERE NOT is_chosen AND NOT backlogged
+          GROUP BY org_id, lane
         ) AS r) AS backlogged_lanes,
         (SELECT count(*)::int FROM ranked WHERE NOT is_chosen AND NOT backlogged) AS backlogged,
         EXISTS (SELECT FROM ranked WHERE waits) AS more,
@@ -138,7 +142,8 @@ const endpointOfLane = (sql: Sql) => sql`
  */
 const dueAtHead = (sql: Sql, at: Date, { headSince, headSize }: Reads) => {
   const columns = sql`ctid AS place, org_id, lane, delivery_id, due_at, bytes, false AS backlogged`
-  const isRead = sql`due_at >= ${since(sql, headSince)} AND NOT backlogged AND due_at <= ${at} AND ${isUnclaimed(sql, at)}`
+  const isRead = sql`due_at >= ${since(sql, headSince)} AND NOT backlogged AND due_at <= ${at}
+    AND ${isUnclaimed(sql, at)}`
   return sql`
     head AS (
       SELECT ${columns} FROM pending_deliveries WHERE ${isRead}
@@ -153,6 +158,9 @@ const dueAtHead = (sql: Sql, at: Date, { headSince, headSize }: Reads) => {
       )) FOR UPDATE SKIP LOCKED
     )`
 }
+
+/** SQL: a time in microseconds, exactly. */
+const microsOf = (sql: Sql, time: string) => sql.literal(`(1000000 * extract(epoch FROM ${time}))::float8`)
 
 /** SQL: a time; `null` is the beginning. */
 export const since = (sql: Sql, time: DateTime.Utc | null) =>
@@ -191,16 +199,21 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lanes, orgs }: Reads) 
   // backlog: the rows that fit into each lane. It reads no others, because a row that is read is locked.
   return sql`
     open_orgs AS MATERIALIZED (
-      SELECT org_id, share FROM unnest(${texts(orgs.map(({ orgId }) => orgId))}, ${integers(orgs.map(({ share }) => share))})
-        AS o (org_id, share) WHERE ${orgExists(sql, "o")}
+      SELECT org_id, share FROM unnest(
+        ${texts(orgs.map(({ orgId }) => orgId))}, ${integers(orgs.map(({ share }) => share))}
+      ) AS o (org_id, share) WHERE ${orgExists(sql, "o")}
     ), looked AS MATERIALIZED (
-      SELECT org_id, lane, coalesce(since, '-infinity') AS since, turn FROM unnest(
-        ${texts(lanes.map(({ orgId }) => orgId))}, ${texts(lanes.map(({ lane }) => lane))}, ${times(lanes.map(({ since }) => since))}
-      ) WITH ORDINALITY AS l (org_id, lane, since, turn)
+      SELECT org_id, lane, coalesce('epoch'::timestamptz + micros * interval '1 microsecond', '-infinity') AS since,
+        coalesce(id, '') AS since_id, turn
+      FROM unnest(
+        ${texts(lanes.map(({ orgId }) => orgId))}, ${texts(lanes.map(({ lane }) => lane))},
+        ${floats(lanes.map(({ since }) => since?.micros ?? null))},
+        ${texts(lanes.map(({ since }) => since?.id ?? null))}
+      ) WITH ORDINALITY AS l (org_id, lane, micros, id, turn)
     ), backlog AS MATERIALIZED (
       SELECT head.* FROM open_orgs o CROSS JOIN LATERAL (
         SELECT head.* FROM (
-          SELECT l.lane, l.since, ${laneSlots} AS slots, coalesce(w.ordered, false) AS ordered
+          SELECT l.lane, l.since, l.since_id, ${laneSlots} AS slots, coalesce(w.ordered, false) AS ordered
           FROM (SELECT * FROM looked WHERE org_id = o.org_id ORDER BY turn) l
           ${endpointOfLane(sql)} WHERE ${laneSlots} > 0
         ) AS l
@@ -208,8 +221,8 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lanes, orgs }: Reads) 
           SELECT * FROM (
             SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS backlogged FROM pending_deliveries p
             WHERE NOT l.ordered AND p.backlogged AND (${backlogLane(sql)}) = (o.org_id, l.lane)
-              AND p.due_at >= l.since AND ${isUnclaimed(sql, at)}
-            ORDER BY p.due_at LIMIT l.slots FOR UPDATE SKIP LOCKED
+              AND (p.due_at, p.delivery_id) >= (l.since, l.since_id) AND ${isUnclaimed(sql, at)}
+            ORDER BY p.due_at, p.delivery_id LIMIT l.slots FOR UPDATE SKIP LOCKED
           ) AS in_any_order
           UNION ALL SELECT * FROM (${headInOrder(sql, at)}) AS in_order
         ) AS head
@@ -228,6 +241,8 @@ interface ClaimedRow {
   readonly attempts: number
   readonly tries: number
   readonly event_id: string
+  /** The `due_at` of a delivery of the backlog, in microseconds; `null` at the head. */
+  readonly backlog_micros: number | null
   /** These two are `null` for a callback. */
   readonly url: string | null
   readonly secret: string | null
@@ -256,7 +271,7 @@ interface ClaimedRow {
   readonly took_ms: number
   /** The first `due_at` that was read at the head. */
   readonly head: Date | null
-  readonly lanes: Found["lanes"] | null
+  readonly lanes: ReadonlyArray<readonly [count: number, firstMicros: number | null]> | null
   /** Deliveries at the head that the claim backlogged, and their lanes. */
   readonly backlogged: number
   readonly backlogged_lanes: Found["backloggedLanes"] | null
@@ -264,6 +279,24 @@ interface ClaimedRow {
   readonly more: boolean
   /** Whether due deliveries were left because their org had no share. */
   readonly short: boolean
+}
+
+/**
+ * For each lane that a claim read: how many deliveries of its backlog fitted, and where the next claim begins: at the
+ * last that was taken, or, if one was not taken or the lane sends in order, at the first.
+ */
+export const lanesFound = (rows: ReadonlyArray<ClaimedRow>, reads: Reads): Found["lanes"] => {
+  const taken = new Map<string, { count: number; last: Place; ordered: boolean }>()
+  for (const { backlog_micros: micros, id, lane, ordered } of rows) {
+    if (id === null || micros === null) continue
+    const { count, last } = taken.get(lane) ?? { count: 0, last: { micros, id } }
+    taken.set(lane, { count: count + 1, last: isBefore(last, { micros, id }) ? { micros, id } : last, ordered })
+  }
+  return (rows[0]!.lanes ?? []).map(([count, firstMicros], n) => {
+    const of = taken.get(reads.lanes[n]!.lane)
+    if (of?.count === count && !of.ordered) return [count, of.last]
+    return [count, firstMicros === null ? null : { micros: firstMicros, id: "" }]
+  })
 }
 
 /** What a claim sends of an event. */
@@ -420,7 +453,8 @@ const throttled = (sql: Sql, at: Date) => sql`
     SELECT l.throttle_place AS place, now() + interval '1 second'
         * (l.throttle_offset + coalesce(t.n, 0) * ${throttleMargin}::float8 / l.max_per_second) AS next_at,
       CASE WHEN d.n > coalesce(t.n, 0) THEN ${at}::timestamptz + interval '1 second' * greatest(0.001,
-        coalesce(l.throttle_offset + coalesce(t.n, 0) * ${throttleMargin}::float8 / l.max_per_second, ${horizonSeconds}::float8)
+        coalesce(l.throttle_offset + coalesce(t.n, 0) * ${throttleMargin}::float8 / l.max_per_second,
+            ${horizonSeconds}::float8)
           - ${horizonSeconds / 2}::float8) END AS until,
       coalesce(t.n, 0) AS taken
     FROM lanes l

@@ -19,7 +19,7 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { laneHeads, backlogLane } from "../queue/lanes.ts"
 import { type LaneHead, queuePositions } from "../queue/queuePositions.ts"
-import { claimSql, eventsOf, isUnclaimed, since, toClaimed } from "./claimDeliveries.ts"
+import { claimSql, eventsOf, isUnclaimed, lanesFound, since, toClaimed } from "./claimDeliveries.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
@@ -97,14 +97,13 @@ export const layer = Layer.effect(
       const rows = yield* claimSql(sql, claim, reads, asyncCommit)
       const {
         head,
-        lanes,
         more,
         throttled_until: throttledUntil,
         backlogged,
         backlogged_lanes: backloggedLanes,
         short,
       } = rows[0]!
-      const found = { head, lanes: lanes ?? [], backlogged, backloggedLanes: backloggedLanes ?? [] }
+      const found = { head, lanes: lanesFound(rows, reads), backlogged, backloggedLanes: backloggedLanes ?? [] }
       const isFull = positions.claimed(claim, reads, found)
       const answeredAt = monotonicMillisOf(clock)
       const events = yield* eventsOf(sql, rows)

@@ -10,6 +10,7 @@ import {
   deliveriesOf,
   epoch,
   insertReceiver,
+  look,
   makeEvent,
   plus,
   record,
@@ -117,6 +118,8 @@ export const backlog = (it: It) => {
       )
       yield* record([attempt(one[0]!, "Delivered", later)], later)
       assert.deepStrictEqual(yield* claimedOf(later), { [dead]: 4 })
+      // A look finds the ended leases.
+      yield* look
       assert.deepStrictEqual(yield* claimedOf(plus(now, 300), { inFlight: new Map([[dead, 4]]) }), {
         [dead]: 5,
         [other]: 3,

@@ -1,11 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { DateTime } from "effect"
 import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { type Found, type LaneHead, makeQueuePositions } from "#src/infrastructure/queue/queuePositions.ts"
+import { type Found, type LaneHead, makeQueuePositions, type Place } from "#src/infrastructure/queue/queuePositions.ts"
 
 const now = DateTime.makeUnsafe("2026-11-25T12:00:00.000Z")
 const at = (seconds: number) => DateTime.add(now, { seconds })
 const iso = (seconds: number) => DateTime.formatIso(at(seconds))
+const place = (seconds: number, id = "") => ({ micros: 1000 * at(seconds).epochMilliseconds, id })
 const claim = (options: Partial<Claim> = {}): Claim => ({
   claimId: "claim",
   now,
@@ -34,16 +35,41 @@ const namesOf = (lanes: ReadonlyArray<{ readonly lane: string }>) => lanes.map((
 describe("where claims begin to read", () => {
   it("is the beginning while a look is fast", () => {
     const positions = positionsAfter(0.1, "a")
-    positions.claimed(claim(), positions.reads(claim()), { ...nothing, head: new Date(iso(-5)), lanes: [[1, iso(-4)]] })
+    positions.claimed(claim(), positions.reads(claim()), {
+      ...nothing,
+      head: new Date(iso(-5)),
+      lanes: [[1, place(-4)]],
+    })
     const { headSince, lanes } = positions.reads(claim())
     assert.deepStrictEqual([headSince, lanes[0]!.since], [null, null])
   })
 
-  it("is a little before the first delivery that the last claim found, while a look is slow", () => {
+  it("is the place that the last claim left, while a look is slow", () => {
     const positions = positionsAfter(100, "a")
-    positions.claimed(claim(), positions.reads(claim()), { ...nothing, head: new Date(iso(-5)), lanes: [[1, iso(-4)]] })
+    positions.claimed(claim(), positions.reads(claim()), {
+      ...nothing,
+      head: new Date(iso(-5)),
+      lanes: [[1, place(-4)]],
+    })
     const { headSince, lanes } = positions.reads(claim())
-    assert.deepStrictEqual([headSince, lanes[0]!.since], [at(-5.5), at(-4.5)])
+    assert.deepStrictEqual([headSince, lanes[0]!.since], [at(-5.5), place(-4)])
+  })
+
+  it("is what the last claim left of a lane with many deliveries in flight here", () => {
+    const positions = positionsAfter(0.1, "a")
+    const inFlight = (count: number) => claim({ lanes: new Map([[lane("a"), { count, cap: 512, works: true }]]) })
+    const found = (next: Place): Found => ({ ...nothing, lanes: [[400, next]] })
+    positions.claimed(inFlight(0), positions.reads(inFlight(0)), found(place(-4, "last")))
+    const since = (count: number) => positions.reads(inFlight(count)).lanes[0]!.since
+    assert.deepStrictEqual([since(64), since(65)], [null, place(-4, "last")])
+    // Another replica's transaction may commit a little later than its time.
+    positions.claimed(inFlight(65), positions.reads(inFlight(65)), found(place(-0.1, "last")))
+    assert.deepStrictEqual(since(65), place(-0.5))
+    // What was queued while the claim was in flight comes before what the claim left.
+    const reads = positions.reads(inFlight(65))
+    positions.backlogged([["a", lane("a"), iso(-9)]])
+    positions.claimed(inFlight(65), reads, found(place(-4, "last")))
+    assert.deepStrictEqual(since(65), place(-9))
   })
 
   it("moves back to what this process queues, to what a look finds, and with the clock", () => {
@@ -52,12 +78,12 @@ describe("where claims begin to read", () => {
     positions.backlogged([["a", lane("a"), iso(-30)]])
     assert.deepStrictEqual(
       [positions.reads(claim()).headSince, positions.reads(claim()).lanes[0]!.since],
-      [at(-20.5), at(-30.5)],
+      [at(-20.5), place(-30)],
     )
     positions.looked({ at: now, head: new Date(iso(-40)), lanes: [["a", lane("a"), iso(-50)]], tookMillis: 100 }, 100)
     assert.deepStrictEqual(
       [positions.reads(claim()).headSince, positions.reads(claim()).lanes[0]!.since],
-      [at(-40.5), at(-50.5)],
+      [at(-40.5), place(-50)],
     )
     assert.isNull(positions.reads(claim({ now: at(-3600) })).headSince)
   })
@@ -66,14 +92,14 @@ describe("where claims begin to read", () => {
     const positions = positionsAfter(100, "a")
     const reads = positions.reads(claim())
     positions.queued(at(-20).epochMilliseconds)
-    positions.claimed(claim(), reads, { ...nothing, head: new Date(iso(-5)), lanes: [[1, iso(-4)]] })
+    positions.claimed(claim(), reads, { ...nothing, head: new Date(iso(-5)), lanes: [[1, place(-4)]] })
     assert.deepStrictEqual(positions.reads(claim()).headSince, at(-20.5))
   })
 
   it("is the last look in a lane that had no backlog then", () => {
     const positions = positionsAfter(100)
     positions.backlogged([["b", lane("b"), iso(1)]])
-    assert.deepStrictEqual(positions.reads(claim()).lanes[0]!.since, at(-0.5))
+    assert.deepStrictEqual(positions.reads(claim()).lanes[0]!.since, place(-0.5))
   })
 
   it("looks use a twentieth of the time", () => {
@@ -98,10 +124,10 @@ describe("lanes with a backlog", () => {
     )
     // The claim comes to the first lane of each org.
     const found: Found["lanes"] = [
-      [1, iso(-10)],
+      [1, place(-10)],
       [0, null],
       [0, null],
-      [1, iso(-10)],
+      [1, place(-10)],
     ]
     assert.isTrue(positions.claimed(claim(), reads, { ...nothing, lanes: found }))
     assert.deepStrictEqual(namesOf(positions.reads(claim()).lanes), ["a2", "a3", "a1", "b1"])
