@@ -51,7 +51,7 @@ export const TextArea = ({ onInput, ...rest }: Control<HTMLTextAreaElement>) => 
   <textarea class="input" {...(rest as object)} onInput={(event) => onInput(event.currentTarget.value)} />
 )
 
-interface Option {
+export interface Option {
   readonly value: string
   readonly label: string
 }

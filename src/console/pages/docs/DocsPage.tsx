@@ -7,7 +7,8 @@ import { Button, buttonClass, Copyable } from "../../components/Button.tsx"
 import { Code } from "../../components/Code.tsx"
 import { DangerCard, FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
-import { ActionButton, Check, Field, Input } from "../../components/Form.tsx"
+import { flag, optional, text, useFields } from "../../components/Fields.tsx"
+import { ActionButton } from "../../components/Form.tsx"
 import { Card, Empty, Facts } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
@@ -217,60 +218,47 @@ interface DocsFormProps {
   readonly onClose: () => void
 }
 
+const settings = {
+  docsZipUrl: {
+    ...text,
+    label: "URL of the zip",
+    hint: "A zip of .md and .mdx files. {sha} and {deployment} stand for the current deployment.",
+    type: "url",
+    required: true,
+    maxLength: 2048,
+    placeholder: "https://docs.example.com/docs.zip",
+    spellcheck: false,
+  },
+  docsUrl: {
+    ...optional,
+    label: "Address of the site",
+    hint: "Makes the sources of answers links. Empty: sources are slugs.",
+    type: "url",
+    maxLength: 2048,
+    placeholder: "https://docs.example.com/",
+    spellcheck: false,
+  },
+  public: { ...flag, label: "Anyone may read the stored pages, without a key" },
+  keepQuestions: { ...flag, label: "Keep the questions that readers ask. Tell your readers." },
+}
+
 /** Where the documentation of a project is, who may read it, and whether questions are kept. */
 export const DocsForm = ({ docs, onClose, projectId }: DocsFormProps) => {
   const call = useCall()
-  const [docsZipUrl, setZipUrl] = useState(docs?.docsZipUrl ?? "")
-  const [docsUrl, setDocsUrl] = useState(docs?.docsUrl ?? "")
-  const [isPublic, setPublic] = useState(docs?.public ?? false)
-  const [keepQuestions, setKeepQuestions] = useState(docs?.keepQuestions ?? false)
+  const { fields, values } = useFields(settings, docs)
   const save = async () => {
-    const urls = { docsZipUrl: docsZipUrl.trim(), docsUrl: docsUrl.trim() || null }
-    await call("docs.put", { projectId, ...urls, public: isPublic, keepQuestions })
+    await call("docs.put", { projectId, ...values })
     toast("The documentation is saved. Gatehouse fetches the zip.")
   }
   return (
     <FormDialog
       title={docs === undefined ? "Store documentation" : "Edit the documentation"}
       submit="Save and fetch"
-      isReady={docsZipUrl.trim() !== ""}
+      isReady={values.docsZipUrl !== ""}
       onSubmit={save}
       onClose={onClose}
     >
-      <Field
-        label="URL of the zip"
-        hint="A zip of .md and .mdx files. {sha} and {deployment} stand for the current deployment."
-      >
-        <Input
-          type="url"
-          name="docsZipUrl"
-          value={docsZipUrl}
-          onInput={setZipUrl}
-          required
-          maxLength={2048}
-          placeholder="https://docs.example.com/docs.zip"
-          autocomplete="off"
-          spellcheck={false}
-        />
-      </Field>
-      <Field label="Address of the site" hint="Makes the sources of answers links. Empty: sources are slugs.">
-        <Input
-          type="url"
-          name="docsUrl"
-          value={docsUrl}
-          onInput={setDocsUrl}
-          maxLength={2048}
-          placeholder="https://docs.example.com/"
-          autocomplete="off"
-          spellcheck={false}
-        />
-      </Field>
-      <Check isChecked={isPublic} onChange={setPublic}>
-        Anyone may read the stored pages, without a key
-      </Check>
-      <Check isChecked={keepQuestions} onChange={setKeepQuestions}>
-        Keep the questions that readers ask. Tell your readers.
-      </Check>
+      {fields("docsZipUrl", "docsUrl", "public", "keepQuestions")}
     </FormDialog>
   )
 }

@@ -4,9 +4,9 @@ import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button, buttonClass } from "../../components/Button.tsx"
-import { Json, parseJson } from "../../components/Code.tsx"
+import { Json } from "../../components/Code.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
-import { Check, Field, Input, TextArea } from "../../components/Form.tsx"
+import { flag, json, optional, text, useFields } from "../../components/Fields.tsx"
 import { Card, Empty, Facts, Page, useCreate } from "../../components/Page.tsx"
 import { Loaded, Table } from "../../components/Table.tsx"
 import { useOrg } from "../../navigation/org.ts"
@@ -71,64 +71,60 @@ const Details = ({ name }: { readonly name: string }) => {
   )
 }
 
-const textOf = (value: unknown) => (value === undefined || value === null ? "" : JSON.stringify(value, null, 2))
+const settings = {
+  name: { ...text, label: "Type", hint: "Words joined by dots.", required: true, maxLength: 128, spellcheck: false },
+  description: {
+    ...optional,
+    label: "Description",
+    hint: "What happened, for whoever receives it.",
+    maxLength: 2000,
+  },
+  group: { ...optional, label: "Group", maxLength: 64 },
+  version: { ...text, label: "Version", hint: "A new one is added.", required: true, maxLength: 32 },
+  schema: {
+    ...json,
+    label: "JSON Schema of the data",
+    hint: "Empty: anything, or as it is.",
+    class: "input",
+    rows: 8,
+  },
+  example: {
+    ...json,
+    label: "Example",
+    hint: "Valid for the newest schema. Empty: none.",
+    class: "input",
+    rows: 5,
+  },
+  deprecated: { ...flag, label: "Deprecated: new receivers are to use another type." },
+}
 
 /** Adds a type, or changes one. */
 const Edit = ({ of, onClose }: { readonly of?: EventType; readonly onClose: () => void }) => {
   const call = useCall()
   const [, select] = useSearch("type")
-  const newest = of && newestOf(of)
-  const [name, setName] = useState(of?.name ?? "")
-  const [description, setDescription] = useState(of?.description ?? "")
-  const [group, setGroup] = useState(of?.group ?? "")
-  const [version, setVersion] = useState(newest ?? "1")
-  const [schema, setSchema] = useState(() => textOf(newest === undefined ? undefined : of!.schemas[newest]))
-  const [example, setExample] = useState(() => textOf(of?.example))
-  const [deprecated, setDeprecated] = useState(of?.deprecated ?? false)
-  const json = { schema: schema.trim() === "" ? {} : parseJson(schema), example: parseJson(example.trim() || "null") }
+  const version = of && newestOf(of)
+  const schema = version === undefined ? undefined : of?.schemas[version]
+  const { field, fields, isValid, values } = useFields(settings, { ...of, version: version ?? "1", schema })
   const save = async () => {
-    const schemas = json.schema.value === undefined ? {} : { schemas: { [version]: json.schema.value } }
-    const fields = { name, deprecated, example: json.example.value, ...schemas }
-    if (of !== undefined) {
-      await call("eventTypes.update", { ...fields, description: description || null, group: group || null })
-    } else {
-      await call("eventTypes.create", { ...fields, ...(description && { description }), ...(group && { group }) })
-      select(name)
-    }
+    const { deprecated, description, group, name } = values
+    const schemas = values.schema === undefined ? {} : { schemas: { [values.version]: values.schema } }
+    const fields = { name, deprecated, example: values.example ?? null, ...schemas }
+    if (of !== undefined) return call("eventTypes.update", { ...fields, description, group })
+    await call("eventTypes.create", { ...fields, ...(description && { description }), ...(group && { group }) })
+    return select(name)
   }
   return (
     <FormDialog
       title={of === undefined ? "Add an event type" : `Edit ${of.name}`}
       submit={of === undefined ? "Add event type" : "Save"}
-      isReady={json.schema.error === undefined && json.example.error === undefined}
+      isReady={isValid}
       onSubmit={save}
       onClose={onClose}
     >
-      {of === undefined && (
-        <Field label="Type" hint="Words joined by dots.">
-          <Input value={name} onInput={setName} required maxLength={128} spellcheck={false} autocomplete="off" />
-        </Field>
-      )}
-      <Field label="Description" hint="What happened, for whoever receives it.">
-        <Input value={description} onInput={setDescription} maxLength={2000} autocomplete="off" />
-      </Field>
-      <div class="grid-fields">
-        <Field label="Group">
-          <Input value={group} onInput={setGroup} maxLength={64} autocomplete="off" />
-        </Field>
-        <Field label="Version" hint="A new one is added.">
-          <Input value={version} onInput={setVersion} required maxLength={32} autocomplete="off" />
-        </Field>
-      </div>
-      <Field label="JSON Schema of the data" hint="Empty: anything, or as it is." error={json.schema.error}>
-        <TextArea value={schema} onInput={setSchema} spellcheck={false} rows={8} />
-      </Field>
-      <Field label="Example" hint="Valid for the newest schema. Empty: none." error={json.example.error}>
-        <TextArea value={example} onInput={setExample} spellcheck={false} rows={5} />
-      </Field>
-      <Check isChecked={deprecated} onChange={setDeprecated}>
-        Deprecated: new receivers are to use another type.
-      </Check>
+      {of === undefined && field("name")}
+      {field("description")}
+      <div class="grid-fields">{fields("group", "version")}</div>
+      {fields("schema", "example", "deprecated")}
     </FormDialog>
   )
 }

@@ -1,15 +1,16 @@
 import { useEffect, useState } from "preact/hooks"
+import type { Args } from "../../client/Operations.ts"
 import { refresh, useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { capitalized, State } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { parseJson } from "../../components/Code.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
-import { Field, Filter, Filters, Input, TextArea } from "../../components/Form.tsx"
+import { json, number, text, time, useFields } from "../../components/Fields.tsx"
+import { Filter, Filters } from "../../components/Form.tsx"
 import { InBulk, RunningBar } from "../../components/InBulk.tsx"
 import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
 import { NoMatch, Table } from "../../components/Table.tsx"
-import { DateTime, isTime, Time, TimeFilter } from "../../components/Time.tsx"
+import { isTime, Time, TimeFilter } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { Beside, besideHint } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
@@ -193,47 +194,47 @@ export default () => {
   )
 }
 
+const newJob = {
+  workflow: {
+    ...text,
+    label: "Workflow",
+    hint: "Workers claim jobs by this name.",
+    required: true,
+    maxLength: 255,
+    placeholder: "nightly-report",
+  },
+  input: {
+    ...json,
+    label: "Input",
+    hint: "Any JSON. Empty: none.",
+    class: "input",
+    placeholder: '{ "shop": "northwind" }',
+  },
+  run_at: { ...time, label: "Not before" },
+  priority: {
+    ...number,
+    label: "Priority",
+    hint: "−100 to 100; higher comes first.",
+    min: -100,
+    max: 100,
+    required: true,
+  },
+}
+
 /** Queues a job by hand. */
 const CreateJob = ({ onClose }: { readonly onClose: () => void }) => {
   const orgId = useOrg()
   const call = useCall()
-  const [workflow, setWorkflow] = useState("")
-  const [input, setInput] = useState("")
-  const [priority, setPriority] = useState("0")
-  const [runAt, setRunAt] = useState<string>()
+  const { changes, fields, isValid } = useFields(newJob, { priority: 0 })
   const [idempotencyKey] = useState(() => crypto.randomUUID())
-  const json = input.trim() === "" ? {} : parseJson(input)
   const create = async () => {
-    const options = {
-      ...(json.value === undefined ? {} : { input: json.value }),
-      ...(runAt === undefined ? {} : { run_at: runAt }),
-    }
-    const job = { workflow, priority: Number(priority), ...options }
-    const { job_id } = await call("jobs.create", job, idempotencyKey)
+    const { job_id } = await call("jobs.create", changes as Args<"jobs.create">, idempotencyKey)
     navigate(orgPath(orgId, `/jobs/${job_id}`))
   }
-  const isReady = json.error === undefined
   return (
-    <FormDialog title="Create a job" submit="Create job" isReady={isReady} onSubmit={create} onClose={onClose}>
-      <Field label="Workflow" hint="Workers claim jobs by this name.">
-        <Input
-          value={workflow}
-          onInput={setWorkflow}
-          required
-          maxLength={255}
-          placeholder="nightly-report"
-          autocomplete="off"
-        />
-      </Field>
-      <Field label="Input" hint="Any JSON. Empty: none." error={json.error}>
-        <TextArea value={input} onInput={setInput} spellcheck={false} placeholder={'{ "shop": "northwind" }'} />
-      </Field>
-      <div class="grid-3">
-        <DateTime label="Not before" value={runAt} onChange={setRunAt} />
-        <Field label="Priority" hint="−100 to 100; higher comes first.">
-          <Input type="number" min={-100} max={100} required value={priority} onInput={setPriority} />
-        </Field>
-      </div>
+    <FormDialog title="Create a job" submit="Create job" isReady={isValid} onSubmit={create} onClose={onClose}>
+      {fields("workflow", "input")}
+      <div class="grid-3">{fields("run_at", "priority")}</div>
     </FormDialog>
   )
 }

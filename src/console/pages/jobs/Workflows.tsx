@@ -4,7 +4,8 @@ import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
-import { Field, Input, linesOf } from "../../components/Form.tsx"
+import { number, text, useFields } from "../../components/Fields.tsx"
+import { linesOf } from "../../components/Form.tsx"
 import { Card } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { durationText } from "../../components/Time.tsx"
@@ -144,55 +145,46 @@ export const Workflows = ({ hasJobs, workflow }: WorkflowsProps) => {
   )
 }
 
-const textOf = (value: number | null | undefined) => (value == null ? "" : String(value))
+const count = { ...number, min: 1, step: 1 }
+const seconds = { ...count, hint: "Seconds." }
 
-const textsOf = ({ rate, retry, ...settings }: Settings) => ({
-  concurrency: textOf(settings.concurrency),
-  perKey: textOf(settings.concurrency_per_key),
-  limit: textOf(rate?.limit),
-  window: textOf(rate?.window_seconds ?? 60),
-  attempts: textOf(retry?.attempts),
-  delays: retry?.delays?.join(", ") ?? "",
-  base: textOf(retry?.base_seconds),
-  max: textOf(retry?.max_seconds),
-  expires: textOf(settings.expires_in_seconds),
-})
-type Texts = ReturnType<typeof textsOf>
-
-/** The settings that a form asks for: an empty field is none. The service says what is wrong with one. */
-const settingsOf = (texts: Texts) => {
-  const given = <Name extends string>(fields: Readonly<Record<Name, string>>) =>
-    Object.fromEntries(
-      Object.entries<string>(fields).flatMap(([name, text]) => (text === "" ? [] : [[name, Number(text)] as const])),
-    ) as Readonly<Record<Name, number>>
-  const delays = linesOf(texts.delays).map(Number)
-  const retry = {
-    ...given({ attempts: texts.attempts, base_seconds: texts.base, max_seconds: texts.max }),
-    ...(delays.length > 0 && { delays }),
-  }
-  return {
-    ...given({ concurrency: texts.concurrency, concurrency_per_key: texts.perKey, expires_in_seconds: texts.expires }),
-    ...(texts.limit !== "" && { rate: given({ limit: texts.limit, window_seconds: texts.window }) }),
-    ...(Object.keys(retry).length > 0 && { retry }),
-  }
+/** The limits of a workflow. */
+const limits = {
+  workflow: { ...text, label: "Workflow", hint: "Its exact name.", required: true, maxLength: 255 },
+  concurrency: { ...count, label: "Jobs at once" },
+  concurrency_per_key: { ...count, label: "At once for each key" },
+  limit: { ...count, label: "Starts" },
+  window_seconds: {
+    ...count,
+    label: "per … seconds",
+    read: (value: number | null | undefined) => String(value ?? 60),
+  },
+  attempts: { ...count, label: "Attempts" },
+  base_seconds: { ...seconds, label: "First wait", hint: "Seconds; it doubles." },
+  max_seconds: { ...seconds, label: "Longest wait" },
+  expires_in_seconds: { ...seconds, label: "Expiry", hint: "Seconds without a claim." },
+  delays: {
+    label: "Waits before retries",
+    hint: "Seconds, with commas; the last one repeats. In place of the first wait.",
+    placeholder: "5, 60, 600",
+    read: (value: ReadonlyArray<number> | null | undefined) => value?.join(", ") ?? "",
+    write: (text: string) => (text.trim() === "" ? null : linesOf(text).map(Number)),
+  },
 }
+
+/** The fields that are given. */
+const given = (fields: object) => Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
 const SetLimits = ({ of, onClose, workflow }: { of: Settings; onClose: () => void; workflow: string | undefined }) => {
   const call = useCall()
-  const [name, setName] = useState(workflow ?? "")
-  const [texts, setTexts] = useState(() => textsOf(of))
-  const settings = settingsOf(texts)
-  const number = (field: keyof Texts, label: string, hint?: string) => (
-    <Field label={label} hint={hint}>
-      <Input
-        type="number"
-        min={1}
-        step={1}
-        value={texts[field]}
-        onInput={(text) => setTexts({ ...texts, [field]: text })}
-      />
-    </Field>
-  )
+  const { field, fields, values } = useFields(limits, { ...of, ...of.rate, ...of.retry, workflow })
+  const { attempts, base_seconds, delays, limit, max_seconds, window_seconds, workflow: name, ...others } = values
+  const retry = given({ attempts, base_seconds, max_seconds, delays })
+  const settings = given({
+    ...others,
+    rate: limit === null ? null : given({ limit, window_seconds }),
+    retry: Object.keys(retry).length === 0 ? null : retry,
+  })
   return (
     <FormDialog
       title={workflow === undefined ? "Limit a workflow" : `Limits of ${workflow}`}
@@ -205,32 +197,12 @@ const SetLimits = ({ of, onClose, workflow }: { of: Settings; onClose: () => voi
       <p class="quiet">
         They hold from now on, over all replicas, and for queued jobs too. An empty field is unlimited.
       </p>
-      {workflow === undefined && (
-        <Field label="Workflow" hint="Its exact name.">
-          <Input value={name} onInput={setName} required maxLength={255} autocomplete="off" />
-        </Field>
-      )}
+      {workflow === undefined && field("workflow")}
       <div class="grid-fields">
-        {number("concurrency", "Jobs at once")}
-        {number("perKey", "At once for each key")}
-        {number("limit", "Starts")}
-        {number("window", "per … seconds")}
-        {number("attempts", "Attempts")}
-        {number("base", "First wait", "Seconds; it doubles.")}
-        {number("max", "Longest wait", "Seconds.")}
-        {number("expires", "Expiry", "Seconds without a claim.")}
+        {fields("concurrency", "concurrency_per_key", "limit", "window_seconds")}
+        {fields("attempts", "base_seconds", "max_seconds", "expires_in_seconds")}
       </div>
-      <Field
-        label="Waits before retries"
-        hint="Seconds, with commas; the last one repeats. In place of the first wait."
-      >
-        <Input
-          value={texts.delays}
-          onInput={(delays) => setTexts({ ...texts, delays })}
-          placeholder="5, 60, 600"
-          autocomplete="off"
-        />
-      </Field>
+      {field("delays")}
     </FormDialog>
   )
 }

@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks"
+import type { Args } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay, useSession } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
@@ -6,7 +7,7 @@ import { Button, Copyable } from "../../components/Button.tsx"
 import { byDay, Chart, type Series, unitText, useBeginning } from "../../components/Chart.tsx"
 import { AskButton, Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
-import { ActionButton, Field, Form, Input, Select } from "../../components/Form.tsx"
+import { ActionButton, Field, Form, Select } from "../../components/Form.tsx"
 import { Card, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
@@ -15,18 +16,7 @@ import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { Link, navigate, orgPath, useChoice, useParam } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
-import {
-  changedSettings,
-  Codes,
-  isEnded,
-  isMetadata,
-  type Key,
-  keyStateOf,
-  rateLimitText,
-  SettingFields,
-  ShownOnce,
-  textsOf,
-} from "./keySettings.tsx"
+import { Codes, isEnded, type Key, keyStateOf, rateLimitText, ShownOnce, useKeyForm } from "./keySettings.tsx"
 
 interface KeyDialogProps {
   readonly orgId: string
@@ -36,24 +26,16 @@ interface KeyDialogProps {
 
 const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   const call = useCall()
-  const [before] = useState(() => textsOf(key))
-  const [texts, setTexts] = useState(before)
-  const [name, setName] = useState(key.name)
-  const changes = {
-    ...(name === key.name ? {} : { name }),
-    ...(isMetadata(texts.metadata) ? changedSettings(before, texts) : {}),
-  }
+  const { changes, controls, isValid, nameField } = useKeyForm(key)
   const save = async () => {
-    await call("keys.update", { orgId, id: key.id, ...changes })
+    await call("keys.update", { orgId, id: key.id, ...changes } as Args<"keys.update">)
     toast("The key is saved. Every replica knows it.")
   }
-  const isReady = Object.keys(changes).length > 0 && isMetadata(texts.metadata)
+  const isReady = Object.keys(changes).length > 0 && isValid
   return (
     <FormDialog title={`Change ${key.name}`} submit="Save" isReady={isReady} onSubmit={save} onClose={onClose}>
-      <Field label="Name">
-        <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
-      </Field>
-      {useSession().me.keys === null && <SettingFields texts={texts} onChange={setTexts} isOpen />}
+      {nameField}
+      {useSession().me.keys === null && controls}
     </FormDialog>
   )
 }

@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks"
+import type { Args } from "../../client/Operations.ts"
 import { useMatches, withoutKey } from "../../client/matches.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { type Me, useMay, useSession } from "../../client/session.tsx"
@@ -12,16 +13,7 @@ import { Time, useNow } from "../../components/Time.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { orgPath, useQuery } from "../../navigation/router.tsx"
-import {
-  emptyTexts,
-  isMetadata,
-  type Key,
-  keyStateOf,
-  newSettings,
-  rateLimitText,
-  SettingFields,
-  ShownOnce,
-} from "./keySettings.tsx"
+import { type Key, keyStateOf, rateLimitText, ShownOnce, useKeyForm } from "./keySettings.tsx"
 import { ImportKeys } from "./ImportKeys.tsx"
 import { Roles } from "./Roles.tsx"
 
@@ -174,14 +166,13 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
   const orgId = useOrg()
   const call = useCall()
   const owners = useOwners(orgId)
-  const [name, setName] = useState("")
   const [owner, setOwner] = useState<string>()
-  const [texts, setTexts] = useState(emptyTexts)
+  const { changes, controls, isValid, name, nameField } = useKeyForm()
   const [secret, setSecret] = useState<string>()
   const [idempotencyKey] = useState(() => crypto.randomUUID())
   const projectId = owner ?? owners[0]?.value
   const create = async () => {
-    const fields = { name, ...newSettings(texts) }
+    const fields = changes as Pick<Args<"keys.createForOrg">, "name">
     const created =
       projectId === undefined || projectId === ""
         ? await call("keys.createForOrg", { orgId, ...fields }, idempotencyKey)
@@ -193,21 +184,19 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
     <Dialog title="Create a key" onClose={onClose}>
       <Form
         submit="Create key"
-        isReady={isMetadata(texts.metadata) && projectId !== "?"}
+        isReady={isValid && projectId !== "?"}
         why={projectId === "?" ? "Choose whom the key is for." : undefined}
         onSubmit={create}
         onCancel={onClose}
       >
-        <Field label="Name" hint="So that people recognize the key.">
-          <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
-        </Field>
+        {nameField}
         <Field
           label="Belongs to"
           hint="Required. A key of the whole org manages the org. A key of a project is for what it deploys."
         >
           <Select name="owner" value={projectId ?? ""} onInput={setOwner} options={owners} />
         </Field>
-        <SettingFields texts={texts} onChange={setTexts} />
+        {controls}
       </Form>
     </Dialog>
   )

@@ -5,7 +5,8 @@ import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
-import { ActionButton, Field, Input, Select } from "../../components/Form.tsx"
+import { choice, number, text, useFields } from "../../components/Fields.tsx"
+import { ActionButton } from "../../components/Form.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { breaks, Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
@@ -16,14 +17,13 @@ import { orgPath } from "../../navigation/router.tsx"
 
 type Alert = ResponseBody<"alerts.list">["alerts"][number]
 
-/** What each condition watches, what its threshold counts, and in which unit. */
-const conditions: Record<Alert["condition"], readonly [what: string, threshold?: string, unit?: string]> = {
-  endpoint_failing: ["An endpoint fails", "For so many minutes", "minutes"],
-  endpoint_deactivated: ["An endpoint was deactivated"],
-  backlog: ["Deliveries are due", "More than", "deliveries"],
-  jobs_failed: ["Jobs failed in the last hour", "More than", "jobs"],
-  limit_near: ["A limit is near", "Used, in percent", "%"],
-  credits_low: ["Credits of a key are low", "Fewer than", "credits"],
+/** What the threshold of a condition counts, and in which unit. */
+const thresholds: Partial<Record<Alert["condition"], readonly [label: string, unit: string]>> = {
+  endpoint_failing: ["For so many minutes", "minutes"],
+  backlog: ["More than", "deliveries"],
+  jobs_failed: ["More than", "jobs"],
+  limit_near: ["Used, in percent", "%"],
+  credits_low: ["Fewer than", "credits"],
 }
 /** Those that only an org has. */
 const ofOrg = ["limit_near", "credits_low"]
@@ -39,10 +39,39 @@ const useAlertCall = () => {
     return call(id, { ...args, ...(orgId !== undefined && { orgId }) } as never)
   }
 }
-/** Those of a form. A webhook has a secret, which the API and the CLI show once. */
-const targets = { slack: "Slack", teams: "Microsoft Teams", discord: "Discord", email: "E-mail" }
-const optionsOf = (labels: object) =>
-  Object.entries(labels).map(([value, label]) => ({ value, label: [label].flat()[0] }))
+
+const settings = {
+  name: { ...text, label: "Name", hint: "What messages call it.", required: true, maxLength: 255 },
+  condition: {
+    ...choice({
+      endpoint_failing: "An endpoint fails",
+      endpoint_deactivated: "An endpoint was deactivated",
+      backlog: "Deliveries are due",
+      jobs_failed: "Jobs failed in the last hour",
+      limit_near: "A limit is near",
+      credits_low: "Credits of a key are low",
+    }),
+    label: "When",
+  },
+  threshold: { ...number, label: "Threshold", min: 0, required: true },
+  quietMinutes: {
+    ...number,
+    label: "Quiet minutes",
+    hint: "Until it is told again.",
+    min: 0,
+    max: 10_080,
+    required: true,
+  },
+  // A webhook has a secret, which the API and the CLI show once.
+  target: {
+    ...choice({ slack: "Slack", teams: "Microsoft Teams", discord: "Discord", email: "E-mail" }),
+    label: "Tell",
+  },
+  url: { ...text, label: "URL", required: true, maxLength: 2048, spellcheck: false },
+}
+
+/** What each condition watches. */
+const watched = new Map(settings.condition.options.map(({ label, value }) => [value, label]))
 
 const State = ({ active, failingSince, firingSince }: Alert) => {
   if (!active) return <Badge tone={failingSince === null ? "calm" : "bad"}>Off</Badge>
@@ -54,19 +83,11 @@ const State = ({ active, failingSince, firingSince }: Alert) => {
 const EditAlert = ({ of, onClose }: { readonly of: Alert | undefined; readonly onClose: () => void }) => {
   const isOfOrg = useOrgId() !== undefined
   const call = useAlertCall()
-  const [alert, setAlert] = useState({
-    name: of?.name ?? "",
-    condition: of?.condition ?? "endpoint_failing",
-    threshold: String(of?.threshold ?? 30),
-    quiet: String(of?.quietMinutes ?? 60),
-    target: "slack",
-    url: "",
-  })
-  const set = (field: keyof typeof alert) => (text: string) => setAlert({ ...alert, [field]: text })
-  const [, threshold] = conditions[alert.condition as Alert["condition"]]
+  const { field, values } = useFields(settings, { threshold: 30, quietMinutes: 60, ...of, target: "slack" })
+  const { condition, name, quietMinutes, target, threshold, url } = values
+  const [thresholdLabel] = thresholds[condition] ?? []
   const save = async () => {
-    const { condition, name, quiet, target, url } = alert
-    const fields = { name, quietMinutes: Number(quiet), ...(threshold && { threshold: Number(alert.threshold) }) }
+    const fields = { name, quietMinutes, ...(thresholdLabel && { threshold }) }
     if (of === undefined) await call("create", { ...fields, condition, target, url })
     else await call("update", { ...fields, id: of.alertId })
     toast(of === undefined ? "The alert is created. Test it." : "The alert is saved.")
@@ -78,52 +99,23 @@ const EditAlert = ({ of, onClose }: { readonly of: Alert | undefined; readonly o
       onSubmit={save}
       onClose={onClose}
     >
-      <Field label="Name" hint="What messages call it.">
-        <Input value={alert.name} onInput={set("name")} required maxLength={255} autocomplete="off" />
-      </Field>
+      {field("name")}
       <div class="grid-fields">
-        {of === undefined && (
-          <Field label="When">
-            <Select
-              value={alert.condition}
-              onInput={set("condition")}
-              options={optionsOf(conditions).filter(({ value }) => isOfOrg || !ofOrg.includes(value))}
-            />
-          </Field>
-        )}
-        {threshold !== undefined && (
-          <Field label={threshold}>
-            <Input type="number" min={0} value={alert.threshold} onInput={set("threshold")} required />
-          </Field>
-        )}
-        <Field label="Quiet minutes" hint="Until it is told again.">
-          <Input type="number" min={0} max={10_080} value={alert.quiet} onInput={set("quiet")} required />
-        </Field>
-        {of === undefined && (
-          <Field label="Tell">
-            <Select value={alert.target} onInput={set("target")} options={optionsOf(targets)} />
-          </Field>
-        )}
+        {of === undefined &&
+          field("condition", {
+            options: settings.condition.options.filter(({ value }) => isOfOrg || !ofOrg.includes(value)),
+          })}
+        {thresholdLabel !== undefined && field("threshold", { label: thresholdLabel })}
+        {field("quietMinutes")}
+        {of === undefined && field("target")}
       </div>
-      {of === undefined && (
-        <Field
-          label="URL"
-          hint={
-            alert.target === "email"
+      {of === undefined &&
+        field("url", {
+          hint:
+            target === "email"
               ? "smtps://USER:PASSWORD@HOST:PORT?from=ADDRESS&to=ADDRESS. It is not shown again."
-              : "Whoever has it can post there. It is not shown again."
-          }
-        >
-          <Input
-            value={alert.url}
-            onInput={set("url")}
-            required
-            maxLength={2048}
-            autocomplete="off"
-            spellcheck={false}
-          />
-        </Field>
-      )}
+              : "Whoever has it can post there. It is not shown again.",
+        })}
     </FormDialog>
   )
 }
@@ -188,12 +180,12 @@ export default () => {
           empty={<Empty title="No alerts yet">Be told in a chat or by e-mail when webhooks or jobs fail.</Empty>}
           columns={[
             { title: "Name", cell: ({ name }) => name },
-            { title: "When", align: "words", cell: ({ condition }) => conditions[condition][0] },
+            { title: "When", align: "words", cell: ({ condition }) => watched.get(condition) },
             {
               title: "Threshold",
               align: "end",
               cell: ({ condition, threshold }) =>
-                threshold === null ? "–" : `${numberText(threshold)} ${conditions[condition][2]}`,
+                threshold === null ? "–" : `${numberText(threshold)} ${thresholds[condition]?.[1]}`,
             },
             { title: "Tells", cell: ({ receiver }) => breaks(receiver) },
             { title: "State", align: "fit", cell: State },

@@ -4,7 +4,8 @@ import { useCall, useData } from "../../client/queries.ts"
 import { bytesOf, bytesText } from "../../components/numbers.ts"
 import { useMay } from "../../client/session.tsx"
 import { DangerCard } from "../../components/Dialog.tsx"
-import { Check, Field, Form, Input, linesOf, TextArea } from "../../components/Form.tsx"
+import { flag, list, number, optional, text, useFields } from "../../components/Fields.tsx"
+import { Field, Form, Input, linesOf } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { toast } from "../../components/Toasts.tsx"
@@ -17,72 +18,51 @@ interface OrgProps {
   readonly org: Org
 }
 
-interface TextFormProps extends OrgProps {
-  readonly field: "name" | "keyPrefix" | "retentionDays"
-  readonly label: string
-  readonly hint?: string
+const settings = {
+  name: { ...text, label: "Name", required: true, maxLength: 255 },
+  keyPrefix: {
+    ...optional,
+    label: "Prefix of new keys",
+    hint: "3 to 24 lower-case letters, digits or underscores, such as acme_live. Empty: svc.",
+    maxLength: 255,
+  },
+  owners: {
+    ...list,
+    label: "Owners of repositories",
+    hint: "One on each line: the owner on GitHub, or provider:owner. Their CI runs register deployments in this org.",
+    class: "input",
+    placeholder: "acme\ngitlab:acme",
+    write: linesOf,
+  },
+  strictEvents: {
+    ...flag,
+    label: "Publish only events of a type in the catalogue, with data that is valid for its newest schema.",
+  },
+  retentionDays: {
+    ...number,
+    label: "Days to keep events and finished jobs",
+    hint: "Empty: as long as the service keeps those of every org, which is also the longest.",
+    min: 1,
+  },
+}
+
+interface SettingProps extends OrgProps {
+  readonly name: keyof typeof settings
+  /** What is saved, in a word. */
   readonly noun: string
 }
 
-/** One text of an org. */
-const TextForm = ({ field, hint, label, noun, org }: TextFormProps) => {
+/** One setting of an org. */
+const Setting = ({ name, noun, org }: SettingProps) => {
   const call = useCall()
-  const stored = String(org[field] ?? "")
-  const [text, setText] = useState(stored)
+  const { changes, field } = useFields(settings, org)
   const save = async () => {
-    const value = field === "name" ? text : field === "keyPrefix" ? text.trim() || null : Number(text) || null
-    await call("orgs.update", { orgId: org.orgId, [field]: value })
-    toast(`The ${noun} is saved.`)
+    await call("orgs.update", { orgId: org.orgId, ...changes })
+    toast(`The ${noun} ${noun.endsWith("s") ? "are" : "is"} saved.`)
   }
   return (
-    <Form submit={`Save the ${noun}`} isReady={text !== stored} onSubmit={save}>
-      <Field label={label} hint={hint}>
-        <Input
-          name={field}
-          {...(field === "retentionDays" ? { type: "number", min: 1 } : {})}
-          value={text}
-          onInput={setText}
-          required={field === "name"}
-          maxLength={255}
-          autocomplete="off"
-        />
-      </Field>
-    </Form>
-  )
-}
-
-const OwnersForm = ({ org }: OrgProps) => {
-  const call = useCall()
-  const [text, setText] = useState(org.owners.join("\n"))
-  const owners = linesOf(text)
-  const save = async () => {
-    await call("orgs.update", { orgId: org.orgId, owners })
-    toast("The owners are saved.")
-  }
-  return (
-    <Form submit="Save the owners" isReady={owners.join("\n") !== org.owners.join("\n")} onSubmit={save}>
-      <Field
-        label="Owners of repositories"
-        hint="One on each line: the owner on GitHub, or provider:owner. Their CI runs register deployments in this org."
-      >
-        <TextArea name="owners" value={text} onInput={setText} spellcheck={false} placeholder={"acme\ngitlab:acme"} />
-      </Field>
-    </Form>
-  )
-}
-
-const StrictForm = ({ org }: OrgProps) => {
-  const call = useCall()
-  const [strictEvents, setStrict] = useState(org.strictEvents)
-  const save = async () => {
-    await call("orgs.update", { orgId: org.orgId, strictEvents })
-    toast("The setting is saved.")
-  }
-  return (
-    <Form submit="Save the setting" isReady={strictEvents !== org.strictEvents} onSubmit={save}>
-      <Check isChecked={strictEvents} onChange={setStrict}>
-        Publish only events of a type in the catalogue, with data that is valid for its newest schema.
-      </Check>
+    <Form submit={`Save the ${noun}`} isReady={name in changes} onSubmit={save}>
+      {field(name)}
     </Form>
   )
 }
@@ -164,35 +144,30 @@ export default () => {
   return (
     <Page title="Settings" intro="The name of the org, whose repositories belong to it, and how much it may use.">
       <Loaded of={response} lines={5}>
-        {(org) => (
-          <>
-            <div class="grid-2">
-              <Card title="Name">
-                <TextForm org={org} key={org.name} field="name" label="Name" noun="name" />
-                <TextForm
-                  {...{ org, field: "keyPrefix", label: "Prefix of new keys", noun: "prefix" }}
-                  key={org.keyPrefix}
-                  hint="3 to 24 lower-case letters, digits or underscores, such as acme_live. Empty: svc."
-                />
+        {(org) => {
+          const setting = (name: SettingProps["name"], noun: string) => (
+            <Setting key={`${name} ${String(org[name])}`} {...{ name, noun, org }} />
+          )
+          return (
+            <>
+              <div class="grid-2">
+                <Card title="Name">
+                  {setting("name", "name")}
+                  {setting("keyPrefix", "prefix")}
+                </Card>
+                <Card title="Repositories">{setting("owners", "owners")}</Card>
+              </div>
+              <Card title="Events and jobs">
+                {setting("strictEvents", "setting")}
+                {setting("retentionDays", "retention")}
               </Card>
-              <Card title="Repositories">
-                <OwnersForm org={org} key={org.owners.join()} />
+              <Card title="Limits">
+                <LimitsForm org={org} />
               </Card>
-            </div>
-            <Card title="Events and jobs">
-              <StrictForm org={org} key={String(org.strictEvents)} />
-              <TextForm
-                {...{ org, field: "retentionDays", label: "Days to keep events and finished jobs", noun: "retention" }}
-                key={`${org.retentionDays} days`}
-                hint="Empty: as long as the service keeps those of every org, which is also the longest."
-              />
-            </Card>
-            <Card title="Limits">
-              <LimitsForm org={org} />
-            </Card>
-            {may("orgs.remove") && <DeleteOrg org={org} />}
-          </>
-        )}
+              {may("orgs.remove") && <DeleteOrg org={org} />}
+            </>
+          )
+        }}
       </Loaded>
     </Page>
   )

@@ -1,7 +1,8 @@
 import { useState } from "preact/hooks"
 import { Code } from "../../components/Code.tsx"
 import { Notice } from "../../components/ErrorBox.tsx"
-import { Check, Field, Form, Input, Lines, linesOf, Select } from "../../components/Form.tsx"
+import { choice, flag, list, number, optional, text, useFields } from "../../components/Fields.tsx"
+import { Form, linesOf } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Time } from "../../components/Time.tsx"
 import { AskButton } from "../../components/Dialog.tsx"
@@ -12,81 +13,69 @@ import { actorText } from "../audit/AuditPage.tsx"
 import { useUsedPermissions } from "../keys/keySettings.tsx"
 import type { ResponseBody } from "../../client/Operations.ts"
 
-const lifetimes = [
-  { value: "300", label: "5 minutes" },
-  { value: "3600", label: "1 hour" },
-  { value: "86400", label: "1 day" },
-  { value: "604800", label: "7 days" },
-]
+const settings = {
+  webhooks: { ...flag, label: "Webhooks: all endpoints, deliveries and events of the org, with tests and resending" },
+  keys: { ...flag, label: "API keys of one holder: make, rename, rotate and delete them" },
+  external_id: {
+    ...text,
+    label: "Holder",
+    hint: "Your own id of them: the external id of their keys.",
+    required: true,
+    maxLength: 255,
+    spellcheck: false,
+  },
+  max_keys: { ...number, label: "Keys at most", min: 1, max: 100, required: true },
+  project_id: {
+    ...optional,
+    label: "Project",
+    hint: "The id of the project of new keys. Empty: keys of the org.",
+    spellcheck: false,
+  },
+  permissions: {
+    ...list,
+    label: "Permissions",
+    hint: "What new keys may do at most, one on each line, up to 20. Empty: nothing.",
+    knownAs: "In use:",
+    write: linesOf,
+  },
+  seconds: {
+    ...choice({ "300": "5 minutes", "3600": "1 hour", "86400": "1 day", "604800": "7 days" }),
+    label: "Can be opened for",
+    hint: "Once, by the first person who opens it. The session lasts 12 hours. Both end when you sign out, or your session ends.",
+  },
+}
 
 /** Makes a link that opens the webhooks of the org for its own people. */
 export default () => {
   const call = useCall()
   const may = useMay()
   const known = useUsedPermissions()
-  const [texts, setTexts] = useState({ seconds: "86400", holder: "", permissions: "", max: "5", project: "" })
-  const [hasWebhooks, setWebhooks] = useState(true)
-  const [hasKeys, setKeys] = useState(false)
+  const { field, fields, values } = useFields(settings, { webhooks: true, max_keys: 5, seconds: "86400" })
   const [link, setLink] = useState<ResponseBody<"portal.link">>()
-  const control = (name: keyof typeof texts) => ({
-    value: texts[name],
-    onInput: (text: string) => setTexts({ ...texts, [name]: text }),
-    autocomplete: "off",
-  })
   const make = async () => {
-    const keys = {
-      external_id: texts.holder,
-      permissions: linesOf(texts.permissions),
-      max_keys: Number(texts.max),
-      ...(texts.project === "" ? {} : { project_id: texts.project }),
-    }
-    const rights = { webhooks: hasWebhooks, ...(hasKeys ? { keys } : {}) }
-    setLink(await call("portal.link", { expires_in_seconds: Number(texts.seconds), ...rights }))
+    const { external_id, max_keys, permissions, project_id, seconds, webhooks } = values
+    const keys = { external_id, permissions, max_keys: Number(max_keys), ...(project_id !== null && { project_id }) }
+    const rights = { webhooks, ...(values.keys && { keys }) }
+    setLink(await call("portal.link", { expires_in_seconds: Number(seconds), ...rights }))
   }
   return (
     <Page title="Portal link" intro="Opens this console for people of this org, with what you choose alone.">
       <Card title="Make a link">
         <Form
           submit="Make a link"
-          isReady={hasWebhooks || hasKeys}
+          isReady={values.webhooks || values.keys}
           why="Choose webhooks, keys, or both."
           onSubmit={make}
         >
-          <Check isChecked={hasWebhooks} onChange={setWebhooks}>
-            Webhooks: all endpoints, deliveries and events of the org, with tests and resending
-          </Check>
-          {may("keys.createForOrg") && (
-            <Check isChecked={hasKeys} onChange={setKeys}>
-              API keys of one holder: make, rename, rotate and delete them
-            </Check>
-          )}
-          {hasKeys && (
+          {field("webhooks")}
+          {may("keys.createForOrg") && field("keys")}
+          {values.keys && (
             <>
-              <div class="grid-fields">
-                <Field label="Holder" hint="Your own id of them: the external id of their keys.">
-                  <Input {...control("holder")} required maxLength={255} spellcheck={false} />
-                </Field>
-                <Field label="Keys at most">
-                  <Input type="number" min={1} max={100} {...control("max")} required />
-                </Field>
-                <Field label="Project" hint="The id of the project of new keys. Empty: keys of the org.">
-                  <Input {...control("project")} spellcheck={false} />
-                </Field>
-              </div>
-              <Lines
-                label="Permissions"
-                hint="What new keys may do at most, one on each line, up to 20. Empty: nothing."
-                {...control("permissions")}
-                {...{ known, knownAs: "In use:" }}
-              />
+              <div class="grid-fields">{fields("external_id", "max_keys", "project_id")}</div>
+              {field("permissions", { known })}
             </>
           )}
-          <Field
-            label="Can be opened for"
-            hint="Once, by the first person who opens it. The session lasts 12 hours. Both end when you sign out, or your session ends."
-          >
-            <Select {...control("seconds")} options={lifetimes} />
-          </Field>
+          {field("seconds")}
         </Form>
         {link !== undefined && (
           <>

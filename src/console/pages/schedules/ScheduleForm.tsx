@@ -1,22 +1,36 @@
 import { useState } from "preact/hooks"
-import { Button } from "../../components/Button.tsx"
-import { FormDialog } from "../../components/Dialog.tsx"
-import { readersZone } from "../../components/Chart.tsx"
-import { Check, Field, Input, TextArea } from "../../components/Form.tsx"
-import { parseJson } from "../../components/Code.tsx"
-import { toast } from "../../components/Toasts.tsx"
-import { useCall } from "../../client/queries.ts"
 import type { ResponseBody } from "../../client/Operations.ts"
+import { useCall } from "../../client/queries.ts"
+import { Button } from "../../components/Button.tsx"
+import { readersZone } from "../../components/Chart.tsx"
+import { FormDialog } from "../../components/Dialog.tsx"
+import { flag, json, text, useFields } from "../../components/Fields.tsx"
+import { toast } from "../../components/Toasts.tsx"
 import { cronText } from "./cronText.ts"
 
 export type Schedule = ResponseBody<"schedules.get">
 
-interface Fields {
-  readonly workflow: string
-  readonly cron: string
-  readonly timezone: string
-  readonly input: string
-  readonly skips: boolean
+const settings = {
+  workflow: {
+    ...text,
+    label: "Workflow",
+    hint: "The workflow of the jobs that it creates.",
+    required: true,
+    maxLength: 255,
+    placeholder: "nightly-report",
+  },
+  cron: {
+    ...text,
+    label: "Times",
+    class: "input mono",
+    required: true,
+    maxLength: 255,
+    placeholder: "0 4 * * *",
+    spellcheck: false,
+  },
+  timezone: { ...text, label: "Time zone", required: true, maxLength: 64, spellcheck: false },
+  input: { ...json, label: "Input of the jobs", hint: "Any JSON. Empty: none." },
+  skips: { ...flag, label: "Skip a time while the last job of this schedule is queued or running." },
 }
 
 const examples = [
@@ -27,157 +41,52 @@ const examples = [
   ["0 6 1 * *", "On the 1st at 6"],
 ] as const
 
-const ScheduleFields = ({
-  error,
-  fields,
-  set,
-}: {
-  readonly fields: Fields
-  readonly error: string | undefined
-  readonly set: (change: Partial<Fields>) => void
-}) => (
-  <>
-    <Field label="Workflow" hint="The workflow of the jobs that it creates.">
-      <Input
-        value={fields.workflow}
-        onInput={(workflow) => set({ workflow })}
-        required
-        maxLength={255}
-        placeholder="nightly-report"
-        autocomplete="off"
-      />
-    </Field>
-    <div class="stack tight">
-      <Field
-        label="Times"
-        hint={
-          cronText(fields.cron) ??
-          "A cron expression: minute, hour, day, month, weekday. Six fields begin with the second."
-        }
-      >
-        <Input
-          class="input mono"
-          value={fields.cron}
-          onInput={(cron) => set({ cron })}
-          required
-          maxLength={255}
-          placeholder="0 4 * * *"
-          spellcheck={false}
-          autocomplete="off"
-        />
-      </Field>
-      <div class="row">
-        {examples.map(([cron, label]) => (
-          <Button key={cron} isSmall onClick={() => set({ cron })}>
-            {label}
-          </Button>
-        ))}
-      </div>
-    </div>
-    <Field label="Time zone">
-      <Input
-        value={fields.timezone}
-        onInput={(timezone) => set({ timezone })}
-        required
-        maxLength={64}
-        spellcheck={false}
-        autocomplete="off"
-      />
-    </Field>
-    <Field label="Input of the jobs" hint="Any JSON. Empty: none." error={error}>
-      <TextArea class="input short" value={fields.input} onInput={(input) => set({ input })} spellcheck={false} />
-    </Field>
-    <Check isChecked={fields.skips} onChange={(skips) => set({ skips })}>
-      Skip a time while the last job of this schedule is queued or running.
-    </Check>
-  </>
-)
+const timesHint = "A cron expression: minute, hour, day, month, weekday. Six fields begin with the second."
 
-interface ScheduleDialogProps {
-  readonly title: string
-  readonly submit: string
-  readonly initial: Fields
+interface ScheduleFormProps {
+  /** Absent: a new one. */
+  readonly schedule?: Schedule
   readonly onClose: () => void
-  readonly onSubmit: (body: {
-    readonly workflow: string
-    readonly cron: string
-    readonly timezone: string
-    readonly overlap: "skip" | "allow"
-    readonly input?: unknown
-  }) => Promise<unknown>
+  /** Called with the id of a new one. */
+  readonly onDone?: (id: string) => void
 }
 
-const ScheduleDialog = ({ initial, onClose, onSubmit, submit, title }: ScheduleDialogProps) => {
-  const [fields, setFields] = useState(initial)
-  const json = fields.input.trim() === "" ? { value: initial.input === "" ? undefined : null } : parseJson(fields.input)
-  return (
-    <FormDialog
-      title={title}
-      submit={submit}
-      isWide
-      isReady={json.error === undefined}
-      onClose={onClose}
-      onSubmit={() =>
-        onSubmit({
-          workflow: fields.workflow,
-          cron: fields.cron,
-          timezone: fields.timezone,
-          overlap: fields.skips ? "skip" : "allow",
-          ...(json.value === undefined ? {} : { input: json.value }),
-        })
-      }
-    >
-      <ScheduleFields
-        fields={fields}
-        error={json.error}
-        set={(change) => setFields((now) => ({ ...now, ...change }))}
-      />
-    </FormDialog>
-  )
-}
-
-export const CreateSchedule = ({
-  onClose,
-  onDone,
-}: {
-  readonly onClose: () => void
-  readonly onDone: (id: string) => void
-}) => {
+/** Creates a schedule, or changes one. */
+export const ScheduleForm = ({ onClose, onDone, schedule }: ScheduleFormProps) => {
   const call = useCall()
   const [idempotencyKey] = useState(() => crypto.randomUUID())
+  const stored = schedule && { ...schedule, skips: schedule.overlap === "skip" }
+  const form = useFields(settings, { timezone: readersZone, ...stored })
+  const save = async () => {
+    const { cron, skips, timezone, workflow } = form.values
+    const overlap = skips ? ("skip" as const) : ("allow" as const)
+    const input = "input" in form.changes && { input: form.values.input ?? null }
+    const body = { workflow, cron, timezone, overlap, ...input }
+    if (schedule === undefined) return onDone?.((await call("schedules.create", body, idempotencyKey)).schedule_id)
+    await call("schedules.update", { schedule_id: schedule.schedule_id, ...body })
+    toast("The schedule is changed.")
+  }
   return (
-    <ScheduleDialog
-      title="Create a schedule"
-      submit="Create schedule"
-      initial={{ workflow: "", cron: "", timezone: readersZone, input: "", skips: false }}
+    <FormDialog
+      title={schedule === undefined ? "Create a schedule" : "Edit the schedule"}
+      submit={schedule === undefined ? "Create schedule" : "Save"}
+      isWide
+      isReady={form.isValid}
       onClose={onClose}
-      onSubmit={async (body) => {
-        const { schedule_id } = await call("schedules.create", body, idempotencyKey)
-        onDone(schedule_id)
-      }}
-    />
-  )
-}
-
-export const EditSchedule = ({ onClose, schedule }: { readonly schedule: Schedule; readonly onClose: () => void }) => {
-  const call = useCall()
-  const { cron, input, overlap, schedule_id, timezone, workflow } = schedule
-  return (
-    <ScheduleDialog
-      title="Edit the schedule"
-      submit="Save"
-      initial={{
-        workflow,
-        cron,
-        timezone,
-        input: input === null ? "" : JSON.stringify(input, null, 2),
-        skips: overlap === "skip",
-      }}
-      onClose={onClose}
-      onSubmit={async (body) => {
-        await call("schedules.update", { schedule_id, ...body })
-        toast("The schedule is changed.")
-      }}
-    />
+      onSubmit={save}
+    >
+      {form.field("workflow")}
+      <div class="stack tight">
+        {form.field("cron", { hint: cronText(form.texts.cron) ?? timesHint })}
+        <div class="row">
+          {examples.map(([cron, label]) => (
+            <Button key={cron} isSmall onClick={() => form.set({ cron })}>
+              {label}
+            </Button>
+          ))}
+        </div>
+      </div>
+      {form.fields("timezone", "input", "skips")}
+    </FormDialog>
   )
 }

@@ -15,7 +15,7 @@ import { useOrg } from "../../navigation/org.ts"
 import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
 import { cronText } from "./cronText.ts"
-import { EditSchedule, type Schedule } from "./ScheduleForm.tsx"
+import { type Schedule, ScheduleForm } from "./ScheduleForm.tsx"
 
 const inZone = (at: string, timeZone: string) =>
   new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short", timeZone })
@@ -132,7 +132,7 @@ const Actions = ({ schedule }: { readonly schedule: Schedule }) => {
           <p>It creates no more jobs. Those that it has created stay.</p>
         </AskButton>
       )}
-      {isEditing && <EditSchedule schedule={schedule} onClose={() => setEditing(false)} />}
+      {isEditing && <ScheduleForm schedule={schedule} onClose={() => setEditing(false)} />}
     </>
   )
 }

@@ -6,7 +6,7 @@ import { usePages } from "../../client/queries.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath } from "../../navigation/router.tsx"
 import { cronText } from "./cronText.ts"
-import { CreateSchedule } from "./ScheduleForm.tsx"
+import { ScheduleForm } from "./ScheduleForm.tsx"
 
 /** The schedules of an org, with their next times. */
 export default () => {
@@ -46,7 +46,7 @@ export default () => {
           ]}
         />
       </Card>
-      {isCreating && <CreateSchedule onClose={close} onDone={(id) => navigate(orgPath(orgId, `/schedules/${id}`))} />}
+      {isCreating && <ScheduleForm onClose={close} onDone={(id) => navigate(orgPath(orgId, `/schedules/${id}`))} />}
     </Page>
   )
 }
