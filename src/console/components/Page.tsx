@@ -60,10 +60,10 @@ export const Page = ({ actions, children, crumbs = [], intro, state, title }: Pa
   )
 }
 
-interface CardProps {
+export interface CardProps {
   /** What an address with a # leads to. */
-  readonly id?: string
-  readonly title?: string
+  readonly id?: string | undefined
+  readonly title?: string | undefined
   readonly actions?: ComponentChildren
   /** false: the content reaches the edges, as tables do. */
   readonly isPadded?: boolean

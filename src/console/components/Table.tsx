@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact"
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { Button } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
-import { breaks, Empty, styled } from "./Page.tsx"
+import { breaks, Card, type CardProps, Empty, styled } from "./Page.tsx"
 import { Link } from "../navigation/router.tsx"
 
 type LinkOfRow = readonly [to: string, text: string, more?: ComponentChildren]
@@ -221,6 +221,16 @@ export const Table = <Row,>(props: TableProps<Row>) => {
     </>
   )
 }
+
+/** A list in a card. Its title is what the rows are, unless there is another caption. */
+export type ListCardProps<Row> = Omit<TableProps<Row>, "caption"> &
+  Pick<CardProps, "actions" | "id" | "title"> & { readonly caption?: string }
+
+export const ListCard = <Row,>({ actions, id, title, caption = title ?? "", ...table }: ListCardProps<Row>) => (
+  <Card {...{ actions, id, title }} isPadded={false}>
+    <Table {...table} caption={caption} />
+  </Card>
+)
 
 interface NoMatchProps {
   /** What the list has. */

@@ -7,8 +7,8 @@ import { personName } from "../../client/session.tsx"
 import { Copyable } from "../../components/Button.tsx"
 import { fieldWords, pathWords } from "../../components/ErrorBox.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
-import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
-import { NoMatch, Table } from "../../components/Table.tsx"
+import { Empty, Facts, Page } from "../../components/Page.tsx"
+import { ListCard, NoMatch } from "../../components/Table.tsx"
 import { counted } from "../../components/numbers.ts"
 import { durationText, Time, TimeFilter } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
@@ -207,42 +207,40 @@ export default () => {
         <Filter label="Name, id or request" name="text" placeholder="gateway" />
         <TimeFilter />
       </Filters>
-      <Card isPadded={false}>
-        <Table
-          caption="Audit log"
-          {...pages}
-          rowKey={({ id }) => id}
-          empty={
-            filters.matches === undefined ? (
-              <Empty icon="list" title="Nothing was changed yet">
-                <p>Each change of projects, keys, webhook endpoints and schedules makes an entry here.</p>
-              </Empty>
-            ) : (
-              <NoMatch noun="entry" more={pages.more} />
-            )
-          }
-          columns={[
-            {
-              title: "What happened",
-              cell: (entry) => (
-                <div class="stack tight">
-                  <span>
-                    <strong title={entry.person?.email ?? undefined}>{actorText(entry, nameOf)}</strong>{" "}
-                    <Sentence entry={entry} nameOf={nameOf} />.
+      <ListCard
+        caption="Audit log"
+        {...pages}
+        rowKey={({ id }) => id}
+        empty={
+          filters.matches === undefined ? (
+            <Empty icon="list" title="Nothing was changed yet">
+              <p>Each change of projects, keys, webhook endpoints and schedules makes an entry here.</p>
+            </Empty>
+          ) : (
+            <NoMatch noun="entry" more={pages.more} />
+          )
+        }
+        columns={[
+          {
+            title: "What happened",
+            cell: (entry) => (
+              <div class="stack tight">
+                <span>
+                  <strong title={entry.person?.email ?? undefined}>{actorText(entry, nameOf)}</strong>{" "}
+                  <Sentence entry={entry} nameOf={nameOf} />.
+                </span>
+                {changes.get(entry.id)?.map((text) => (
+                  <span key={text} class="quiet small anywhere">
+                    {text}
                   </span>
-                  {changes.get(entry.id)?.map((text) => (
-                    <span key={text} class="quiet small anywhere">
-                      {text}
-                    </span>
-                  ))}
-                  <Details entry={entry} />
-                </div>
-              ),
-            },
-            { title: "When", align: "fit", cell: ({ at }) => <Time at={at} isRelative /> },
-          ]}
-        />
-      </Card>
+                ))}
+                <Details entry={entry} />
+              </div>
+            ),
+          },
+          { title: "When", align: "fit", cell: ({ at }) => <Time at={at} isRelative /> },
+        ]}
+      />
     </Page>
   )
 }

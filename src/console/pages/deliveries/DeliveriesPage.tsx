@@ -5,7 +5,7 @@ import { isTime, TimeFilter } from "../../components/Time.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
 import { InBulk } from "../../components/InBulk.tsx"
 import { NoMatch } from "../../components/Table.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Empty, Page } from "../../components/Page.tsx"
 import { useIsLive } from "../../client/live.tsx"
 import { usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
@@ -122,24 +122,21 @@ export default () => {
         pathOf={(id) => orgPath(orgId, `/deliveries/${id}`)}
       >
         {(opened) => (
-          <Card isPadded={false}>
-            <DeliveryTable
-              {...pages}
-              {...opened}
-              empty={
-                isFiltered ? (
-                  <NoMatch noun="delivery" more={pages.more} />
-                ) : (
-                  <Empty icon="send" title="Nothing was delivered yet">
-                    <p>
-                      Every event makes a delivery to each endpoint that wants its type. Finish a job or publish an
-                      event.
-                    </p>
-                  </Empty>
-                )
-              }
-            />
-          </Card>
+          <DeliveryTable
+            {...pages}
+            {...opened}
+            empty={
+              isFiltered ? (
+                <NoMatch noun="delivery" more={pages.more} />
+              ) : (
+                <Empty icon="send" title="Nothing was delivered yet">
+                  <p>
+                    Every event makes a delivery to each endpoint that wants its type. Finish a job or publish an event.
+                  </p>
+                </Empty>
+              )
+            }
+          />
         )}
       </Beside>
       {isResending && words !== undefined && (

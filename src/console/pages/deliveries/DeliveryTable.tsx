@@ -1,13 +1,13 @@
 import type { ResponseBody } from "../../client/Operations.ts"
 import { State } from "../../components/Badge.tsx"
 import { breaks } from "../../components/Page.tsx"
-import { type Column, Table, type TableProps } from "../../components/Table.tsx"
+import { type Column, ListCard, type ListCardProps } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { orgPath } from "../../navigation/router.tsx"
 import { useEndpoints } from "../webhooks/endpoints.ts"
 
-interface DeliveryTableProps extends Omit<TableProps<Delivery>, "caption" | "columns" | "rowKey"> {
+interface DeliveryTableProps extends Omit<ListCardProps<Delivery>, "caption" | "columns" | "rowKey"> {
   /** Whether all rows are of one endpoint, which the page names. */
   readonly isOfEndpoint?: boolean
 }
@@ -58,7 +58,7 @@ export const DeliveryTable = ({ isOfEndpoint = false, ...table }: DeliveryTableP
     },
     { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
   ]
-  return <Table caption="Deliveries" {...table} rowKey={({ delivery_id }) => delivery_id} columns={columns} />
+  return <ListCard caption="Deliveries" {...table} rowKey={({ delivery_id }) => delivery_id} columns={columns} />
 }
 
 export type Delivery = ResponseBody<"deliveries.list">["deliveries"][number]

@@ -8,7 +8,7 @@ import { Json } from "../../components/Code.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
 import { flag, json, optional, text, useFields } from "../../components/Fields.tsx"
 import { Card, Empty, Facts, Page, useCreate } from "../../components/Page.tsx"
-import { Loaded, Table } from "../../components/Table.tsx"
+import { ListCard, Loaded } from "../../components/Table.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
 
@@ -137,44 +137,38 @@ export default () => {
   const { close, create, isCreating } = useCreate("Add an event type", "eventTypes.create")
   const pages = usePages("eventTypes.list", { limit: 50 }, ({ event_types }) => event_types)
   const list = (
-    <Card isPadded={false}>
-      <Table
-        caption="Event types"
-        {...pages}
-        rowKey={({ name }) => name}
-        empty={
-          <Empty icon="list" title="No event type yet">
-            {may("eventTypes.create") ? (
-              <p>A type has a schema and an example. gatehouse event-types push adds those of a repository.</p>
-            ) : (
-              <p>The types of events and their data will be described here.</p>
-            )}
-          </Empty>
-        }
-        columns={[
-          {
-            title: "Type",
-            link: ({ description, name }) => [
-              orgPath(orgId, `/catalogue?type=${encodeURIComponent(name)}`),
-              name,
-              description,
-            ],
-          },
-          { title: "Group", align: "words", cell: ({ group }) => group ?? "–" },
-          {
-            title: "Schema",
-            align: "fit",
-            isExtra: true,
-            cell: (type) =>
-              type.deprecated ? (
-                <Badge tone="warn">Deprecated</Badge>
-              ) : (
-                (newestOf(type) ?? <span class="quiet">–</span>)
-              ),
-          },
-        ]}
-      />
-    </Card>
+    <ListCard
+      caption="Event types"
+      {...pages}
+      rowKey={({ name }) => name}
+      empty={
+        <Empty icon="list" title="No event type yet">
+          {may("eventTypes.create") ? (
+            <p>A type has a schema and an example. gatehouse event-types push adds those of a repository.</p>
+          ) : (
+            <p>The types of events and their data will be described here.</p>
+          )}
+        </Empty>
+      }
+      columns={[
+        {
+          title: "Type",
+          link: ({ description, name }) => [
+            orgPath(orgId, `/catalogue?type=${encodeURIComponent(name)}`),
+            name,
+            description,
+          ],
+        },
+        { title: "Group", align: "words", cell: ({ group }) => group ?? "–" },
+        {
+          title: "Schema",
+          align: "fit",
+          isExtra: true,
+          cell: (type) =>
+            type.deprecated ? <Badge tone="warn">Deprecated</Badge> : (newestOf(type) ?? <span class="quiet">–</span>),
+        },
+      ]}
+    />
   )
   return (
     <Page

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { JsonText } from "../../components/Code.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
-import { Loaded, Table } from "../../components/Table.tsx"
+import { ListCard, Loaded } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
@@ -70,28 +70,26 @@ const Others = ({ event, received }: { readonly event: EventDetail; readonly rec
   const others = endpoints?.filter(({ webhook_endpoint_id: id }) => !received.has(id))
   if (others?.length === 0) return null
   return (
-    <Card title="Endpoints that did not receive it" isPadded={false}>
-      <Table
-        caption="Endpoints that did not receive it"
-        {...{ error, refetch, rows: others?.slice(0, count), empty: null }}
-        more={others && others.length > count ? () => setCount(count + firstRows) : undefined}
-        rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
-        columns={[
-          {
-            title: "Endpoint",
-            link: ({ description, url, webhook_endpoint_id: id }) => [
-              orgPath(orgId, `/endpoints/${id}`),
-              shortUrl(url),
-              description,
-            ],
-          },
-          {
-            title: "Why, as it is set now",
-            cell: ({ webhook_endpoint_id: id }) => <Reason id={id} event={event} />,
-          },
-        ]}
-      />
-    </Card>
+    <ListCard
+      title="Endpoints that did not receive it"
+      {...{ error, refetch, rows: others?.slice(0, count), empty: null }}
+      more={others && others.length > count ? () => setCount(count + firstRows) : undefined}
+      rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
+      columns={[
+        {
+          title: "Endpoint",
+          link: ({ description, url, webhook_endpoint_id: id }) => [
+            orgPath(orgId, `/endpoints/${id}`),
+            shortUrl(url),
+            description,
+          ],
+        },
+        {
+          title: "Why, as it is set now",
+          cell: ({ webhook_endpoint_id: id }) => <Reason id={id} event={event} />,
+        },
+      ]}
+    />
   )
 }
 
@@ -113,16 +111,15 @@ export default () => {
       <Loaded of={response}>
         {(event) => (
           <>
-            <Card title="Deliveries" isPadded={false}>
-              <DeliveryTable
-                {...pages}
-                empty={
-                  <Empty icon="send" title="Nobody received it">
-                    <p>Below is why, for each endpoint.</p>
-                  </Empty>
-                }
-              />
-            </Card>
+            <DeliveryTable
+              title="Deliveries"
+              {...pages}
+              empty={
+                <Empty icon="send" title="Nobody received it">
+                  <p>Below is why, for each endpoint.</p>
+                </Empty>
+              }
+            />
             {pages.rows && pages.more === undefined && may("webhooks.list", "webhooks.get") && (
               <Others
                 event={event}

@@ -1,6 +1,6 @@
 import { Filters } from "../../components/Form.tsx"
-import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
-import { type Column, Table } from "../../components/Table.tsx"
+import { Empty, Page, useCreate } from "../../components/Page.tsx"
+import { type Column, ListCard } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
@@ -14,30 +14,29 @@ const Types = () => {
   const orgId = useOrg()
   const { data, error, refetch } = useData("events.types", {})
   return (
-    <Card title="Types" isPadded={false}>
-      <Table
-        caption="Types of events"
-        rows={data?.types}
-        error={error}
-        refetch={refetch}
-        rowKey={({ type }) => type}
-        empty={
-          <Empty icon="list" title="No types yet">
-            <p>Every type that was published appears here.</p>
-          </Empty>
-        }
-        columns={[
-          {
-            title: "Type, last seen",
-            link: ({ last_at, type }) => [
-              orgPath(orgId, `/events?type=${encodeURIComponent(type)}`),
-              type,
-              <Time at={last_at} isRelative />,
-            ],
-          },
-        ]}
-      />
-    </Card>
+    <ListCard
+      title="Types"
+      caption="Types of events"
+      rows={data?.types}
+      error={error}
+      refetch={refetch}
+      rowKey={({ type }) => type}
+      empty={
+        <Empty icon="list" title="No types yet">
+          <p>Every type that was published appears here.</p>
+        </Empty>
+      }
+      columns={[
+        {
+          title: "Type, last seen",
+          link: ({ last_at, type }) => [
+            orgPath(orgId, `/events?type=${encodeURIComponent(type)}`),
+            type,
+            <Time at={last_at} isRelative />,
+          ],
+        },
+      ]}
+    />
   )
 }
 
@@ -71,28 +70,26 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
       <Filters>
         <TypeFilter />
       </Filters>
-      <Card isPadded={false}>
-        <Table
-          caption="Events"
-          {...pages}
-          rowKey={({ event_id }) => event_id}
-          empty={
-            <Empty title={type === undefined ? "No event yet" : "No event of this type"}>
-              {may("jobs.get") ? (
-                <p>The end of a job makes an event, and your own service publishes events of its own.</p>
-              ) : (
-                <p>It appears here as soon as it happens.</p>
-              )}
-              {publish}
-            </Empty>
-          }
-          columns={[
-            { title: "Type", link: ({ event_id, type }) => [orgPath(orgId, `/events/${event_id}`), type] },
-            ...(may("jobs.get") ? [jobColumn] : [{ title: "Id", isExtra: true, cell: idCell }]),
-            { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
-          ]}
-        />
-      </Card>
+      <ListCard
+        caption="Events"
+        {...pages}
+        rowKey={({ event_id }) => event_id}
+        empty={
+          <Empty title={type === undefined ? "No event yet" : "No event of this type"}>
+            {may("jobs.get") ? (
+              <p>The end of a job makes an event, and your own service publishes events of its own.</p>
+            ) : (
+              <p>It appears here as soon as it happens.</p>
+            )}
+            {publish}
+          </Empty>
+        }
+        columns={[
+          { title: "Type", link: ({ event_id, type }) => [orgPath(orgId, `/events/${event_id}`), type] },
+          ...(may("jobs.get") ? [jobColumn] : [{ title: "Id", isExtra: true, cell: idCell }]),
+          { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
+        ]}
+      />
     </div>
   )
 }

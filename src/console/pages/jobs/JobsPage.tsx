@@ -8,8 +8,8 @@ import { FormDialog } from "../../components/Dialog.tsx"
 import { json, number, text, time, useFields } from "../../components/Fields.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
 import { InBulk, RunningBar } from "../../components/InBulk.tsx"
-import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
-import { NoMatch, Table } from "../../components/Table.tsx"
+import { Empty, Page, useCreate } from "../../components/Page.tsx"
+import { ListCard, NoMatch } from "../../components/Table.tsx"
 import { isTime, Time, TimeFilter } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { Beside, besideHint } from "../../navigation/Beside.tsx"
@@ -124,44 +124,40 @@ export default () => {
       {may("jobs.causes") && isRetried && error === undefined && <JobCauses {...others} />}
       <Beside list={pages} noun="job" rowKey={({ job_id }) => job_id} pathOf={(id) => orgPath(orgId, `/jobs/${id}`)}>
         {(opened) => (
-          <Card isPadded={false}>
-            <Table
-              caption="Jobs"
-              {...pages}
-              {...opened}
-              rowKey={({ job_id }) => job_id}
-              empty={
-                isFiltered ? (
-                  <NoMatch noun="job" more={pages.more} />
-                ) : (
-                  <Empty icon="gear" title="No job yet">
-                    <p>
-                      Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.
-                    </p>
-                    {create}
-                  </Empty>
-                )
-              }
-              columns={[
-                { title: "Workflow", link: ({ job_id, workflow }) => [orgPath(orgId, `/jobs/${job_id}`), workflow] },
-                { title: "State", align: "fit", cell: ({ status }) => <State of={status} /> },
-                { title: "Progress or error", cell: (job) => <Detail job={job} /> },
-                {
-                  title: "Attempts",
-                  align: "end",
-                  isExtra: true,
-                  cell: ({ attempt, max_attempts }) => `${attempt} of ${max_attempts}`,
-                },
-                { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
-                {
-                  title: "Finished",
-                  align: "fit",
-                  isExtra: true,
-                  cell: ({ finished_at }) => <Time at={finished_at} isRelative />,
-                },
-              ]}
-            />
-          </Card>
+          <ListCard
+            caption="Jobs"
+            {...pages}
+            {...opened}
+            rowKey={({ job_id }) => job_id}
+            empty={
+              isFiltered ? (
+                <NoMatch noun="job" more={pages.more} />
+              ) : (
+                <Empty icon="gear" title="No job yet">
+                  <p>Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.</p>
+                  {create}
+                </Empty>
+              )
+            }
+            columns={[
+              { title: "Workflow", link: ({ job_id, workflow }) => [orgPath(orgId, `/jobs/${job_id}`), workflow] },
+              { title: "State", align: "fit", cell: ({ status }) => <State of={status} /> },
+              { title: "Progress or error", cell: (job) => <Detail job={job} /> },
+              {
+                title: "Attempts",
+                align: "end",
+                isExtra: true,
+                cell: ({ attempt, max_attempts }) => `${attempt} of ${max_attempts}`,
+              },
+              { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
+              {
+                title: "Finished",
+                align: "fit",
+                isExtra: true,
+                cell: ({ finished_at }) => <Time at={finished_at} isRelative />,
+              },
+            ]}
+          />
         )}
       </Beside>
       {creating.isCreating && <CreateJob onClose={creating.close} />}

@@ -1,7 +1,7 @@
 import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
-import { Card, Stat } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
+import { Stat } from "../../components/Page.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { durationText, useNow } from "../../components/Time.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
@@ -41,23 +41,22 @@ export const Queue = () => {
         </Stat>
       </div>
       {queue.keys.length > 0 && (
-        <Card title="Keys for which most jobs wait" isPadded={false}>
-          <Table
-            caption="Concurrency keys"
-            rows={queue.keys}
-            rowKey={(one) => `${one.workflow} ${one.concurrency_key}`}
-            empty={null}
-            columns={[
-              { title: "Key", cell: (one) => <span class="anywhere">{one.concurrency_key}</span> },
-              {
-                title: "Workflow",
-                link: ({ workflow }) => [orgPath(orgId, `/jobs?workflow=${encodeURIComponent(workflow)}`), workflow],
-              },
-              { title: "Waiting", align: "end", cell: ({ queued }) => numberText(queued) },
-              { title: "Running", align: "end", cell: ({ running }) => numberText(running) },
-            ]}
-          />
-        </Card>
+        <ListCard
+          title="Keys for which most jobs wait"
+          caption="Concurrency keys"
+          rows={queue.keys}
+          rowKey={(one) => `${one.workflow} ${one.concurrency_key}`}
+          empty={null}
+          columns={[
+            { title: "Key", cell: (one) => <span class="anywhere">{one.concurrency_key}</span> },
+            {
+              title: "Workflow",
+              link: ({ workflow }) => [orgPath(orgId, `/jobs?workflow=${encodeURIComponent(workflow)}`), workflow],
+            },
+            { title: "Waiting", align: "end", cell: ({ queued }) => numberText(queued) },
+            { title: "Running", align: "end", cell: ({ running }) => numberText(running) },
+          ]}
+        />
       )}
     </>
   )

@@ -6,8 +6,7 @@ import { Button } from "../../components/Button.tsx"
 import { AskButton, FormDialog } from "../../components/Dialog.tsx"
 import { number, text, useFields } from "../../components/Fields.tsx"
 import { linesOf } from "../../components/Form.tsx"
-import { Card } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { durationText } from "../../components/Time.tsx"
 import { counted, numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
@@ -99,47 +98,47 @@ export const Workflows = ({ hasJobs, workflow }: WorkflowsProps) => {
   }
   return (
     <>
-      <Card title={named === undefined ? "Workflows" : "Limits"} isPadded={false} actions={actions}>
-        <Table
-          caption="Workflows"
-          rows={rows}
-          rowKey={({ workflow }) => workflow}
-          empty={null}
-          more={named === undefined && names.length > count ? () => setCount(count + shownAtOnce) : undefined}
-          columns={[
-            {
-              title: "Workflow",
-              link: ({ workflow }) => [orgPath(orgId, `/jobs?workflow=${encodeURIComponent(workflow)}`), workflow],
+      <ListCard
+        title={named === undefined ? "Workflows" : "Limits"}
+        actions={actions}
+        caption="Workflows"
+        rows={rows}
+        rowKey={({ workflow }) => workflow}
+        empty={null}
+        more={named === undefined && names.length > count ? () => setCount(count + shownAtOnce) : undefined}
+        columns={[
+          {
+            title: "Workflow",
+            link: ({ workflow }) => [orgPath(orgId, `/jobs?workflow=${encodeURIComponent(workflow)}`), workflow],
+          },
+          {
+            title: "Waiting",
+            cell: ({ workflow }) => {
+              const jobs = jobsOf(workflow)
+              if (jobs === undefined) return "–"
+              const { delayed, is_all, queued } = jobs
+              return `${countText(queued, is_all)}${delayed === 0 ? "" : `, ${countText(delayed, is_all)} later`}`
             },
-            {
-              title: "Waiting",
-              cell: ({ workflow }) => {
-                const jobs = jobsOf(workflow)
-                if (jobs === undefined) return "–"
-                const { delayed, is_all, queued } = jobs
-                return `${countText(queued, is_all)}${delayed === 0 ? "" : `, ${countText(delayed, is_all)} later`}`
-              },
+          },
+          {
+            title: "Running",
+            cell: ({ concurrency, workflow }) => {
+              const jobs = jobsOf(workflow)
+              const running = jobs === undefined ? "–" : countText(jobs.running, jobs.is_all)
+              return concurrency === null ? running : `${running} of ${numberText(concurrency)}`
             },
-            {
-              title: "Running",
-              cell: ({ concurrency, workflow }) => {
-                const jobs = jobsOf(workflow)
-                const running = jobs === undefined ? "–" : countText(jobs.running, jobs.is_all)
-                return concurrency === null ? running : `${running} of ${numberText(concurrency)}`
-              },
-            },
-            { title: "For each key", align: "end", cell: (one) => one.concurrency_per_key ?? "–" },
-            { title: "Rate", align: "words", cell: ({ rate }) => (rate === null ? "–" : rateText(rate)) },
-            { title: "Retries", align: "words", cell: ({ retry }) => (retry === null ? "–" : retryText(retry)) },
-            {
-              title: "Expiry",
-              align: "fit",
-              isExtra: true,
-              cell: ({ expires_in_seconds: after }) => (after === null ? "–" : secondsText(after)),
-            },
-          ]}
-        />
-      </Card>
+          },
+          { title: "For each key", align: "end", cell: (one) => one.concurrency_per_key ?? "–" },
+          { title: "Rate", align: "words", cell: ({ rate }) => (rate === null ? "–" : rateText(rate)) },
+          { title: "Retries", align: "words", cell: ({ retry }) => (retry === null ? "–" : retryText(retry)) },
+          {
+            title: "Expiry",
+            align: "fit",
+            isExtra: true,
+            cell: ({ expires_in_seconds: after }) => (after === null ? "–" : secondsText(after)),
+          },
+        ]}
+      />
       {setting}
     </>
   )

@@ -7,8 +7,8 @@ import { Badge, State } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Check, Field, Filter, Filters, Form, Input, Select } from "../../components/Form.tsx"
-import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
-import { type Column, NoMatch, Table } from "../../components/Table.tsx"
+import { Empty, Page, useCreate } from "../../components/Page.tsx"
+import { type Column, ListCard, NoMatch } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
@@ -122,27 +122,25 @@ export default () => {
         {!held && <Filter label="External id" name="externalId" placeholder="customer_42" />}
         <Filter label="Last used" name="used" options={lastUses} />
       </Filters>
-      <Card isPadded={false}>
-        <Table
-          caption="API keys"
-          {...pages}
-          rowKey={({ id }) => id}
-          empty={
-            isFiltered ? (
-              <NoMatch noun="key" more={pages.more} />
-            ) : externalId === undefined ? (
-              <Empty icon="key" title="There is no key yet">
-                <p>Create one, give it to whoever calls your API, and let your gateway validate it at each request.</p>
-              </Empty>
-            ) : (
-              <Empty icon="search" title="No key has this external id">
-                <p>The external id must be the same, letter by letter.</p>
-              </Empty>
-            )
-          }
-          columns={columns}
-        />
-      </Card>
+      <ListCard
+        caption="API keys"
+        {...pages}
+        rowKey={({ id }) => id}
+        empty={
+          isFiltered ? (
+            <NoMatch noun="key" more={pages.more} />
+          ) : externalId === undefined ? (
+            <Empty icon="key" title="There is no key yet">
+              <p>Create one, give it to whoever calls your API, and let your gateway validate it at each request.</p>
+            </Empty>
+          ) : (
+            <Empty icon="search" title="No key has this external id">
+              <p>The external id must be the same, letter by letter.</p>
+            </Empty>
+          )
+        }
+        columns={columns}
+      />
       {may("roles.list") && <Roles />}
       {isImporting && <ImportKeys onClose={() => setImporting(false)} />}
       {isCreating && (held ? <CreateOwnKey of={held} onClose={close} /> : <CreateKey onClose={close} />)}

@@ -8,8 +8,8 @@ import { AskButton, FormDialog } from "../../components/Dialog.tsx"
 import { choice, number, text, useFields } from "../../components/Fields.tsx"
 import { ActionButton } from "../../components/Form.tsx"
 import { numberText } from "../../components/numbers.ts"
-import { breaks, Card, Empty, Page } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
+import { breaks, Empty, Page } from "../../components/Page.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useOrgId } from "../../navigation/org.ts"
@@ -172,33 +172,31 @@ export default () => {
         )
       }
     >
-      <Card isPadded={false}>
-        <Table
-          caption="Alerts"
-          {...pages}
-          rowKey={({ alertId }) => alertId}
-          empty={<Empty title="No alerts yet">Be told in a chat or by e-mail when webhooks or jobs fail.</Empty>}
-          columns={[
-            { title: "Name", cell: ({ name }) => name },
-            { title: "When", align: "words", cell: ({ condition }) => watched.get(condition) },
-            {
-              title: "Threshold",
-              align: "end",
-              cell: ({ condition, threshold }) =>
-                threshold === null ? "–" : `${numberText(threshold)} ${thresholds[condition]?.[1]}`,
-            },
-            { title: "Tells", cell: ({ receiver }) => breaks(receiver) },
-            { title: "State", align: "fit", cell: State },
-            {
-              title: "Last told",
-              align: "fit",
-              isExtra: true,
-              cell: ({ lastToldAt }) => <Time at={lastToldAt} isRelative />,
-            },
-            ...(mayChange ? [{ title: "", align: "fit", cell: actions } as const] : []),
-          ]}
-        />
-      </Card>
+      <ListCard
+        caption="Alerts"
+        {...pages}
+        rowKey={({ alertId }) => alertId}
+        empty={<Empty title="No alerts yet">Be told in a chat or by e-mail when webhooks or jobs fail.</Empty>}
+        columns={[
+          { title: "Name", cell: ({ name }) => name },
+          { title: "When", align: "words", cell: ({ condition }) => watched.get(condition) },
+          {
+            title: "Threshold",
+            align: "end",
+            cell: ({ condition, threshold }) =>
+              threshold === null ? "–" : `${numberText(threshold)} ${thresholds[condition]?.[1]}`,
+          },
+          { title: "Tells", cell: ({ receiver }) => breaks(receiver) },
+          { title: "State", align: "fit", cell: State },
+          {
+            title: "Last told",
+            align: "fit",
+            isExtra: true,
+            cell: ({ lastToldAt }) => <Time at={lastToldAt} isRelative />,
+          },
+          ...(mayChange ? [{ title: "", align: "fit", cell: actions } as const] : []),
+        ]}
+      />
       {open && <EditAlert of={open === "new" ? undefined : open} onClose={() => setOpen(undefined)} />}
     </Page>
   )

@@ -6,8 +6,8 @@ import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
 import { Field, Filter, Filters, Input } from "../../components/Form.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
-import { NoMatch, Table } from "../../components/Table.tsx"
+import { Empty, Page } from "../../components/Page.tsx"
+import { ListCard, NoMatch } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { numberText, shortNumber } from "../../components/numbers.ts"
 import { navigate, orgPath, useSearch } from "../../navigation/router.tsx"
@@ -84,32 +84,30 @@ export default () => {
       <Filters>
         <Filter label="Org" name="text" placeholder="Its name or id" />
       </Filters>
-      <Card isPadded={false}>
-        <Table
-          caption="Orgs"
-          {...pages}
-          rowKey={({ orgId }) => orgId}
-          empty={
-            text ? (
-              <NoMatch noun="org" more={pages.more} />
-            ) : (
-              <Empty icon="people" title="There is no org yet">
-                <p>Create the first one here. The first project without an org makes one, too.</p>
-              </Empty>
-            )
-          }
-          columns={[
-            { title: "Org", link: ({ name, orgId }) => [orgPath(orgId), name] },
-            ...figures.map(({ name, title }) => ({
-              title,
-              align: "end" as const,
-              cell: ({ orgId }: { readonly orgId: string }) => <Figure orgId={orgId} name={name} />,
-            })),
-            { title: "Limits", cell: ({ orgId }) => <LimitState orgId={orgId} /> },
-            { title: "Created", align: "fit", cell: ({ createdAt }) => <Time at={createdAt} isRelative /> },
-          ]}
-        />
-      </Card>
+      <ListCard
+        caption="Orgs"
+        {...pages}
+        rowKey={({ orgId }) => orgId}
+        empty={
+          text ? (
+            <NoMatch noun="org" more={pages.more} />
+          ) : (
+            <Empty icon="people" title="There is no org yet">
+              <p>Create the first one here. The first project without an org makes one, too.</p>
+            </Empty>
+          )
+        }
+        columns={[
+          { title: "Org", link: ({ name, orgId }) => [orgPath(orgId), name] },
+          ...figures.map(({ name, title }) => ({
+            title,
+            align: "end" as const,
+            cell: ({ orgId }: { readonly orgId: string }) => <Figure orgId={orgId} name={name} />,
+          })),
+          { title: "Limits", cell: ({ orgId }) => <LimitState orgId={orgId} /> },
+          { title: "Created", align: "fit", cell: ({ createdAt }) => <Time at={createdAt} isRelative /> },
+        ]}
+      />
       {isCreating && <CreateOrg onClose={() => setCreating(false)} />}
     </Page>
   )

@@ -3,8 +3,8 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { GatehouseError } from "../../client/call.ts"
 import { useData } from "../../client/queries.ts"
 import { Notice } from "../../components/ErrorBox.tsx"
-import { Card, Empty, Stat } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
+import { Empty, Stat } from "../../components/Page.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { bytesText, counted, numberText, shortNumber } from "../../components/numbers.ts"
 
@@ -186,46 +186,42 @@ const durations = (title: string, name: Measured) => ({
 export const Replicas = () => {
   const state = useServiceState()
   return (
-    <Card
+    <ListCard
       id="replicas"
       title="Replicas"
-      isPadded={false}
       actions={<span class="quiet small">median, and below it the 99th percentile</span>}
-    >
-      <Table
-        caption="Replicas, with the median and the 99th percentile of what they measured"
-        rows={state?.replicas}
-        rowKey={({ replicaId }) => replicaId}
-        empty={<Empty icon="activity" title="No replica was seen in the last minute" />}
-        columns={[
-          {
-            title: "Replica",
-            cell: ({ replicaId }) => (
-              <code class="clip" title={replicaId}>
-                {replicaId}
-              </code>
+      caption="Replicas, with the median and the 99th percentile of what they measured"
+      rows={state?.replicas}
+      rowKey={({ replicaId }) => replicaId}
+      empty={<Empty icon="activity" title="No replica was seen in the last minute" />}
+      columns={[
+        {
+          title: "Replica",
+          cell: ({ replicaId }) => (
+            <code class="clip" title={replicaId}>
+              {replicaId}
+            </code>
+          ),
+        },
+        { title: "Started", align: "fit", cell: ({ startedAt }) => <Time at={startedAt} isRelative /> },
+        durations("Requests", "requests"),
+        durations("Validations", "validations"),
+        durations("Receivers", "attempts"),
+        durations("Database", "database"),
+        {
+          title: "In flight",
+          align: "end",
+          cell: ({ figures }) =>
+            figures === null ? (
+              "–"
+            ) : (
+              <span title="Operations of the database in flight, and the most connections">
+                {figures.databaseInFlight} of {figures.databaseConnections}
+              </span>
             ),
-          },
-          { title: "Started", align: "fit", cell: ({ startedAt }) => <Time at={startedAt} isRelative /> },
-          durations("Requests", "requests"),
-          durations("Validations", "validations"),
-          durations("Receivers", "attempts"),
-          durations("Database", "database"),
-          {
-            title: "In flight",
-            align: "end",
-            cell: ({ figures }) =>
-              figures === null ? (
-                "–"
-              ) : (
-                <span title="Operations of the database in flight, and the most connections">
-                  {figures.databaseInFlight} of {figures.databaseConnections}
-                </span>
-              ),
-          },
-        ]}
-      />
-    </Card>
+        },
+      ]}
+    />
   )
 }
 

@@ -5,7 +5,7 @@ import { Badge } from "../../components/Badge.tsx"
 import { useMay } from "../../client/session.tsx"
 import { Button, buttonClass } from "../../components/Button.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
-import { type Column, Table } from "../../components/Table.tsx"
+import { type Column, ListCard } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
 import { Time } from "../../components/Time.tsx"
 import { numberText, shortNumber } from "../../components/numbers.ts"
@@ -97,23 +97,18 @@ export const ActiveOrgs = ({ since }: { readonly since: string }) => {
     { isLive: false, refetchMillis: 60_000, keepsPrevious: true },
   )
   return (
-    <Card
+    <ListCard
       title="Orgs that use most"
-      isPadded={false}
       actions={<Segments label="Rank orgs by" value={by} options={measures} onChange={setBy} />}
-    >
-      <Table
-        caption="Orgs that use most"
-        {...pages}
-        rowKey={({ orgId }) => orgId}
-        empty={
-          <Empty icon="people" title={by === "failedAttempts" ? "No attempt has failed" : "No org has done this yet"}>
-            <p>Orgs are listed here by what they do, the most first. Counts arrive after a few seconds.</p>
-          </Empty>
-        }
-        columns={[{ title: "Org", link: ({ name, orgId }) => [orgPath(orgId), name] }, ...measures.map(column)]}
-      />
-    </Card>
+      {...pages}
+      rowKey={({ orgId }) => orgId}
+      empty={
+        <Empty icon="people" title={by === "failedAttempts" ? "No attempt has failed" : "No org has done this yet"}>
+          <p>Orgs are listed here by what they do, the most first. Counts arrive after a few seconds.</p>
+        </Empty>
+      }
+      columns={[{ title: "Org", link: ({ name, orgId }) => [orgPath(orgId), name] }, ...measures.map(column)]}
+    />
   )
 }
 
@@ -155,40 +150,39 @@ export const FailingEndpoints = ({ since }: { readonly since: string | undefined
     { refetchMillis: 10_000, keepsPrevious: true },
   )
   return (
-    <Card id="failing" title="Endpoints that fail most" isPadded={false}>
-      <Table
-        caption="Endpoints that fail most"
-        {...pages}
-        rowKey={({ endpointId }) => endpointId}
-        empty={
-          <Empty icon="check" title="No attempt has failed">
-            <p>Endpoints whose attempts fail are listed here, with their orgs, the most failures first.</p>
-          </Empty>
-        }
-        columns={[
-          {
-            title: "Endpoint",
-            link: ({ description, endpointId, host, orgId, path }) => [
-              orgPath(orgId, `/endpoints/${endpointId}`),
-              path === "/" ? host : host + path,
-              description,
-            ],
-          },
-          { title: "Org", align: "words", cell: ({ orgId }) => <OrgName orgId={orgId} /> },
-          { title: "State", align: "words", cell: (endpoint) => <EndpointState {...endpoint} /> },
-          {
-            title: "Last failure",
-            align: "words",
-            cell: (endpoint) => (
-              <span>
-                {outcomeText({ failure: endpoint.lastFailure, status: endpoint.lastStatus })},{" "}
-                <Time at={endpoint.lastFailureAt} isRelative />
-              </span>
-            ),
-          },
-          { title: "Failed attempts", align: "end", cell: ({ failedAttempts }) => numberText(failedAttempts) },
-        ]}
-      />
-    </Card>
+    <ListCard
+      id="failing"
+      title="Endpoints that fail most"
+      {...pages}
+      rowKey={({ endpointId }) => endpointId}
+      empty={
+        <Empty icon="check" title="No attempt has failed">
+          <p>Endpoints whose attempts fail are listed here, with their orgs, the most failures first.</p>
+        </Empty>
+      }
+      columns={[
+        {
+          title: "Endpoint",
+          link: ({ description, endpointId, host, orgId, path }) => [
+            orgPath(orgId, `/endpoints/${endpointId}`),
+            path === "/" ? host : host + path,
+            description,
+          ],
+        },
+        { title: "Org", align: "words", cell: ({ orgId }) => <OrgName orgId={orgId} /> },
+        { title: "State", align: "words", cell: (endpoint) => <EndpointState {...endpoint} /> },
+        {
+          title: "Last failure",
+          align: "words",
+          cell: (endpoint) => (
+            <span>
+              {outcomeText({ failure: endpoint.lastFailure, status: endpoint.lastStatus })},{" "}
+              <Time at={endpoint.lastFailureAt} isRelative />
+            </span>
+          ),
+        },
+        { title: "Failed attempts", align: "end", cell: ({ failedAttempts }) => numberText(failedAttempts) },
+      ]}
+    />
   )
 }

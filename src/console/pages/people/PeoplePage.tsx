@@ -1,6 +1,6 @@
 import { useData } from "../../client/queries.ts"
-import { Card, Empty, Page } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
+import { Empty, Page } from "../../components/Page.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { Link, orgPath } from "../../navigation/router.tsx"
 
 /** What each role may do. */
@@ -29,45 +29,42 @@ export default () => {
           : `Who signs in with ${data.issuer}, and what they may do. Of several roles the strongest counts.`
       }
     >
-      <Card title="Who may sign in" isPadded={false}>
-        <Table
-          caption="Who may sign in"
-          rows={data?.rules}
-          error={error}
-          refetch={refetch}
-          rowKey={({ claim, orgId, role, value }) => JSON.stringify([claim, value, role, orgId])}
-          empty={
-            <Empty icon="people" title="Tokens and keys alone">
-              <p>
-                With CONSOLE_OIDC_ISSUER and CONSOLE_OIDC_ROLES, people sign in with your company’s identity, by their
-                groups.
-              </p>
-            </Empty>
-          }
-          columns={[
-            { title: "Group", cell: ({ value }) => <span class="anywhere">{value}</span> },
-            { title: "Claim", cell: ({ claim }) => <span class="anywhere">{claim}</span> },
-            { title: "Role", align: "fit", cell: ({ role }) => role },
-            {
-              title: "Org",
-              cell: ({ orgId }) => (orgId === null ? "every org" : <Link to={orgPath(orgId)}>{orgId}</Link>),
-            },
-          ]}
-        />
-      </Card>
-      <Card title="What a role may do" isPadded={false}>
-        <Table
-          caption="Roles"
-          rows={roles}
-          rowKey={([role, where]) => `${role} ${where}`}
-          empty={null}
-          columns={[
-            { title: "Role", align: "fit", cell: ([role]) => role },
-            { title: "In", align: "fit", cell: ([, where]) => where },
-            { title: "May", align: "words", cell: ([, , what]) => what },
-          ]}
-        />
-      </Card>
+      <ListCard
+        title="Who may sign in"
+        rows={data?.rules}
+        error={error}
+        refetch={refetch}
+        rowKey={({ claim, orgId, role, value }) => JSON.stringify([claim, value, role, orgId])}
+        empty={
+          <Empty icon="people" title="Tokens and keys alone">
+            <p>
+              With CONSOLE_OIDC_ISSUER and CONSOLE_OIDC_ROLES, people sign in with your company’s identity, by their
+              groups.
+            </p>
+          </Empty>
+        }
+        columns={[
+          { title: "Group", cell: ({ value }) => <span class="anywhere">{value}</span> },
+          { title: "Claim", cell: ({ claim }) => <span class="anywhere">{claim}</span> },
+          { title: "Role", align: "fit", cell: ({ role }) => role },
+          {
+            title: "Org",
+            cell: ({ orgId }) => (orgId === null ? "every org" : <Link to={orgPath(orgId)}>{orgId}</Link>),
+          },
+        ]}
+      />
+      <ListCard
+        title="What a role may do"
+        caption="Roles"
+        rows={roles}
+        rowKey={([role, where]) => `${role} ${where}`}
+        empty={null}
+        columns={[
+          { title: "Role", align: "fit", cell: ([role]) => role },
+          { title: "In", align: "fit", cell: ([, where]) => where },
+          { title: "May", align: "words", cell: ([, , what]) => what },
+        ]}
+      />
     </Page>
   )
 }

@@ -6,7 +6,7 @@ import { Form, linesOf } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Time } from "../../components/Time.tsx"
 import { AskButton } from "../../components/Dialog.tsx"
-import { Table } from "../../components/Table.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { useCall, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { actorText } from "../audit/AuditPage.tsx"
@@ -99,45 +99,43 @@ const Links = () => {
   const call = useCall()
   const pages = usePages("portal.listLinks", { limit: 50 }, ({ links }) => links, { refetchMillis: 30_000 })
   return (
-    <Card title="Links" isPadded={false}>
-      <Table
-        caption="Links"
-        {...pages}
-        rowKey={({ link_id }) => link_id}
-        empty={<p class="card-body quiet">None. A link leaves this list within an hour of its end.</p>}
-        columns={[
-          { title: "Made by", cell: ({ made_by, person }) => actorText({ actor: made_by, person }, (id) => id) },
-          { title: "State", align: "fit", cell: ({ state }) => state },
-          {
-            title: "Opens",
-            cell: ({ keys, webhooks }) =>
-              [
-                ...(webhooks ? ["webhooks"] : []),
-                ...(keys === null
-                  ? []
-                  : [
-                      `up to ${keys.maxKeys} keys of ${keys.externalId}: ${keys.permissions.join(", ") || "no permission"}`,
-                    ]),
-              ].join(", "),
-          },
-          { title: "Ends", align: "fit", cell: ({ expires_at }) => <Time at={expires_at} isRelative /> },
-          {
-            title: "",
-            align: "fit",
-            cell: ({ link_id }) => (
-              <AskButton
-                {...{ look: "danger", icon: "trash", label: `Revoke the link ${link_id}`, isSmall: true }}
-                isDangerous
-                title="Revoke this link?"
-                submit="Revoke link"
-                onConfirm={() => call("portal.revokeLink", { link_id })}
-              >
-                <p>It cannot be opened any more, and the portal that it opened ends at once.</p>
-              </AskButton>
-            ),
-          },
-        ]}
-      />
-    </Card>
+    <ListCard
+      title="Links"
+      {...pages}
+      rowKey={({ link_id }) => link_id}
+      empty={<p class="card-body quiet">None. A link leaves this list within an hour of its end.</p>}
+      columns={[
+        { title: "Made by", cell: ({ made_by, person }) => actorText({ actor: made_by, person }, (id) => id) },
+        { title: "State", align: "fit", cell: ({ state }) => state },
+        {
+          title: "Opens",
+          cell: ({ keys, webhooks }) =>
+            [
+              ...(webhooks ? ["webhooks"] : []),
+              ...(keys === null
+                ? []
+                : [
+                    `up to ${keys.maxKeys} keys of ${keys.externalId}: ${keys.permissions.join(", ") || "no permission"}`,
+                  ]),
+            ].join(", "),
+        },
+        { title: "Ends", align: "fit", cell: ({ expires_at }) => <Time at={expires_at} isRelative /> },
+        {
+          title: "",
+          align: "fit",
+          cell: ({ link_id }) => (
+            <AskButton
+              {...{ look: "danger", icon: "trash", label: `Revoke the link ${link_id}`, isSmall: true }}
+              isDangerous
+              title="Revoke this link?"
+              submit="Revoke link"
+              onConfirm={() => call("portal.revokeLink", { link_id })}
+            >
+              <p>It cannot be opened any more, and the portal that it opened ends at once.</p>
+            </AskButton>
+          ),
+        },
+      ]}
+    />
   )
 }

@@ -2,8 +2,8 @@ import { useState } from "preact/hooks"
 import { useCall, usePages } from "../../client/queries.ts"
 import { FormDialog } from "../../components/Dialog.tsx"
 import { Field, Input } from "../../components/Form.tsx"
-import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
+import { Empty, Page, useCreate } from "../../components/Page.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { useOrg, useOrgId } from "../../navigation/org.ts"
 import { navigate, orgPath } from "../../navigation/router.tsx"
@@ -36,28 +36,26 @@ export default () => {
   const pages = usePages("projects.list", { orgId, limit: 50 }, ({ projects }) => projects)
   return (
     <Page title="Projects" intro="A project has deployments, which its CI registers, and keys." actions={create}>
-      <Card isPadded={false}>
-        <Table
-          caption="Projects"
-          {...pages}
-          rowKey={({ projectId }) => projectId}
-          empty={
-            <Empty icon="cube" title="This org has no project yet">
-              <p>Create one here. A CI run of a repository that belongs to this org also creates one.</p>
-            </Empty>
-          }
-          columns={[
-            { title: "Project", link: ({ name, projectId }) => [orgPath(orgId, `/projects/${projectId}`), name] },
-            {
-              title: "Repository",
-              cell: ({ hostOwner, hostRepo }) => (hostOwner === null ? none : `${hostOwner}/${hostRepo}`),
-            },
-            { title: "Default branch", cell: ({ defaultBranch }) => defaultBranch ?? none },
-            { title: "Subdomain", cell: ({ subdomain }) => subdomain ?? none },
-            { title: "Changed", align: "fit", cell: ({ updatedAt }) => <Time at={updatedAt} isRelative /> },
-          ]}
-        />
-      </Card>
+      <ListCard
+        caption="Projects"
+        {...pages}
+        rowKey={({ projectId }) => projectId}
+        empty={
+          <Empty icon="cube" title="This org has no project yet">
+            <p>Create one here. A CI run of a repository that belongs to this org also creates one.</p>
+          </Empty>
+        }
+        columns={[
+          { title: "Project", link: ({ name, projectId }) => [orgPath(orgId, `/projects/${projectId}`), name] },
+          {
+            title: "Repository",
+            cell: ({ hostOwner, hostRepo }) => (hostOwner === null ? none : `${hostOwner}/${hostRepo}`),
+          },
+          { title: "Default branch", cell: ({ defaultBranch }) => defaultBranch ?? none },
+          { title: "Subdomain", cell: ({ subdomain }) => subdomain ?? none },
+          { title: "Changed", align: "fit", cell: ({ updatedAt }) => <Time at={updatedAt} isRelative /> },
+        ]}
+      />
       {isCreating && <CreateProject onClose={close} />}
     </Page>
   )

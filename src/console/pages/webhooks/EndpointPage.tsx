@@ -82,21 +82,17 @@ const Deliveries = ({ id }: { readonly id: string }) => {
     ({ deliveries }) => deliveries,
   )
   return (
-    <Card
+    <DeliveryTable
       title="Deliveries"
-      isPadded={false}
       actions={<Link to={orgPath(orgId, `/deliveries?endpoint=${id}`)}>Show all and filter</Link>}
-    >
-      <DeliveryTable
-        {...pages}
-        isOfEndpoint
-        empty={
-          <Empty icon="send" title="Nothing was delivered yet">
-            <p>Send a test to see what the receiver answers. The next event of its types comes here.</p>
-          </Empty>
-        }
-      />
-    </Card>
+      {...pages}
+      isOfEndpoint
+      empty={
+        <Empty icon="send" title="Nothing was delivered yet">
+          <p>Send a test to see what the receiver answers. The next event of its types comes here.</p>
+        </Empty>
+      }
+    />
   )
 }
 

@@ -2,8 +2,8 @@ import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
 import { State } from "../../components/Badge.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
-import { Card, Empty, Page, useCreate } from "../../components/Page.tsx"
-import { NoMatch, Table } from "../../components/Table.tsx"
+import { Empty, Page, useCreate } from "../../components/Page.tsx"
+import { ListCard, NoMatch } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
@@ -47,48 +47,46 @@ export default () => {
         <Filter label="URL, description or id" name="text" placeholder="example.com" />
         <Filter label="State" name="state" options={states} />
       </Filters>
-      <Card isPadded={false}>
-        <Table
-          caption="Endpoints"
-          {...pages}
-          rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
-          empty={
-            isFiltered ? (
-              <NoMatch noun="endpoint" more={pages.more} />
-            ) : (
-              <Empty icon="hook" title="No endpoint receives events yet">
-                <p>Add the URL of a receiver. Its page shows each delivery with the response, and can send a test.</p>
-                {create}
-              </Empty>
-            )
-          }
-          columns={[
-            {
-              title: "URL",
-              link: ({ description, url, webhook_endpoint_id }) => [
-                orgPath(orgId, `/endpoints/${webhook_endpoint_id}`),
-                shortUrl(url),
-                description,
-              ],
-            },
-            {
-              title: "State",
-              align: "fit",
-              cell: (one) => (
-                <span title={reasonText[one.deactivated_reason ?? ""]}>
-                  <State of={stateOf(one)} />
-                </span>
-              ),
-            },
-            {
-              title: "Latest deliveries",
-              align: "fit",
-              cell: ({ webhook_endpoint_id }) => <Strip deliveries={latest.get(webhook_endpoint_id) ?? []} />,
-            },
-            { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
-          ]}
-        />
-      </Card>
+      <ListCard
+        caption="Endpoints"
+        {...pages}
+        rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
+        empty={
+          isFiltered ? (
+            <NoMatch noun="endpoint" more={pages.more} />
+          ) : (
+            <Empty icon="hook" title="No endpoint receives events yet">
+              <p>Add the URL of a receiver. Its page shows each delivery with the response, and can send a test.</p>
+              {create}
+            </Empty>
+          )
+        }
+        columns={[
+          {
+            title: "URL",
+            link: ({ description, url, webhook_endpoint_id }) => [
+              orgPath(orgId, `/endpoints/${webhook_endpoint_id}`),
+              shortUrl(url),
+              description,
+            ],
+          },
+          {
+            title: "State",
+            align: "fit",
+            cell: (one) => (
+              <span title={reasonText[one.deactivated_reason ?? ""]}>
+                <State of={stateOf(one)} />
+              </span>
+            ),
+          },
+          {
+            title: "Latest deliveries",
+            align: "fit",
+            cell: ({ webhook_endpoint_id }) => <Strip deliveries={latest.get(webhook_endpoint_id) ?? []} />,
+          },
+          { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
+        ]}
+      />
       {isCreating && (
         <CreateEndpoint onClose={close} onCreated={(id) => navigate(orgPath(orgId, `/endpoints/${id}`))} />
       )}
