@@ -27,6 +27,8 @@ export interface TableProps<Row> {
   readonly rowKey: (row: Row) => string
   /** Shown in the place of no rows. */
   readonly empty: ComponentChildren
+  /** What a row is, when the reader has filtered them: said in the place of no rows. */
+  readonly filtered?: string | false | undefined
   readonly error?: Error | null
   readonly refetch?: () => void
   readonly more?: (() => void) | undefined
@@ -130,14 +132,26 @@ const isBare = (target: Element) =>
 
 /** A list. On narrow screens each row is a card; the roles keep it a table for screen readers. */
 export const Table = <Row,>(props: TableProps<Row>) => {
-  const { caption, columns, empty, error, fresh = 0, isLoadingMore = false, more, refetch, rowKey, rows } = props
+  const {
+    caption,
+    columns,
+    empty,
+    error,
+    filtered,
+    fresh = 0,
+    isLoadingMore = false,
+    more,
+    refetch,
+    rowKey,
+    rows,
+  } = props
   const { onOpen, openKey } = props
   const isLong = rows !== undefined && rows.length > 2 * chunkRows
   const { pixels, table } = useRowPixels(isLong)
   if (error && rows === undefined) {
     return <ErrorBox error={error} {...(refetch === undefined ? {} : { onRetry: refetch })} />
   }
-  if (rows?.length === 0) return <>{empty}</>
+  if (rows?.length === 0) return filtered ? <NoMatch noun={filtered} more={more} /> : <>{empty}</>
   const classOf = ({ align, isExtra }: Column<Row>) => [align, isExtra === true && "extra"].filter(Boolean).join(" ")
   const cell = (column: Column<Row>, content: ComponentChildren) => (
     <td key={column.title} role="cell" class={classOf(column)} data-title={column.title}>
@@ -240,7 +254,7 @@ interface NoMatchProps {
 }
 
 /** Said in the place of no rows, when the reader has filtered them. */
-export const NoMatch = ({ more, noun }: NoMatchProps) => (
+const NoMatch = ({ more, noun }: NoMatchProps) => (
   <Empty icon="search" title={more === undefined ? `No ${noun} matches` : `No ${noun} matches so far`}>
     <p>Change the filters, or clear them.</p>
     {more !== undefined && <Button onClick={more}>Look further</Button>}

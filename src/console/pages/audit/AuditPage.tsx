@@ -8,7 +8,7 @@ import { Copyable } from "../../components/Button.tsx"
 import { fieldWords, pathWords } from "../../components/ErrorBox.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
 import { Empty, Facts, Page } from "../../components/Page.tsx"
-import { ListCard, NoMatch } from "../../components/Table.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { counted } from "../../components/numbers.ts"
 import { durationText, Time, TimeFilter } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
@@ -211,14 +211,11 @@ export default () => {
         caption="Audit log"
         {...pages}
         rowKey={({ id }) => id}
+        filtered={filters.matches && "entry"}
         empty={
-          filters.matches === undefined ? (
-            <Empty icon="list" title="Nothing was changed yet">
-              <p>Each change of projects, keys, webhook endpoints and schedules makes an entry here.</p>
-            </Empty>
-          ) : (
-            <NoMatch noun="entry" more={pages.more} />
-          )
+          <Empty icon="list" title="Nothing was changed yet">
+            <p>Each change of projects, keys, webhook endpoints and schedules makes an entry here.</p>
+          </Empty>
         }
         columns={[
           {

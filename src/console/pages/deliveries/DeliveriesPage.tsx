@@ -4,7 +4,6 @@ import { Button } from "../../components/Button.tsx"
 import { isTime, TimeFilter } from "../../components/Time.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
 import { InBulk } from "../../components/InBulk.tsx"
-import { NoMatch } from "../../components/Table.tsx"
 import { Empty, Page } from "../../components/Page.tsx"
 import { useIsLive } from "../../client/live.tsx"
 import { usePages } from "../../client/queries.ts"
@@ -125,16 +124,13 @@ export default () => {
           <DeliveryTable
             {...pages}
             {...opened}
+            filtered={isFiltered && "delivery"}
             empty={
-              isFiltered ? (
-                <NoMatch noun="delivery" more={pages.more} />
-              ) : (
-                <Empty icon="send" title="Nothing was delivered yet">
-                  <p>
-                    Every event makes a delivery to each endpoint that wants its type. Finish a job or publish an event.
-                  </p>
-                </Empty>
-              )
+              <Empty icon="send" title="Nothing was delivered yet">
+                <p>
+                  Every event makes a delivery to each endpoint that wants its type. Finish a job or publish an event.
+                </p>
+              </Empty>
             }
           />
         )}

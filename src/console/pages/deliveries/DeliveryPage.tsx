@@ -11,6 +11,7 @@ import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useParam } from "../../navigation/router.tsx"
+import { JobLink } from "../jobs/JobLink.tsx"
 import { useEndpoints } from "../webhooks/endpoints.ts"
 import {
   type Attempt,
@@ -54,7 +55,6 @@ const RecoverSince = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
 
 const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
   const orgId = useOrg()
-  const may = useMay()
   const { event_id, job_id, webhook_endpoint_id: to } = delivery
   const { byId, nameOf } = useEndpoints([to])
   return (
@@ -74,14 +74,7 @@ const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
             <code>{event_id}</code>
           </Link>
         ),
-        Job:
-          job_id === null ? undefined : may("jobs.get") ? (
-            <Link to={orgPath(orgId, `/jobs/${job_id}`)}>
-              <code>{job_id}</code>
-            </Link>
-          ) : (
-            <Copyable text={job_id} label="Copy the id of the job" />
-          ),
+        Job: job_id === null ? undefined : <JobLink id={job_id} />,
         "webhook-id": <Copyable text={delivery.delivery_id} label="Copy the id" />,
         Created: <Time at={delivery.created_at} />,
         "Next attempt":

@@ -8,7 +8,8 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useParam } from "../../navigation/router.tsx"
+import { orgPath, useParam } from "../../navigation/router.tsx"
+import { JobLink } from "../jobs/JobLink.tsx"
 import { DeliveryTable } from "../deliveries/DeliveryTable.tsx"
 import { type EndpointDetail, shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
 import { PublishEvent } from "./PublishEvent.tsx"
@@ -130,14 +131,7 @@ export default () => {
               <Facts
                 of={{
                   Id: <Copyable text={event.event_id} label="Copy the id" />,
-                  Job:
-                    event.job_id === null ? undefined : may("jobs.get") ? (
-                      <Link to={orgPath(orgId, `/jobs/${event.job_id}`)}>
-                        <code>{event.job_id}</code>
-                      </Link>
-                    ) : (
-                      <code>{event.job_id}</code>
-                    ),
+                  Job: event.job_id === null ? undefined : <JobLink id={event.job_id} />,
                   Created: <Time at={event.created_at} />,
                 }}
               />

@@ -7,6 +7,7 @@ import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { JobLink } from "../jobs/JobLink.tsx"
 import { PublishEvent } from "./PublishEvent.tsx"
 import { TypeFilter } from "./TypeFilter.tsx"
 
@@ -56,14 +57,7 @@ const List = ({ publish }: { readonly publish: preact.ComponentChildren }) => {
   )
   const jobColumn: Column<Event> = {
     title: "Job",
-    cell: ({ job_id }) =>
-      job_id === null ? (
-        <span class="quiet">–</span>
-      ) : (
-        <Link to={orgPath(orgId, `/jobs/${job_id}`)}>
-          <code>{job_id}</code>
-        </Link>
-      ),
+    cell: ({ job_id }) => (job_id === null ? <span class="quiet">–</span> : <JobLink id={job_id} />),
   }
   return (
     <div class="stack">

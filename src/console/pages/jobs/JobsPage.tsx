@@ -9,7 +9,7 @@ import { json, number, text, time, useFields } from "../../components/Fields.tsx
 import { Filter, Filters } from "../../components/Form.tsx"
 import { InBulk, RunningBar } from "../../components/InBulk.tsx"
 import { Empty, Page, useCreate } from "../../components/Page.tsx"
-import { ListCard, NoMatch } from "../../components/Table.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { isTime, Time, TimeFilter } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
 import { Beside, besideHint } from "../../navigation/Beside.tsx"
@@ -129,15 +129,12 @@ export default () => {
             {...pages}
             {...opened}
             rowKey={({ job_id }) => job_id}
+            filtered={isFiltered && "job"}
             empty={
-              isFiltered ? (
-                <NoMatch noun="job" more={pages.more} />
-              ) : (
-                <Empty icon="gear" title="No job yet">
-                  <p>Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.</p>
-                  {create}
-                </Empty>
-              )
+              <Empty icon="gear" title="No job yet">
+                <p>Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.</p>
+                {create}
+              </Empty>
             }
             columns={[
               { title: "Workflow", link: ({ job_id, workflow }) => [orgPath(orgId, `/jobs/${job_id}`), workflow] },

@@ -8,7 +8,7 @@ import { Button } from "../../components/Button.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Check, Field, Filter, Filters, Form, Input, Select } from "../../components/Form.tsx"
 import { Empty, Page, useCreate } from "../../components/Page.tsx"
-import { type Column, ListCard, NoMatch } from "../../components/Table.tsx"
+import { type Column, ListCard } from "../../components/Table.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
@@ -126,10 +126,9 @@ export default () => {
         caption="API keys"
         {...pages}
         rowKey={({ id }) => id}
+        filtered={isFiltered && "key"}
         empty={
-          isFiltered ? (
-            <NoMatch noun="key" more={pages.more} />
-          ) : externalId === undefined ? (
+          externalId === undefined ? (
             <Empty icon="key" title="There is no key yet">
               <p>Create one, give it to whoever calls your API, and let your gateway validate it at each request.</p>
             </Empty>
@@ -160,24 +159,30 @@ const useOwners = (orgId: string) => {
   ]
 }
 
-export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
+/** Makes a key of a project, or of the org, and shows it once. */
+const useNewKey = (onClose: () => void) => {
   const orgId = useOrg()
   const call = useCall()
-  const owners = useOwners(orgId)
-  const [owner, setOwner] = useState<string>()
-  const { changes, controls, isValid, name, nameField } = useKeyForm()
-  const [secret, setSecret] = useState<string>()
+  const [made, setMade] = useState<{ readonly name: string; readonly key: string }>()
   const [idempotencyKey] = useState(() => crypto.randomUUID())
-  const projectId = owner ?? owners[0]?.value
-  const create = async () => {
-    const fields = changes as Pick<Args<"keys.createForOrg">, "name">
-    const created =
-      projectId === undefined || projectId === ""
-        ? await call("keys.createForOrg", { orgId, ...fields }, idempotencyKey)
-        : await call("keys.createForProject", { projectId, ...fields }, idempotencyKey)
-    setSecret(created.key)
+  const make = async (projectId: string | null, fields: Omit<Args<"keys.createForOrg">, "orgId">) => {
+    const { key } = projectId
+      ? await call("keys.createForProject", { projectId, ...fields }, idempotencyKey)
+      : await call("keys.createForOrg", { orgId, ...fields }, idempotencyKey)
+    setMade({ name: fields.name, key })
   }
-  if (secret !== undefined) return <ShownOnce title={`The key ${name}`} secret={secret} onClose={onClose} />
+  const shown = made && <ShownOnce title={`The key ${made.name}`} secret={made.key} onClose={onClose} />
+  return { make, shown }
+}
+
+const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
+  const owners = useOwners(useOrg())
+  const [owner, setOwner] = useState<string>()
+  const { changes, controls, isValid, nameField } = useKeyForm()
+  const { make, shown } = useNewKey(onClose)
+  const projectId = owner ?? owners[0]?.value ?? ""
+  const create = () => make(projectId, changes as Omit<Args<"keys.createForOrg">, "orgId">)
+  if (shown) return shown
   return (
     <Dialog title="Create a key" onClose={onClose}>
       <Form
@@ -192,7 +197,7 @@ export const CreateKey = ({ onClose }: { readonly onClose: () => void }) => {
           label="Belongs to"
           hint="Required. A key of the whole org manages the org. A key of a project is for what it deploys."
         >
-          <Select name="owner" value={projectId ?? ""} onInput={setOwner} options={owners} />
+          <Select name="owner" value={projectId} onInput={setOwner} options={owners} />
         </Field>
         {controls}
       </Form>
@@ -207,24 +212,13 @@ interface CreateOwnKeyProps {
 
 /** Makes a key for the holder of a portal, with permissions that their link allows. */
 const CreateOwnKey = ({ of: { maxKeys, permissions, projectId }, onClose }: CreateOwnKeyProps) => {
-  const orgId = useOrg()
-  const call = useCall()
   const [name, setName] = useState("")
   const [chosen, setChosen] = useState(permissions)
-  const [secret, setSecret] = useState<string>()
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
-  const create = async () => {
-    const fields = { name, permissions: chosen }
-    const created =
-      projectId === null
-        ? await call("keys.createForOrg", { orgId, ...fields }, idempotencyKey)
-        : await call("keys.createForProject", { projectId, ...fields }, idempotencyKey)
-    setSecret(created.key)
-  }
-  if (secret !== undefined) return <ShownOnce title={`The key ${name}`} secret={secret} onClose={onClose} />
+  const { make, shown } = useNewKey(onClose)
+  if (shown) return shown
   return (
     <Dialog title="Create a key" onClose={onClose}>
-      <Form submit="Create key" onSubmit={create} onCancel={onClose}>
+      <Form submit="Create key" onSubmit={() => make(projectId, { name, permissions: chosen })} onCancel={onClose}>
         <Field label="Name" hint="So that people recognize the key.">
           <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
         </Field>

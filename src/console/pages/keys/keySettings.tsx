@@ -95,7 +95,6 @@ export const useKeyForm = (key?: Key) => {
   }
   return {
     isValid,
-    name: values.name,
     /** What differs from what is stored; from the defaults, when nothing is stored yet. */
     changes: {
       ...others,

@@ -1,13 +1,11 @@
 import { useState } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
-import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
 import { Field, Filter, Filters, Input } from "../../components/Form.tsx"
-import { Empty, Page } from "../../components/Page.tsx"
-import { ListCard, NoMatch } from "../../components/Table.tsx"
+import { Empty, Page, useCreate } from "../../components/Page.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { numberText, shortNumber } from "../../components/numbers.ts"
 import { navigate, orgPath, useSearch } from "../../navigation/router.tsx"
@@ -63,8 +61,7 @@ const figures = [
 ] as const
 
 export default () => {
-  const may = useMay()
-  const [isCreating, setCreating] = useState(false)
+  const { close, create, isCreating } = useCreate("Create org", "orgs.create")
   const [wanted] = useSearch("text")
   const text = wanted?.trim()
   const filter = { limit: 25, order: "newest", ...(text ? { text } : {}) } as const
@@ -73,13 +70,7 @@ export default () => {
     <Page
       title="Orgs"
       intro="An org is a tenant: it owns projects, keys and webhook endpoints. The figures are of the last 24 hours."
-      actions={
-        may("orgs.create") && (
-          <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
-            Create org
-          </Button>
-        )
-      }
+      actions={create}
     >
       <Filters>
         <Filter label="Org" name="text" placeholder="Its name or id" />
@@ -88,14 +79,11 @@ export default () => {
         caption="Orgs"
         {...pages}
         rowKey={({ orgId }) => orgId}
+        filtered={text && "org"}
         empty={
-          text ? (
-            <NoMatch noun="org" more={pages.more} />
-          ) : (
-            <Empty icon="people" title="There is no org yet">
-              <p>Create the first one here. The first project without an org makes one, too.</p>
-            </Empty>
-          )
+          <Empty icon="people" title="There is no org yet">
+            <p>Create the first one here. The first project without an org makes one, too.</p>
+          </Empty>
         }
         columns={[
           { title: "Org", link: ({ name, orgId }) => [orgPath(orgId), name] },
@@ -108,7 +96,7 @@ export default () => {
           { title: "Created", align: "fit", cell: ({ createdAt }) => <Time at={createdAt} isRelative /> },
         ]}
       />
-      {isCreating && <CreateOrg onClose={() => setCreating(false)} />}
+      {isCreating && <CreateOrg onClose={close} />}
     </Page>
   )
 }

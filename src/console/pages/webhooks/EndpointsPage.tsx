@@ -3,7 +3,7 @@ import { usePages } from "../../client/queries.ts"
 import { State } from "../../components/Badge.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
 import { Empty, Page, useCreate } from "../../components/Page.tsx"
-import { ListCard, NoMatch } from "../../components/Table.tsx"
+import { ListCard } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
@@ -51,15 +51,12 @@ export default () => {
         caption="Endpoints"
         {...pages}
         rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
+        filtered={isFiltered && "endpoint"}
         empty={
-          isFiltered ? (
-            <NoMatch noun="endpoint" more={pages.more} />
-          ) : (
-            <Empty icon="hook" title="No endpoint receives events yet">
-              <p>Add the URL of a receiver. Its page shows each delivery with the response, and can send a test.</p>
-              {create}
-            </Empty>
-          )
+          <Empty icon="hook" title="No endpoint receives events yet">
+            <p>Add the URL of a receiver. Its page shows each delivery with the response, and can send a test.</p>
+            {create}
+          </Empty>
         }
         columns={[
           {
