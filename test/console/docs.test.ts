@@ -102,6 +102,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))(
             await expectFits(page)
 
             host.behave({ status: 404 })
+            await page.getByText("anyone read the pages: press Edit.").waitFor()
             await page.getByRole("button", { name: "Edit" }).click()
             await page.getByLabel("Anyone may read the stored pages, without a key").check()
             await page.getByRole("button", { name: "Save and fetch" }).click()

@@ -298,7 +298,7 @@ export const Assistants = ({ docs, project }: { readonly docs: Docs; readonly pr
         ) : (
           <>
             Put a <Link to={orgPath(project.orgId, "/keys")}>key of the project</Link> in the place of svc_…, or let
-            anyone read the pages: press Change.
+            anyone read the pages: press Edit.
           </>
         )}
         {docs.docsUrl === null && " Without an address of the site, the links are slugs."}

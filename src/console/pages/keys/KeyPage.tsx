@@ -33,7 +33,7 @@ const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   }
   const isReady = Object.keys(changes).length > 0 && isValid
   return (
-    <FormDialog title={`Change ${key.name}`} submit="Save" isReady={isReady} onSubmit={save} onClose={onClose}>
+    <FormDialog title={`Edit ${key.name}`} submit="Save" isReady={isReady} onSubmit={save} onClose={onClose}>
       {nameField}
       {useSession().me.keys === null && controls}
     </FormDialog>
