@@ -123,7 +123,7 @@ const recover = Command.make(
   {
     endpoint: Argument.String("endpoint").pipe(Argument.withDescription("The webhook endpoint's id")),
     since: time("since").pipe(Flag.withDescription("Only events from this time on, for example 2026-11-20T17:00:00Z")),
-    until: time("until").pipe(Flag.withDescription("Only events before this time (default: all)"), Flag.optional),
+    until: time("until").pipe(Flag.withDescription("Only events before this time (default: now)"), Flag.optional),
   },
   ({ endpoint, since, until }) =>
     call(

@@ -13,15 +13,21 @@ import { oneAtATime } from "./database/boundedTransactions.ts"
 type Sql = SqlClient.SqlClient
 type Kinds = ReadonlyArray<Sweep["kind"]>
 
-/** Sweeps of these kinds that an org runs at a time. */
-const maxPerOrg = 10
+/** Sweeps of these kinds that an org runs at a time for each of its endpoints, and as many for no endpoint alone. */
+const maxRunning = 10
+/** Sweeps of these kinds that a list shows. */
+const maxListed = 1_000
 
-/** Starts a sweep, unless the org has too many of these kinds. Its id is the target of the entry. */
+/**
+ * Starts a sweep, unless the org has too many of these kinds, for the endpoint or for none. Its id is the target of the
+ * entry.
+ */
 export const startFilterSweep = (
   sql: Sql,
   orgId: string,
   {
     count,
+    endpointId = null,
     filter,
     kind,
     kinds = [kind],
@@ -31,6 +37,8 @@ export const startFilterSweep = (
     /** In JSON. */
     readonly filter: string
     readonly count: number
+    /** The endpoint that the filter selects, if it selects one. */
+    readonly endpointId?: string | null | undefined
   },
   entry: AuditEntry,
 ) =>
@@ -41,12 +49,14 @@ export const startFilterSweep = (
       sql,
       entry,
       sql`
-        INSERT INTO sweeps (id, org_id, kind, filter, total, created_at)
-        SELECT ${entry.target}, ${orgId}, ${kind}, ${filter}, ${count}::int, ${date(entry.at)}::timestamptz
-        FROM rows WHERE open < ${maxPerOrg}
+        INSERT INTO sweeps (id, org_id, kind, endpoint_id, filter, total, created_at)
+        SELECT ${entry.target}, ${orgId}, ${kind}, ${endpointId}, ${filter}, ${count}::int, ${date(entry.at)}::timestamptz
+        FROM rows WHERE open < ${maxRunning}
         RETURNING org_id AS "orgId"`,
       undefined,
-      sql`SELECT count(*) AS open FROM sweeps WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)})`,
+      sql`
+        SELECT count(*) AS open FROM sweeps
+        WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)}) AND endpoint_id IS NOT DISTINCT FROM ${endpointId}`,
     ),
   )
 
@@ -62,7 +72,7 @@ interface FilterSweepRow {
 /** The unfinished sweeps of an org, oldest first. */
 export const filterSweeps = (sql: Sql, orgId: string, kinds: Kinds) => sql<FilterSweepRow>`
   SELECT id, kind, filter, total AS count, done, created_at FROM sweeps
-  WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)}) ORDER BY id LIMIT ${maxPerOrg}`
+  WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)}) ORDER BY id LIMIT ${maxListed}`
 
 /** Ends the sweep that the entry names; returns no row when there is no such sweep. */
 export const endFilterSweep = (sql: Sql, orgId: string, kinds: Kinds, entry: AuditEntry) =>

@@ -130,19 +130,9 @@ export const layer = Layer.effect(
         resend(delivery, now)
       }),
 
-      recover: Effect.fnUntraced(function* ({ orgId, endpointId, since, until }, now) {
+      requireActive: Effect.fnUntraced(function* (orgId, endpointId) {
         const endpoint = yield* findOr(ownedBy(endpoints, orgId, endpointId), endpointNotFound)
         if (!endpoint.row.active) return yield* inactive
-        const unsuccessful = [...deliveries.values()].filter(
-          ({ row }) =>
-            row.webhook_endpoint_id === endpointId &&
-            DateTime.isGreaterThanOrEqualTo(row.created_at, since) &&
-            (until === null || DateTime.isLessThan(row.created_at, until)) &&
-            row.state !== "pending" &&
-            row.state !== "delivered",
-        )
-        for (const delivery of unsuccessful) resend(delivery, now)
-        return { recovered: unsuccessful.length, isAll: true, hasMore: false }
       }),
 
       countResend: (orgId, filter) => Effect.sync(() => ({ count: resendable(orgId, filter).length, isAll: true })),

@@ -57,7 +57,7 @@ export const addDeliveries = Effect.fnUntraced(function* (
   count: number,
   state: "pending" | "failed",
 ) {
-  // Like ids of August 2026, because a recovery reads no ids from before its range.
+  // Like ids of August 2026, because a resend reads no ids from before its range.
   const id = sql.literal(`('01M0000000' || lpad(n::text, 16, '0'))`)
   const numbers = sql`generate_series(1, ${count}::int) AS n`
   yield* sql`

@@ -827,20 +827,11 @@ export const bugs: ReadonlyArray<Bug> = [
     ],
   },
   {
-    name: "retention checks for recoveries once",
-    about: "What is resent between the check and the locks of a removal is dropped.",
-    race: "remove old events, recover their endpoint",
+    name: "retention looks for pending deliveries once",
+    about: "What is resent between the look and the locks of a removal is dropped.",
+    race: "remove old events, resend those of their endpoint",
     edits: [
-      [
-        "infrastructure/retention/retentionSql.ts",
-        "      const wait = `IF ${hasSweep(high)} THEN RAISE lock_not_available; END IF`\n      const move",
-        "      const move",
-      ],
-      [
-        "infrastructure/retention/retentionSql.ts",
-        "whileLocked(records, [wait, ...statements], move)",
-        "whileLocked(records, statements, move)",
-      ],
+      ["infrastructure/retention/retentionSql.ts", '(gone(tables.webhooks[0]!), "~", maxMoved)', '("events", "", 1)'],
     ],
   },
   {
@@ -875,9 +866,9 @@ export const bugs: ReadonlyArray<Bug> = [
     ],
   },
   {
-    name: "a recovery sends what was delivered",
+    name: "a resend sends what was delivered",
     corner: "endpoints",
-    about: "A retry of a delivery that a recovery covers is sent twice.",
+    about: "What was delivered is sent again with what failed.",
     edits: [
       [
         "infrastructure/queue/lanes.ts",

@@ -42,7 +42,7 @@ export const moments = {
   schedules: /job_schedules/,
   uniques: /job_keys/,
   sweeps: /FROM sweeps/,
-  expired: /kind = 'recover' AND since|DETACH PARTITION|DROP TABLE/,
+  expired: /kind = 'deliver' AND event_id|DETACH PARTITION|DROP TABLE/,
 }
 type Moment = keyof typeof moments
 

@@ -4,9 +4,8 @@ import type { Unavailable } from "../Errors.ts"
 import { Wakeups } from "../Wakeups.ts"
 
 /**
- * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`:
- * cancel the pending deliveries of an endpoint that was deactivated or deleted. `recover`: resend the unsuccessful
- * deliveries of an endpoint. `resend`: resend the unsuccessful deliveries of a filter, each when it is reached.
+ * A change of many rows, made in batches. `cancel`: cancel the pending deliveries of an endpoint that was deactivated
+ * or deleted, which counts at once for every read and claim. `resend`: resend the unsuccessful deliveries of a filter.
  * `deliver`: create the deliveries of an event to the rest of many endpoints. `emit`:
  * create the deliveries of events of the service's own. `erase`: remove the rows of a deleted org or project.
  * `move`: move an org to another database. `retryJobs`, `cancelJobs`: retry failed jobs of a filter, or cancel
@@ -15,7 +14,7 @@ import { Wakeups } from "../Wakeups.ts"
 export interface Sweep {
   readonly sweepId: string
   readonly orgId: string
-  readonly kind: "cancel" | "recover" | "resend" | "deliver" | "emit" | "erase" | "move" | "retryJobs" | "cancelJobs"
+  readonly kind: "cancel" | "resend" | "deliver" | "emit" | "erase" | "move" | "retryJobs" | "cancelJobs"
 }
 
 /** The result of one batch. */
@@ -73,7 +72,6 @@ const maxBatchPause = Duration.seconds(1)
 /** The sweeps that make deliveries due. */
 const makesDue: Record<Sweep["kind"], boolean> = {
   cancel: false,
-  recover: true,
   resend: true,
   deliver: true,
   emit: true,

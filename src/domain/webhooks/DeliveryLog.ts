@@ -43,21 +43,6 @@ interface FoundDeliveries {
   readonly scannedTo: string | null
 }
 
-/** How many deliveries are resent: their number, or a lower bound of it when `isAll` is false. */
-interface Recovered {
-  readonly recovered: number
-  readonly isAll: boolean
-}
-
-/** The deliveries of an endpoint to resend: those created at `since` or later, and before `until`. */
-export interface Recovery {
-  readonly orgId: string
-  readonly endpointId: string
-  readonly since: DateTime.Utc
-  /** `null` for no end. */
-  readonly until: DateTime.Utc | null
-}
-
 /** The deliveries of orgs, to read and to resend. */
 export class DeliveryLogRepository extends Context.Service<
   DeliveryLogRepository,
@@ -74,18 +59,17 @@ export class DeliveryLogRepository extends Context.Service<
       deliveryId: string,
       now: DateTime.Utc,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
-    /**
-     * Makes the `failed`, `canceled` and `skipped` deliveries due now. An attempt in flight continues. All of them
-     * count as pending at once; when there are many, a sweep changes their rows. Fails with a `Conflict` when the
-     * endpoint is inactive or has too many sweeps. `hasMore` says whether a sweep follows.
-     */
-    readonly recover: (
-      recovery: Recovery,
-      now: DateTime.Utc,
-    ) => Effect.Effect<Recovered & { readonly hasMore: boolean }, NotFound | Conflict | Unavailable>
+    /** Fails when the org has no such endpoint, or with a `Conflict` when it is inactive. */
+    readonly requireActive: (
+      orgId: string,
+      endpointId: string,
+    ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /** Counts the deliveries that a resend would send, up to a limit; `isAll` says whether that is all. */
     readonly countResend: (orgId: string, filter: ResendFilter) => Effect.Effect<Counted, Unavailable>
-    /** Starts a sweep that resends the deliveries of a filter. Fails when the org has too many of them. */
+    /**
+     * Starts a sweep that resends the deliveries of a filter: each is pending when the sweep has reached it. An attempt
+     * in flight continues. Fails when too many resends run, of the endpoint of the filter or over all endpoints.
+     */
     readonly resend: (
       orgId: string,
       resend: { readonly filter: ResendFilter; readonly count: number },
@@ -110,6 +94,25 @@ export class DeliveryLog extends Context.Service<DeliveryLog>()("gatehouse/domai
     const wakeups = yield* Wakeups
     const audit = yield* AuditLog
     const random = yield* SecureRandom.SecureRandom
+
+    /** Counts the unsuccessful deliveries of a filter, and resends them in the background. */
+    const resend = Effect.fn("DeliveryLog.resend")(function* (input: {
+      readonly filter: ResendFilter
+      readonly dry_run?: boolean | undefined
+    }) {
+      const orgId = yield* currentTenant
+      const now = yield* DateTime.now
+      // Without an end, a resend would follow the deliveries that fail while it runs.
+      const filter = { ...input.filter, until: input.filter.until ?? now }
+      const counted = yield* repository.countResend(orgId, filter)
+      if (input.dry_run === true || (counted.count === 0 && counted.isAll)) return { ...counted, resendId: null }
+      const target = yield* random.ulid
+      const details = { filter: encodeFilter(filter), count: counted.count }
+      const entry = yield* audit.entry({ action: "resend.start", target, details })
+      yield* repository.resend(orgId, { filter, count: counted.count }, entry)
+      yield* wakeups.sweeps
+      return { ...counted, resendId: target }
+    })
 
     const resends = Effect.map(Effect.flatMap(currentTenant, repository.resends), (resends) => ({ resends })).pipe(
       Effect.withSpan("DeliveryLog.resends"),
@@ -138,39 +141,15 @@ export class DeliveryLog extends Context.Service<DeliveryLog>()("gatehouse/domai
         yield* wakeups.deliveries
       }),
 
-      /** Resends the unsuccessful deliveries of an endpoint in a range of time. */
-      recover: Effect.fn("DeliveryLog.recover")(function* (input: {
-        readonly webhook_endpoint_id: string
-        readonly since: DateTime.Utc
-        readonly until?: DateTime.Utc | undefined
-      }) {
-        const orgId = yield* currentTenant
-        const { webhook_endpoint_id: endpointId, since, until = null } = input
-        const now = yield* DateTime.now
-        const { hasMore, ...recovered } = yield* repository.recover({ orgId, endpointId, since, until }, now)
-        yield* wakeups.deliveries
-        if (hasMore) yield* wakeups.sweeps
-        return recovered
+      /** Resends the unsuccessful deliveries of an active endpoint in a range of time, like `resend`. */
+      recover: Effect.fn("DeliveryLog.recover")(function* (
+        filter: ResendFilter & { readonly webhook_endpoint_id: string },
+      ) {
+        yield* repository.requireActive(yield* currentTenant, filter.webhook_endpoint_id)
+        return yield* resend({ filter })
       }),
 
-      /** Counts the unsuccessful deliveries of a filter, and resends them in the background. */
-      resend: Effect.fn("DeliveryLog.resend")(function* (input: {
-        readonly filter: ResendFilter
-        readonly dry_run?: boolean | undefined
-      }) {
-        const orgId = yield* currentTenant
-        const now = yield* DateTime.now
-        // Without an end, a resend would follow the deliveries that fail while it runs.
-        const filter = { ...input.filter, until: input.filter.until ?? now }
-        const counted = yield* repository.countResend(orgId, filter)
-        if (input.dry_run === true || (counted.count === 0 && counted.isAll)) return { ...counted, resendId: null }
-        const target = yield* random.ulid
-        const details = { filter: encodeFilter(filter), count: counted.count }
-        const entry = yield* audit.entry({ action: "resend.start", target, details })
-        yield* repository.resend(orgId, { filter, count: counted.count }, entry)
-        yield* wakeups.sweeps
-        return { ...counted, resendId: target }
-      }),
+      resend,
 
       resends,
 

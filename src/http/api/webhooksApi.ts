@@ -277,7 +277,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       payload: Schema.Struct({
         webhook_endpoint_id: EndpointId,
         since: time("Only events from this time on."),
-        until: Schema.optionalKey(time("Only events before this time. Default: all.")),
+        until: Schema.optionalKey(time("Only events before this time. Default: now.")),
       }).annotate({
         identifier: "RecoverDeliveries",
       }),
@@ -292,8 +292,9 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
     }).annotateMerge(
       about.resend(
         "Resend everything that an endpoint missed",
-        "Resends all deliveries of the endpoint since a time that failed, were canceled, or were skipped while it " +
-          "was inactive.",
+        "Starts a resend of all deliveries of the endpoint since a time that failed, were canceled, or were skipped " +
+          "while it was inactive. It answers at once how many. They become pending as the resend reaches them: " +
+          "deliveries/resends shows how far it is. 409 while the endpoint is inactive, or ten resends of it run.",
       ),
     ),
     HttpApiEndpoint.post("resend", "/v1/webhooks/deliveries/resend", {
@@ -319,8 +320,8 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         "Resend deliveries by a filter",
         "Counts the failed, canceled and skipped deliveries of active endpoints that the filter selects, and " +
           "resends them in the background, oldest first. " +
-          "deliveries/resends shows how far it is, and deliveries/resend/cancel ends it. An org has at most ten " +
-          "at a time; another is a 409.",
+          "deliveries/resends shows how far it is, and deliveries/resend/cancel ends it. At most ten of an endpoint " +
+          "run at a time, and ten over all endpoints; another is a 409.",
       ),
     ),
     HttpApiEndpoint.post("resends", "/v1/webhooks/deliveries/resends", {

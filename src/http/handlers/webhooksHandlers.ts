@@ -35,13 +35,13 @@ const deliveries = group(Api, "deliveries", (handlers) =>
       get: ({ payload }) => log.get(payload.delivery_id),
       retry: ({ payload }) => Effect.as(log.retry(payload.delivery_id), done("The delivery is sent again.")),
       recover: ({ payload }) =>
-        Effect.map(log.recover(payload), ({ isAll, recovered }) => ({
+        Effect.map(log.recover(payload), ({ count, isAll }) => ({
           ...done(
             isAll
               ? "The missed deliveries are sent again."
-              : `The missed deliveries are sent again. There are at least ${recovered} of them.`,
+              : `The missed deliveries are sent again. There are at least ${count} of them.`,
           ),
-          recovered,
+          recovered: count,
         })),
       resend: ({ payload }) =>
         Effect.map(log.resend(payload), ({ count, isAll, resendId }) => {

@@ -2,7 +2,7 @@ import { type DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
 import { afterEndpoint, afterOrg, laneIdLength } from "../../domain/webhooks/lane.ts"
-import { date, dateOrNull, texts } from "../database/fragments.ts"
+import { date, texts } from "../database/fragments.ts"
 
 /** The columns of a delivery that is queued without a claim, in the order in which every statement inserts them. */
 export const queueColumns =
@@ -190,8 +190,6 @@ export const cancelLanes = Effect.fnUntraced(function* (
   now: DateTime.Utc,
 ) {
   if (ended.length === 0) return
-  yield* sql`
-    DELETE FROM sweeps WHERE kind = 'recover' AND endpoint_id = ANY(${texts(ended.map(({ endpointId }) => endpointId))})`
   const { inFlight, rows } = yield* cancelBatch(sql, ended, { doneTo: "", inFlight: [] }, inlineCancellations, now)
   if (rows < inlineCancellations && inFlight.length === 0) return
   const ids = yield* Effect.forEach(ended, () => random.ulid)
@@ -290,7 +288,7 @@ export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
   )
 
 /**
- * A table `s` of the states that a recovery covers. With one state, an index has the deliveries in the order of their
+ * A table `s` of the states that a resend sends. With one state, an index has the deliveries in the order of their
  * ids.
  */
 export const unsuccessfulStates = (sql: SqlClient.SqlClient) =>
@@ -320,46 +318,15 @@ export const isUnsuccessful = (
 ) => sql`${sql.literal(`state_of_${of}`)} = ${state}::text || ${id}::text`
 
 /**
- * SQL: whether a delivery is in the range of time of a recovery, after what its sweep has done.
- *
- * @param delivery the alias of the delivery, with a dot
- * @param sweep the alias of the recovery's sweep, or a recovery
+ * Locks what makes ended deliveries of an org pending, until the end of the transaction: shared by retries and resends,
+ * alone for the removal of events, so that nothing of them becomes pending while they are removed.
  */
-export const isCovered = (sql: SqlClient.SqlClient, delivery: "" | "d.", sweep: string | Range) => {
-  const [id, at] = [sql.literal(`${delivery}id`), sql.literal(`${delivery}created_at`)]
-  const [since, until, doneTo] =
-    typeof sweep === "string"
-      ? [sql.literal(`${sweep}.since`), sql.literal(`${sweep}.until`), sql.literal(`${sweep}.done_to`)]
-      : [sql`${date(sweep.since)}`, sql`${dateOrNull(sweep.until)}::timestamptz`, sql`${sweep.doneTo}`]
-  return sql`${id} > ${doneTo} AND ${at} >= ${since} AND (${until} IS NULL OR ${at} < ${until})`
-}
-
-/** The range of time of a recovery, and the last delivery that is done. */
-interface Range {
-  readonly since: DateTime.Utc
-  readonly until: DateTime.Utc | null
-  readonly doneTo: string
-}
-
-/**
- * Locks what makes ended deliveries of an org pending, until the end of the transaction: shared by retries, resends and
- * recoveries, alone for the removal of events, so that nothing of them becomes pending while they are removed.
- */
-export const lockRecoveries = (sql: SqlClient.SqlClient, orgId: string, how: "shared" | "alone") =>
+export const lockResends = (sql: SqlClient.SqlClient, orgId: string, how: "shared" | "alone") =>
   sql`SELECT ${sql.literal(how === "shared" ? "pg_advisory_xact_lock_shared" : "pg_advisory_xact_lock")}(
-    hashtextextended(${`gatehouse:recover:${orgId}`}, 0))`
-
-/** SQL: whether a sweep will make delivery `d` pending. */
-const isRecovered = (sql: SqlClient.SqlClient) => sql`
-  EXISTS (SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover'
-    AND ${isCovered(sql, "d.", "s")})`
-
-/** SQL: the state of delivery `d`, which has ended, including the effect of sweeps that have not reached it. */
-export const endedState = (sql: SqlClient.SqlClient) =>
-  sql`(CASE WHEN d.state <> 'delivered' AND ${isRecovered(sql)} THEN 'pending' ELSE d.state END)`
+    hashtextextended(${`gatehouse:resend:${orgId}`}, 0))`
 
 /** SQL: the state of delivery `d`, which is in the queue: it is canceled when its endpoint has left its lane. */
 export const queuedState = (sql: SqlClient.SqlClient) => sql`
   (CASE WHEN d.endpoint_id IS NULL
     OR EXISTS (SELECT FROM webhook_endpoints w WHERE w.id = d.endpoint_id AND w.lane = d.lane)
-    OR ${isRecovered(sql)} THEN 'pending' ELSE 'canceled' END)`
+    THEN 'pending' ELSE 'canceled' END)`

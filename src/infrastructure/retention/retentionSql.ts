@@ -4,12 +4,12 @@ import type { Unavailable } from "../../domain/Errors.ts"
 import { type Records, Retention, RetentionRepository } from "../../domain/Retention.ts"
 import { serviceEventTypes } from "../../domain/ServiceEvent.ts"
 import { logged } from "../background.ts"
-import { idAt, texts, timeOfId } from "../database/fragments.ts"
+import { idAt, texts } from "../database/fragments.ts"
 import { CommitMillis } from "../database/boundedTransactions.ts"
 import { deadlines } from "../database/deadlines.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { bytesOf, subtractStoredBytes } from "../orgs/limits.ts"
-import { endedState, isOfEvent, lockRecoveries, pendingEvents } from "../queue/lanes.ts"
+import { isOfEvent, lockResends, pendingEvents } from "../queue/lanes.ts"
 
 /*
  * A range of time is a partition of each table of the records (ADR 32). Its name ends with its lower bound, the
@@ -80,13 +80,10 @@ interface EventOfJob {
   readonly job: string | null
 }
 
-/**
- * SQL: whether a sweep of deliveries before `high` is open: what it includes is pending, whatever its row says. An id
- * may be an hour older than the time of its row.
- */
+/** SQL: whether a sweep still has to create deliveries of events before `high`. */
 const hasSweep = (high: string) => `EXISTS (
-  SELECT FROM sweeps WHERE kind = 'recover' AND since < '${new Date(timeOfId(high) + 3_600_000).toISOString()}'
-    OR kind = 'deliver' AND event_id < '${high}' OR kind = 'emit' AND receivers[1] < '${high}')`
+  SELECT FROM sweeps
+  WHERE kind = 'deliver' AND event_id < '${high}' OR kind = 'emit' AND receivers[1] < '${high}')`
 
 /** Bytes that a statement has removed of an org. */
 interface Freed {
@@ -356,15 +353,12 @@ export const layer = Layer.effect(
     })
 
     /**
-     * SQL: whether nothing of an event `e` is pending, and no sweep will make anything of it pending.
+     * SQL: whether nothing of an event `e` is pending, and no sweep still has to create deliveries of it.
      *
      * @param pending the events with pending deliveries, of which `e` may be one
      */
-    const isSettled = (deliveries: "deliveries" | "deliveries_old", pending: Statement.Fragment) => sql`
+    const isSettled = (pending: Statement.Fragment) => sql`
       e.id NOT IN ${pending} AND NOT EXISTS (
-        SELECT FROM ${sql(deliveries)} d
-        WHERE ${isOfEvent(sql, "d.id", "e.id")} AND ${endedState(sql)} = 'pending'
-      ) AND NOT EXISTS (
         SELECT FROM sweeps s WHERE s.event_id = e.id OR s.kind = 'emit' AND e.id = ANY(s.receivers)
       )`
 
@@ -421,7 +415,7 @@ export const layer = Layer.effect(
       const pending = pendingEvents(sql, sql`SELECT DISTINCT org_id FROM events_old`, sql.literal("''"), newest)
       const events = yield* sql<EventOfJob>`
         SELECT id, org_id AS "orgId", job_id AS job FROM events_old e
-        WHERE ${isSettled("deliveries_old", pending)} ORDER BY id LIMIT ${limit}`
+        WHERE ${isSettled(pending)} ORDER BY id LIMIT ${limit}`
       const isJobGone = sql`id = ANY(ARRAY(
         SELECT id FROM finished_jobs_old f WHERE NOT EXISTS (SELECT FROM events_old WHERE id = f.end_id)
           LIMIT ${limit}))`
@@ -478,7 +472,7 @@ export const layer = Layer.effect(
       removeOfOrg: Effect.fnUntraced(
         function* (orgId, now, age, after, limit) {
           const end = idAt((yield* earliest(now)) - Duration.toMillis(age))
-          yield* lockRecoveries(sql, orgId, "alone")
+          yield* lockResends(sql, orgId, "alone")
           const looked = yield* sql<EventOfJob>`
             SELECT id, org_id AS "orgId", job_id AS job FROM events
             WHERE org_id = ${orgId} AND id > ${after} AND id < ${end} ORDER BY id LIMIT ${limit}`
@@ -492,7 +486,7 @@ export const layer = Layer.effect(
           const events = yield* sql<EventOfJob>`
             SELECT id, org_id AS "orgId", job_id AS job FROM events e
             WHERE id = ANY(${texts(looked.map(({ id }) => id))}) AND org_id = ${orgId}
-              AND ${isSettled("deliveries", pending)}`
+              AND ${isSettled(pending)}`
           yield* removeEvents("", events, rowsOf(tables.webhooks[3]!, "finished_jobs", events))
           return { removed: events.length, next: looked.length === limit ? looked.at(-1)!.id : null }
         },

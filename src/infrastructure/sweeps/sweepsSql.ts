@@ -17,7 +17,7 @@ import { moveBatch } from "./moveOrg.ts"
 import { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import * as Limits from "../orgs/limits.ts"
 import { cancelJobs, retryFailed } from "../jobs/sweepJobs.ts"
-import { recoverBatch, resendBatch } from "../webhooks/deliveryLogSql.ts"
+import { resendBatch } from "../webhooks/deliveryLogSql.ts"
 import { deliverEmitted, onEmitted, passEmitted } from "../queue/emitEvents.ts"
 import { fanOut } from "../queue/insertEvents.ts"
 import { cancelBatch } from "../queue/lanes.ts"
@@ -27,7 +27,7 @@ interface SweepRow {
   readonly id: string
   readonly org_id: string
   readonly kind: Sweep["kind"]
-  /** In a sweep of `emit`, the endpoint that gets no delivery. */
+  /** The endpoint of `cancel` and of `resend`; in a sweep of `emit`, the one that gets no delivery. */
   readonly endpoint_id: string
   readonly project_id: string | null
   /** In a sweep of `erase`, the node of the org until the node has its own sweep; in a move, the new one. */
@@ -38,8 +38,8 @@ interface SweepRow {
   readonly event_id: string
   /** The endpoints of `deliver`, the events of `emit`, or the deliveries in flight of `cancel`. */
   readonly receivers: ReadonlyArray<string> | null
+  /** In a move, when the org was switched to the new node. */
   readonly since: Date
-  readonly until: Date | null
   /** The filter of a resend, or of a sweep over jobs, in JSON. */
   readonly filter: string
   /** The deliveries resent, the jobs changed, or how much of an erasure, in percent. */
@@ -79,7 +79,7 @@ const sweptBatch = ({ done_to, filter, org_id }: SweepRow, limit: number, now: D
   now,
 })
 
-/** The lanes of an org whose deliveries are being canceled while a resend of the org runs. */
+/** The lanes whose deliveries are being canceled while a resend that reads them runs. */
 const maxCancelingLanes = 20
 
 /** Sweeps in PostgreSQL. */
@@ -172,13 +172,6 @@ export const layer = Layer.effect(
           const isEnd = rows < limit && inFlight.length === 0
           return { rows, doneTo: isEnd ? null : (last ?? sweep.done_to), isWaiting: rows < limit }
         }
-        case "recover": {
-          const since = DateTime.fromDateUnsafe(sweep.since)
-          const until = sweep.until && DateTime.fromDateUnsafe(sweep.until)
-          const recovery = { orgId: sweep.org_id, endpointId: sweep.endpoint_id, since, until }
-          const { last, rows } = yield* recoverBatch(sql, recovery, sweep.done_to, limit, now)
-          return { rows, doneTo: rows === limit ? last : null }
-        }
         case "retryJobs":
           return yield* retryFailed(sql, usage, jobLimit, sweptBatch(sweep, limit, now))
         case "cancelJobs":
@@ -213,14 +206,16 @@ export const layer = Layer.effect(
 
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
-        // A resend reads the lanes whose deliveries are still to be canceled: it waits while there are too many.
+        // A resend reads the lanes of its org, or of its endpoint, whose deliveries are still to be canceled: it waits
+        // while there are too many.
         const first = (orgs: Statement.Fragment) => sql`
           (SELECT id, org_id, kind FROM sweeps s
             WHERE ${orgs} AND id <> ALL(${texts(setAside)})
               AND (kind IN ('move', 'erase') OR NOT EXISTS (
                 SELECT FROM org_moves m WHERE m.org_id = s.org_id AND m.state NOT IN ('copying', 'left')))
               AND NOT (kind = 'resend' AND EXISTS (
-                SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel' OFFSET ${maxCancelingLanes}))
+                SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel'
+                  AND (s.endpoint_id IS NULL OR c.endpoint_id = s.endpoint_id) OFFSET ${maxCancelingLanes}))
             ORDER BY org_id || '', turn LIMIT 1)`
         return sql<{ id: string; org_id: string; kind: Sweep["kind"] }>`
           ${first(sql`org_id || '' > ${afterOrg}`)} UNION ALL ${first(sql`org_id || '' <= ${afterOrg}`)} LIMIT 1`.pipe(
@@ -236,7 +231,7 @@ export const layer = Layer.effect(
           const batch: Batch = yield* runBatch(sweep, now, limit)
           const { deliveries = 0, done = 0, doneTo, erased = null, isWaiting = false, rows } = batch
           yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
-          if (["recover", "resend", "deliver"].includes(sweep.kind)) usage.notePending(sweep.org_id)
+          if (["resend", "deliver"].includes(sweep.kind)) usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
             : sql`

@@ -1,7 +1,6 @@
 import { DateTime, Duration, Effect, Layer, Schema } from "effect"
-import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import { Conflict, Unavailable } from "../../domain/Errors.ts"
+import { Conflict, type NotFound } from "../../domain/Errors.ts"
 import type { Page } from "../../domain/Page.ts"
 import {
   attemptInFlight,
@@ -13,7 +12,6 @@ import {
   endpointDeleted,
   endpointInactive,
   maxShownAttempts,
-  type Recovery,
   endpointName,
   maxTopEndpoints,
   Resend,
@@ -21,8 +19,7 @@ import {
   resendNotFound,
 } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
-import { afterCursor, date, dateOrNull, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
-import { oneAtATime } from "../database/boundedTransactions.ts"
+import { afterCursor, date, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changedLanes, queuePositions } from "../queue/queuePositions.ts"
 import { endFilterSweep, filterSweeps, startFilterSweep } from "../filterSweeps.ts"
@@ -31,17 +28,15 @@ import { sentBody } from "../../domain/webhooks/Event.ts"
 import { PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
 import {
   callbackLaneOf,
-  endedState,
   endOfLane,
   endpointOf,
-  isCovered,
   isOfEvent,
   isUnsuccessful,
   lanesOf,
   lanesOfEndpoint,
   lastAttempt,
   lastOfLane,
-  lockRecoveries,
+  lockResends,
   ofEndpoints,
   queueColumns,
   queuedState,
@@ -54,7 +49,6 @@ export const layer = Layer.effect(
   DeliveryLogRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const random = yield* SecureRandom.SecureRandom
 
     return DeliveryLogRepository.of({
       list: (orgId, filter, page) => orUnavailable(listDeliveries(sql, orgId, filter, page)),
@@ -88,22 +82,37 @@ export const layer = Layer.effect(
       retry: (orgId, deliveryId, now) =>
         retryDelivery(sql, orgId, deliveryId, now).pipe(sql.withTransaction, orUnavailable),
 
-      recover: (recovery, now) =>
-        oneAtATime(sql, `recoveries:${recovery.endpointId}`, recoverDeliveries(sql, random, recovery, now)).pipe(
+      requireActive: (orgId, endpointId) =>
+        sql<{ active: boolean }>`
+          SELECT active FROM webhook_endpoints WHERE id = ${endpointId} AND org_id = ${orgId}`.pipe(
+          Effect.flatMap(([endpoint]): Effect.Effect<void, Conflict | NotFound> => {
+            if (endpoint === undefined) return endpointNotFound()
+            return endpoint.active ? Effect.void : endpointInactive()
+          }),
           orUnavailable,
         ),
 
       countResend: (orgId, filter) =>
         sql<{ count: number; isAll: boolean }>`
-          SELECT (count(*) FILTER (WHERE wanted))::int AS count, count(*) < ${maxCountedRecoveries} AS "isAll"
-          FROM (${resendable(sql, { orgId, filter }, "", maxCountedRecoveries)}) AS d`.pipe(
+          SELECT (count(*) FILTER (WHERE wanted))::int AS count, count(*) < ${maxCounted} AS "isAll"
+          FROM (${resendable(sql, { orgId, filter }, "", maxCounted)}) AS d`.pipe(
           Effect.map(([row]) => row!),
           orUnavailable,
         ),
 
       resend: (orgId, resend, entry) =>
-        startFilterSweep(sql, orgId, { ...resend, kind: "resend", filter: filterJson(resend.filter) }, entry).pipe(
-          Effect.flatMap(({ length }) => (length > 0 ? Effect.void : tooManyResends())),
+        startFilterSweep(
+          sql,
+          orgId,
+          {
+            kind: "resend",
+            count: resend.count,
+            filter: filterJson(resend.filter),
+            endpointId: resend.filter.webhook_endpoint_id,
+          },
+          entry,
+        ).pipe(
+          Effect.flatMap(({ length }) => (length > 0 ? Effect.void : tooManyResends(resend.filter))),
           orUnavailable,
         ),
 
@@ -177,7 +186,7 @@ const deliveryColumns = (sql: SqlClient.SqlClient) =>
  */
 const deliveryJoins = (sql: SqlClient.SqlClient, orgId: string) => sql`
   CROSS JOIN LATERAL (
-    SELECT id, event_id, endpoint_id, ${endedState(sql)} AS state, attempts, updated_at AS next_at, created_at,
+    SELECT id, event_id, endpoint_id, state, attempts, updated_at AS next_at, created_at,
       updated_at,
       attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure, attempt_error, attempt_body
     FROM deliveries d WHERE looked.lane IS NULL AND id = looked.id AND org_id = ${orgId}
@@ -277,20 +286,7 @@ const candidates = (sql: Sql, orgId: string, filter: DeliveryFilter, page: Page,
     const ended = newest(sql`${deliveries} WHERE org_id = ${orgId} AND ${ofEndpoint}`)
     return { ended, pending: state === undefined ? pendingOf(lanesRead(sql, orgId, endpoint)) : null }
   }
-  if (state === "pending") {
-    const recovering = sql`
-      SELECT d.id, ${noLane(sql)} AS lane FROM (
-        SELECT * FROM sweeps WHERE org_id = ${orgId} AND kind = 'recover' AND ${ofEndpoint} ORDER BY id ${limit}
-      ) AS r CROSS JOIN LATERAL (
-        SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
-          SELECT id FROM ${unsuccessfulDeliveries(sql)}
-          WHERE ${isUnsuccessful(sql, "endpoint", sql.literal("s.state"), sql.literal("r.endpoint_id"))}
-            AND ${isCovered(sql, "", "r")} AND ${after}
-          ORDER BY id DESC LIMIT ${perLane}
-        ) AS d ORDER BY d.id DESC LIMIT ${perLane}
-      ) AS d GROUP BY d.id ORDER BY d.id DESC`
-    return { ended: recovering, pending: pendingOf(lanesRead(sql, orgId, endpoint)) }
-  }
+  if (state === "pending") return { ended: null, pending: pendingOf(lanesRead(sql, orgId, endpoint)) }
   const ofState =
     endpoint === undefined ? isUnsuccessful(sql, "org", state, orgId) : isUnsuccessful(sql, "endpoint", state, endpoint)
   const ended = newest(sql`${unsuccessfulDeliveries(sql)} WHERE ${ofState} AND org_id = ${orgId}`)
@@ -323,12 +319,15 @@ const listDeliveries = Effect.fnUntraced(function* (sql: Sql, orgId: string, fil
   const perLane = isRare ? Math.max(maxReadPerLane, page.limit + 1) : page.limit + 1
   const { ended, pending } = candidates(sql, orgId, filter, page, perLane)
   // Each reads no more than its first matches.
-  const found = (source: Statement.Fragment) => sql`(
+  const sources = [ended, pending].filter((source) => source !== null)
+  const found = sources.map(
+    (source) => sql`(
     SELECT ${deliveryColumns(sql)} FROM (${source} LIMIT ${maxReadPerPage}) AS looked ${deliveryJoins(sql, orgId)}
     WHERE (${state}::text IS NULL OR d.state = ${state}) AND ${sql.and(matches)}
-    ORDER BY looked.id DESC LIMIT ${page.limit + 1})`
+    ORDER BY looked.id DESC LIMIT ${page.limit + 1})`,
+  )
   const deliveries = yield* sql`
-    SELECT * FROM (${found(ended)} ${pending === null ? sql`` : sql`UNION ALL ${found(pending)}`}) AS found
+    SELECT * FROM (${sql.join(" UNION ALL ", false)(found)}) AS found
     ORDER BY delivery_id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)
   const isFull = deliveries.length > page.limit
   const readsLanes = isFiltered && pending !== null && event_id === undefined && job_id === undefined
@@ -459,7 +458,7 @@ const maxRetryTries = 3
 
 /** Makes a delivery due now, with the retry schedule from its start. Runs in a transaction. */
 const retryDelivery = Effect.fnUntraced(function* (sql: Sql, orgId: string, deliveryId: string, now: DateTime.Utc) {
-  yield* lockRecoveries(sql, orgId, "shared")
+  yield* lockResends(sql, orgId, "shared")
   for (let tries = 1; tries <= maxRetryTries; tries++) {
     const { callbackLane, endpoint, pendingIn } = yield* findRetryable(sql, orgId, deliveryId, now)
     // The endpoint may have another lane than when the delivery was queued; a callback keeps its lane.
@@ -477,39 +476,6 @@ const retryDelivery = Effect.fnUntraced(function* (sql: Sql, orgId: string, deli
   }
   return yield* attemptInFlight()
 })
-
-/** Sweeps of an endpoint with which a recovery still starts another. */
-const maxSweepsPerEndpoint = 10
-/** Deliveries that a recovery makes due itself; a sweep does the others. */
-const inlineRecoveries = 500
-
-/**
- * A SELECT of the next deliveries that may be of a recovery, after `doneTo`, in the order of their ids, and whether the
- * recovery covers them: unsuccessful ones, the first of each state by an index, and those in ended lanes, which a sweep
- * still has to cancel. It looks at `limit` of them whatever their times.
- */
-const firstCovered = (
-  sql: SqlClient.SqlClient,
-  { endpointId, orgId, since, until }: Recovery,
-  doneTo: string,
-  limit: number,
-) => {
-  const before = idBefore(since)
-  const after = doneTo > before ? doneTo : before
-  const end = (id: "id" | "delivery_id") =>
-    until === null ? sql.literal("true") : sql`${sql.literal(id)} < ${idAfter(until)}`
-  return sql`
-    SELECT d.*, coalesce(${isCovered(sql, "d.", { since, until, doneTo })}, false) AS wanted FROM (
-      SELECT d.id, NULL::text AS lane, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
-        SELECT id, created_at FROM ${unsuccessfulDeliveries(sql)}
-        WHERE ${isUnsuccessful(sql, "endpoint", sql.literal("s.state"), endpointId)} AND org_id = ${orgId}
-          AND id > ${after} AND ${end("id")}
-        ORDER BY id LIMIT ${limit}::int
-      ) AS d
-      UNION ALL
-      ${inEndedLanes(sql, sql`endpoint_id = ${endpointId}`, after, end("delivery_id"), limit)}
-    ) AS d ORDER BY d.id LIMIT ${limit}::int`
-}
 
 /**
  * A SELECT (id, lane, created_at) of the next deliveries after an id that sweeps still have to cancel, in the order of
@@ -540,57 +506,37 @@ const inEndedLanes = (
     ) AS p WHERE r.id <= s.done_to
   ) AS p`
 
-/** Statements that a batch has to find what others have moved between the queue and the ended ones. */
-const maxRequeues = 5
+/** A delivery that a resend may send. */
+interface Looked {
+  readonly id: string
+  /** The lane that a sweep still has to cancel it in; `null` when it has ended. */
+  readonly lane: string | null
+  readonly endpointId: string
+  readonly wanted: boolean
+}
 
-/** Makes the next deliveries of a recovery after `doneTo` due now, in a transaction. */
-export const recoverBatch = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  recovery: Recovery,
-  doneTo: string,
-  limit: number,
-  now: DateTime.Utc,
-  locked: "wait" | "skip" = "wait",
-) {
-  const first = firstCovered(sql, recovery, doneTo, limit)
-  const batch = yield* requeue(sql, recovery, first, now, locked)
-  let { recovered, wanted } = batch
-  if (locked === "skip") return batch
-  // Nobody sends before the commit what is due already, so it is not found again.
-  for (let n = 1; recovered < wanted && n < maxRequeues; n++) {
-    const again = yield* requeue(sql, recovery, first, now)
-    wanted = recovered + again.wanted
-    recovered += again.recovered
-  }
-  if (recovered < wanted) return yield* new Unavailable({ error: "Others change these deliveries; try again." })
-  return { ...batch, wanted, recovered }
-})
+/** An active endpoint. */
+interface Receiver {
+  readonly id: string
+  readonly orgId: string
+  readonly lane: string
+  readonly ordered: boolean
+}
 
 /**
- * Makes unsuccessful deliveries of an endpoint due now, if it is active, and those in its ended lanes, in a
- * transaction. They are backlogged at once, so that a large backlog does not delay other lanes. An attempt in flight
- * continues, and its result is recorded.
+ * Makes unsuccessful deliveries of a locked endpoint due now, and those in its ended lanes, in a transaction. They are
+ * backlogged at once, so that a large backlog does not delay other lanes. An attempt in flight continues, and its
+ * result is recorded.
  *
- * @param first a SELECT (id, lane, wanted); the lane of those that are still pending
- * @returns how many deliveries it read, the last of them, how many of them are wanted, and how many are due now: not
- *   those that others have locked or moved
+ * @returns how many are due now: not those that others have moved
  */
 const requeue = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  { endpointId, orgId }: Pick<Recovery, "endpointId" | "orgId">,
-  first: Statement.Fragment,
+  { lane, ordered, orgId }: Receiver,
+  rows: ReadonlyArray<Pick<Looked, "id" | "lane">>,
   now: DateTime.Utc,
-  locked: "wait" | "skip" = "wait",
 ) {
-  const [endpoint] = yield* sql<{ ordered: boolean; lane: string }>`
-    SELECT ordered, lane FROM webhook_endpoints
-    WHERE id = ${endpointId} AND org_id = ${orgId} AND active FOR SHARE`
-  if (endpoint === undefined) return { rows: 0, last: null, wanted: 0, recovered: 0 }
-  const { lane, ordered } = endpoint
-  const lock = sql.literal(`FOR UPDATE ${locked === "skip" ? "SKIP LOCKED" : ""}`)
-  const head = yield* sql<{ id: string; lane: string | null; wanted: boolean }>`${first}`
-  const wanted = head.filter((row) => row.wanted).toSorted((a, b) => (a.id < b.id ? -1 : 1))
-  const [ended, queued] = [wanted.filter((row) => row.lane === null), wanted.filter((row) => row.lane !== null)]
+  const [ended, queued] = [rows.filter((row) => row.lane === null), rows.filter((row) => row.lane !== null)]
   // A statement of its own, as `eventsOf` a claim.
   const waiting =
     queued.length === 0
@@ -600,19 +546,16 @@ const requeue = Effect.fnUntraced(function* (
             AS q (id, lane)
           CROSS JOIN LATERAL (
             SELECT delivery_id AS id, lane FROM pending_deliveries
-            WHERE org_id = ${orgId} AND lane = q.lane AND delivery_id = q.id AND lane <> ${lane} ${lock}
+            WHERE org_id = ${orgId} AND lane = q.lane AND delivery_id = q.id AND lane <> ${lane} FOR UPDATE
           ) AS p`
   const last = lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane", at: sql`${date(now)}::timestamptz` })
   const end = endOfLane(sql, sql.literal("(SELECT last FROM new_lane)"), "number")
-  const [done] = yield* sql<{ recovered: number }>`
+  const taken = sql`id = ANY(${texts(ended.map(({ id }) => id))}) AND org_id = ${orgId} AND unsuccessful IS NOT NULL`
+  const [done] = yield* sql<{ resent: number }>`
     WITH new_lane AS MATERIALIZED (
       SELECT lane, ${last} AS last
       FROM (SELECT ${orgId}::text COLLATE "C" AS org_id, ${lane}::text COLLATE "C" AS lane) AS l
-    ), ended AS MATERIALIZED (
-      SELECT d.id FROM unnest(${texts(ended.map(({ id }) => id))}) AS head (id) CROSS JOIN LATERAL (
-        SELECT id FROM deliveries WHERE id = head.id AND org_id = ${orgId} AND unsuccessful IS NOT NULL ${lock}
-      ) AS d
-    ), ${takeEnded(sql, sql`id = ANY(ARRAY(SELECT id FROM ended))`)}, waiting AS MATERIALIZED (
+    ), ${takeEnded(sql, taken)}, waiting AS MATERIALIZED (
       SELECT p.* FROM unnest(${texts(waiting.map(({ id }) => id))}, ${texts(waiting.map((row) => row.lane))})
         AS q (id, lane)
       CROSS JOIN LATERAL (
@@ -637,70 +580,18 @@ const requeue = Effect.fnUntraced(function* (
       FROM places WHERE p.ctid = places.place
       RETURNING p.delivery_id
     )
-    SELECT ((SELECT count(*) FROM gone) + (SELECT count(*) FROM moved))::int AS recovered`
+    SELECT ((SELECT count(*) FROM gone) + (SELECT count(*) FROM moved))::int AS resent`
   yield* changedLanes(sql)
-  return { rows: head.length, last: head.at(-1)?.id ?? null, wanted: wanted.length, recovered: done!.recovered }
+  return done!.resent
 })
 
-/** Deliveries that `countRecovery` looks at. */
-const maxCountedRecoveries = 10_000
+/** Deliveries that a count of a resend looks at. */
+const maxCounted = 10_000
 
-/** Counts the deliveries of a recovery that no other one covers, among the first `maxCountedRecoveries`. */
-export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
-  sql<{ count: number; isAll: boolean }>`
-    SELECT (count(*) FILTER (WHERE wanted AND NOT EXISTS (
-        SELECT FROM sweeps s
-        WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'recover' AND ${isCovered(sql, "d.", "s")}
-      )))::int AS count, count(*) < ${maxCountedRecoveries} AS "isAll"
-    FROM (${firstCovered(sql, recovery, "", maxCountedRecoveries)}) AS d`.pipe(Effect.map(([row]) => row!))
-
-/**
- * Starts a recovery, in a transaction: makes the first deliveries due now, and leaves the others to a sweep.
- *
- * @returns how many deliveries it recovers, whether that is all of them, and whether a sweep follows
- */
-const recoverDeliveries = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  random: SecureRandom.SecureRandom["Service"],
-  recovery: Recovery,
-  now: DateTime.Utc,
-) {
-  const { orgId, endpointId, since, until } = recovery
-  yield* lockRecoveries(sql, orgId, "shared")
-  const [endpoint] = yield* sql<{ active: boolean }>`
-    SELECT active FROM webhook_endpoints WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
-  if (endpoint === undefined) return yield* endpointNotFound()
-  if (!endpoint.active) return yield* endpointInactive()
-  // A statement after the lock, so that it sees the sweep of a deactivation that it waited for.
-  const [open] = yield* sql<{ sweeps: number; recoveries: number }>`
-    SELECT count(*)::int AS sweeps, (count(*) FILTER (WHERE kind = 'recover'))::int AS recoveries
-    FROM sweeps WHERE endpoint_id = ${endpointId}`
-  const { recoveries, sweeps } = open!
-  if (sweeps >= maxSweepsPerEndpoint) {
-    return yield* new Conflict({
-      error: "Other recoveries of this endpoint are still running; try again when they have ended.",
-    })
-  }
-  // What an earlier recovery covers is pending already, so this one leaves all its deliveries to its own sweep. It
-  // waits for no lock of a sweep that runs: its own sweep does what is locked now.
-  const first =
-    recoveries === 0
-      ? yield* recoverBatch(sql, recovery, "", inlineRecoveries, now, "skip")
-      : { rows: inlineRecoveries, last: "", wanted: 0, recovered: 0 }
-  const isAllOfThem = first.recovered === first.wanted
-  if (isAllOfThem && first.rows < inlineRecoveries) {
-    return { recovered: first.recovered, isAll: true, hasMore: false }
-  }
-  const others = yield* countRecovery(sql, recovery)
-  yield* sql`
-    INSERT INTO sweeps (id, org_id, kind, endpoint_id, since, until, done_to, created_at)
-    VALUES (${yield* random.ulid}, ${orgId}, 'recover', ${endpointId}, ${date(since)}, ${dateOrNull(until)},
-      ${isAllOfThem ? first.last : ""}, ${date(now)})`
-  return { recovered: first.recovered + others.count, isAll: others.isAll, hasMore: true }
-})
-
-const tooManyResends = () =>
-  new Conflict({ error: "Ten resends of this org are still running; try again when one has ended, or cancel one." })
+const tooManyResends = ({ webhook_endpoint_id }: ResendFilter) => {
+  const of = webhook_endpoint_id === undefined ? "over all endpoints" : "of this endpoint"
+  return new Conflict({ error: `Ten resends ${of} are still running; try again when one has ended, or cancel one.` })
+}
 
 interface ResendOfOrg {
   readonly orgId: string
@@ -766,10 +657,9 @@ export const resendBatch = Effect.fnUntraced(function* (
     orgId,
     filter: yield* Schema.decodeEffect(Schema.fromJsonString(ResendFilter))(filter).pipe(Effect.orDie),
   }
-  yield* lockRecoveries(sql, orgId, "shared")
-  const looked = yield* sql<{ id: string; lane: string | null; endpointId: string; wanted: boolean }>`
-    ${resendable(sql, resend, doneTo, limit)}`
-  const byEndpoint = new Map<string, Array<(typeof looked)[number]>>()
+  yield* lockResends(sql, orgId, "shared")
+  const looked = yield* sql<Looked>`${resendable(sql, resend, doneTo, limit)}`
+  const byEndpoint = new Map<string, Array<Looked>>()
   let rows = 0
   for (const row of looked) {
     if (row.wanted) {
@@ -780,31 +670,21 @@ export const resendBatch = Effect.fnUntraced(function* (
     }
     rows++
   }
-  const endpoints = [...byEndpoint.keys()]
-  yield* sql`
-    SELECT FROM webhook_endpoints WHERE id = ANY(${texts(endpoints)}) AND org_id = ${orgId} ORDER BY id FOR SHARE`
+  const receivers = yield* sql<Receiver>`
+    SELECT id, org_id AS "orgId", lane, ordered FROM webhook_endpoints
+    WHERE id = ANY(${texts([...byEndpoint.keys()])}) AND org_id = ${orgId} AND active ORDER BY id FOR SHARE`
   const ids = [...byEndpoint.values()].flatMap((rows) => rows.map(({ id }) => id)).toSorted()
   yield* sql`SELECT FROM deliveries WHERE id = ANY(${texts(ids)}) AND org_id = ${orgId} ORDER BY id FOR UPDATE`
   let done = 0
-  for (const [endpointId, wanted] of byEndpoint) {
-    const found = (lane: (row: (typeof looked)[number]) => string | null) => sql`
-      SELECT id, lane, true AS wanted FROM unnest(${texts(wanted.map(({ id }) => id))}, ${texts(wanted.map(lane))})
-        AS w (id, lane)`
-    const first = yield* requeue(
-      sql,
-      { orgId, endpointId },
-      found(({ lane }) => lane),
-      now,
-    )
-    done += first.recovered
+  for (const receiver of receivers) {
+    const wanted = byEndpoint.get(receiver.id)!
+    const resent = yield* requeue(sql, receiver, wanted, now)
+    done += resent
     // Since it was read, a delivery of an ended lane may have been canceled.
-    if (first.recovered < first.wanted)
-      done += (yield* requeue(
-        sql,
-        { orgId, endpointId },
-        found(() => null),
-        now,
-      )).recovered
+    if (resent < wanted.length) {
+      const canceled = wanted.map(({ id }) => ({ id, lane: null }))
+      done += yield* requeue(sql, receiver, canceled, now)
+    }
   }
   const isEnd = rows === looked.length && looked.length < limit
   return { rows, done, doneTo: isEnd ? null : looked[rows - 1]!.id }
@@ -826,8 +706,7 @@ const listCauses = (sql: Sql, orgId: string, filter: DeliveryFilter) => {
       SELECT d.attempt_status AS status, d.attempt_failure AS failure, d.endpoint_id, count(*)::int AS deliveries,
         max(d.id) AS delivery_id
       FROM (
-        (${failed.ended} LIMIT ${maxGrouped})
-        UNION (${retried.ended} LIMIT ${maxGrouped})
+        (${failed.ended!} LIMIT ${maxGrouped})
         UNION (${retried.pending!} LIMIT ${maxGrouped})
       ) AS looked ${deliveryJoins(sql, orgId)}
       WHERE d.attempt_started_at IS NOT NULL

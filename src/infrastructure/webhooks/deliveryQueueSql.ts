@@ -55,7 +55,7 @@ const releaseSql = (
         ${column((d) => d.deliveryId)}, ${column((d) => d.orgId)}, ${column((d) => d.endpointId)},
         ${column((d) => d.lane)}, ${column((d) => d.claimId)}
       ) AS given (id, org_id, endpoint_id, lane, claim_id)
-      -- A recovery moves deliveries to the new lane of their endpoint.
+      -- A resend moves deliveries to the new lane of their endpoint.
       CROSS JOIN LATERAL (
         SELECT ctid AS place FROM pending_deliveries WHERE org_id = given.org_id AND delivery_id = given.id
           AND lane = ANY(ARRAY[given.lane, (SELECT w.lane FROM webhook_endpoints w WHERE w.id = given.endpoint_id)])

@@ -38,15 +38,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
-import {
-  cancelLanes,
-  type EndedLane,
-  endedState,
-  lanesOfEndpoint,
-  nextLane,
-  ofEndpoints,
-  queuedState,
-} from "../queue/lanes.ts"
+import { cancelLanes, type EndedLane, lanesOfEndpoint, nextLane, ofEndpoints, queuedState } from "../queue/lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 const Row = Schema.Struct({
@@ -269,7 +261,7 @@ export const layer = Layer.effect(
                 || coalesce(jsonb_object_agg(state, count), '{}') FROM (
                 SELECT state, count(*) FROM (
                   SELECT * FROM (
-                    (SELECT d.id, ${endedState(sql)} AS state FROM ${ofEndpoints(sql)}
+                    (SELECT d.id, d.state FROM ${ofEndpoints(sql)}
                     WHERE d.endpoint_id = w.id AND d.org_id = ${orgId} ORDER BY d.id DESC LIMIT ${maxCountedDeliveries})
                     UNION ALL
                     SELECT d.id, ${queuedState(sql)}

@@ -172,7 +172,7 @@ layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices:
         )
         // A replica that has not heard of the move. Seen failing when events and sweeps passed at a node.
         const late = [
-          source`INSERT INTO sweeps (id, org_id, kind, created_at) VALUES ('late', ${orgId}, 'recover', now())`,
+          source`INSERT INTO sweeps (id, org_id, kind, created_at) VALUES ('late', ${orgId}, 'resend', now())`,
           ...(to === "platform"
             ? [source`INSERT INTO events (id, org_id, type, created_at) VALUES ('late', ${orgId}, 't', now())`]
             : []),

@@ -3,7 +3,6 @@ import { Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { JobRepository, type UniqueJob } from "#src/domain/jobs/JobRepository.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
-import { date } from "#src/infrastructure/database/fragments.ts"
 import { meet } from "../meet.ts"
 import { insertOrg, newEntry } from "../support.ts"
 import { idOf, nextTime, prepare, publishAt, removeOld } from "./retention.ts"
@@ -88,22 +87,22 @@ export const retentionRaces = {
     return outcomes
   }),
 
-  "remove old events, recover their endpoint": Effect.gen(function* () {
+  "remove old events, resend those of their endpoint": Effect.gen(function* () {
     const { endpoint, later, now, old, orgId } = yield* insertOld
-    let recovered = -1
+    let resent = -1
     const outcomes = yield* meet(
       removeOld(old),
-      Effect.tap(recover(orgId, endpoint, plus(now, -10), later), (count) => Effect.sync(() => (recovered = count))),
+      Effect.tap(recover(orgId, endpoint, plus(now, -10), later), (count) => Effect.sync(() => (resent = count))),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     const due = yield* claim(later)
-    assert.strictEqual(due.length, recovered)
+    assert.strictEqual(due.length, resent)
     assert.deepStrictEqual(yield* orphans, [])
     yield* record(
       due.map((one) => attempt(one, "Delivered", later)),
       later,
     )
-    return [...outcomes, `${recovered} recovered`]
+    return [...outcomes, `${resent} resent`]
   }),
 
   "remove old events, record an attempt of one": Effect.gen(function* () {
@@ -179,24 +178,18 @@ export const retentionRaces = {
     return outcomes
   }),
 
-  "remove old events of an org, recover its endpoint behind another sweep": Effect.gen(function* () {
+  "remove old events of an org, resend those of its endpoint": Effect.gen(function* () {
     const { endpoint, failed, later, old, orgId } = yield* insertOld
-    yield* SqlClient.SqlClient.use(
-      (sql) => sql`
-        INSERT INTO sweeps (id, org_id, kind, endpoint_id, since, done_to, created_at)
-        SELECT 'race' || ${endpoint}::text, ${orgId}, 'recover', ${endpoint}, ${date(later)}, '', now()`,
-    ).pipe(Effect.orDie)
-    let recovered = -1
+    let resent = -1
     const outcomes = yield* meet(
       RetentionRepository.use((retention) => retention.removeOfOrg(orgId, old, Duration.zero, "", 100)),
-      Effect.tap(recover(orgId, endpoint, plus(old, -7_200), later), (count) => Effect.sync(() => (recovered = count))),
+      Effect.tap(recover(orgId, endpoint, plus(old, -7_200), later), (count) => Effect.sync(() => (resent = count))),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
-    assert.include([0, failed.length], recovered)
+    assert.include([0, failed.length], resent)
     const pending = (yield* deliveriesOf(orgId)).filter(({ state }) => state === "pending")
-    assert.strictEqual(pending.length, recovered)
+    assert.strictEqual(pending.length, resent)
     assert.deepStrictEqual(yield* orphans, [])
-    yield* SqlClient.SqlClient.use((sql) => sql`DELETE FROM sweeps WHERE org_id = ${orgId}`).pipe(Effect.orDie)
-    return [...outcomes, `${recovered} recovered`]
+    return [...outcomes, `${resent} resent`]
   }),
 }

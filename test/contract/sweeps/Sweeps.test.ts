@@ -35,7 +35,6 @@ import {
   plus,
   publish,
   record,
-  recover,
   removeEndpoint,
   retry,
   updateEndpoint,
@@ -162,8 +161,13 @@ for (const [name, database] of Object.entries(databases)) {
         yield* sweep
         assert.deepStrictEqual(yield* countResend(orgId, filter), { count: 0, isAll: true })
         assert.deepStrictEqual(yield* stored(endpoint), { queued: many })
-        for (let n = 0; n < 10; n++) yield* start(filter)
-        assert.include(yield* failureOf(start(filter)), "Ten resends")
+        // Ten over all endpoints and ten of each one: a recovery of thirty endpoints is no reason to refuse one.
+        for (const of of [{}, { webhook_endpoint_id: endpoint }, { webhook_endpoint_id: other }]) {
+          for (let n = 0; n < 10; n++) yield* start(of)
+          const whose = "webhook_endpoint_id" in of ? "of this endpoint" : "over all endpoints"
+          assert.include(yield* failureOf(start(of)), `Ten resends ${whose} are still running`)
+        }
+        assert.strictEqual((yield* resends(orgId)).length, 30)
         yield* sweep
         assert.strictEqual(yield* openSweeps, 0)
         // Leaves nothing to claim for other tests.
@@ -182,8 +186,8 @@ for (const [name, database] of Object.entries(databases)) {
         // After `before`, the sweeps of this org are the first.
         const before = orgId.slice(0, -1)
         const start = (id: string, kind: string) => client`
-          INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, since, filter, receivers, created_at)
-          VALUES (${`${orgId}-${id}`}, ${orgId}, ${kind}, ${endpoint}, ${endpoint}, ${DateTime.toDateUtc(plus(now, -9))}, '{}',
+          INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, filter, receivers, created_at)
+          VALUES (${`${orgId}-${id}`}, ${orgId}, ${kind}, ${endpoint}, ${endpoint}, '{}',
             ARRAY(SELECT 'event ' || n FROM generate_series(1, 101) AS n), ${DateTime.toDateUtc(now)})`
         const turns = (count: number) =>
           Effect.forEach(Array.from({ length: count }), () =>
@@ -193,7 +197,7 @@ for (const [name, database] of Object.entries(databases)) {
               return sweepId.replace(`${orgId}-`, "") + (swept!.isDone ? ", the last" : "")
             }),
           )
-        yield* start("long", "recover")
+        yield* start("long", "resend")
         yield* start("short", "resend")
         assert.deepStrictEqual(yield* turns(4), ["long", "short", "long", "short"])
         yield* start("first events", "emit")
@@ -397,50 +401,37 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect(
-      "recovered deliveries are pending at once, are queued batch by batch, and are canceled with their endpoint",
-      () =>
-        Effect.gen(function* () {
-          const now = epoch()
-          const { any, endpoint, orgId } = yield* insertLarge(now, "failed")
-          assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 1)), many)
-          assert.isBelow((yield* stored(endpoint))["queued"]!, many)
-          assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: many }))
-          assert.strictEqual((yield* findDelivery(orgId, any)).state, "pending")
-          assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 1)), 0)
-          assert.strictEqual((yield* claim(plus(now, 1), { limit: 512, laneCap: 5 })).length, 5)
-
-          // Deactivates the endpoint in the middle of the recovery.
-          const { advance, next } = yield* SweepRepository
-          yield* advance((yield* next("", []))!.sweepId, plus(now, 2), 1_000)
-          yield* updateEndpoint(orgId, endpoint, plus(now, 3), { active: false })
-          // Deliveries that the recovery had not reached are still failed.
-          const states = yield* shown(orgId, endpoint)
-          assert.deepStrictEqual(states["failed"]! + states["canceled"]!, many)
-          yield* sweep
-          assert.deepStrictEqual(yield* shown(orgId, endpoint), states)
-
-          yield* updateEndpoint(orgId, endpoint, plus(now, 4), { active: true })
-          assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 5)), many)
-          yield* sweep
-          assert.deepStrictEqual(yield* stored(endpoint), { queued: many })
-        }),
-    )
-
-    it.effect("canceled deliveries that are recovered before their sweep are sent too", () =>
+    it.effect("a deactivation ends what a resend has queued, and the resend sends nothing while it lasts", () =>
       Effect.gen(function* () {
+        const { resend } = yield* DeliveryLogRepository
+        const { advance } = yield* SweepRepository
         const now = epoch()
-        const { endpoint, orgId } = yield* insertLarge(now, "pending")
-        yield* updateEndpoint(orgId, endpoint, now, { active: false })
-        yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: true })
-        assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 2)), many)
-        assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: many }))
-        // Seen failing: the first of them waited for the sweep that cancels all of them.
-        const claimed = yield* claim(plus(now, 2), { limit: 512, laneCap: 5 })
-        assert.strictEqual(claimed.filter(({ endpointId }) => endpointId === endpoint).length, 5)
+        const { any, endpoint, orgId } = yield* insertLarge(now, "failed")
+        const filter = { webhook_endpoint_id: endpoint }
+        const start = Effect.gen(function* () {
+          const entry = newEntry({ action: "resend.start", target: yield* newId, at: now })
+          yield* resend(orgId, { filter, count: many }, entry)
+          return entry.target
+        })
+        const first = yield* start
+        // What its row says: the resend has not reached it.
+        assert.strictEqual((yield* findDelivery(orgId, any)).state, "failed")
+        assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ failed: many }))
+        yield* advance(first, plus(now, 1), 1_000)
+        assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: 1_000, failed: many - 1_000 }))
+        assert.strictEqual((yield* claim(plus(now, 1), { limit: 512, laneCap: 5 })).length, 5)
+
+        yield* updateEndpoint(orgId, endpoint, plus(now, 3), { active: false })
+        const states = both({ canceled: 1_000, failed: many - 1_000 })
+        assert.deepStrictEqual(yield* shown(orgId, endpoint), states)
+        yield* sweep
+        assert.deepStrictEqual(yield* shown(orgId, endpoint), states)
+
+        yield* updateEndpoint(orgId, endpoint, plus(now, 4), { active: true })
+        yield* start
         yield* sweep
         assert.deepStrictEqual(yield* stored(endpoint), { queued: many })
-        yield* removeEndpoint(orgId, endpoint, plus(now, 3))
+        yield* removeEndpoint(orgId, endpoint, plus(now, 5))
         yield* sweep
       }),
     )
@@ -477,6 +468,37 @@ for (const [name, database] of Object.entries(databases)) {
         for (const each of [endpoint, other]) yield* removeEndpoint(orgId, each, plus(now, 3))
         yield* sweep
       }),
+    )
+
+    it.effect(
+      "while many lanes are canceled, a resend waits that reads them, and that of another endpoint does not",
+      () =>
+        Effect.gen(function* () {
+          const { resend } = yield* DeliveryLogRepository
+          const { next } = yield* SweepRepository
+          const sql = yield* SqlClient.SqlClient
+          const { endpoint, orgId } = yield* insertReceiver(epoch(), 0)
+          const other = yield* insertEndpoint(orgId)
+          const canceling = yield* sql<{ id: string }>`
+          INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, created_at)
+          SELECT ${orgId} || n, ${orgId}, 'cancel', ${other}::text, ${other} || '~' || n, now()
+          FROM generate_series(1, 21) AS n RETURNING id`
+          const ids = canceling.map(({ id }) => id)
+          const filters = [{}, { webhook_endpoint_id: other }, { webhook_endpoint_id: endpoint }]
+          const targets = yield* Effect.forEach(filters, (filter) =>
+            Effect.gen(function* () {
+              const entry = newEntry({ action: "resend.start", target: yield* newId })
+              yield* resend(orgId, { filter, count: 1 }, entry)
+              return entry.target
+            }),
+          )
+          const nextOfOrg = (setAside: ReadonlyArray<string>) =>
+            Effect.map(next(orgId.slice(0, -1), setAside), (found) => (found?.orgId === orgId ? found.sweepId : null))
+          assert.strictEqual(yield* nextOfOrg(ids), targets[2])
+          assert.isNull(yield* nextOfOrg([...ids, targets[2]!]))
+          yield* sweep
+          assert.strictEqual(yield* openSweeps, 0)
+        }),
     )
 
     it.effect("an event to hundreds of endpoints is queued for a few at once, and for the others by a sweep", () =>

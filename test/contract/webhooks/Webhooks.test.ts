@@ -71,6 +71,8 @@ class Leftovers extends Context.Service<Leftovers, { readonly putOff: Effect.Eff
   )
 }
 
+/** With it, a test runs a resend to its end. The fake has none, so no type names it. */
+const client: Layer.Layer<never, never, SqlClient.SqlClient> = Layer.effect(SqlClient.SqlClient, SqlClient.SqlClient)
 const platform = Layer.mergeAll(AuditLogSql.layer, OrgsSql.layer)
 const tenants = Layer.mergeAll(
   DeliveryLogSql.layer,
@@ -84,6 +86,7 @@ const tenants = Layer.mergeAll(
   PendingDeliveriesSql.layer,
   SigningKeysSql.layer,
   WebhookEndpointsSql.layer,
+  client,
 ).pipe(Layer.provide(crypto.layer))
 const sql = Layer.merge(platform, tenants)
 

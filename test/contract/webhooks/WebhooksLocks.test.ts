@@ -1,6 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import type { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -12,7 +13,7 @@ import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/webhookEndpoi
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 import { insertMany } from "./deliveriesAtScale.ts"
-import { meanwhile, untilWaiting } from "../meet.ts"
+import { untilWaiting } from "../meet.ts"
 import { insertOrg } from "../support.ts"
 import {
   attempt,
@@ -129,7 +130,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     }),
   )
 
-  it.effect("batches of two workers do not deadlock, nor do a batch and a recovery", () =>
+  it.effect("batches of two workers do not deadlock, nor do a batch and a resend", () =>
     Effect.gen(function* () {
       yield* insertCrowd
       const now = epoch()
@@ -139,12 +140,11 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       yield* updateEndpoint(orgId, endpoint, now, { active: true })
       yield* moveNewestFirst(orgId)
       const made = claimed.map((one) => attempt(one, "Exhausted", now))
-      const recovery = { orgId, endpointId: endpoint, since: now, until: null }
       const sql = yield* SqlClient.SqlClient
-      yield* whileHeld<DeliveryQueue>(claimed[4]!.deliveryId, [
+      yield* whileHeld<DeliveryLogRepository | DeliveryQueue>(claimed[4]!.deliveryId, [
         record(made.toReversed(), now),
         record(made, now),
-        DeliveryLogSql.recoverBatch(sql, recovery, "", 500, plus(now, 10)),
+        recover(orgId, endpoint, now, plus(now, 10)),
       ])
       const log = sql<{ count: number }>`
         SELECT ((SELECT count(*) FROM delivery_attempts WHERE org_id = ${orgId}) + count(attempt_started_at))::int AS count
@@ -205,48 +205,6 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       yield* finish(orgId, jobId, completed(), now)
       yield* Fiber.join(deactivation)
       assert.deepStrictEqual(yield* statesOf(orgId), ["skipped"])
-    }),
-  )
-
-  // Seen failing: it waited for the lock.
-  it.effect("a recovery waits for no delivery that is locked, and leaves it to a sweep that reads all again", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const now = epoch()
-      const { orgId, endpoint } = yield* insertReceiver(now, 0)
-      yield* insertMany({ orgId, endpoint, state: "failed", count: 9, now: DateTime.toDateUtc(now) })
-      const [locked, recovered] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
-      const holder = yield* Effect.gen(function* () {
-        yield* sql`SELECT id FROM deliveries WHERE endpoint_id = ${endpoint} ORDER BY id LIMIT 1 FOR UPDATE`
-        yield* Deferred.succeed(locked, undefined)
-        yield* Deferred.await(recovered)
-      }).pipe(sql.withTransaction, Effect.forkChild)
-      yield* Deferred.await(locked)
-      assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 10)), 9)
-      yield* Deferred.succeed(recovered, undefined)
-      yield* Fiber.join(holder)
-      const rows = sql<{ kind: string; done_to: string; queued: number }>`
-        SELECT kind, done_to, (SELECT count(*)::int FROM pending_deliveries WHERE org_id = ${orgId}) AS queued
-        FROM sweeps WHERE endpoint_id = ${endpoint}`
-      assert.deepStrictEqual(yield* rows, [{ kind: "recover", done_to: "", queued: 8 }])
-    }),
-  )
-
-  // Seen failing with a count of sweeps in the statement that waits for the endpoint.
-  it.effect("a recovery that waits for a deactivation recovers what that has canceled, and what it will", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const { orgId, endpoint } = yield* insertReceiver(now, 0)
-      yield* insertMany({ orgId, endpoint, state: "pending", count: 600, now: DateTime.toDateUtc(now) })
-      const restart = Effect.andThen(
-        updateEndpoint(orgId, endpoint, now, { active: false }),
-        updateEndpoint(orgId, endpoint, now, { active: true }),
-      )
-      const [, recovered] = yield* meanwhile(restart, recover(orgId, endpoint, now, plus(now, 10)))
-      assert.strictEqual(recovered, 600)
-      const sweeps = (yield* SqlClient.SqlClient)`
-        SELECT kind FROM sweeps WHERE endpoint_id = ${endpoint} ORDER BY kind`
-      assert.deepStrictEqual(yield* sweeps, [{ kind: "cancel" }, { kind: "recover" }])
     }),
   )
 

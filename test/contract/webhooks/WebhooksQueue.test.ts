@@ -130,7 +130,7 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect("… when a recovery runs beside claims and records, and each attempt that counts is recorded once", () =>
+    it.effect("… when a resend runs beside claims and records, and each attempt that counts is recorded once", () =>
       Effect.gen(function* () {
         for (let n = 0; n < 6; n++) {
           const now = epoch()

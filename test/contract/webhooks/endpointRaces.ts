@@ -83,7 +83,7 @@ const endings = Object.entries(ends).flatMap(([name, end]) => {
     ),
     against("publish an event", (orgId, _, now) => publish(orgId, "invoice.paid", now), ["ok"]),
     against("resend a delivery", retryOldest, ["ok", "Conflict"]),
-    against("recover its deliveries", (orgId, endpoint, now) => recover(orgId, endpoint, now, now), [
+    against("resend its deliveries", (orgId, endpoint, now) => recover(orgId, endpoint, now, now), [
       "ok",
       "Conflict",
       "NotFound",

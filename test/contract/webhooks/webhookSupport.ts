@@ -1,5 +1,6 @@
 import { assert, type Vitest } from "@effect/vitest"
-import { DateTime, Duration, Effect } from "effect"
+import { DateTime, Duration, Effect, Option } from "effect"
+import { SqlClient } from "effect/sql"
 import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { RetryDecision } from "#src/domain/webhooks/RetryDecision.ts"
@@ -18,6 +19,7 @@ import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepos
 import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"
+import { resendBatch } from "#src/infrastructure/webhooks/deliveryLogSql.ts"
 import { answer } from "../../fakes/WebhookSender.ts"
 import type { Events } from "./events.ts"
 import { itemsOf, at, insertOrg, newEntry, newId } from "../support.ts"
@@ -214,10 +216,29 @@ export const statesOf = (orgId: string, filter?: DeliveryFilter) =>
 export const findDelivery = (orgId: string, id: string) => DeliveryLogRepository.use((log) => log.find(orgId, id))
 export const retry = (orgId: string, id: string, now: DateTime.Utc) =>
   DeliveryLogRepository.use((log) => log.retry(orgId, id, now))
-export const recover = (orgId: string, endpointId: string, since: DateTime.Utc, now: DateTime.Utc) =>
-  DeliveryLogRepository.use((log) =>
-    Effect.map(log.recover({ orgId, endpointId, since, until: null }, now), ({ recovered }) => recovered),
-  )
+/** Resends the unsuccessful deliveries of an active endpoint since a time, to the end; returns how many. */
+export const recover = Effect.fnUntraced(function* (
+  orgId: string,
+  endpointId: string,
+  since: DateTime.Utc,
+  now: DateTime.Utc,
+) {
+  const log = yield* DeliveryLogRepository
+  yield* log.requireActive(orgId, endpointId)
+  const filter = { webhook_endpoint_id: endpointId, since }
+  const sql = Option.getOrUndefined(yield* Effect.serviceOption(SqlClient.SqlClient))
+  if (sql !== undefined) {
+    const { done } = yield* resendBatch(sql, orgId, JSON.stringify(filter), "", 2_000, now).pipe(
+      sql.withTransaction,
+      Effect.orDie,
+    )
+    return done
+  }
+  // The fake has no sweeps.
+  const { count } = yield* log.countResend(orgId, filter)
+  yield* log.resend(orgId, { filter, count }, newEntry({ at: now }))
+  return count
+})
 
 export const leaseSeconds = 60
 

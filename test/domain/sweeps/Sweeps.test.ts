@@ -138,8 +138,8 @@ it.effect("a slow batch is halved, and a sweep whose smallest batch fails pauses
 
 it.effect("a sweep that inserts deliveries wakes those that send them", () =>
   Effect.gen(function* () {
-    const wakes = { deliver: true, emit: true, recover: true, cancel: false, erase: false }
-    for (const kind of ["deliver", "emit", "recover", "cancel", "erase"] as const) {
+    const wakes = { deliver: true, emit: true, resend: true, cancel: false, erase: false }
+    for (const kind of ["deliver", "emit", "resend", "cancel", "erase"] as const) {
       const world = yield* makeWorld
       world.add("a", kind, 1, kind)
       assert.strictEqual(yield* world.signals, wakes[kind], kind)

@@ -23,10 +23,13 @@ const makeReceiver = Effect.fnUntraced(
   (effect, orgId) => as(orgId)(effect),
 )
 const log = DeliveryLog.use(Effect.succeed)
-/** Whether the effect wakes the delivery worker. */
-const wakes = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, R>) {
-  const { onDeliveries } = yield* Wakeups
-  const woken = yield* Effect.forkChild(Stream.runHead(onDeliveries))
+/** Whether the effect wakes the delivery worker, or the sweeps. */
+const wakes = Effect.fnUntraced(function* <A, E, R>(
+  effect: Effect.Effect<A, E, R>,
+  which: "onDeliveries" | "onSweeps" = "onDeliveries",
+) {
+  const wakeups = yield* Wakeups
+  const woken = yield* Effect.forkChild(Stream.runHead<void, never, never>(wakeups[which]))
   yield* settle
   yield* effect
   yield* settle
@@ -53,7 +56,7 @@ describe("DeliveryLog", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("retry and recover make deliveries due now, and wake the worker", () =>
+  it.effect("retry makes a delivery due now, and wakes the worker; recover starts a resend, and wakes the sweeps", () =>
     Effect.gen(function* () {
       const endpoint = yield* makeReceiver("o", 3)
       const [endpoints, { list, get, retry, recover }] = [yield* WebhookEndpoints, yield* log]
@@ -65,14 +68,9 @@ describe("DeliveryLog", () => {
       assert.isTrue(yield* wakes(retry(newest!.delivery_id)))
       assert.deepInclude(yield* get(newest!.delivery_id), { state: "pending", next_attempt_at: now })
       // Recovers one of the two others: the one that was created a second after the first.
-      const since = DateTime.makeUnsafe(1000)
-      assert.isTrue(
-        yield* wakes(
-          Effect.map(recover({ webhook_endpoint_id: endpoint, since }), ({ recovered }) =>
-            assert.strictEqual(recovered, 1),
-          ),
-        ),
-      )
+      const recovery = recover({ webhook_endpoint_id: endpoint, since: DateTime.makeUnsafe(1000) })
+      const recovered = Effect.map(recovery, ({ count }) => assert.strictEqual(count, 1))
+      assert.isTrue(yield* wakes(recovered, "onSweeps"))
       const states = (yield* list({ limit: 9 })).deliveries.map(({ state }) => state)
       assert.deepStrictEqual(states, ["pending", "pending", "canceled"])
     }).pipe(as("o"), Effect.provide(services())),

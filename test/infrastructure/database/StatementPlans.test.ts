@@ -220,16 +220,13 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
   const since = plus(now, -86_400 * 365)
   const claimed = claim(later, { limit: 100, laneCap: 100 })
   const batch = { now: later, limit: 100, after: null }
-  const recovery = { orgId, endpointId: endpoint, since, until: null }
-  const sweep = (
-    kind: "cancel" | "recover" | "resend" | "retryJobs" | "cancelJobs",
-    { filter = "{}", of = endpoint }: { readonly filter?: string; readonly of?: string } = {},
-  ) =>
+  const resent = JSON.stringify({ webhook_endpoint_id: endpoint, since })
+  const sweep = (kind: "cancel" | "resend" | "retryJobs" | "cancelJobs", filter = "{}") =>
     Effect.gen(function* () {
       const sweepId = yield* newId
       yield* sql`
-        INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, since, filter, created_at)
-        VALUES (${sweepId}, ${orgId}, ${kind}, ${of}, ${of}, ${DateTime.toDateUtc(since)}, ${filter}, now())`
+        INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, filter, created_at)
+        VALUES (${sweepId}, ${orgId}, ${kind}, ${endpoint}, ${endpoint}, ${filter}, now())`
       yield* sweeps.advance(sweepId, later, 100)
     })
   // Of an endpoint without deliveries, beside the one that has all of the org's: what it reads is what others have.
@@ -320,16 +317,7 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["log.list of a job", 20, log.list(orgId, { job_id: id("j") }, page)],
     ["log.find", 1, Effect.ignore(log.find(orgId, id("d")))],
     ["log.retry", 2, Effect.ignore(log.retry(orgId, id("d"), later))],
-    ["log.recover", 900, log.recover(recovery, later)],
-    [
-      "log.recover after a cancellation",
-      1_700,
-      Effect.gen(function* () {
-        yield* updateEndpoint(orgId, endpoint, later, { active: false })
-        yield* updateEndpoint(orgId, endpoint, later, { active: true })
-        yield* log.recover(recovery, later)
-      }),
-    ],
+    ["log.requireActive", 1, log.requireActive(orgId, endpoint)],
     ["jobs.countSwept", 10_000, jobs.countSwept(orgId, { kind: "retry", filter: {} })],
     ["jobs.countSwept of a workflow", 10_000, jobs.countSwept(orgId, { kind: "cancel", filter: { workflow: "w" } })],
     ["jobs.causes", 10_000, jobs.causes(orgId, {})],
@@ -347,8 +335,8 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["jobs.finishStep", 20, Effect.ignore(jobs.finishStep(orgId, id("j"), { attempt: 1, name: "a", result: 1, now }))],
     ["jobs.retry of an old job", 20, Effect.ignore(jobs.retry(orgId, id("j"), undefined, later, newEntry()))],
     ["log.countResend", 10_000, log.countResend(orgId, {})],
+    ["log.countResend of an endpoint", 10_000, log.countResend(orgId, { webhook_endpoint_id: endpoint, since })],
     ...idleLists,
-    ["log.recover of an idle endpoint", 20, log.recover({ ...recovery, endpointId: idle }, later)],
     ["log.countResend of an idle endpoint", 20, log.countResend(orgId, ofIdle)],
     ["endpoints.get of an idle one", 20, endpoints.get(orgId, { id: idle })],
     ["log.resend", 10, log.resend(orgId, { filter: {}, count: 1 }, newEntry({ target: orgId }))],
@@ -418,10 +406,18 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ["sweeps.next", 10, sweeps.next("", [])],
     ["sweeps.count", 10, sweeps.count(10)],
     ["sweeps.advance of a cancellation", 200, sweep("cancel")],
-    ["sweeps.advance of a recovery", 200, sweep("recover")],
     ["sweeps.advance of a resend", 200, sweep("resend")],
-    ["sweeps.advance of an idle endpoint's recovery", 20, sweep("recover", { of: idle })],
-    ["sweeps.advance of its resend", 20, sweep("resend", { filter: JSON.stringify(ofIdle) })],
+    ["sweeps.advance of an endpoint's resend", 200, sweep("resend", resent)],
+    [
+      "sweeps.advance of an endpoint's resend after a cancellation",
+      1_700,
+      Effect.gen(function* () {
+        yield* updateEndpoint(orgId, endpoint, later, { active: false })
+        yield* updateEndpoint(orgId, endpoint, later, { active: true })
+        yield* sweep("resend", resent)
+      }),
+    ],
+    ["sweeps.advance of an idle endpoint's resend", 20, sweep("resend", JSON.stringify(ofIdle))],
     ["sweeps.advance of retries", 500, sweep("retryJobs")],
     ["sweeps.advance of cancellations", 500, sweep("cancelJobs")],
     ...erasures(sql, orgId, ["deliveries", "events", "jobs", "finishedJobs"]),
@@ -749,7 +745,7 @@ const byPlace: Readonly<Record<string, string>> = {
   "sweeps/eraseOrg.ts": "erasures",
   "sessions/sessionsSql.ts": "sessions.removeExpired",
   "queue/lanes.ts": "sweeps.advance of a cancellation",
-  "webhooks/deliveryLogSql.ts": "sweeps.advance of a recovery",
+  "webhooks/deliveryLogSql.ts": "sweeps.advance of a resend",
   "webhooks/deliveryQueueSql.ts": "queue.correctTimes, and queue.release",
   "webhooks/claimDeliveries.ts": "queue.claim, and WebhooksScale.test.ts",
   "webhooks/recordAttempts.ts": "queue.record",

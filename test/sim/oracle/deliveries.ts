@@ -269,7 +269,7 @@ const honest = ({ rows }: History, endpoint: Endpoint): ReadonlyArray<Violation>
 
 /**
  * Whether a client's request makes a delivery again that was received at a time. A retry is of one delivery, which may
- * have been delivered before. A recovery or a filter takes only what is not delivered: what was in flight then.
+ * have been delivered before. A resend takes only what is not delivered: what was in flight then.
  */
 const asksAgain = (
   history: History,
@@ -283,7 +283,7 @@ const asksAgain = (
   if (kind !== "recover" && kind !== "resend") return false
   if (start - recordMillis > from) return false
   // A sweep reaches its rows soon, unless whoever runs it is kept from it.
-  const isSwept = kind === "resend" && (body?.resend_id != null || tries.some(isUncertain))
+  const isSwept = kind === "recover" || body?.resend_id != null || tries.some(isUncertain)
   return from < end + recordMillis || (isSwept && isLamed(history, from))
 }
 
@@ -336,7 +336,7 @@ const resent = (endpoint: Endpoint): ReadonlyArray<Violation> => {
   })
 }
 
-/** What a filter or a recovery selects is sent again: at the end nothing of before is left as it was. */
+/** What a resend selects is sent again: at the end nothing of before is left as it was. */
 const swept = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> => {
   if (endpoint.id === undefined || endpoint.isGone || hasStepped(history, Infinity)) return []
   const { changes, id, received, url } = endpoint

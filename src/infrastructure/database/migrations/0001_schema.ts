@@ -820,7 +820,6 @@ const deliveries = Effect.gen(function* () {
       event_id text COLLATE "C",
       receivers text[],
       since timestamptz,
-      until timestamptz,
       filter text,
       total integer,
       done integer NOT NULL DEFAULT 0,
