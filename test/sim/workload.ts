@@ -1422,8 +1422,8 @@ const recover: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
     "recover",
     tenant,
     "webhooks/deliveries/recover",
-    { webhook_endpoint_id: endpoint.id, since },
-    { endpointId: endpoint.id, url: endpoint.url },
+    { webhook_endpoint_id: endpoint.id, since, until: afterAll },
+    { endpointId: endpoint.id, url: endpoint.url, until: afterAll },
   )
 })
 

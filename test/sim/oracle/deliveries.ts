@@ -351,7 +351,7 @@ const swept = (history: History, endpoint: Endpoint): ReadonlyArray<Violation> =
     const isEnded = history.done.some(
       ({ args, kind }) => kind === "cancelResend" && args["resendId"] === one.body?.resend_id,
     )
-    const isAll = one.kind === "recover" || (one.kind === "resend" && one.args["until"] !== undefined && !isEnded)
+    const isAll = (one.kind === "recover" || one.kind === "resend") && one.args["until"] !== undefined && !isEnded
     if (!isAll || !isAfterAll || !succeeded(one) || isLamed(history, one.start)) return []
     const isLeft = rows.find((row) => {
       if (row["endpoint_id"] !== id || !((madeAt.get(row["event_id"]) ?? Infinity) < one.start)) return false
