@@ -1,196 +1,77 @@
-import { Effect, Option, Struct } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Effect } from "effect"
+import { Command, Flag } from "effect/cli"
 import { counted } from "../domain/counted.ts"
-import { type DeliveryCause, DeliveryState, ResendFilter } from "../domain/webhooks/DeliveryLog.ts"
-import {
-  CreateWebhookEndpoint,
-  GetWebhookEndpoint,
-  TestWebhookEndpoint,
-  UpdateWebhookEndpoint,
-} from "../domain/webhooks/WebhookEndpoint.ts"
-import { PublishEvent } from "../domain/webhooks/Events.ts"
+import type { DeliveryCause } from "../domain/webhooks/DeliveryLog.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
-import { call, callPages, inFlags } from "./call.ts"
-import { actFor, actForFlag, clearFlag, given, JsonText, page, payloadFlags, time } from "./flags.ts"
+import { actFor, actForFlag, JsonText } from "./flags.ts"
 import { op } from "./operation.ts"
-import { columns, CommandFailed, plain, said, table, usage } from "./output.ts"
+import { columns, CommandFailed, plain, table, usage } from "./output.ts"
 import { withSigningSecret } from "./secretInput.ts"
 
-/** Lists deliveries. */
-const deliveries = Command.make(
-  "deliveries",
-  {
-    endpoint: Argument.String("endpoint").pipe(
-      Argument.withDescription("The webhook endpoint's id"),
-      Argument.optional,
-    ),
-    job: Flag.String("job").pipe(Flag.withDescription("Only deliveries of this job"), Flag.optional),
-    event: Flag.String("event").pipe(Flag.withDescription("Only deliveries of the event with this id"), Flag.optional),
-    type: Flag.String("type").pipe(
-      Flag.withDescription("Only deliveries of events of this type, such as invoice.paid"),
-      Flag.optional,
-    ),
-    state: Flag.Literals("state", DeliveryState.literals).pipe(
-      Flag.withDescription("Only deliveries in this state"),
-      Flag.optional,
-    ),
-    ...payloadFlags(Struct.pick(ResendFilter.fields, ["status", "failure"])),
-    since: time("since").pipe(
-      Flag.withDescription("Only deliveries that were created from this time on"),
-      Flag.optional,
-    ),
-    until: time("until").pipe(
-      Flag.withDescription("Only deliveries that were created before this time"),
-      Flag.optional,
-    ),
-    ...page,
-  },
-  ({ endpoint, event, failure, job, since, state, status, type, until, ...page }) =>
-    callPages(
-      page,
-      (gatehouse, payload) =>
-        gatehouse.deliveries.list({
-          payload: {
-            ...payload,
-            ...given({
-              webhook_endpoint_id: endpoint,
-              job_id: job,
-              event_id: event,
-              event_type: type,
-              state,
-              status,
-              failure,
-              since,
-              until,
-            }),
-          },
-        }),
-      ({ deliveries }) =>
-        table(
-          ["DELIVERY", "ENDPOINT", "JOB", "EVENT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "CREATED"],
-          deliveries.map((one) => [
-            one.delivery_id,
-            one.webhook_endpoint_id ?? "callback",
-            one.job_id,
-            one.event,
-            one.state,
-            one.attempts,
-            one.next_attempt_at,
-            one.created_at,
-          ]),
-        ),
-    ),
-).pipe(Command.withDescription("List deliveries, newest first: all, or those of one endpoint"))
+const ofEndpoint = { args: { endpoint: "webhook_endpoint_id" } } as const
+const ofDelivery = { args: { delivery: "delivery_id" } } as const
 
-/** Resends a delivery. */
-const retry = Command.make(
-  "retry",
-  { delivery: Argument.String("delivery").pipe(Argument.withDescription("The delivery's id")) },
-  ({ delivery }) =>
-    call(
-      (gatehouse) => gatehouse.deliveries.retry({ payload: { delivery_id: delivery } }),
-      () => ({ out: "", note: `The delivery ${delivery} is sent again.` }),
-    ),
-).pipe(Command.withDescription("Resend a delivery now; its retries start again"))
-
-/** Shows a delivery with its attempts. */
-const delivery = Command.make(
-  "delivery",
-  { delivery: Argument.String("delivery").pipe(Argument.withDescription("The delivery's id")) },
-  ({ delivery }) =>
-    call(
-      (gatehouse) => gatehouse.deliveries.get({ payload: { delivery_id: delivery } }),
-      ({ attempt_log, attempts, event, payload, state }) => ({
-        out: table(
-          ["ATTEMPT", "STARTED", "MILLISECONDS", "STATUS", "FAILURE", "ANSWER"],
-          attempt_log.map((one) => [
-            one.number,
-            one.started_at,
-            one.duration_ms,
-            one.status,
-            one.failure,
-            one.error ?? one.body,
-          ]),
-        ),
-        note: `${event} is ${state} after ${counted(attempts, "attempt")}. Body: ${plain(payload)}`,
-      }),
-    ),
-).pipe(Command.withDescription("Show a delivery: its body, and every attempt with the receiver's response"))
-
-/** Resends what an endpoint missed. */
-const recover = Command.make(
-  "recover",
-  {
-    endpoint: Argument.String("endpoint").pipe(Argument.withDescription("The webhook endpoint's id")),
-    since: time("since").pipe(Flag.withDescription("Only events from this time on, for example 2026-11-20T17:00:00Z")),
-    until: time("until").pipe(Flag.withDescription("Only events before this time (default: now)"), Flag.optional),
-  },
-  ({ endpoint, since, until }) =>
-    call(
-      (gatehouse) =>
-        gatehouse.deliveries.recover({ payload: { webhook_endpoint_id: endpoint, since, ...given({ until }) } }),
-      ({ recovered }) => ({ out: String(recovered), note: `${recovered} deliveries are sent again.` }),
-    ),
-).pipe(
-  Command.withDescription("Resend the failed, canceled and skipped deliveries of an endpoint since a time"),
-  Command.withExamples([
-    { command: "gatehouse webhooks recover 01KAHBMKZ3D2X7S5QN8W4V6R9T --since 2026-11-20T17:00:00Z" },
-  ]),
-)
-
-/** Resends what a filter selects. */
-const resend = Command.make(
-  "resend",
-  {
-    endpoint: Flag.String("endpoint").pipe(
-      Flag.withDescription("Only deliveries of this webhook endpoint"),
-      Flag.optional,
-    ),
-    type: Flag.String("type").pipe(
-      Flag.withDescription("Only deliveries of events of this type, such as invoice.paid"),
-      Flag.optional,
-    ),
-    ...payloadFlags(Struct.omit(ResendFilter.fields, ["webhook_endpoint_id", "event_type"])),
-    dryRun: Flag.Boolean("dry-run").pipe(Flag.withDescription("Only count"), Flag.withDefault(false)),
-  },
-  ({ dryRun, endpoint, type, ...filter }) =>
-    call(
-      (gatehouse) =>
-        gatehouse.deliveries.resend({
-          payload: {
-            filter: given({ ...filter, webhook_endpoint_id: endpoint, event_type: type }),
-            dry_run: dryRun,
-          },
-        }),
-      ({ count, message, resend_id }) => ({ out: resend_id ?? String(count), note: message }),
-    ),
-).pipe(
-  Command.withDescription(
-    "Resend the failed, canceled and skipped deliveries that a filter selects, in the background",
-  ),
-  Command.withExamples([
-    { command: "gatehouse webhooks resend --status 503 --since 2026-11-20T14:00:00Z --dry-run" },
-    { command: "gatehouse webhooks resend --status 503 --since 2026-11-20T14:00:00Z" },
-  ]),
-)
-
-const resends = Command.make("resends", {}, () =>
-  call(
-    (gatehouse) => gatehouse.deliveries.resends({ payload: {} }),
-    ({ resends }) => ({
-      out: table(
-        ["RESEND", "STARTED", "RESENT", "OF", "FILTER"],
-        resends.map((one) => [one.resend_id, one.created_at, one.resent, one.count, JSON.stringify(one.filter)]),
-      ),
+const deliveries = op("deliveries.list", {
+  ...ofEndpoint,
+  name: "deliveries",
+  about: "List deliveries, newest first: all, or those of one endpoint",
+  show: ({ deliveries }) =>
+    columns(deliveries, {
+      DELIVERY: "delivery_id",
+      ENDPOINT: ({ webhook_endpoint_id }) => webhook_endpoint_id ?? "callback",
+      JOB: "job_id",
+      EVENT: "event",
+      STATE: "state",
+      ATTEMPTS: "attempts",
+      "NEXT ATTEMPT": "next_attempt_at",
+      CREATED: "created_at",
     }),
-  ),
-).pipe(Command.withDescription("List the resends that are running"))
+})
 
-const cancelResend = Command.make(
-  "cancel-resend",
-  { resend: Argument.String("resend").pipe(Argument.withDescription("The id of the resend")) },
-  ({ resend }) => call((gatehouse) => gatehouse.deliveries.cancelResend({ payload: { resend_id: resend } }), said),
-).pipe(Command.withDescription("Cancel the rest of a resend"))
+const retry = op("deliveries.retry", {
+  ...ofDelivery,
+  show: (_, { delivery_id }) => `The delivery ${delivery_id} is sent again.`,
+})
+
+const delivery = op("deliveries.get", {
+  ...ofDelivery,
+  name: "delivery",
+  about: "Show a delivery: its body, and every attempt with the receiver's response",
+  show: ({ attempt_log, attempts, event, payload, state }) => ({
+    out: columns(attempt_log, {
+      ATTEMPT: "number",
+      STARTED: "started_at",
+      MILLISECONDS: "duration_ms",
+      STATUS: "status",
+      FAILURE: "failure",
+      ANSWER: ({ body, error }) => error ?? body,
+    }),
+    note: `${event} is ${state} after ${counted(attempts, "attempt")}. Body: ${plain(payload)}`,
+  }),
+})
+
+const recover = op("deliveries.recover", {
+  ...ofEndpoint,
+  about: "Resend the failed, canceled and skipped deliveries of an endpoint since a time",
+  examples: ["webhooks recover 01KAHBMKZ3D2X7S5QN8W4V6R9T --since 2026-11-20T17:00:00Z"],
+  show: ({ recovered }) => ({ out: String(recovered), note: `${recovered} deliveries are sent again.` }),
+})
+
+const resend = op("deliveries.resend", {
+  about: "Resend the failed, canceled and skipped deliveries that a filter selects, in the background",
+  examples: [
+    "webhooks resend --status 503 --since 2026-11-20T14:00:00Z --dry-run",
+    "webhooks resend --status 503 --since 2026-11-20T14:00:00Z",
+  ],
+  show: ({ count, message, resend_id }) => ({ out: resend_id ?? String(count), note: message }),
+})
+
+const resends = op("deliveries.resends", {
+  show: ({ resends }) =>
+    columns(resends, { RESEND: "resend_id", STARTED: "created_at", RESENT: "resent", OF: "count", FILTER: "filter" }),
+})
+
+const cancelResend = op("deliveries.cancelResend", { args: { resend: "resend_id" } })
 
 /** The endpoints of a cause: those with most of its deliveries, and how many others there are. */
 const topEndpoints = ({ endpoints, top_endpoints: top }: DeliveryCause) =>
@@ -199,76 +80,48 @@ const topEndpoints = ({ endpoints, top_endpoints: top }: DeliveryCause) =>
     ...(endpoints > top.length ? [`${endpoints - top.length} more`] : []),
   ].join(", ")
 
-const causes = Command.make(
-  "causes",
-  {
-    endpoint: Argument.String("endpoint").pipe(
-      Argument.withDescription("The webhook endpoint's id"),
-      Argument.optional,
-    ),
-    since: time("since").pipe(Flag.withDescription("Only deliveries from this time on"), Flag.optional),
-    until: time("until").pipe(Flag.withDescription("Only deliveries before this time"), Flag.optional),
-  },
-  ({ endpoint, since, until }) =>
-    call(
-      (gatehouse) => gatehouse.deliveries.causes({ payload: given({ webhook_endpoint_id: endpoint, since, until }) }),
-      ({ causes }) => ({
-        out: table(
-          ["DELIVERIES", "ENDPOINTS", "STATUS", "FAILURE", "LATEST", "TEXT"],
-          causes.map((one) => [
-            one.deliveries,
-            topEndpoints(one),
-            one.status,
-            one.failure,
-            one.latest.delivery_id,
-            one.latest.text,
-          ]),
-        ),
-      }),
-    ),
-).pipe(Command.withDescription("Group the newest failures by their cause, the most first"))
-
-const endpoint = Argument.String("endpoint").pipe(Argument.withDescription("The id of the webhook endpoint"))
+const causes = op("deliveries.causes", {
+  ...ofEndpoint,
+  show: ({ causes }) =>
+    columns(causes, {
+      DELIVERIES: "deliveries",
+      ENDPOINTS: topEndpoints,
+      STATUS: "status",
+      FAILURE: "failure",
+      LATEST: ({ latest }) => latest.delivery_id,
+      TEXT: ({ latest }) => latest.text,
+    }),
+})
 
 /** Fails for a bad URL before the prompt for a secret. In guarded mode the service also requires https. */
-const checkUrl = Effect.fnUntraced(function* (url: string) {
+const checkUrl = (url: string) => {
   const fault = urlFault(url, { httpsOnly: false })
-  if (fault !== undefined) return yield* usage(inFlags(`url ${fault}`))
-})
+  return fault === undefined ? Effect.void : usage(`the url ${fault}`)
+}
 
 const noteOf = (warning: string | undefined) => (warning === undefined ? "" : ` ${plain(warning)}`)
 
-const create = Command.make(
-  "create",
-  {
-    url: Argument.String("url").pipe(Argument.withDescription("The URL that receives deliveries")),
-    ...payloadFlags(
-      Struct.omit(CreateWebhookEndpoint.fields, ["url", "signing_secret", "generate_signing_secret", "active"]),
-    ),
+const create = op("webhooks.create", {
+  args: { url: "url" },
+  about:
+    "Create a webhook endpoint; its signing secret comes from GATEHOUSE_WEBHOOK_SECRET or standard input, or is made and printed",
+  examples: ["webhooks create https://example.com/webhooks"],
+  omit: ["signing_secret", "generate_signing_secret", "active"],
+  more: {
     inactive: Flag.Boolean("inactive").pipe(
       Flag.withDescription("Create the endpoint inactive; it receives nothing until you activate it"),
       Flag.withDefault(false),
     ),
   },
-  Effect.fnUntraced(function* ({ inactive, url, ...settings }) {
-    yield* checkUrl(url)
-    yield* withSigningSecret((signing_secret) =>
-      call(
-        (gatehouse) =>
-          gatehouse.webhooks.create({ payload: { url, signing_secret, active: !inactive, ...given(settings) } }),
-        ({ warning, webhook_endpoint_id: id }) => ({
-          out: id,
-          note: `The endpoint is created.${noteOf(warning)} To test it: gatehouse webhooks test ${id}`,
-        }),
-      ),
-    )
+  run: Effect.fnUntraced(function* (send, fields, { inactive }) {
+    yield* checkUrl(fields.url)
+    yield* withSigningSecret((signing_secret) => send({ ...fields, active: !inactive, signing_secret }))
   }),
-).pipe(
-  Command.withDescription(
-    "Create a webhook endpoint; its signing secret comes from GATEHOUSE_WEBHOOK_SECRET or standard input, or is made and printed",
-  ),
-  Command.withExamples([{ command: "gatehouse webhooks create https://example.com/webhooks" }]),
-)
+  show: ({ warning, webhook_endpoint_id: id }) => ({
+    out: id,
+    note: `The endpoint is created.${noteOf(warning)} To test it: gatehouse webhooks test ${id}`,
+  }),
+})
 
 const list = op("webhooks.list", {
   show: ({ webhook_endpoints }) =>
@@ -282,43 +135,44 @@ const list = op("webhooks.list", {
     }),
 })
 
-const byId = { endpoint: Argument.optional(endpoint), ...payloadFlags(Struct.omit(GetWebhookEndpoint.fields, ["id"])) }
+const one = { args: { endpoint: "id" } } as const
 
-const show = Command.make("show", byId, ({ endpoint, external_id }) =>
-  call(
-    (gatehouse) => gatehouse.webhooks.get({ payload: given({ id: endpoint, external_id }) }),
-    ({ active, deactivated_at, deactivated_reason, deliveries, failing_since, health, url }) => ({
-      out: table(
-        [
-          "ACTIVE",
-          "FAILING SINCE",
-          "DEACTIVATED",
-          "REASON",
-          ...Object.keys(deliveries).map((state) => state.toUpperCase()),
-        ],
-        [[active ? "yes" : "no", failing_since, deactivated_at, deactivated_reason, ...Object.values(deliveries)]],
+const show = op("webhooks.get", {
+  ...one,
+  name: "show",
+  about: "Show a webhook endpoint: its health, and its newest deliveries by state",
+  show: ({ active, deactivated_at, deactivated_reason, deliveries, failing_since, health, url }) => ({
+    out: table(
+      [
+        "ACTIVE",
+        "FAILING SINCE",
+        "DEACTIVATED",
+        "REASON",
+        ...Object.keys(deliveries).map((state) => state.toUpperCase()),
+      ],
+      [[active, failing_since, deactivated_at, deactivated_reason, ...Object.values(deliveries)]],
+    ),
+    note: [
+      plain(url),
+      ...health.map(
+        ({ attempts, causes, delivered, p95_ms, since }) =>
+          `Since ${since.toJSON()}: ${delivered} of ${counted(attempts, "attempt")} delivered` +
+          (p95_ms === null ? "" : `, 95 of 100 responses within ${p95_ms} ms`) +
+          causes.map(({ attempts, cause }) => `, ${attempts} × ${cause}`).join(""),
       ),
-      note: [
-        plain(url),
-        ...health.map(
-          ({ attempts, causes, delivered, p95_ms, since }) =>
-            `Since ${since.toJSON()}: ${delivered} of ${counted(attempts, "attempt")} delivered` +
-            (p95_ms === null ? "" : `, 95 of 100 responses within ${p95_ms} ms`) +
-            causes.map(({ attempts, cause }) => `, ${attempts} × ${cause}`).join(""),
-        ),
-      ].join("\n"),
-    }),
-  ),
-).pipe(Command.withDescription("Show a webhook endpoint: its health, and its newest deliveries by state"))
+    ].join("\n"),
+  }),
+})
 
-const changes = Struct.omit(UpdateWebhookEndpoint.fields, ["id", "signing_secret"])
-
-const update = Command.make(
-  "update",
-  {
-    endpoint,
-    ...payloadFlags(changes, { url: "to" }),
-    clear: clearFlag(changes),
+const update = op("webhooks.update", {
+  ...one,
+  examples: [
+    "webhooks update 01KAHBMKZ3D2X7S5QN8W4V6R9T --to https://example.com/hooks",
+    "webhooks update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-active",
+  ],
+  flags: { url: "to" },
+  omit: ["signing_secret"],
+  more: {
     newSecret: Flag.Boolean("new-secret").pipe(
       Flag.withDescription(
         "Set a new signing secret from GATEHOUSE_WEBHOOK_SECRET or standard input, or make one; the old one also signs for 24 hours",
@@ -326,49 +180,33 @@ const update = Command.make(
       Flag.withDefault(false),
     ),
   },
-  Effect.fnUntraced(function* ({ clear, endpoint, newSecret, ...flags }) {
-    const changes = { ...clear, ...given(flags) }
-    if (Object.keys(changes).length === 0 && !newSecret) {
-      return yield* usage("Nothing to change: set --to, --event-type, --no-active, --new-secret or another setting")
-    }
-    if (Option.isSome(flags.url)) yield* checkUrl(flags.url.value)
-    const change = (secret: { readonly signing_secret?: string }) =>
-      call(
-        (gatehouse) => gatehouse.webhooks.update({ payload: { id: endpoint, ...changes, ...secret } }),
-        ({ warning }) => ({ out: "", note: `The endpoint ${endpoint} is changed.${noteOf(warning)}` }),
-      )
-    yield* newSecret ? withSigningSecret((signing_secret) => change({ signing_secret })) : change({})
+  run: Effect.fnUntraced(function* (send, fields, { newSecret }) {
+    if (fields.url !== undefined) yield* checkUrl(fields.url)
+    if (!newSecret) return yield* send(fields)
+    return yield* withSigningSecret((signing_secret) => send({ ...fields, signing_secret }))
   }),
-).pipe(
-  Command.withDescription("Change a webhook endpoint; other fields stay"),
-  Command.withExamples([
-    { command: "gatehouse webhooks update 01KAHBMKZ3D2X7S5QN8W4V6R9T --to https://example.com/hooks" },
-    { command: "gatehouse webhooks update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-active" },
-  ]),
-)
+  show: ({ warning }, { id }) => `The endpoint ${id} is changed.${noteOf(warning)}`,
+})
 
-const remove = Command.make("delete", { endpoint }, ({ endpoint }) =>
-  call(
-    (gatehouse) => gatehouse.webhooks.delete({ payload: { id: endpoint } }),
-    () => ({ out: "", note: `The endpoint ${endpoint} is deleted. Its pending deliveries are canceled.` }),
-  ),
-).pipe(Command.withDescription("Delete a webhook endpoint and cancel its pending deliveries"))
+const remove = op("webhooks.delete", {
+  ...one,
+  show: (_, { id }) => `The endpoint ${id} is deleted. Its pending deliveries are canceled.`,
+})
 
-const test = Command.make(
-  "test",
-  { endpoint, ...payloadFlags(Struct.omit(TestWebhookEndpoint.fields, ["id"])) },
-  Effect.fnUntraced(function* ({ endpoint, ...fields }) {
-    const { delivered } = yield* call(
-      (gatehouse) => gatehouse.webhooks.test({ payload: { id: endpoint, ...given(fields) } }),
-      ({ body, delivered, error, event, status }) => ({
-        out: delivered ? `Delivered: the endpoint answered ${event} with status ${status}.` : "",
-        note: delivered ? undefined : plain(error ?? `The endpoint answered with status ${status}: ${body}`),
-      }),
-    )
-    if (!delivered)
-      return yield* new CommandFailed({ message: "The endpoint did not accept the test event. Its response is above" })
-  }),
-).pipe(Command.withDescription("Send a signed test event to an endpoint, and print its response"))
+const test = op("webhooks.test", {
+  ...one,
+  about: "Send a signed test event to an endpoint, and print its response",
+  run: (send, fields) =>
+    Effect.filterOrFail(
+      send(fields),
+      ({ delivered }) => delivered,
+      () => new CommandFailed({ message: "The endpoint did not accept the test event. Its response is above" }),
+    ),
+  show: ({ body, delivered, error, event, status }) =>
+    delivered
+      ? { out: `Delivered: the endpoint answered ${event} with status ${status}.` }
+      : plain(error ?? `The endpoint answered with status ${status}: ${body}`),
+})
 
 /** Creates, lists, changes, deletes and tests webhook endpoints; lists and retries deliveries. */
 export const webhooks = Command.make("webhooks").pipe(
@@ -393,49 +231,26 @@ export const webhooks = Command.make("webhooks").pipe(
   actFor,
 )
 
-const publish = Command.make(
-  "publish",
-  {
-    type: Argument.String("type").pipe(Argument.withDescription("The type of the event, such as invoice.paid")),
+const publish = op("events.publish", {
+  args: { type: "type" },
+  about: "Publish an event to the endpoints that want its type",
+  examples: [`events publish invoice.paid --data '{"invoice":"in_42"}'`],
+  flags: { idempotency_key: "key" },
+  omit: ["data"],
+  more: {
     data: Flag.String("data").pipe(
       Flag.withDescription("The data, as JSON"),
       Flag.withSchema(JsonText),
       Flag.withDefault(null),
     ),
-    key: Flag.String("key").pipe(
-      Flag.withDescription("The idempotency key: of events with the same key, the first one stays"),
-      Flag.optional,
-    ),
-    ...payloadFlags(Struct.pick(PublishEvent.fields, ["channels"])),
   },
-  ({ channels, data, key, type }) =>
-    call(
-      (gatehouse) =>
-        gatehouse.events.publish({ payload: { type, data, ...given({ idempotency_key: key, channels }) } }),
-      ({ event_id, message }) => ({ out: event_id, note: message }),
-    ),
-).pipe(
-  Command.withDescription("Publish an event to the endpoints that want its type"),
-  Command.withExamples([{ command: `gatehouse events publish invoice.paid --data '{"invoice":"in_42"}'` }]),
-)
+  run: (send, fields, { data }) => send({ ...fields, data }),
+  show: ({ event_id, message }) => ({ out: event_id, note: message }),
+})
 
-const listEvents = Command.make(
-  "list",
-  {
-    type: Flag.String("type").pipe(Flag.withDescription("Only events of this type"), Flag.optional),
-    ...page,
-  },
-  ({ type, ...page }) =>
-    callPages(
-      page,
-      (gatehouse, payload) => gatehouse.events.list({ payload: { ...payload, ...given({ type }) } }),
-      ({ events }) =>
-        table(
-          ["EVENT", "TYPE", "JOB", "CREATED"],
-          events.map((one) => [one.event_id, one.type, one.job_id, one.created_at]),
-        ),
-    ),
-).pipe(Command.withDescription("List events, newest first"))
+const listEvents = op("events.list", {
+  show: ({ events }) => columns(events, { EVENT: "event_id", TYPE: "type", JOB: "job_id", CREATED: "created_at" }),
+})
 
 const types = op("events.types", { show: ({ types }) => columns(types, { TYPE: "type", LAST: "last_at" }) })
 

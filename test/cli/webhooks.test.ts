@@ -233,7 +233,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         // The url is checked before a secret is asked for.
         yield* wrong(["webhooks", "create", "notaurl"], "the url must be an absolute http or https URL")
         yield* wrong(["webhooks", "update", "x", "--to", "notaurl"], "the url must be an absolute")
-        yield* wrong(["webhooks", "update", "x"], "set --to, --event-type, --no-active")
+        yield* wrong(["webhooks", "update", "x"], "Nothing to change: set --to, --description, --active")
         yield* wrong(["keys", "validate"], "The key to validate is missing. Pass it on standard input")
         yield* wrong(["jobs", "finish", "x", "--error", "e", "--result", "1"], "not both")
         yield* wrong(["jobs", "finish", "x", "--result", "{"], "--result")
