@@ -263,8 +263,14 @@ export const claimWithMore = Effect.fnUntraced(function* (now: DateTime.Utc, opt
   const shares = { lanes, laneCap, free: plenty, reserve: 1, minBacklog: 1, orgs: new Map() }
   return yield* queue.claim({ claimId, now, leaseUntil, limit: 100, ...shares, ...others })
 })
-export const claim = (now: DateTime.Utc, options?: ClaimOptions) =>
-  Effect.map(claimWithMore(now, options), ({ deliveries }) => deliveries)
+/** Claims as the worker does: again while a claim took nothing and did not come to every org with a backlog. */
+export const claim = Effect.fnUntraced(function* (now: DateTime.Utc, options?: ClaimOptions) {
+  for (let n = 0; n < 20; n++) {
+    const { deliveries, more } = yield* claimWithMore(now, options)
+    if (deliveries.length > 0 || !more) return deliveries
+  }
+  return []
+})
 /** Claims the one delivery that is due. */
 export const claimOne = (now: DateTime.Utc) => Effect.map(claim(now), (claimed) => claimed[0]!)
 
