@@ -827,12 +827,10 @@ export const bugs: ReadonlyArray<Bug> = [
     ],
   },
   {
-    name: "retention looks for pending deliveries once",
-    about: "What is resent between the look and the locks of a removal is dropped.",
-    race: "remove old events, resend those of their endpoint",
-    edits: [
-      ["infrastructure/retention/retentionSql.ts", '(gone(tables.webhooks[0]!), "~", maxMoved)', '("events", "", 1)'],
-    ],
+    name: "retention takes no lock of the org",
+    about: "What is resent between the look and the removal of an org's old events loses its event.",
+    race: "remove old events of an org, resend those of its endpoint",
+    edits: [["infrastructure/retention/retentionSql.ts", '          yield* lockResends(sql, orgId, "alone")\n', ""]],
   },
   {
     name: "an erasure settles early",

@@ -156,7 +156,7 @@ export const recordAttempts = Effect.fnUntraced(function* (
   const move = Effect.gen(function* () {
     const missed = yield* moveOn(sql, records, now, commit, failed, sql.literal("made.lane"))
     if (missed.length === 0) return unsorted
-    // A recovery moves deliveries to the new lane of their endpoint, and a statement does not see what it waited for.
+    // A resend moves deliveries to the new lane of their endpoint, and a statement does not see what it waited for.
     const ids = new Set(missed.map(({ id }) => id))
     const isMissed = ({ delivery }: AttemptRecord) => ids.has(delivery.deliveryId)
     const others = new Set(
