@@ -223,14 +223,10 @@ export const faultsOf = ({ issue }: Schema.SchemaError) =>
 
 /** The flag or argument of the command line, by the API field that it sets. */
 const flagNames = new Map([
-  ["cron", "the cron expression"],
   ["cursor", "--cursor"],
-  ["delivery_id", "the delivery's id"],
-  ["environment", "--environment"],
   ["hostOwner", "the repository's owner"],
   ["hostRepo", "the repository's name"],
   ["id", "the id"],
-  ["job_id", "the job's id"],
   ["key", "the key"],
   ["limit", "--limit"],
   ...orgLimitNames.map((name) => [`limits.${name}`, `--limit ${name}`] as const),
@@ -242,11 +238,7 @@ const flagNames = new Map([
   ["rateLimit.limit", "--rate-limit"],
   ["rateLimit.window", "--window"],
   ["retentionDays", "--retention-days"],
-  ["schedule_id", "the schedule's id"],
   ["signing_secret", "the signing secret"],
-  ["url", "the url"],
-  ["webhook_endpoint_id", "the endpoint's id"],
-  ["workflow", "the workflow"],
 ])
 
 /**

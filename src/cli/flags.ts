@@ -58,7 +58,7 @@ export const helpOf = (ast: SchemaAST.AST) => {
     (ast.context?.annotations?.description as string | undefined)
   return text
     ?.split(/(?<=\.) (?=[A-Z]|null:|\d+:)/)
-    .filter((sentence, n) => n === 0 || sentence.startsWith("Default"))
+    .filter((sentence, n) => n === 0 || /^(Default|Absent):/.test(sentence))
     .join(" ")
     .replace(/\.$/, "")
 }
@@ -143,14 +143,8 @@ export const payloadFlags = <const F extends Fields>(fields: F, names: { readonl
     }),
   ) as unknown as { readonly [K in keyof F]: Flag.Flag<Option.Option<Schema.Schema.Type<F[K]>>> }
 
-/** A flag that sets fields to `null`: those of a payload that may be. */
-export const clearFlag = (fields: Fields) => {
-  const { clear } = clearFlagOf(new Map(Object.entries(fields).map(([field, { ast }]) => [field, ast])))
-  return clear!
-}
-
 /** The flag that sets fields to `null`, if some may be. */
-export const clearFlagOf = (fields: ReadonlyMap<string, SchemaAST.AST>) => {
+export const clearFlag = (fields: ReadonlyMap<string, SchemaAST.AST>) => {
   const names = [...fields].flatMap(([field, ast]) => (isNullable(ast) ? [field] : []))
   if (names.length === 0) return {}
   return {

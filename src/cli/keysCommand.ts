@@ -1,21 +1,14 @@
 import { DateTime, Effect, Option, Redacted, Schema, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { Timestamp } from "../domain/Schemas.ts"
-import {
-  type ApiKey,
-  CreateOrgKey,
-  ExchangeKey,
-  keyFilters,
-  RotateKey,
-  UpdateKey,
-  ValidateKey,
-} from "../domain/keys/ApiKey.ts"
-import { PutRole, type Role } from "../domain/keys/Roles.ts"
+import { type ApiKey, CreateOrgKey } from "../domain/keys/ApiKey.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
+import { usageQuery } from "../domain/keys/KeyUsage.ts"
+import type { Role } from "../domain/keys/Roles.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
-import { plain, print, table, usage } from "./output.ts"
-import { ask, call, callPages, faultsOf, resolveOrg } from "./call.ts"
-import { clearFlag, given, Json, JsonText, orgFlag, page, payloadFlags, textOrFile } from "./flags.ts"
+import { ask, call, faultsOf, resolveOrg } from "./call.ts"
+import { given, Json, JsonText, orgFlag, payloadFlags, textOrFile } from "./flags.ts"
+import { op } from "./operation.ts"
+import { columns, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
 /** The limits of a key, each in two flags. */
@@ -103,36 +96,18 @@ const keyUsage = Command.make(
       Argument.optional,
     ),
     org: orgFlag,
-    from: Flag.String("from").pipe(
-      Flag.withDescription("The start, for example 2026-11-01T00:00:00Z (default: 24 hours ago)"),
-      Flag.withSchema(Timestamp),
-      Flag.optional,
-    ),
-    to: Flag.String("to").pipe(
-      Flag.withDescription("The end, which is not included (default: now)"),
-      Flag.withSchema(Timestamp),
-      Flag.optional,
-    ),
-    every: Flag.Literals("every", ["hour", "day"]).pipe(
-      Flag.withDescription("The length of an interval (default: hour)"),
-      Flag.optional,
-    ),
+    ...payloadFlags(usageQuery),
   },
-  Effect.fnUntraced(function* ({ every, from, id, org, to }) {
+  Effect.fnUntraced(function* ({ id, org, ...flags }) {
     const orgId = yield* resolveOrg(org)
-    const query = given({ from, to, every })
+    const query = given(flags)
     yield* call(
       (gatehouse) =>
         Option.isSome(id)
           ? gatehouse.keys.usage({ params: { orgId, id: id.value }, query })
           : gatehouse.keys.orgUsage({ params: { orgId }, query }),
-      ({ usage: intervals }) => ({
-        out: table(
-          ["FROM", "VALID", "FORBIDDEN", "LIMITED", "COST"],
-          intervals.map(({ at, cost, forbidden, limited, valid }) => [at, valid, forbidden, limited, cost]),
-        ),
-        note: "",
-      }),
+      ({ usage: intervals }) =>
+        columns(intervals, { FROM: "at", VALID: "valid", FORBIDDEN: "forbidden", LIMITED: "limited", COST: "cost" }),
     )
   }),
 ).pipe(
@@ -249,204 +224,106 @@ const stateOf = ({ enabled, leakedAt }: Pick<ApiKey, "enabled" | "leakedAt">) =>
 }
 
 const keyTable = (keys: ReadonlyArray<ApiKey>) =>
-  table(
-    ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "RATE LIMIT", "CREDITS", "STATE", "LAST USED"],
-    keys.map((key) => [
-      key.id,
-      key.name,
-      key.prefix,
-      key.projectId,
-      key.createdAt,
-      key.expiresAt,
-      key.rateLimit && `${key.rateLimit.limit} in ${key.rateLimit.window} s`,
-      key.credits && key.credits.remaining,
-      stateOf(key),
-      key.lastUsedAt,
-    ]),
-  )
+  columns(keys, {
+    KEY: "id",
+    NAME: "name",
+    PREFIX: "prefix",
+    PROJECT: "projectId",
+    CREATED: "createdAt",
+    EXPIRES: "expiresAt",
+    "RATE LIMIT": ({ rateLimit }) => rateLimit && `${rateLimit.limit} in ${rateLimit.window} s`,
+    CREDITS: ({ credits }) => credits?.remaining,
+    STATE: stateOf,
+    "LAST USED": "lastUsedAt",
+  })
 
-const list = Command.make(
-  "list",
-  { org: orgFlag, ...payloadFlags(keyFilters, { projectId: "project" }), ...page },
-  Effect.fnUntraced(function* ({ all, cursor, limit, org, ...filters }) {
-    const orgId = yield* resolveOrg(org)
-    yield* callPages(
-      { all, cursor, limit },
-      (gatehouse, query) => gatehouse.keys.list({ params: { orgId }, query: { ...query, ...given(filters) } }),
-      ({ keys }) => keyTable(keys),
+const list = op("keys.list", { show: ({ keys }) => keyTable(keys) })
+
+const one = { args: { "key-id": "id" } } as const
+
+const show = op("keys.get", { ...one, name: "show", show: (key) => keyTable([key]) })
+
+const remove = op("keys.remove", {
+  ...one,
+  about: "Delete a key; it is refused immediately",
+  show: (_, { id }) => `The key ${id} is deleted. It is refused from now on.`,
+})
+
+const update = op("keys.update", {
+  ...one,
+  about: "Change a key: name, expiry, permissions, limits and other settings",
+  examples: [
+    "keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-enabled",
+    "keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --credits 100000 --refill month --clear rateLimit",
+  ],
+  omit: ["rateLimit", "credits"],
+  more: { ...limitFlags, addCredits },
+  run: (send, fields, flags) => Effect.flatMap(changedLimitsOf(flags), (limits) => send({ ...fields, ...limits })),
+  show: (_, { id }) => `The key ${id} is changed. Every replica knows it within seconds.`,
+})
+
+const rotate = op("keys.rotate", {
+  ...one,
+  about: "Replace a key with a new one, and print it; the old one stays valid for the grace period",
+  examples: ["keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600"],
+  flags: { overlapSeconds: "overlap" },
+  omit: ["rateLimit", "credits"],
+  more: { ...limitFlags, addCredits },
+  run: (send, fields, flags) => Effect.flatMap(changedLimitsOf(flags), (limits) => send({ ...fields, ...limits })),
+  show: (created, { id }) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the grace period.`),
+})
+
+/** Sends a request with the key from standard input. */
+const withKey =
+  (verb: string) =>
+  <F, A, E, R>(send: (fields: F & { readonly key: string }) => Effect.Effect<A, E, R>, fields: F) =>
+    readSecret(`The key to ${verb}`).pipe(
+      Effect.filterOrFail(
+        (key) => key !== undefined,
+        () => usage(`The key to ${verb} is missing. Pass it on standard input`),
+      ),
+      Effect.flatMap((key) => send({ ...fields, key: Redacted.value(key) })),
     )
+
+const validate = op("keys.validate", {
+  about: "Validate a key from standard input, and print its owner",
+  examples: ["keys validate"],
+  omit: ["key"],
+  run: withKey("validate"),
+  show: ({ keyId, orgId, projectId }) => ({
+    out: table(["KEY", "ORG", "PROJECT"], [[keyId, orgId, projectId]]),
+    note: projectId === "" ? "The key is valid: an org key." : "The key is valid: a project key.",
   }),
-).pipe(Command.withDescription("List the keys of an org and its projects"))
+})
 
-const show = Command.make(
-  "show",
-  { id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key")), org: orgFlag },
-  Effect.fnUntraced(function* ({ id, org }) {
-    const params = { orgId: yield* resolveOrg(org), id }
-    yield* call(
-      (gatehouse) => gatehouse.keys.get({ params }),
-      (key) => ({ out: keyTable([key]), note: "" }),
-    )
+const token = op("keys.token", {
+  about: "Exchange a key from standard input for a short-lived token, and print it",
+  examples: ["keys token --permission files.read"],
+  omit: ["key"],
+  run: withKey("exchange"),
+  show: ({ expiresAt, token }) => ({
+    out: token,
+    note: `The token is valid until ${DateTime.formatIso(expiresAt)}. It cannot be revoked.`,
   }),
-).pipe(Command.withDescription("Show a key"))
+})
 
-const remove = Command.make(
-  "delete",
-  {
-    id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key, not the key itself")),
-    org: orgFlag,
-  },
-  Effect.fnUntraced(function* ({ id, org }) {
-    const orgId = yield* resolveOrg(org)
-    yield* call(
-      (gatehouse) => gatehouse.keys.remove({ params: { orgId, id } }),
-      () => ({ out: "", note: `The key ${id} is deleted. It is refused from now on.` }),
-    )
-  }),
-).pipe(Command.withDescription("Delete a key; it is refused immediately"))
-
-const changed = Struct.omit(UpdateKey.fields, ["rateLimit", "credits"])
-
-const update = Command.make(
-  "update",
-  {
-    id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key, not the key itself")),
-    org: orgFlag,
-    ...payloadFlags(changed),
-    clear: clearFlag(UpdateKey.fields),
-    ...limitFlags,
-    addCredits,
-  },
-  Effect.fnUntraced(function* ({ addCredits, clear, credits, id, org, rateLimit, refill, window, ...settings }) {
-    const limits = yield* changedLimitsOf({ addCredits, credits, rateLimit, refill, window })
-    const payload = { ...clear, ...given(settings), ...limits }
-    if (Object.keys(payload).length === 0) {
-      return yield* usage("Nothing to change: set --name, --no-enabled, --permission or another setting")
-    }
-    const params = { orgId: yield* resolveOrg(org), id }
-    yield* call(
-      (gatehouse) => gatehouse.keys.update({ params, payload }),
-      () => ({ out: "", note: `The key ${id} is changed. Every replica knows it within seconds.` }),
-    )
-  }),
-).pipe(
-  Command.withDescription("Change a key: name, expiry, permissions, limits and other settings"),
-  Command.withExamples([
-    { command: "gatehouse keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-enabled" },
-    { command: "gatehouse keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --credits 100000 --refill month --clear rateLimit" },
-  ]),
-)
-
-const rotate = Command.make(
-  "rotate",
-  {
-    id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key to replace, not the key itself")),
-    org: orgFlag,
-    ...payloadFlags(Struct.omit(RotateKey.fields, ["rateLimit", "credits"]), { overlapSeconds: "overlap" }),
-    clear: clearFlag(RotateKey.fields),
-    ...limitFlags,
-    addCredits,
-  },
-  Effect.fnUntraced(function* ({ addCredits, clear, credits, id, org, rateLimit, refill, window, ...settings }) {
-    const limits = yield* changedLimitsOf({ addCredits, credits, rateLimit, refill, window })
-    const params = { orgId: yield* resolveOrg(org), id }
-    yield* call(
-      (gatehouse) => gatehouse.keys.rotate({ params, payload: { ...clear, ...given(settings), ...limits } }),
-      (created) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the grace period.`),
-    )
-  }),
-).pipe(
-  Command.withDescription("Replace a key with a new one, and print it; the old one stays valid for the grace period"),
-  Command.withExamples([{ command: "gatehouse keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600" }]),
-)
-
-const validate = Command.make(
-  "validate",
-  {
-    ...payloadFlags(Struct.pick(ValidateKey.fields, ["permissions", "cost", "clientIp", "details"])),
-  },
-  Effect.fnUntraced(function* (flags) {
-    const key = yield* readSecret("The key to validate")
-    if (key === undefined) return yield* usage("The key to validate is missing. Pass it on standard input")
-    yield* call(
-      (gatehouse) => gatehouse.keys.validate({ payload: { key: Redacted.value(key), ...given(flags) } }),
-      ({ keyId, orgId, projectId }) => ({
-        out: table(["KEY", "ORG", "PROJECT"], [[keyId, orgId, projectId]]),
-        note: projectId === "" ? "The key is valid: an org key." : "The key is valid: a project key.",
-      }),
-    )
-  }),
-).pipe(
-  Command.withDescription("Validate a key from standard input, and print its owner"),
-  Command.withExamples([{ command: 'printf %s "$KEY" | gatehouse keys validate' }]),
-)
-
-const token = Command.make(
-  "token",
-  payloadFlags(Struct.omit(ExchangeKey.fields, ["key"])),
-  Effect.fnUntraced(function* (flags) {
-    const key = yield* readSecret("The key to exchange")
-    if (key === undefined) return yield* usage("The key to exchange is missing. Pass it on standard input")
-    yield* call(
-      (gatehouse) => gatehouse.keys.token({ payload: { key: Redacted.value(key), ...given(flags) } }),
-      ({ expiresAt, token }) => ({
-        out: token,
-        note: `The token is valid until ${DateTime.formatIso(expiresAt)}. It cannot be revoked.`,
-      }),
-    )
-  }),
-).pipe(
-  Command.withDescription("Exchange a key from standard input for a short-lived token, and print it"),
-  Command.withExamples([{ command: 'printf %s "$KEY" | gatehouse keys token --permission files.read' }]),
-)
-
-const role = Argument.String("role").pipe(Argument.withDescription("The name of the role"))
+const oneRole = { args: { role: "name" } } as const
 
 const roleTable = (roles: ReadonlyArray<Role>) =>
-  table(
-    ["ROLE", "PERMISSIONS"],
-    roles.map(({ name, permissions }) => [name, permissions.join(" ")]),
-  )
+  columns(roles, { ROLE: "name", PERMISSIONS: ({ permissions }) => permissions.join(" ") })
 
-const listRoles = Command.make(
-  "list",
-  { org: orgFlag },
-  Effect.fnUntraced(function* ({ org }) {
-    const orgId = yield* resolveOrg(org)
-    yield* call(
-      (gatehouse) => gatehouse.roles.list({ params: { orgId } }),
-      ({ roles }) => ({ out: roleTable(roles), note: "" }),
-    )
-  }),
-).pipe(Command.withDescription("List the roles of an org"))
+const listRoles = op("roles.list", { show: ({ roles }) => roleTable(roles) })
 
-const putRole = Command.make(
-  "put",
-  { role, org: orgFlag, ...payloadFlags(PutRole.fields) },
-  Effect.fnUntraced(function* ({ org, permissions, role: name }) {
-    const params = { orgId: yield* resolveOrg(org), name }
-    const payload = { permissions: Option.getOrElse(permissions, () => []) }
-    yield* call(
-      (gatehouse) => gatehouse.roles.put({ params, payload }),
-      (put) => ({ out: roleTable([put]), note: "Every replica knows it within seconds." }),
-    )
-  }),
-).pipe(
-  Command.withDescription("Create a role, or replace its permissions"),
-  Command.withExamples([{ command: "gatehouse roles put reader --permission files.read --permission models.*" }]),
-)
+const putRole = op("roles.put", {
+  ...oneRole,
+  examples: ["roles put reader --permission files.read --permission models.*"],
+  show: (role) => ({ out: roleTable([role]), note: "Every replica knows it within seconds." }),
+})
 
-const removeRole = Command.make(
-  "delete",
-  { role, org: orgFlag },
-  Effect.fnUntraced(function* ({ org, role: name }) {
-    const params = { orgId: yield* resolveOrg(org), name }
-    yield* call(
-      (gatehouse) => gatehouse.roles.remove({ params }),
-      () => ({ out: "", note: `The role ${name} is deleted: it grants nothing.` }),
-    )
-  }),
-).pipe(Command.withDescription("Delete a role; keys with it lose its permissions"))
+const removeRole = op("roles.remove", {
+  ...oneRole,
+  show: (_, { name }) => `The role ${name} is deleted: it grants nothing.`,
+})
 
 /** Lists, sets and deletes the roles of an org. */
 export const roles = Command.make("roles").pipe(

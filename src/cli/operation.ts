@@ -6,7 +6,7 @@ import { Callers } from "../http/api/security.ts"
 import type { Client } from "../sdk/client.ts"
 import { call, callPages, FieldWords, type ListPage, resolveOrg } from "./call.ts"
 import {
-  clearFlagOf,
+  clearFlag,
   flagNameOf,
   flagOf,
   given,
@@ -176,7 +176,8 @@ export const op = <
     ...Array.from(settable, ([field, ast]) => [field, `--${nameOf(field, ast)}`] as const),
     ...Array.from(filter, ([field, ast]) => [`filter.${field}`, `--${nameOf(field, ast)}`] as const),
     ...Object.entries(args).map(
-      ([argument, field]) => [field, `the ${argument}${/id$/i.test(field) ? "'s id" : ""}`] as const,
+      ([argument, field]) =>
+        [field, `the ${argument.replace(/-id$/, "")}${/id$/i.test(field) ? "'s id" : ""}`] as const,
     ),
   ])
 
@@ -210,7 +211,7 @@ export const op = <
       org: isOfOrg ? { orgId: orgFlag } : {},
       fields: flagsOf(settable),
       filter: flagsOf(filter),
-      clear: isChange ? clearFlagOf(settable) : {},
+      clear: isChange ? clearFlag(all) : {},
       page: isPaged ? (isOptional(all.get("limit")!) ? wholeList : page) : {},
       more: more ?? ({} as M),
     },

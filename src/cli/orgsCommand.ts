@@ -1,10 +1,11 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { type OrgDetail, orgFilters } from "../domain/orgs/Org.ts"
+import { type OrgDetail } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
-import { call, callPages, resolveOrg } from "./call.ts"
-import { plain, table, usage } from "./output.ts"
-import { given, orgFlag, page, payloadFlags } from "./flags.ts"
+import { call, resolveOrg } from "./call.ts"
+import { op } from "./operation.ts"
+import { columns, plain, table, usage } from "./output.ts"
+import { given, orgFlag } from "./flags.ts"
 import { moveOrg } from "./nodesCommand.ts"
 
 const orgArgument = Argument.String("org").pipe(Argument.withDescription("The id of the org"), Argument.optional)
@@ -17,30 +18,17 @@ const namedOrg = Effect.fnUntraced(function* (argument: Option.Option<string>, f
   return Option.orElse(argument, () => flag)
 })
 
-const create = Command.make(
-  "create",
-  { name: Argument.String("name").pipe(Argument.withDescription("The name of the org")) },
-  ({ name }) =>
-    call(
-      (gatehouse) => gatehouse.orgs.create({ payload: { name } }),
-      ({ orgId }) => ({
-        out: orgId,
-        note: `The org is created. To create a key: gatehouse keys create gateway --org ${orgId}`,
-      }),
-    ),
-).pipe(Command.withDescription("Create an org; needs the administrator's token"))
+const create = op("orgs.create", {
+  args: { name: "name" },
+  show: ({ orgId }) => ({
+    out: orgId,
+    note: `The org is created. To create a key: gatehouse keys create gateway --org ${orgId}`,
+  }),
+})
 
-const list = Command.make("list", { ...page, ...payloadFlags(orgFilters) }, ({ order, owns, text, ...page }) =>
-  callPages(
-    page,
-    (gatehouse, query) => gatehouse.orgs.list({ query: { ...query, ...given({ order, owns, text }) } }),
-    ({ orgs }) =>
-      table(
-        ["ORG", "NAME", "CREATED"],
-        orgs.map((org) => [org.orgId, org.name, org.createdAt]),
-      ),
-  ),
-).pipe(Command.withDescription("List orgs"))
+const list = op("orgs.list", {
+  show: ({ orgs }) => columns(orgs, { ORG: "orgId", NAME: "name", CREATED: "createdAt" }),
+})
 
 const orgOutput = (
   { keyPrefix, limits, name, orgId, owners, retentionDays, strictEvents, used }: OrgDetail,
@@ -175,28 +163,24 @@ const remove = Command.make(
   }),
 ).pipe(Command.withDescription("Delete an org with everything in it, for good; needs the administrator's token"))
 
-const erasure = Command.make(
-  "erasure",
-  { org: Argument.String("org").pipe(Argument.withDescription("The id of the deleted org")) },
-  ({ org }) =>
-    call(
-      (gatehouse) => gatehouse.orgs.erasure({ params: { orgId: org } }),
-      ({ actor, deletedAt, endedAt, erased, person, progress }) => ({
-        out: table(
-          ["ERASED", "ROWS"],
-          Object.entries(erased).filter(([, rows]) => rows > 0),
-        ),
-        note: [
-          `Deleted by ${plain(person?.email ?? person?.name ?? actor)} at ${deletedAt.toJSON()}.`,
-          endedAt === null
-            ? progress < 100
-              ? `The erasure continues: ${progress} % of its steps are done.`
-              : "All steps are done. The erasure ends when no request from before the deletion can be running."
-            : `The erasure ended at ${endedAt.toJSON()}.`,
-        ].join("\n"),
-      }),
+const erasure = op("orgs.erasure", {
+  args: { org: "orgId" },
+  about: "Show how far the erasure of a deleted org is; at its end, the receipt",
+  show: ({ actor, deletedAt, endedAt, erased, person, progress }) => ({
+    out: table(
+      ["ERASED", "ROWS"],
+      Object.entries(erased).filter(([, rows]) => rows > 0),
     ),
-).pipe(Command.withDescription("Show how far the erasure of a deleted org is; at its end, the receipt"))
+    note: [
+      `Deleted by ${plain(person?.email ?? person?.name ?? actor)} at ${deletedAt.toJSON()}.`,
+      endedAt === null
+        ? progress < 100
+          ? `The erasure continues: ${progress} % of its steps are done.`
+          : "All steps are done. The erasure ends when no request from before the deletion can be running."
+        : `The erasure ended at ${endedAt.toJSON()}.`,
+    ].join("\n"),
+  }),
+})
 
 /** Creates, lists, shows, changes and deletes orgs. */
 export const orgs = Command.make("orgs").pipe(

@@ -27,9 +27,6 @@ export const shownOf = (output: Output): Shown => {
   return "rows" in output ? { out: output } : output
 }
 
-/** What the service says of a change. */
-export const said = ({ message }: { readonly message: string }): Shown => ({ out: "", note: message })
-
 /** Prints the JSON document with `--json`, else the text. */
 export const print = Effect.fnUntraced(function* (document: string, output: Output) {
   if (yield* Json) return yield* Console.log(document)
