@@ -119,6 +119,11 @@ export const AskButton = ({ icon, isSmall, label, look, onConfirm, text, ...dial
   )
 }
 
+/** A button that asks before it removes something. */
+export const DeleteButton = (props: Omit<AskButtonProps, "icon" | "isDangerous" | "look">) => (
+  <AskButton {...props} look="danger" icon="trash" isDangerous />
+)
+
 interface DangerCardProps {
   readonly title: string
   /** The verb of the button. */
@@ -136,18 +141,9 @@ export const DangerCard = ({ action, children, name, onConfirm, title, warning }
   <Card title={title} isDangerous>
     <p>{children}</p>
     <div>
-      <AskButton
-        look="danger"
-        icon="trash"
-        text={action}
-        onConfirm={onConfirm}
-        title={`${action} ${name}`}
-        submit={action}
-        isDangerous
-        typed={name}
-      >
+      <DeleteButton text={action} onConfirm={onConfirm} title={`${action} ${name}`} submit={action} typed={name}>
         <p>{warning}</p>
-      </AskButton>
+      </DeleteButton>
     </div>
   </Card>
 )

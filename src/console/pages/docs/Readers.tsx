@@ -1,10 +1,9 @@
-import { useMemo, useState } from "preact/hooks"
+import { useMemo } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
-import { FormDialog } from "../../components/Dialog.tsx"
+import { AskButton, DeleteButton } from "../../components/Dialog.tsx"
 import { Card, Empty } from "../../components/Page.tsx"
 import { type Column, Table } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
@@ -24,9 +23,7 @@ interface ReadersProps {
 export const Readers = ({ docs, project }: ReadersProps) => {
   const call = useCall()
   const may = useMay()
-  const [asked, setAsked] = useState<"keep" | "erase">()
   const { projectId } = project
-  const close = () => setAsked(undefined)
   const keep = async () => {
     await call("docs.put", { ...settingsOf(docs), keepQuestions: true })
     toast("Questions are kept from now on.")
@@ -36,9 +33,16 @@ export const Readers = ({ docs, project }: ReadersProps) => {
     toast("The questions are erased.")
   }
   const eraseButton = may("docs.eraseQuestions") && (
-    <Button look="danger" icon="trash" isSmall onClick={() => setAsked("erase")}>
-      Erase
-    </Button>
+    <DeleteButton
+      isSmall
+      text="Erase"
+      title="Erase the questions of readers"
+      submit="Erase"
+      typed={project.name}
+      onConfirm={erase}
+    >
+      <p>All questions of this project that are kept are erased for good.</p>
+    </DeleteButton>
   )
   return (
     <Card title="What readers ask" isPadded={false} actions={eraseButton}>
@@ -48,30 +52,22 @@ export const Readers = ({ docs, project }: ReadersProps) => {
             Keep what readers ask to learn which pages are missing. It is off until you want it: tell your readers
             first.
           </p>
-          {may("docs.put") && <Button onClick={() => setAsked("keep")}>Keep questions</Button>}
+          {may("docs.put") && (
+            <AskButton
+              text="Keep questions"
+              title="Keep the questions of readers?"
+              submit="Keep questions"
+              onConfirm={keep}
+            >
+              <p>
+                Gatehouse keeps the text of each question that is asked with a key of this project: the newest 10,000,
+                for as long as the service keeps finished work. No log has them. You can erase them at any time.
+              </p>
+            </AskButton>
+          )}
         </Empty>
       )}
       {docs.keepQuestions && <Questions projectId={projectId} />}
-      {asked === "keep" && (
-        <FormDialog title="Keep the questions of readers?" submit="Keep questions" onSubmit={keep} onClose={close}>
-          <p>
-            Gatehouse keeps the text of each question that is asked with a key of this project: the newest 10,000, for
-            as long as the service keeps finished work. No log has them. You can erase them at any time.
-          </p>
-        </FormDialog>
-      )}
-      {asked === "erase" && (
-        <FormDialog
-          title="Erase the questions of readers"
-          submit="Erase"
-          isDangerous
-          typed={project.name}
-          onSubmit={erase}
-          onClose={close}
-        >
-          <p>All questions of this project that are kept are erased for good.</p>
-        </FormDialog>
-      )}
     </Card>
   )
 }

@@ -5,7 +5,7 @@ import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button, buttonClass } from "../../components/Button.tsx"
 import { Json } from "../../components/Code.tsx"
-import { AskButton, FormDialog } from "../../components/Dialog.tsx"
+import { DeleteButton, FormDialog } from "../../components/Dialog.tsx"
 import { flag, json, optional, text, useFields } from "../../components/Fields.tsx"
 import { Card, Empty, Facts, Page, useCreate } from "../../components/Page.tsx"
 import { ListCard, Loaded } from "../../components/Table.tsx"
@@ -34,13 +34,14 @@ const Details = ({ name }: { readonly name: string }) => {
       )}
       {may("eventTypes.update") && <Button onClick={() => setEditing(true)}>Edit</Button>}
       {may("eventTypes.delete") && (
-        <AskButton
-          {...{ look: "danger", icon: "trash", label: `Delete the event type ${name}`, isDangerous: true }}
-          {...{ title: `Delete ${name}?`, submit: "Delete event type" }}
+        <DeleteButton
+          label={`Delete the event type ${name}`}
+          title={`Delete ${name}?`}
+          submit="Delete event type"
           onConfirm={() => call("eventTypes.delete", { name })}
         >
           <p>It is no longer in the catalogue. Its events stay.</p>
-        </AskButton>
+        </DeleteButton>
       )}
     </>
   )

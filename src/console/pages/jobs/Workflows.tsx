@@ -3,7 +3,7 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
-import { AskButton, FormDialog } from "../../components/Dialog.tsx"
+import { DeleteButton, FormDialog } from "../../components/Dialog.tsx"
 import { number, text, useFields } from "../../components/Fields.tsx"
 import { linesOf } from "../../components/Form.tsx"
 import { ListCard } from "../../components/Table.tsx"
@@ -63,17 +63,14 @@ export const Workflows = ({ hasJobs, workflow }: WorkflowsProps) => {
         <Button onClick={() => setSetting(true)}>{named === undefined ? "Limit a workflow…" : "Set limits…"}</Button>
       )}
       {found !== undefined && may("workflows.delete") && (
-        <AskButton
-          look="danger"
-          icon="trash"
+        <DeleteButton
           label="Delete the limits"
-          isDangerous
           title={`Delete the limits of ${workflow}?`}
           submit="Delete limits"
           onConfirm={() => call("workflows.delete", { workflow: workflow! })}
         >
           <p>Its jobs stay. From now on, as many run at once as workers claim.</p>
-        </AskButton>
+        </DeleteButton>
       )}
     </>
   )

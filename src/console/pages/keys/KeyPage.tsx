@@ -5,7 +5,7 @@ import { useMay, useSession } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { byDay, Chart, type Series, unitText, useBeginning } from "../../components/Chart.tsx"
-import { AskButton, Dialog, FormDialog } from "../../components/Dialog.tsx"
+import { AskButton, DeleteButton, Dialog, FormDialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
 import { ActionButton, Field, Form, Select } from "../../components/Form.tsx"
 import { Card, Facts, Page } from "../../components/Page.tsx"
@@ -124,16 +124,11 @@ const useActions = (orgId: string, key: Key | undefined) => {
             Enable
           </ActionButton>
         ))}
-      <AskButton
-        {...{ look: "danger", icon: "trash", text: "Delete", submit: "Delete key", isDangerous: true }}
-        title={`Delete ${key.name}`}
-        typed={key.name}
-        onConfirm={remove}
-      >
+      <DeleteButton text="Delete" submit="Delete key" title={`Delete ${key.name}`} typed={key.name} onConfirm={remove}>
         <p>
           The key is refused at once. This cannot be undone{isHolder ? "." : "; to stop it for a while, disable it."}
         </p>
-      </AskButton>
+      </DeleteButton>
     </>
   )
   return { buttons, dialog: Open && <Open orgId={orgId} of={key} onClose={() => setOpen(undefined)} /> }

@@ -3,7 +3,7 @@ import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Button } from "../../components/Button.tsx"
-import { AskButton, FormDialog } from "../../components/Dialog.tsx"
+import { DeleteButton, FormDialog } from "../../components/Dialog.tsx"
 import { Field, Input, Lines, linesOf } from "../../components/Form.tsx"
 import { Card } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
@@ -24,14 +24,15 @@ export const Roles = () => {
       <Button isSmall aria-label={`Edit the role ${role.name}`} onClick={() => setOpen(role)}>
         Edit
       </Button>
-      <AskButton
-        {...{ look: "danger", icon: "trash", label: `Delete the role ${role.name}`, isSmall: true, isDangerous: true }}
+      <DeleteButton
+        label={`Delete the role ${role.name}`}
+        isSmall
         title={`Delete the role ${role.name}?`}
         submit="Delete role"
         onConfirm={() => call("roles.remove", { orgId, name: role.name })}
       >
         <p>Its permissions are taken from all keys with the role at once. The keys stay.</p>
-      </AskButton>
+      </DeleteButton>
     </span>
   )
   return (

@@ -4,7 +4,7 @@ import { useCall, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { AskButton, FormDialog } from "../../components/Dialog.tsx"
+import { DeleteButton, FormDialog } from "../../components/Dialog.tsx"
 import { choice, number, text, useFields } from "../../components/Fields.tsx"
 import { ActionButton } from "../../components/Form.tsx"
 import { numberText } from "../../components/numbers.ts"
@@ -145,18 +145,15 @@ export default () => {
       <ActionButton isSmall onPress={() => call("update", { id: alert.alertId, active: !alert.active })}>
         {alert.active ? "Turn off" : "Turn on"}
       </ActionButton>
-      <AskButton
+      <DeleteButton
         isSmall
-        look="danger"
-        icon="trash"
         label={`Delete ${alert.name}`}
-        isDangerous
         title={`Delete ${alert.name}?`}
         submit="Delete alert"
         onConfirm={() => call("remove", { id: alert.alertId })}
       >
         <p>Nothing more is told.</p>
-      </AskButton>
+      </DeleteButton>
     </div>
   )
   return (

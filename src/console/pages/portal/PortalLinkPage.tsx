@@ -5,7 +5,7 @@ import { choice, flag, list, number, optional, text, useFields } from "../../com
 import { Form, linesOf } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Time } from "../../components/Time.tsx"
-import { AskButton } from "../../components/Dialog.tsx"
+import { DeleteButton } from "../../components/Dialog.tsx"
 import { ListCard } from "../../components/Table.tsx"
 import { useCall, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
@@ -124,15 +124,15 @@ const Links = () => {
           title: "",
           align: "fit",
           cell: ({ link_id }) => (
-            <AskButton
-              {...{ look: "danger", icon: "trash", label: `Revoke the link ${link_id}`, isSmall: true }}
-              isDangerous
+            <DeleteButton
+              label={`Revoke the link ${link_id}`}
+              isSmall
               title="Revoke this link?"
               submit="Revoke link"
               onConfirm={() => call("portal.revokeLink", { link_id })}
             >
               <p>It cannot be opened any more, and the portal that it opened ends at once.</p>
-            </AskButton>
+            </DeleteButton>
           ),
         },
       ]}

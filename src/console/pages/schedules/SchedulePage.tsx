@@ -3,7 +3,7 @@ import { State } from "../../components/Badge.tsx"
 import { readersZone } from "../../components/Chart.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { Json } from "../../components/Code.tsx"
-import { AskButton } from "../../components/Dialog.tsx"
+import { DeleteButton } from "../../components/Dialog.tsx"
 import { ActionButton } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
@@ -120,17 +120,14 @@ const Actions = ({ schedule }: { readonly schedule: Schedule }) => {
         </>
       )}
       {may("schedules.delete") && (
-        <AskButton
-          look="danger"
-          icon="trash"
+        <DeleteButton
           label="Delete the schedule"
-          isDangerous
           title="Delete this schedule?"
           submit="Delete schedule"
           onConfirm={remove}
         >
           <p>It creates no more jobs. Those that it has created stay.</p>
-        </AskButton>
+        </DeleteButton>
       )}
       {isEditing && <ScheduleForm schedule={schedule} onClose={() => setEditing(false)} />}
     </>

@@ -5,10 +5,11 @@ import { useMay } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { millisOf } from "../../components/Chart.tsx"
-import { JsonText, parseJson } from "../../components/Code.tsx"
-import { AskButton, Dialog } from "../../components/Dialog.tsx"
+import { JsonText } from "../../components/Code.tsx"
+import { AskButton, DeleteButton, Dialog } from "../../components/Dialog.tsx"
 import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
-import { ActionButton, Field, Select, TextArea, useAction } from "../../components/Form.tsx"
+import { choice, json, useFields } from "../../components/Fields.tsx"
+import { ActionButton, useAction } from "../../components/Form.tsx"
 import { InBulk } from "../../components/InBulk.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Loaded, Skeleton } from "../../components/Table.tsx"
@@ -141,9 +142,11 @@ export default () => {
         </AskButton>
       )}
       {may("webhooks.delete") && (
-        <AskButton
-          {...{ look: "danger", icon: "trash", label: "Delete the endpoint", isDangerous: true }}
-          {...{ title: "Delete this endpoint?", submit: "Delete endpoint", onConfirm: remove }}
+        <DeleteButton
+          label="Delete the endpoint"
+          title="Delete this endpoint?"
+          submit="Delete endpoint"
+          onConfirm={remove}
         >
           <p class="anywhere">
             <code>{endpoint.url}</code> receives nothing from now on.
@@ -151,7 +154,7 @@ export default () => {
               ` ${numberText(endpoint.deliveries.pending)} pending deliveries are canceled.`}
           </p>
           <p>Finished deliveries stay readable. This cannot be undone.</p>
-        </AskButton>
+        </DeleteButton>
       )}
     </>
   )
@@ -276,21 +279,25 @@ const useTestTypes = (patterns: EndpointDetail["event_types"]) => {
   return [...new Set([...exact, ...known.filter((type) => starts.some((start) => type.startsWith(start)))])]
 }
 
+const testFields = {
+  type: { ...choice<string>({ "": "The first of the endpoint" }), label: "Event type" },
+  data: {
+    ...json,
+    label: "Data",
+    hint: "Any JSON. Empty: made-up data of the type.",
+    placeholder: '{ "invoice": "in_42" }',
+  },
+}
+
 /** Sends a signed test event, and shows what the receiver answers. */
 const SendTest = ({ endpoint, onClose }: EndpointDialogProps) => {
   const call = useCall()
   const types = useTestTypes(endpoint.event_types)
-  const [type, setType] = useState("")
-  const [text, setText] = useState("")
   const [result, setResult] = useState<Result>()
   const { error, isRunning, run } = useAction()
-  const json = text.trim() === "" ? {} : parseJson(text)
+  const { changes, field, isValid } = useFields(testFields)
   const send = () =>
-    run(async () => {
-      const chosen = type === "" ? {} : { type }
-      const data = json.value === undefined ? {} : { data: json.value }
-      setResult(await call("webhooks.test", { id: endpoint.webhook_endpoint_id, ...chosen, ...data }))
-    })
+    run(async () => setResult(await call("webhooks.test", { id: endpoint.webhook_endpoint_id, ...changes })))
   useEffect(() => void send(), [])
   return (
     <Dialog title="Test of the endpoint" onClose={onClose}>
@@ -300,27 +307,10 @@ const SendTest = ({ endpoint, onClose }: EndpointDialogProps) => {
       </p>
       <ErrorBox error={error} />
       {isRunning ? <Skeleton lines={2} /> : result !== undefined && <Found result={result} />}
-      <Field label="Event type">
-        <Select
-          value={type}
-          onInput={setType}
-          options={[
-            { value: "", label: "The first of the endpoint" },
-            ...types.map((value) => ({ value, label: value })),
-          ]}
-        />
-      </Field>
-      <Field label="Data" hint="Any JSON. Empty: made-up data of the type." error={json.error}>
-        <TextArea
-          class="input short"
-          value={text}
-          onInput={setText}
-          spellcheck={false}
-          placeholder='{ "invoice": "in_42" }'
-        />
-      </Field>
+      {field("type", { options: [...testFields.type.options, ...types.map((value) => ({ value, label: value }))] })}
+      {field("data")}
       <div class="actions">
-        <Button onClick={send} disabled={isRunning || json.error !== undefined}>
+        <Button onClick={send} disabled={isRunning || !isValid}>
           {isRunning ? "Waiting for the response…" : "Send another test"}
         </Button>
       </div>
