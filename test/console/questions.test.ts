@@ -11,7 +11,7 @@ import { expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 import { call, callFor, consolesWithCi, createOrg, repositoryOf } from "./world.ts"
 
-/** Promise (Console): Ten questions of operators are answered in so many clicks. */
+/** Promise (Console): Twenty questions of operators are answered in so many clicks. */
 
 /** What operators ask, with the clicks that an answer may cost and those that it costs. Choosing a field is a click. */
 const questions = {
@@ -25,6 +25,16 @@ const questions = {
   "Which deployment is current? Roll back": [5, 4],
   "Make a key with a permission and a limit": [5, 5],
   "What is this line of a log about?": [1, 1],
+  "Why did an endpoint get no webhook?": [4, 2],
+  "A key has leaked: stop it": [4, 3],
+  "Make a portal link for a customer": [4, 2],
+  "Which queue grows?": [4, 1],
+  "Which limit is reached?": [4, 0],
+  "Erase a tenant": [4, 3],
+  "Which groups sign in, and what may they do?": [5, 1],
+  "Tell Slack when an endpoint fails": [5, 4],
+  "Bring keys of a file": [4, 4],
+  "Run a failed job with another input": [4, 3],
 } as const
 type QuestionName = keyof typeof questions
 
@@ -290,6 +300,122 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("questions of 
           await page.waitForURL((url) => url.pathname.endsWith(`/orgs/${tenant.orgId}/jobs/${job}`))
           await page.getByText("Completed").first().waitFor()
         })
+      }),
+    )
+
+    it.effect("why an endpoint did not receive an event", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        yield* callFor(orgId, "webhooks/create", { url: nowhere, signing_secret: "s", event_types: ["refund.*"] })
+        yield* callFor(orgId, "events/publish", { type: "invoice.paid", data: {} })
+        yield* answer("Why did an endpoint get no webhook?", `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "Events"))
+          await click(
+            page.getByRole("table", { name: "Events", exact: true }).getByRole("link", { name: "invoice.paid" }),
+          )
+          await page.getByText("Type: it receives refund.*.").waitFor()
+        })
+      }),
+    )
+
+    it.effect("a leaked key is found by its text, and stopped", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const { key } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "gateway" })
+        yield* answer("A key has leaked: stop it", "/", async (page, click) => {
+          await click(page.getByRole("button", { name: "Find", exact: true }))
+          await page.keyboard.insertText(key!)
+          await page.keyboard.press("Enter")
+          await click(page.getByRole("button", { name: "Disable" }))
+          await click(page.getByRole("button", { name: "Disable key" }))
+          await page.getByText("This key is disabled. It is refused until somebody enables it.").waitFor()
+        })
+      }),
+    )
+
+    it.effect("the portal of a customer, a queue that grows, a limit that is reached, and an erasure", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        yield* call("PATCH", `/api/v0/orgs/${orgId}`, { limits: { endpoints: 1 } })
+        yield* callFor(orgId, "webhooks/create", { url: nowhere, signing_secret: "s" })
+        yield* callFor(orgId, "jobs/create", { workflow: "mail" })
+        yield* answer("Which limit is reached?", `/orgs/${orgId}`, async (page) => {
+          const limits = page.getByRole("region", { name: "Limits" })
+          await limits.getByRole("listitem").filter({ hasText: "Webhook endpoints" }).getByText("1 of 1").waitFor()
+        })
+        yield* answer("Which queue grows?", `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "Jobs"))
+          await page
+            .getByRole("table", { name: "Workflows" })
+            .getByRole("row", { name: /mail 1 0/ })
+            .waitFor()
+        })
+        yield* answer("Make a portal link for a customer", `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "Portal link"))
+          await click(page.getByRole("button", { name: "Make a link" }))
+          await page.getByText("Copy the link now: it is shown once.").waitFor()
+          await page.getByRole("row", { name: /The administrator unopened/ }).waitFor()
+        })
+        yield* answer("Erase a tenant", `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "Settings"))
+          await click(page.getByRole("button", { name: "Delete org" }))
+          await page.getByLabel("Type Acme to confirm").fill("Acme")
+          await click(page.getByRole("dialog").getByRole("button", { name: "Delete org" }))
+          await page
+            .getByRole("region", { name: /rasure/ })
+            .getByText("Deleted by")
+            .waitFor()
+        })
+      }),
+    )
+
+    it.effect("who signs in by which group, and an alert to Slack", () =>
+      Effect.gen(function* () {
+        yield* answer("Which groups sign in, and what may they do?", "/", async (page, click) => {
+          await click(nav(page, "People"))
+          await page.getByText("CONSOLE_OIDC_ROLES").waitFor()
+          await page.getByRole("row", { name: /viewer every org reads/ }).waitFor()
+        })
+        yield* answer("Tell Slack when an endpoint fails", "/", async (page, click) => {
+          await click(page.getByRole("link", { name: "Alerts" }))
+          await click(page.getByRole("button", { name: "Create an alert…" }))
+          await page.keyboard.type("ours")
+          await click(page.getByLabel("URL"))
+          await page.keyboard.insertText("https://hooks.slack.com/services/T0/B0/x")
+          await click(page.getByRole("button", { name: "Create alert" }))
+          await page.getByRole("row", { name: /ours An endpoint fails/ }).waitFor()
+        })
+      }),
+    )
+
+    it.effect("keys of a file, and a failed job with another input", () =>
+      Effect.gen(function* () {
+        const { call, orgId } = yield* makeTenant(adminToken)
+        const { job_id } = yield* call("jobs/create", { workflow: "nightly-report", input: { rows: 0 } })
+        yield* call("jobs/fail", { job_id, error: "The export has no rows" })
+        const hash = orgId
+          .replaceAll(/[^0-9a-f]/gi, "0")
+          .toLowerCase()
+          .padStart(64, "0")
+        yield* answer("Bring keys of a file", `/orgs/${orgId}`, async (page, click) => {
+          await click(nav(page, "API keys"))
+          await click(page.getByRole("button", { name: "Import keys…" }))
+          const chooser = page.waitForEvent("filechooser")
+          await click(page.getByLabel("File"))
+          const buffer = Buffer.from(JSON.stringify([{ hash, algorithm: "sha256", name: "old" }]))
+          await (await chooser).setFiles({ name: "keys.json", mimeType: "application/json", buffer })
+          await click(page.getByRole("button", { name: "Import 1 key" }))
+          await page.getByRole("link", { name: "old" }).waitFor()
+        })
+        yield* answer("Run a failed job with another input", `/orgs/${orgId}`, async (page, click) => {
+          const causes = page.getByRole("region", { name: "Which jobs fail, and why" })
+          await click(causes.getByRole("link", { name: /^Newest/ }))
+          await click(page.getByRole("button", { name: "Retry with another input…" }))
+          await page.getByRole("dialog").getByRole("textbox").fill('{"rows": 3}')
+          await click(page.getByRole("dialog").getByRole("button", { name: "Retry" }))
+          await page.getByText("Waits for a worker").waitFor()
+        })
+        expect(yield* call("jobs/get", { job_id })).toMatchObject({ status: "queued", input: { rows: 3 } })
       }),
     )
   })
