@@ -24,7 +24,7 @@ export const setBearer = (token: string | undefined) => {
 export const bearerHeader = (): Record<string, string> =>
   bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }
 
-export interface CallOptions {
+interface CallOptions {
   /** The org that the operation acts for, under /v1. */
   readonly orgId?: string | undefined
   /** Signs in with this credential instead of the session. */

@@ -242,11 +242,11 @@ export default () => {
   )
 }
 
-export type Entry = ResponseBody<"audit.list">["entries"][number]
+type Entry = ResponseBody<"audit.list">["entries"][number]
 type EntryDetails = Entry["details"]
 
 /** The name of a resource, or a shortened id. */
-export type NameOf = (id: string) => string
+type NameOf = (id: string) => string
 
 const text = (details: EntryDetails, field: string) => {
   const value = details[field]

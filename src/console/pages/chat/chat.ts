@@ -16,7 +16,7 @@ interface Part {
   readonly output?: unknown
 }
 
-export interface Source {
+interface Source {
   readonly id: string
   readonly title: string
   /** The slug of the page, or its URL. */
@@ -25,7 +25,7 @@ export interface Source {
   readonly quotation: string | undefined
 }
 
-export interface ToolUse {
+interface ToolUse {
   readonly id: string
   readonly name: string
   readonly input: unknown
@@ -39,7 +39,7 @@ export interface ChatAnswer {
   readonly error: string | undefined
 }
 
-export const noAnswer: ChatAnswer = { text: "", sources: [], tools: [], error: undefined }
+const noAnswer: ChatAnswer = { text: "", sources: [], tools: [], error: undefined }
 
 /** The answer with one more part. Parts that this page does not show change nothing. */
 const withPart = (answer: ChatAnswer, part: Part): ChatAnswer => {

@@ -248,7 +248,7 @@ interface AxisProps {
 }
 
 /** The attempts of a delivery in their order, with the waits between them: a longer wait is wider. */
-export const AttemptAxis = ({ chosen, delivery, onChoose }: AxisProps) => {
+const AttemptAxis = ({ chosen, delivery, onChoose }: AxisProps) => {
   const list = useRef<HTMLOListElement>(null)
   // An axis wider than the page scrolls: the newest attempt is in view first.
   useLayoutEffect(() => list.current?.scrollTo({ left: list.current.scrollWidth }), [delivery.attempt_log.length])

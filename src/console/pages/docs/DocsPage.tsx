@@ -185,7 +185,7 @@ const Deployment = ({ deploymentId, project }: { readonly deploymentId: string; 
 }
 
 /** Whether the documentation is stored, which one, and why not. */
-export const StoredDocs = ({ docs, project }: StoredDocsProps) => {
+const StoredDocs = ({ docs, project }: StoredDocsProps) => {
   const may = useMay()
   const { docsUrl, docsZipUrl, keepQuestions, public: isPublic, stored } = docs
   const deploymentId = stored?.deploymentId ?? null
@@ -243,7 +243,7 @@ const settings = {
 }
 
 /** Where the documentation of a project is, who may read it, and whether questions are kept. */
-export const DocsForm = ({ docs, onClose, projectId }: DocsFormProps) => {
+const DocsForm = ({ docs, onClose, projectId }: DocsFormProps) => {
   const call = useCall()
   const { fields, values } = useFields(settings, docs)
   const save = async () => {
@@ -273,7 +273,7 @@ const nameOf = ({ name }: Project) => {
 }
 
 /** How coding assistants and other clients read the stored pages. */
-export const Assistants = ({ docs, project }: { readonly docs: Docs; readonly project: Project }) => {
+const Assistants = ({ docs, project }: { readonly docs: Docs; readonly project: Project }) => {
   const address = `${location.origin}/api/v0/projects/${project.projectId}/docs`
   const server = {
     type: "http",

@@ -86,7 +86,7 @@ const column = ({ label, page, value }: (typeof measures)[number]): Column<Org> 
 })
 
 /** Which orgs use most, by what the reader chooses. */
-export const ActiveOrgs = ({ since }: { readonly since: string }) => {
+const ActiveOrgs = ({ since }: { readonly since: string }) => {
   const [by, setBy] = useChoice("by", measures, "attempts")
   const pages = usePages(
     "activity.activeOrgs",
@@ -141,7 +141,7 @@ const OrgName = ({ orgId }: { readonly orgId: string }) => {
 }
 
 /** Which endpoints fail most, and whose they are. */
-export const FailingEndpoints = ({ since }: { readonly since: string | undefined }) => {
+const FailingEndpoints = ({ since }: { readonly since: string | undefined }) => {
   const pages = usePages(
     "activity.failing",
     { limit: 10, ...(since === undefined ? {} : { since }) },

@@ -150,7 +150,7 @@ const LinkForm = ({ link, projectId }: { readonly projectId: string; readonly li
 }
 
 /** The repository whose CI registers deployments of a project, with its pins. */
-export const RepositoryLink = ({ projectId }: { readonly projectId: string }) => {
+const RepositoryLink = ({ projectId }: { readonly projectId: string }) => {
   const { data, error, refetch } = useData("projects.getLink", { projectId })
   const isUnlinked = error instanceof GatehouseError && error.status === 404
   if (data === undefined && error === null) return <Skeleton lines={4} />

@@ -101,7 +101,7 @@ const tones: Readonly<Record<string, string>> = {
 }
 
 /** One small column for each of the newest deliveries, the newest at the right. */
-export const Strip = ({ deliveries }: { readonly deliveries: ReadonlyArray<Delivery> }) => {
+const Strip = ({ deliveries }: { readonly deliveries: ReadonlyArray<Delivery> }) => {
   if (deliveries.length === 0) return <span class="quiet">none of the newest 100</span>
   const shown = deliveries.slice(0, maxShown).toReversed()
   const count = (state: string) => shown.filter((delivery) => shownState(delivery) === state).length

@@ -12,7 +12,7 @@ import { type SampleLanguage, secretVariable, verifySamples } from "./verifySamp
 const languages = Object.keys(verifySamples).map((name) => ({ value: name, label: name }))
 
 /** Code that verifies webhooks, in the language of the reader. The place of the secret is marked. */
-export const VerifySample = () => {
+const VerifySample = () => {
   const [language, setLanguage] = useState<SampleLanguage>("JavaScript")
   const text = verifySamples[language]
   const [first = "", ...rest] = text.split(secretVariable)
