@@ -424,8 +424,8 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         endpoints,
-        "FROM webhook_endpoints WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`",
-        "FROM webhook_endpoints WHERE ${orgId} <> '' AND ${afterCursor(sql, page)}`",
+        "WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}\n              AND",
+        "WHERE ${orgId} <> '' AND ${afterCursor(sql, page)}\n              AND",
       ],
     ],
   },
