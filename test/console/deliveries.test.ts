@@ -57,13 +57,15 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           INSERT INTO webhook_endpoints
           SELECT (jsonb_populate_record(e, jsonb_build_object('id', lpad(n::text, 26, '0'), 'active', false))).*
           FROM webhook_endpoints e, generate_series(1, 1000) n WHERE e.org_id = ${orgId} AND e.id = ${kept}`
-        yield* inTab(world.path("/deliveries"), async (page) => {
+        yield* inTab(world.path("/deliveries"), async (page, at) => {
           const names = page.getByRole("cell").filter({ hasText: /deleted|127/ })
           const name = `${new URL(receiver.url).host}/hooks`
           await expect.poll(async () => (await names.allInnerTexts()).toSorted()).toEqual([name, "a deleted endpoint"])
           await page.getByRole("row").filter({ hasText: name }).getByRole("link").click()
           await page.getByRole("region", { name: "Attempts" }).getByRole("link", { name }).waitFor()
           await page.getByText(`curl -i '${receiver.url}/hooks'`).waitFor()
+          await page.goto(at(world.path("")))
+          await page.getByRole("link", { name: "At least 1,000 endpoints are deactivated" }).waitFor()
         })
       }).pipe(Effect.scoped),
     )

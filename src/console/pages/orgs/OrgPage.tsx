@@ -21,12 +21,13 @@ import { limitLabels, limitNames, limitText, limitTone } from "./limits.ts"
 
 /** Leads to the endpoints that receive nothing. Beside the title, so that no chart moves when they are read. */
 const Deactivated = ({ orgId }: { readonly orgId: string }) => {
-  const { endpoints = [] } = useEndpoints()
+  const { endpoints = [], isAll } = useEndpoints()
   const count = endpoints.filter(({ active }) => !active).length
   if (count === 0) return null
   return (
     <Link to={orgPath(orgId, "/endpoints?state=deactivated")}>
       <Badge tone="bad">
+        {!isAll && "At least "}
         {counted(count, "endpoint")} {count === 1 ? "is" : "are"} deactivated
       </Badge>
     </Link>

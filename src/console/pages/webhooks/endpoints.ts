@@ -11,7 +11,7 @@ const maxNamed = 1_000
 /**
  * The endpoints of the org, up to 1,000, and of the others those with the ids; `byId` has all of them.
  *
- * @returns `nameOf` what an endpoint is called, by its id
+ * @returns `nameOf` what an endpoint is called, by its id; `isAll` whether `endpoints` are all of the org
  */
 export const useEndpoints = (ids: ReadonlyArray<string | null> = []) => {
   const { data, ...rest } = useData("webhooks.list", {})
@@ -25,7 +25,7 @@ export const useEndpoints = (ids: ReadonlyArray<string | null> = []) => {
     const endpoint = byId.get(id)
     return endpoint === undefined ? (isKnown ? "a deleted endpoint" : "…") : shortUrl(endpoint.url)
   }
-  return { ...rest, endpoints: data?.webhook_endpoints, byId, nameOf }
+  return { ...rest, endpoints: data?.webhook_endpoints, isAll: data?.next_cursor === undefined, byId, nameOf }
 }
 
 const mapOf = (list: ResponseBody<"webhooks.list"> | undefined) =>
