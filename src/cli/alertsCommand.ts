@@ -4,7 +4,7 @@ import { type Alert, CreateAlert, UpdateAlert } from "../domain/alerts/Alert.ts"
 import type { Client } from "../sdk/client.ts"
 import { call, callPages, resolveOrg } from "./call.ts"
 import { given, orgFlag, page, payloadFlags } from "./flags.ts"
-import { CommandFailed, plain, table, usage } from "./output.ts"
+import { columns, CommandFailed, plain, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
 const owner = {
@@ -24,19 +24,16 @@ const alertsOf = (client: Client, orgId: string) =>
   orgId === "" ? (client.serviceAlerts as unknown as Client["alerts"]) : client.alerts
 
 const alertTable = (alerts: ReadonlyArray<Alert>) =>
-  table(
-    ["ALERT", "NAME", "WATCHES", "THRESHOLD", "TELLS", "ACTIVE", "WRONG SINCE", "TARGET FAILS SINCE"],
-    alerts.map((one) => [
-      one.alertId,
-      one.name,
-      one.condition,
-      one.threshold,
-      `${one.target} ${one.receiver}`,
-      one.active ? "yes" : "no",
-      one.firingSince,
-      one.failingSince,
-    ]),
-  )
+  columns(alerts, {
+    ALERT: "alertId",
+    NAME: "name",
+    WATCHES: "condition",
+    THRESHOLD: "threshold",
+    TELLS: ({ receiver, target }) => `${target} ${receiver}`,
+    ACTIVE: "active",
+    "WRONG SINCE": "firingSince",
+    "TARGET FAILS SINCE": "failingSince",
+  })
 
 const list = Command.make(
   "list",

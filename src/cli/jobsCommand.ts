@@ -88,7 +88,9 @@ const log = op("jobs.log", {
 
 const logs = op("jobs.logs", {
   ...one,
-  show: ({ lines }) => ({ out: lines.map(({ at, level, text }) => `${at} ${level.padEnd(5)} ${text}`).join("\n") }),
+  show: ({ lines }) => ({
+    out: lines.map(({ at, level, text }) => `${DateTime.formatIso(at)} ${level.padEnd(5)} ${text}`).join("\n"),
+  }),
 })
 
 const step = op("jobs.step", { args: { job: "job_id", name: "name" } })

@@ -3,9 +3,10 @@ import { Command, Flag } from "effect/cli"
 import { counted } from "../domain/counted.ts"
 import { measureNames, type Overview, overviewQuery } from "../domain/activity/Activity.ts"
 import { inBytes } from "../infrastructure/checks/Check.ts"
-import { call, callPages } from "./call.ts"
-import { given, page, payloadFlags, time } from "./flags.ts"
-import { more, table } from "./output.ts"
+import { call } from "./call.ts"
+import { given, payloadFlags } from "./flags.ts"
+import { op } from "./operation.ts"
+import { columns, table } from "./output.ts"
 
 const measuredNames = ["requests", "validations", "attempts", "database"] as const
 
@@ -64,77 +65,68 @@ const output = (overview: Overview) => ({
   ].join("\n"),
 })
 
-const since = time("since").pipe(
-  Flag.withDescription("The start of the range: 30 days ago at most (default: 24 hours ago)"),
-  Flag.optional,
-)
-
-const failing = Command.make("failing", { ...page, since }, ({ cursor, limit, since }) =>
-  call(
-    (gatehouse) => gatehouse.activity.failing({ query: { limit, ...given({ cursor, since }) } }),
-    ({ endpoints, nextCursor }) => ({
-      out: table(
-        ["ENDPOINT", "ORG", "URL", "DESCRIPTION", "ACTIVE", "FAILED", "FAILING SINCE", "LAST FAILURE", "WHY"],
-        endpoints.map((one) => [
-          one.endpointId,
-          one.orgId,
-          `${one.host}${one.path}`,
-          one.description,
-          one.active,
-          one.failedAttempts,
-          one.failingSince,
-          one.lastFailureAt,
-          one.lastFailure ?? one.lastStatus,
-        ]),
-      ),
-      note: more(nextCursor),
+const failing = op("activity.failing", {
+  about: "List the endpoints with the most failed attempts since a time",
+  show: ({ endpoints }) =>
+    columns(endpoints, {
+      ENDPOINT: "endpointId",
+      ORG: "orgId",
+      URL: ({ host, path }) => `${host}${path}`,
+      DESCRIPTION: "description",
+      ACTIVE: "active",
+      FAILED: "failedAttempts",
+      "FAILING SINCE": "failingSince",
+      "LAST FAILURE": "lastFailureAt",
+      WHY: ({ lastFailure, lastStatus }) => lastFailure ?? lastStatus,
     }),
-  ),
-).pipe(Command.withDescription("List the endpoints with the most failed attempts since a time"))
+})
 
 const by = Flag.Literals("by", measureNames).pipe(
   Flag.withDescription("What the orgs are ranked by (default: attempts)"),
   Flag.withDefault("attempts" as const),
 )
 
-const orgs = Command.make("orgs", { ...page, by, since }, ({ by, since, ...page }) =>
-  callPages(
-    page,
-    (gatehouse, query) => gatehouse.activity.activeOrgs({ query: { ...query, by, ...given({ since }) } }),
-    ({ orgs }) =>
-      table(
-        ["ORG", "NAME", "ATTEMPTS", "FAILED", "VALIDATIONS", "JOBS"],
-        orgs.map((one) => [one.orgId, one.name, one.attempts, one.failedAttempts, one.validations, one.jobs]),
-      ),
-  ),
-).pipe(Command.withDescription("List the orgs that use most since a time"))
-
-const replicas = Command.make("replicas", {}, () =>
-  call(
-    (gatehouse) => gatehouse.activity.replicas(),
-    ({ database, replicas }) => ({
-      out: table(
-        ["REPLICA", "STARTED", "MEASURED", "A MINUTE", "P50 MS", "P99 MS"],
-        replicas.flatMap(({ figures, replicaId, startedAt }) =>
-          measuredNames.map((name) => {
-            const { p50Millis, p99Millis, perMinute } = figures?.[name] ?? {}
-            return [replicaId, startedAt, name, perMinute, p50Millis, p99Millis]
-          }),
-        ),
-      ),
-      note: [
-        `Database ${database.writable ? "writable" : "read-only"}, ${database.bytes === null ? "of unknown size" : inBytes(database.bytes)}`,
-        ...replicas.flatMap(({ figures, replicaId }) =>
-          figures === null
-            ? []
-            : [
-                `${replicaId} has ${figures.databaseInFlight} operations in flight for ${figures.databaseConnections} connections`,
-              ],
-        ),
-      ].join("\n"),
+const orgs = op("activity.activeOrgs", {
+  name: "orgs",
+  about: "List the orgs that use most since a time",
+  omit: ["by"],
+  more: { by },
+  run: (send, fields, { by }) => send({ ...fields, by }),
+  show: ({ orgs }) =>
+    columns(orgs, {
+      ORG: "orgId",
+      NAME: "name",
+      ATTEMPTS: "attempts",
+      FAILED: "failedAttempts",
+      VALIDATIONS: "validations",
+      JOBS: "jobs",
     }),
-  ),
-).pipe(Command.withDescription("How fast each replica and the database were in the last five minutes"))
+})
+
+const replicas = op("activity.replicas", {
+  about: "How fast each replica and the database were in the last five minutes",
+  show: ({ database, replicas }) => ({
+    out: table(
+      ["REPLICA", "STARTED", "MEASURED", "A MINUTE", "P50 MS", "P99 MS"],
+      replicas.flatMap(({ figures, replicaId, startedAt }) =>
+        measuredNames.map((name) => {
+          const { p50Millis, p99Millis, perMinute } = figures?.[name] ?? {}
+          return [replicaId, startedAt, name, perMinute, p50Millis, p99Millis]
+        }),
+      ),
+    ),
+    note: [
+      `Database ${database.writable ? "writable" : "read-only"}, ${database.bytes === null ? "of unknown size" : inBytes(database.bytes)}`,
+      ...replicas.flatMap(({ figures, replicaId }) =>
+        figures === null
+          ? []
+          : [
+              `${replicaId} has ${figures.databaseInFlight} operations in flight for ${figures.databaseConnections} connections`,
+            ],
+      ),
+    ].join("\n"),
+  }),
+})
 
 const range = payloadFlags(Struct.pick(overviewQuery, ["from", "to"]))
 

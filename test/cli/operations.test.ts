@@ -82,6 +82,15 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         )
         expect(queue.err).toMatch(/^The oldest job is due since \S+Z\. Created in the last five minutes: 2\.\n$/)
         expect((yield* cli(["jobs", "heartbeat", job])).code).toBe(0)
+        // Seen failing: the time was printed as DateTime.Utc(…).
+        expect((yield* cli(["jobs", "log", job, "half", "--attempt", "1", "--level", "warn"])).code).toBe(0)
+        expect((yield* cli(["jobs", "logs", job])).out).toMatch(/^\d{4}-\S+Z warn  half\n$/)
+        expect(yield* cli(["jobs", "log", job, "half"])).toMatchObject({
+          code: 2,
+          err: expect.stringContaining("Missing required flag: --attempt"),
+        })
+        // Seen failing: with a job, the flags of the filter were dropped without a word.
+        expect((yield* cli(["jobs", "cancel", job, "--workflow", "w"])).err).toContain("must not be sent together")
         expect((yield* cli(["jobs", "list", "--status", "running"])).out).toContain(job)
         yield* cli(["jobs", "finish", job, "--result", "3"])
         expect((yield* cli(["jobs", "get", job])).out).toMatch(
