@@ -76,7 +76,7 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
 }
 
 /** The packages of this repository, with the names of their tarballs. */
-const tarball = /(?:^|\/)gatehouse-(?:server|webhooks|client|gateway|worker)-0\.1\.0\.tgz$/
+const tarball = /(?:^|\/)gatehouse-(?:server|webhooks|client|gateway|worker)-\d+\.\d+\.\d+\.tgz$/
 
 const faultOfNpm = ([word, ...rest]: ReadonlyArray<string>) => {
   if (word === "ci" || (word === "pack" && rest.every((arg) => arg === "--workspaces"))) return undefined

@@ -7,12 +7,13 @@ import type { Unavailable } from "../Errors.ts"
 import { currentTenant } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
+import { version } from "../version.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
 import type { EndpointAuth } from "./EndpointAuth.ts"
 import type { HeaderNames } from "./WebhookEndpoint.ts"
 
 /** The `user-agent` of every request to a receiver. */
-export const userAgent = "Gatehouse/0.1.0"
+export const userAgent = `Gatehouse/${version}`
 
 /** HMAC-SHA256 (RFC 2104). It is a plain function because Effect's `Mac` costs eight times the digest. */
 export class Hmac extends Context.Service<

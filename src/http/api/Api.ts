@@ -1,5 +1,6 @@
 import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
+import { version } from "../../domain/version.ts"
 import { ActivityGroup, LiveGroup } from "./activityApi.ts"
 import { AlertsGroup, ServiceAlertsGroup } from "./alertsApi.ts"
 import { ApiKeysGroup, RolesGroup, SecretScanningGroup } from "./apiKeysApi.ts"
@@ -49,7 +50,7 @@ export class Api extends HttpApi.make("gatehouse")
   .annotateMerge(
     OpenApi.annotations({
       title: "Gatehouse",
-      version: "0.1.0",
+      version,
       license: { name: "MIT" },
       description: [
         "Gatehouse creates and validates API keys for your tenants, delivers signed webhooks and retries them, queues background",

@@ -4,6 +4,7 @@ import { InvalidRequest } from "../../domain/Errors.ts"
 import { DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
 import { DocsReaders, type ReadableDocs, StoredDocs } from "../../domain/docs/StoredDocs.ts"
 import { docsToolDefinitions, type ToolDefinition } from "../../domain/docs/chatTools.ts"
+import { version } from "../../domain/version.ts"
 import { Api } from "../api/Api.ts"
 import { readingBodies } from "./jsonBody.ts"
 import type { McpMessage, McpReply } from "../api/projectDocsApi.ts"
@@ -64,7 +65,7 @@ const initialize = ({ projectName }: ReadableDocs, { protocolVersion }: Params):
   result: {
     protocolVersion: versionFor(protocolVersion),
     capabilities: { tools: {} },
-    serverInfo: { name: "gatehouse", title: `${projectName}: documentation`, version: "0.1.0" },
+    serverInfo: { name: "gatehouse", title: `${projectName}: documentation`, version },
     instructions: `The documentation of ${projectName}. Search it, read the pages that fit, and name their slugs or URLs.`,
   },
 })

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 /*
- * The schema of release 1.0. It may change until 1.0 is released, and never afterwards.
+ * The schema of release 1.0. It never changes: a change is a migration of its own.
  *
  * - Ids are ULIDs, sorted byte by byte.
  * - No table has a foreign key: its check locks the row of the org, which all writes of an org share, and a deletion

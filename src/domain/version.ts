@@ -1,0 +1,2 @@
+/** The version of this release, as every `package.json` here has it. */
+export const version = "1.0.0"
