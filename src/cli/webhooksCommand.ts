@@ -54,7 +54,7 @@ const recover = op("deliveries.recover", {
   ...ofEndpoint,
   about: "Resend the failed, canceled and skipped deliveries of an endpoint since a time",
   examples: ["webhooks recover 01KAHBMKZ3D2X7S5QN8W4V6R9T --since 2026-11-20T17:00:00Z"],
-  show: ({ recovered }) => ({ out: String(recovered), note: `${recovered} deliveries are sent again.` }),
+  show: ({ message, recovered }) => ({ out: String(recovered), note: message }),
 })
 
 const resend = op("deliveries.resend", {
