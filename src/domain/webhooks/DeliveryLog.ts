@@ -87,6 +87,11 @@ export class DeliveryLogRepository extends Context.Service<
   }
 >()("gatehouse/domain/DeliveryLog/DeliveryLogRepository") {}
 
+/** What a resend selects, and its id; `null` when nothing is sent. */
+export interface StartedResend extends Counted {
+  readonly resendId: string | null
+}
+
 /** The deliveries of the current tenant. */
 export class DeliveryLog extends Context.Service<DeliveryLog>()("gatehouse/domain/DeliveryLog", {
   make: Effect.gen(function* () {
@@ -105,13 +110,14 @@ export class DeliveryLog extends Context.Service<DeliveryLog>()("gatehouse/domai
       // Without an end, a resend would follow the deliveries that fail while it runs.
       const filter = { ...input.filter, until: input.filter.until ?? now }
       const counted = yield* repository.countResend(orgId, filter)
-      if (input.dry_run === true || (counted.count === 0 && counted.isAll)) return { ...counted, resendId: null }
+      const found: StartedResend = { ...counted, resendId: null }
+      if (input.dry_run === true || (counted.count === 0 && counted.isAll)) return found
       const target = yield* random.ulid
       const details = { filter: encodeFilter(filter), count: counted.count }
       const entry = yield* audit.entry({ action: "resend.start", target, details })
       yield* repository.resend(orgId, { filter, count: counted.count }, entry)
       yield* wakeups.sweeps
-      return { ...counted, resendId: target }
+      return { ...found, resendId: target }
     })
 
     const resends = Effect.map(Effect.flatMap(currentTenant, repository.resends), (resends) => ({ resends })).pipe(

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { group } from "./group.ts"
 import { counted } from "../../domain/counted.ts"
-import { DeliveryLog } from "../../domain/webhooks/DeliveryLog.ts"
+import { DeliveryLog, type StartedResend } from "../../domain/webhooks/DeliveryLog.ts"
 import { SigningKeys } from "../../domain/webhooks/Signatures.ts"
 import { WebhookEndpoints } from "../../domain/webhooks/WebhookEndpoints.ts"
 import { Api } from "../api/Api.ts"
@@ -28,6 +28,13 @@ const endpoints = group(Api, "webhooks", (handlers) =>
   ),
 )
 
+/** What a resend does that was counted, and started unless it has no id. */
+const sentenceOf = ({ count, isAll, resendId }: StartedResend) => {
+  if (count === 0) return isAll ? "Nothing is to be sent again." : "How many are to be sent again is not known yet."
+  const many = `${isAll ? "" : "At least "}${counted(count, "delivery", "deliveries")}`
+  return `${many} ${resendId === null ? "would be" : count === 1 ? "is being" : "are being"} sent again.`
+}
+
 const deliveries = group(Api, "deliveries", (handlers) =>
   Effect.map(DeliveryLog, (log) =>
     handlers.handleAll({
@@ -35,20 +42,14 @@ const deliveries = group(Api, "deliveries", (handlers) =>
       get: ({ payload }) => log.get(payload.delivery_id),
       retry: ({ payload }) => Effect.as(log.retry(payload.delivery_id), done("The delivery is sent again.")),
       recover: ({ payload }) =>
-        Effect.map(log.recover(payload), ({ count, isAll }) => ({
-          ...done(
-            isAll
-              ? "The missed deliveries are sent again."
-              : `The missed deliveries are sent again. There are at least ${count} of them.`,
-          ),
-          recovered: count,
-        })),
+        Effect.map(log.recover(payload), (started) => ({ ...done(sentenceOf(started)), recovered: started.count })),
       resend: ({ payload }) =>
-        Effect.map(log.resend(payload), ({ count, isAll, resendId }) => {
-          const verb = resendId === null ? "would be" : count === 1 ? "is" : "are"
-          const many = `${isAll ? "" : "At least "}${counted(count, "delivery", "deliveries")}`
-          return { ...done(`${many} ${verb} sent again.`), count, is_all: isAll, resend_id: resendId }
-        }),
+        Effect.map(log.resend(payload), (started) => ({
+          ...done(sentenceOf(started)),
+          count: started.count,
+          is_all: started.isAll,
+          resend_id: started.resendId,
+        })),
       resends: () => log.resends,
       cancelResend: ({ payload }) => Effect.as(log.cancelResend(payload.resend_id), done("The rest is not sent.")),
       causes: ({ payload }) => log.causes(payload),

@@ -287,35 +287,9 @@ export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
     `${table}id || '${afterEndpoint}' || coalesce(nullif(split_part(${table}lane, '${afterEndpoint}', 2), '')::int, 0) + 1`,
   )
 
-/**
- * A table `s` of the states that a resend sends. With one state, an index has the deliveries in the order of their
- * ids.
- */
-export const unsuccessfulStates = (sql: SqlClient.SqlClient) =>
-  sql.literal("(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)")
-
-/**
- * The deliveries with their columns as the indexes of unsuccessful ones have them. By the columns themselves, the
- * primary key and the indexes of an org or an endpoint would fit, too: a plan whose statistics take the org for a small
- * one would read all of its deliveries.
- */
-export const unsuccessfulDeliveries = (sql: SqlClient.SqlClient) =>
-  sql.literal(`(
-    SELECT id || '' AS id, org_id || '' AS org_id, created_at,
-      unsuccessful || org_id AS state_of_org, unsuccessful || endpoint_id AS state_of_endpoint FROM deliveries
-  ) AS d`)
-
-/** The deliveries with their columns as the index by endpoint has them, as `unsuccessfulDeliveries`. */
+/** The deliveries with their columns as the index by endpoint has them: by the columns themselves, others would fit. */
 export const ofEndpoints = (sql: SqlClient.SqlClient) =>
   sql.literal("(SELECT id || '' AS id, org_id || '' AS org_id, endpoint_id, state, created_at FROM deliveries) AS d")
-
-/** Whether one of the `unsuccessfulDeliveries` of an org or an endpoint has a state. */
-export const isUnsuccessful = (
-  sql: SqlClient.SqlClient,
-  of: "org" | "endpoint",
-  state: string | Statement.Fragment,
-  id: string | Statement.Fragment,
-) => sql`${sql.literal(`state_of_${of}`)} = ${state}::text || ${id}::text`
 
 /**
  * Locks what makes ended deliveries of an org pending, until the end of the transaction: shared by retries and resends,

@@ -4,10 +4,10 @@ import { LRUCache } from "lru-cache"
 import type { Claim } from "../../domain/webhooks/DeliveryQueue.ts"
 
 /**
- * How far before now, or before the position of the head, claims begin to read at the latest, in milliseconds: another
- * replica's transaction may commit a little later than its time. What commits later still is found by a look.
+ * How far before a position, or before now, claims begin to read at the latest, in milliseconds: another replica's
+ * transaction may commit a little later than its time. What commits later still is found by a look.
  */
-const marginMillis = 500
+export const marginMillis = 500
 /** Lanes with a backlog, and positions of lanes, that a process remembers. Beyond that, each org may have a few. */
 const maxLanes = 10_000
 /** Orgs with a backlog that get a turn in one claim. */
@@ -149,7 +149,7 @@ export const makeQueuePositions = () => {
 
   /** Adds a lane with a backlog; returns whether it is new. */
   const add = ([orgId, lane, first]: LaneHead) => {
-    const place = first === null ? undefined : placeAt(Date.parse(first))
+    const place = first === null ? undefined : placeAt(Date.parse(first) - marginMillis)
     changed.set(lane, firstOf(changed.get(lane), place))
     if (place !== undefined) positions.set(lane, firstOf(positionOf(lane), place)!)
     const known = orgs.get(orgId)

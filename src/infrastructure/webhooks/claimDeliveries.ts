@@ -5,7 +5,7 @@ import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "../../d
 import { date, dateOrNull, floats, integers, texts } from "../database/fragments.ts"
 import { isSettled } from "../orgs/pickDue.ts"
 import { isCallbackLane, liveEndpoint, backlogLane } from "../queue/lanes.ts"
-import { type Found, isBefore, maxHeadSize, type Place, type Reads } from "../queue/queuePositions.ts"
+import { type Found, isBefore, marginMillis, maxHeadSize, type Place, type Reads } from "../queue/queuePositions.ts"
 import { sentBody } from "../../domain/webhooks/Event.ts"
 import type { HeaderNames, PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
@@ -283,9 +283,12 @@ interface ClaimedRow {
 
 /**
  * For each lane that a claim read: how many deliveries of its backlog fitted, and where the next claim begins: at the
- * last that was taken, or, if one was not taken or the lane sends in order, at the first.
+ * last that was taken; if one was not taken, or the lane sends in order, a little before the first.
  */
-export const lanesFound = (rows: ReadonlyArray<ClaimedRow>, reads: Reads): Found["lanes"] => {
+export const lanesFound = (
+  rows: ReadonlyArray<Pick<ClaimedRow, "id" | "lane" | "ordered" | "backlog_micros" | "lanes">>,
+  reads: Reads,
+): Found["lanes"] => {
   const taken = new Map<string, { count: number; last: Place; ordered: boolean }>()
   for (const { backlog_micros: micros, id, lane, ordered } of rows) {
     if (id === null || micros === null) continue
@@ -295,7 +298,7 @@ export const lanesFound = (rows: ReadonlyArray<ClaimedRow>, reads: Reads): Found
   return (rows[0]!.lanes ?? []).map(([count, firstMicros], n) => {
     const of = taken.get(reads.lanes[n]!.lane)
     if (of?.count === count && !of.ordered) return [count, of.last]
-    return [count, firstMicros === null ? null : { micros: firstMicros, id: "" }]
+    return [count, firstMicros === null ? null : { micros: firstMicros - 1000 * marginMillis, id: "" }]
   })
 }
 

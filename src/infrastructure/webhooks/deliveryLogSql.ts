@@ -31,7 +31,6 @@ import {
   endOfLane,
   endpointOf,
   isOfEvent,
-  isUnsuccessful,
   lanesOf,
   lanesOfEndpoint,
   lastAttempt,
@@ -40,8 +39,6 @@ import {
   ofEndpoints,
   queueColumns,
   queuedState,
-  unsuccessfulDeliveries,
-  unsuccessfulStates,
 } from "../queue/lanes.ts"
 
 /** The log of deliveries in PostgreSQL. */
@@ -210,6 +207,31 @@ const placesOf = (sql: SqlClient.SqlClient, orgId: string, deliveryId: string | 
   )`
 
 type Sql = SqlClient.SqlClient
+
+/**
+ * A table `s` of the states that a resend sends. With one state, an index has the deliveries in the order of their
+ * ids.
+ */
+const unsuccessfulStates = (sql: Sql) => sql.literal("(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)")
+
+/**
+ * The deliveries with their columns as the indexes of unsuccessful ones have them. By the columns themselves, the
+ * primary key and the indexes of an org or an endpoint would fit, too: a plan whose statistics take the org for a small
+ * one would read all of its deliveries.
+ */
+const unsuccessfulDeliveries = (sql: Sql) =>
+  sql.literal(`(
+    SELECT id || '' AS id, org_id || '' AS org_id, created_at,
+      unsuccessful || org_id AS state_of_org, unsuccessful || endpoint_id AS state_of_endpoint FROM deliveries
+  ) AS d`)
+
+/** Whether one of the `unsuccessfulDeliveries` of an org or an endpoint has a state. */
+const isUnsuccessful = (
+  sql: Sql,
+  of: "org" | "endpoint",
+  state: string | Statement.Fragment,
+  id: string | Statement.Fragment,
+) => sql`${sql.literal(`state_of_${of}`)} = ${state}::text || ${id}::text`
 
 /**
  * Deliveries that one page reads at most. Matches may be rare among millions of deliveries, or about to be swept: the

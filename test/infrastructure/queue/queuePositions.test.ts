@@ -69,7 +69,7 @@ describe("where claims begin to read", () => {
     const reads = positions.reads(inFlight(65))
     positions.backlogged([["a", lane("a"), iso(-9)]])
     positions.claimed(inFlight(65), reads, found(place(-4, "last")))
-    assert.deepStrictEqual(since(65), place(-9))
+    assert.deepStrictEqual(since(65), place(-9.5))
   })
 
   it("moves back to what this process queues, to what a look finds, and with the clock", () => {
@@ -78,12 +78,12 @@ describe("where claims begin to read", () => {
     positions.backlogged([["a", lane("a"), iso(-30)]])
     assert.deepStrictEqual(
       [positions.reads(claim()).headSince, positions.reads(claim()).lanes[0]!.since],
-      [at(-20.5), place(-30)],
+      [at(-20.5), place(-30.5)],
     )
     positions.looked({ at: now, head: new Date(iso(-40)), lanes: [["a", lane("a"), iso(-50)]], tookMillis: 100 }, 100)
     assert.deepStrictEqual(
       [positions.reads(claim()).headSince, positions.reads(claim()).lanes[0]!.since],
-      [at(-40.5), place(-50)],
+      [at(-40.5), place(-50.5)],
     )
     assert.isNull(positions.reads(claim({ now: at(-3600) })).headSince)
   })
