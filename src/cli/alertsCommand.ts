@@ -72,7 +72,7 @@ const create = Command.make(
         out: alertId,
         note:
           signingSecret === undefined
-            ? `The alert is created. Test it: gatehouse alerts test ${alertId}${orgId === undefined ? "" : ` --org ${orgId}`}`
+            ? `The alert is created. Test it: gatehouse alerts test ${alertId} ${allOrgs ? "--all-orgs" : `--org ${orgId}`}`
             : `The alert is created. This is its signing secret, which is shown only once: ${plain(signingSecret)}`,
       }),
     )
