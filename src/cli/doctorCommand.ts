@@ -2,6 +2,7 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import { Clock, Effect, Result } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
+import { counted } from "../domain/counted.ts"
 import { type Check, fail, ok, warn } from "../infrastructure/checks/Check.ts"
 import { CommandFailed, print } from "./output.ts"
 
@@ -111,7 +112,7 @@ export const doctor = Command.make(
     const failures = checks.filter(({ state }) => state === "fail").length
     yield* print(JSON.stringify({ ok: failures === 0, checks }), { out: checks.map(line).join("\n") })
     if (failures > 0) {
-      return yield* new CommandFailed({ message: `${failures} of ${checks.length} checks failed` })
+      return yield* new CommandFailed({ message: `${failures} of ${counted(checks.length, "check")} failed` })
     }
   }),
 ).pipe(

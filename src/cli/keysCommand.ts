@@ -1,5 +1,6 @@
 import { DateTime, Effect, Option, Redacted, Schema, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { counted } from "../domain/counted.ts"
 import { type ApiKey, CreateOrgKey } from "../domain/keys/ApiKey.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
 import { usageQuery } from "../domain/keys/KeyUsage.ts"
@@ -210,8 +211,10 @@ const importKeys = Command.make(
       existing += body.existing.length
       if (yield* Json) yield* print(document, { out: "" })
     }
-    const outcome = dryRun ? "can be imported" : "are imported"
-    if (!(yield* Json)) yield* print("", { out: `${imported} keys ${outcome}, ${existing} exist already.` })
+    if (yield* Json) return
+    const verb = dryRun ? "can be" : imported === 1 ? "is" : "are"
+    const exist = existing === 1 ? "exists" : "exist"
+    yield* print("", { out: `${counted(imported, "key")} ${verb} imported, ${existing} ${exist} already.` })
   }),
 ).pipe(
   Command.withDescription("Import keys that were made elsewhere, by their hashes; safe to repeat"),
@@ -257,6 +260,7 @@ const update = op("keys.update", {
     "keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --credits 100000 --refill month --clear rateLimit",
   ],
   omit: ["rateLimit", "credits"],
+  clearable: ["rateLimit", "credits"],
   more: { ...limitFlags, addCredits },
   run: (send, fields, flags) => Effect.flatMap(changedLimitsOf(flags), (limits) => send({ ...fields, ...limits })),
   show: (_, { id }) => `The key ${id} is changed. Every replica knows it within seconds.`,

@@ -1,5 +1,6 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { counted } from "../domain/counted.ts"
 import { type OrgDetail } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { call, resolveOrg } from "./call.ts"
@@ -42,7 +43,7 @@ const orgOutput = (
     `${plain(name)} (${orgId})${note}`,
     ...(owners.length === 0 ? [] : [`Owners: ${plain(owners.join(", "))}`]),
     ...(keyPrefix === null ? [] : [`New keys begin with ${keyPrefix}_.`]),
-    ...(retentionDays === null ? [] : [`Events and finished jobs are kept for ${retentionDays} days at most.`]),
+    ...(retentionDays === null ? [] : [`Events and finished jobs are kept for ${counted(retentionDays, "day")} at most.`]),
     ...(strictEvents ? ["Events must be valid for the catalogue of event types."] : []),
   ].join("\n"),
 })

@@ -121,7 +121,7 @@ const replicas = op("activity.replicas", {
         figures === null
           ? []
           : [
-              `${replicaId} has ${figures.databaseInFlight} operations in flight for ${figures.databaseConnections} connections`,
+              `${replicaId} has ${counted(figures.databaseInFlight, "operation")} in flight for ${counted(figures.databaseConnections, "connection")}`,
             ],
       ),
     ].join("\n"),

@@ -1,6 +1,7 @@
 import { Config, Console, Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Prompt } from "effect/cli"
 import { randomBytes } from "node:crypto"
+import { counted } from "../domain/counted.ts"
 import { signingSecretBytes, signingSecretOf, standardKey } from "../domain/webhooks/Signatures.ts"
 
 export const newSecret = Effect.sync(() => Redacted.make(signingSecretOf(randomBytes(signingSecretBytes))))
@@ -17,7 +18,7 @@ export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
   const bytes = Buffer.byteLength(standardKey(secret))
   if (bytes < signingSecretBytes) {
     yield* Console.error(
-      `Warning: the signing secret has ${bytes} bytes; Standard Webhooks recommends 24 to 64. Pass no secret to get a new one.`,
+      `Warning: the signing secret has ${counted(bytes, "byte")}; Standard Webhooks recommends 24 to 64. Pass no secret to get a new one.`,
     )
   }
   const stored = yield* store(secret)

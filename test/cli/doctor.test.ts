@@ -275,7 +275,7 @@ it.live("the configuration is described in words", () =>
   Effect.gen(function* () {
     const wrong = yield* runCli(["doctor"], { env: { PORT: "http" } })
     expect(wrong.out).toMatch(/^fail {2}configuration {2}PORT must be a whole number .*PORT=3000\n +→ /)
-    expect(wrong).toMatchObject({ code: 1, err: "gatehouse: 1 of 1 checks failed\n" })
+    expect(wrong).toMatchObject({ code: 1, err: "gatehouse: 1 of 1 check failed\n" })
 
     const env = { DATA_DIR: "memory", ADMIN_TOKEN: "a-token-of-the-tests" }
     const words = (checks: Report["checks"]) => checks.map(({ message, state }) => `${state} ${message.split(" ")[0]}`)

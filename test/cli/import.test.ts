@@ -477,7 +477,7 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
         writeFileSync(join(folder, "keys.json"), text)
         return runCli(["keys", "import", join(folder, "keys.json"), "--org", orgId!], { env })
       }
-      expect((yield* file(printed.out)).out).toContain("1 keys are imported, 0 exist already.")
+      expect((yield* file(printed.out)).out).toContain("1 key is imported, 0 exist already.")
       const validate = (key: string) =>
         must(send, "POST", "/api/v0/keys/validate", { as: adminToken, json: { key, cost: 0, details: true } })
       expect(yield* validate(first)).toMatchObject({
@@ -502,7 +502,7 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       // Keys that Unkey does not decrypt: their hashes are in a file, and the others are decrypted.
       writeFileSync(join(folder, "hashes.json"), JSON.stringify({ key_0002: hash }))
       const hashed = yield* print()
-      expect((yield* file(hashed.out)).out).toContain("1 keys are imported, 1 exist already.")
+      expect((yield* file(hashed.out)).out).toContain("1 key is imported, 1 exists already.")
       expect(yield* validate(second)).toMatchObject({ name: "key_0002", permissions: [] })
       expect((yield* file(hashed.out)).out).toContain("0 keys are imported, 2 exist already.")
     }),
