@@ -84,8 +84,10 @@ export const flagOf = (
   const described = <A>(flag: Flag.Flag<A>, more = "") => Flag.withDescription(flag, help + more)
   const option = <A>(flag: Flag.Flag<A>) => (mayBeAbsent ? Flag.optional(flag) : Flag.map(flag, Option.some))
   if (SchemaAST.isBoolean(type)) {
-    // What the switch does: "true: only counts" is "Only counts".
-    const does = help.replace(/^true: ./, (start) => start.slice(-1).toUpperCase())
+    // What the switch does: "true: only counts" is "Only counts", "false: it is paused" is "--no-active: it is paused".
+    const does = help
+      .replace(/^true: ./, (start) => start.slice(-1).toUpperCase())
+      .replace(/\b(true|false): /g, (_, value) => `--${value === "true" ? "" : "no-"}${name}: `)
     return option(Flag.withDescription(Flag.Boolean(name), does))
   }
   if (SchemaAST.isNumber(type)) return option(described(Flag.Finite(name)))

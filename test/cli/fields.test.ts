@@ -222,8 +222,9 @@ it.effect.each(Object.entries(commands))(
         otherwise.filter((field) => !fields.includes(field)),
         [],
       )
+      // Seen failing: --active was described as "false: the endpoint receives nothing".
       assert.deepStrictEqual(
-        flags.filter(({ description }) => Option.isNone(description)),
+        flags.filter(({ description }) => !Option.exists(description, (text) => !/\b(true|false): /.test(text))),
         [],
       )
     }),
