@@ -32,18 +32,21 @@ const link = op("projects.putLink", {
     ),
     provider: Flag.String("provider").pipe(
       Flag.withDescription("The CI provider of the repository (default: github)"),
-      Flag.withDefault("github"),
+      Flag.optional,
     ),
   },
   run: (send, fields, { provider, repository }) => {
     if (Option.isNone(repository)) {
-      const params = { projectId: fields.projectId }
+      const { projectId, ...pins } = fields
+      if (Option.isSome(provider) || Object.keys(pins).length > 0)
+        return usage("--provider, --workflow and --environment need the repository, as owner/name")
+      const params = { projectId }
       return call((gatehouse) => gatehouse.projects.getLink({ params }), showLink)
     }
     const slash = repository.value.lastIndexOf("/")
     if (slash < 1) return usage("The repository must have the form owner/name")
     const [hostOwner, hostRepo] = [repository.value.slice(0, slash), repository.value.slice(slash + 1)]
-    return send({ ...fields, provider, hostOwner, hostRepo })
+    return send({ ...fields, provider: Option.getOrElse(provider, () => "github"), hostOwner, hostRepo })
   },
   show: showLink,
 })
@@ -99,11 +102,11 @@ const questions = Command.make(
       Flag.withDefault(false),
     ),
     mostAsked: Flag.Boolean("most-asked").pipe(
-      Flag.withDescription("Count equal questions, the most asked first; takes --limit"),
+      Flag.withDescription("Count equal questions, the most asked first; not with --thumb, --cursor or --all"),
       Flag.withDefault(false),
     ),
     thumb: Flag.Literals("thumb", ["up", "down"]).pipe(
-      Flag.withDescription("Only questions whose answer got this feedback; not with --most-asked"),
+      Flag.withDescription("Only questions whose answer got this feedback"),
       Flag.optional,
     ),
     since: time("since").pipe(Flag.withDescription("Only questions from this time on"), Flag.optional),
@@ -121,6 +124,8 @@ const questions = Command.make(
           columns(questions, { "ASKED AT": "askedAt", FOUND: "found", THUMB: "thumb", QUESTION: "question" }),
       )
     }
+    if (page.all || Option.isSome(page.cursor) || Option.isSome(thumb))
+      return yield* usage("--most-asked takes no --thumb, --cursor or --all")
     const query = { limit: page.limit, ...filter }
     return yield* call(
       (gatehouse) => gatehouse.docs.mostAsked({ params, query }),
