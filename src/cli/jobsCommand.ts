@@ -4,7 +4,7 @@ import { FailJob } from "../domain/jobs/Job.ts"
 import { call } from "./call.ts"
 import { actFor, actForFlag, given, payloadFlags } from "./flags.ts"
 import { op } from "./operation.ts"
-import { columns, table, usage } from "./output.ts"
+import { columns, plain, table, usage } from "./output.ts"
 import { withCallback } from "./secretInput.ts"
 
 const one = { args: { job: "job_id" } } as const
@@ -89,7 +89,7 @@ const log = op("jobs.log", {
 const logs = op("jobs.logs", {
   ...one,
   show: ({ lines }) => ({
-    out: lines.map(({ at, level, text }) => `${DateTime.formatIso(at)} ${level.padEnd(5)} ${text}`).join("\n"),
+    out: lines.map(({ at, level, text }) => `${DateTime.formatIso(at)} ${level.padEnd(5)} ${plain(text)}`).join("\n"),
   }),
 })
 

@@ -272,6 +272,7 @@ const rotate = op("keys.rotate", {
   examples: ["keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600"],
   flags: { overlapSeconds: "overlap" },
   omit: ["rateLimit", "credits"],
+  clearable: ["rateLimit", "credits"],
   more: { ...limitFlags, addCredits },
   run: (send, fields, flags) => Effect.flatMap(changedLimitsOf(flags), (limits) => send({ ...fields, ...limits })),
   show: (created, { id }) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the grace period.`),

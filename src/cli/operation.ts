@@ -61,6 +61,8 @@ interface Options<N extends OperationName, M extends Parameters, O extends keyof
   readonly flags?: { readonly [F in keyof FieldsOf<N>]?: string }
   /** Fields that are no flags: they stay absent, or `run` sets them. */
   readonly omit?: ReadonlyArray<O>
+  /** Of the fields in `omit`: those that `--clear` takes, because `run` sets them. */
+  readonly clearable?: ReadonlyArray<O>
   /** Flags and arguments that set no field. They are for `run`. */
   readonly more?: M
   /** What the command does before and after it sends the request. Default: nothing. */
@@ -121,6 +123,8 @@ const invoke = <N extends OperationName>(client: Client, operation: N, request: 
   return methods[method]!(request)
 }
 
+const orList = new Intl.ListFormat("en-GB", { type: "disjunction" })
+
 /** What the service says of a change. */
 const saidBy = (body: unknown) => (Predicate.hasProperty(body, "message") ? String(body.message) : "")
 
@@ -136,6 +140,7 @@ export const op = <
   {
     about,
     args = {},
+    clearable = [],
     examples = [],
     flags = {},
     more,
@@ -154,6 +159,7 @@ export const op = <
   // The fields of a filter are flags like the others.
   const filter = fieldsOf(all.get("filter"))
   const named: ReadonlyArray<string> = Object.values(args)
+  const [argument] = Object.keys(args)
   // --org has the org of the path, or it is the only one.
   const isOfOrg = path?.has("orgId") === true && !named.includes("orgId")
   const isPaged = all.has("cursor")
@@ -167,6 +173,7 @@ export const op = <
     ...(filter.size > 0 ? ["filter"] : []),
   ])
   const settable = new Map([...all].filter(([field]) => !taken.has(field)))
+  const clearables = new Map([...all].filter(([field]) => settable.has(field) || clearable.map(String).includes(field)))
   const names: Readonly<Record<string, string | undefined>> = { ...shortNames, ...flags }
   const nameOf = (field: string, ast: SchemaAST.AST) => names[field] ?? flagNameOf(field, ast)
   const flagsOf = (fields: ReadonlyMap<string, SchemaAST.AST>) =>
@@ -183,8 +190,10 @@ export const op = <
 
   /** Sends the request, each field in its part, and prints the response. */
   const sendWith =
-    (page: PageFlags | {}) =>
+    (page: PageFlags | {}, cleared: object) =>
     (fields: FieldsOf<N>): Sent<BodyOf<N>> => {
+      const both = Object.entries(fields).find(([field, value]) => value !== null && Object.hasOwn(cleared, field))
+      if (both !== undefined) return usage(`${both[0]} is cleared and set: do one of them`)
       const isChanged = Object.keys(fields).some((field) => !path?.has(field) && !named.includes(field))
       if (identifier === "update" && !isChanged)
         return usage(`Nothing to change: set ${hints.join(", ")} or another setting`)
@@ -211,22 +220,29 @@ export const op = <
       org: isOfOrg ? { orgId: orgFlag } : {},
       fields: flagsOf(settable),
       filter: flagsOf(filter),
-      clear: isChange ? clearFlag(all) : {},
+      clear: isChange ? clearFlag(clearables) : {},
       page: isPaged ? (isOptional(all.get("limit")!) ? wholeList : page) : {},
       more: more ?? ({} as M),
     },
     Effect.fnUntraced(
       function* (input) {
         const [named, filtered] = [given(input.named), given(input.filter)]
-        const isFiltered = Object.keys(filtered).length > 0 || (filter.size > 0 && Object.keys(named).length === 0)
+        const cleared = "clear" in input.clear ? input.clear.clear : {}
+        const isNamed = Object.keys(named).length > 0
+        const isFiltered = Object.keys(filtered).length > 0
+        // An argument that is forgotten, or a variable that is not set, does not select everything.
+        if (filter.size > 0 && argument !== undefined && !isNamed && !isFiltered) {
+          const flags = Array.from(filter, ([field, ast]) => `--${nameOf(field, ast)}`)
+          return yield* usage(`Name the ${argument}, or select with ${orList.format(flags)}`)
+        }
         const fields = {
           ...named,
           ...("orgId" in input.org ? { orgId: yield* resolveOrg(input.org.orgId) } : {}),
-          ...("clear" in input.clear ? input.clear.clear : {}),
+          ...cleared,
           ...given(input.fields),
-          ...(isFiltered ? { filter: filtered } : {}),
+          ...(isFiltered || (filter.size > 0 && !isNamed) ? { filter: filtered } : {}),
         } as FieldsOf<N>
-        const send = sendWith(input.page)
+        const send = sendWith(input.page, cleared)
         return yield* run === undefined ? send(fields) : run(send, fields, input.more)
       },
       Effect.provideService(FieldWords, words),

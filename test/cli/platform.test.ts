@@ -165,6 +165,12 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       const listed = yield* cli(["keys", "list", "--external-id", "c-1"])
       expect(listed.out).toMatch(new RegExp(`${made.id} +customer .* 993 +enabled`))
       expect((yield* cli(["keys", "update", made.id])).err).toContain("Nothing to change")
+      // Seen failing: it added nothing, because what was to be cleared was also set.
+      expect(yield* cli(["keys", "update", made.id, "--clear", "credits", "--add-credits", "5"])).toEqual({
+        out: "",
+        err: "gatehouse: credits is cleared and set: do one of them\n",
+        code: 2,
+      })
       const update = ["keys", "update", made.id, "--no-enabled", "--clear", "credits", "--clear", "metadata"]
       expect(yield* cli([...update, "--name", "off"])).toMatchObject({ out: "", code: 0 })
       expect((yield* validate()).code).toBe(1)
