@@ -43,7 +43,9 @@ const orgOutput = (
     `${plain(name)} (${orgId})${note}`,
     ...(owners.length === 0 ? [] : [`Owners: ${plain(owners.join(", "))}`]),
     ...(keyPrefix === null ? [] : [`New keys begin with ${keyPrefix}_.`]),
-    ...(retentionDays === null ? [] : [`Events and finished jobs are kept for ${counted(retentionDays, "day")} at most.`]),
+    ...(retentionDays === null
+      ? []
+      : [`Events and finished jobs are kept for ${counted(retentionDays, "day")} at most.`]),
     ...(strictEvents ? ["Events must be valid for the catalogue of event types."] : []),
   ].join("\n"),
 })
