@@ -67,12 +67,14 @@ const firstRows = 20
 const Others = ({ event, received }: { readonly event: EventDetail; readonly received: ReadonlySet<string> }) => {
   const orgId = useOrg()
   const [count, setCount] = useState(firstRows)
-  const { endpoints, error, refetch } = useEndpoints()
+  const { endpoints, error, isAll, refetch } = useEndpoints()
   const others = endpoints?.filter(({ webhook_endpoint_id: id }) => !received.has(id))
   if (others?.length === 0) return null
   return (
     <ListCard
-      title="Endpoints that did not receive it"
+      title={
+        isAll ? "Endpoints that did not receive it" : "Of the first 1,000 endpoints, those that did not receive it"
+      }
       {...{ error, refetch, rows: others?.slice(0, count), empty: null }}
       more={others && others.length > count ? () => setCount(count + firstRows) : undefined}
       rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
