@@ -91,15 +91,17 @@ const readFile = (file: string) =>
         return file.endsWith(".json") ? parseJson(text) : parseYaml(text)
       },
       catch: (cause) =>
-        usage(`${file} cannot be read: ${plain(cause instanceof Error ? cause.message : String(cause))}`),
+        usage(plain(`${file} cannot be read: ${cause instanceof Error ? cause.message : String(cause)}`)),
     })
     const found = isObject(document) && "openapi" in document ? ofOpenApi(document) : [document].flat()
     for (const one of found) {
       if (!isObject(one) || typeof one["name"] !== "string") {
-        return yield* usage(`${file} must have an event type with a name, a list of them, or an OpenAPI document`)
+        return yield* usage(
+          `${plain(file)} must have an event type with a name, a list of them, or an OpenAPI document`,
+        )
       }
       const other = Object.keys(one).find((field) => !Object.hasOwn(CreateEventType.fields, field))
-      if (other !== undefined) return yield* usage(`${file}: ${plain(other)} is not a field of an event type`)
+      if (other !== undefined) return yield* usage(plain(`${file}: ${other} is not a field of an event type`))
     }
     return (found as ReadonlyArray<NewType>).map((type): InFile => ({ file, type }))
   })

@@ -504,10 +504,10 @@ const getFrom =
         .execute(request)
         .pipe(
           Effect.mapError(
-            (error) => new CommandFailed({ message: `${url}: ${refusalOf(error) ?? transportFault(error)}` }),
+            (error) => new CommandFailed({ message: plain(`${url}: ${refusalOf(error) ?? transportFault(error)}`) }),
           ),
         )
-      const failed = (what: string) => new CommandFailed({ message: `${url} ${what}` })
+      const failed = (what: string) => new CommandFailed({ message: plain(`${url} ${what}`) })
       if (response.status !== 200) {
         const isRefused = response.status === 401 || response.status === 403
         return yield* failed(
@@ -518,7 +518,7 @@ const getFrom =
         Effect.mapError(() => failed("did not answer with JSON. Check --from")),
       )
       return yield* Effect.mapError(Schema.decodeUnknownEffect(schema)(fit(json, shapeOf(schema.ast))), (error) =>
-        failed(`has another form than expected: ${cut(plain(faultsOf(error)), 500)}`),
+        failed(`has another form than expected: ${cut(faultsOf(error), 500)}`),
       )
     })
 

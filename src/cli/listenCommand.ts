@@ -27,7 +27,7 @@ const line = (arrival: Arrival, json: boolean) => {
   if (json)
     return JSON.stringify("refused" in arrival ? { verified: false, ...arrival } : { verified: true, ...arrival })
   if ("refused" in arrival) return `refused: ${plain(arrival.refused)}`
-  return `verified ${plain(arrival.deliveryId ?? "without an id")}: ${JSON.stringify(arrival.event)}`
+  return plain(`verified ${arrival.deliveryId ?? "without an id"}: ${JSON.stringify(arrival.event)}`)
 }
 
 /** Receives, verifies and prints webhooks on this machine until it is stopped; or replays one delivery. */

@@ -7,7 +7,7 @@ import { maxDataBytes, PublishEvent } from "../domain/webhooks/Events.ts"
 import { maxTypeLength, reservedWords, typeForm } from "../domain/webhooks/EventPatterns.ts"
 import { type Outbox, type OutboxMetrics, type OutboxConnection, startOutbox } from "../sdk/outbox.ts"
 import { connection } from "./connection.ts"
-import { CommandFailed, usage } from "./output.ts"
+import { CommandFailed, plain, usage } from "./output.ts"
 
 const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`
 const list = (names: Iterable<string>) => Array.from(names, (name) => `'${name}'`).join(", ")
@@ -244,7 +244,7 @@ const run = Command.make(
     const { baseUrl, token } = yield* connection
     if (token === undefined) return yield* usage("Set GATEHOUSE_TOKEN to an API key, or use login")
     const { pool, wakes } = yield* openDatabase(2 * concurrency + 2)
-    const onError = ({ message }: Error) => process.stderr.write(`gatehouse outbox: ${message}\n`)
+    const onError = ({ message }: Error) => process.stderr.write(`gatehouse outbox: ${plain(message)}\n`)
     const outbox = yield* Effect.acquireRelease(
       Effect.sync(() => startOutbox({ baseUrl, key: Redacted.value(token), pool, concurrency, ordered, onError })),
       ({ stop }) => Effect.promise(stop),

@@ -6,7 +6,7 @@ import type { ProjectDocs } from "../domain/docs/ProjectDocs.ts"
 import { ask, call, callPages } from "./call.ts"
 import { given, page, time } from "./flags.ts"
 import { op } from "./operation.ts"
-import { columns, usage } from "./output.ts"
+import { columns, plain, usage } from "./output.ts"
 
 const one = { args: { project: "projectId" } } as const
 const projectArgument = Argument.String("project").pipe(Argument.withDescription("The id of the project"))
@@ -68,7 +68,7 @@ const showDocs = (docs: ProjectDocs) => ({
     QUESTIONS: ({ keepQuestions }) => (keepQuestions ? "kept" : "not kept"),
     ZIP: "docsZipUrl",
   }),
-  note: docs.failure?.error,
+  note: plain(docs.failure?.error ?? ""),
 })
 
 const setDocs = op("docs.put", {

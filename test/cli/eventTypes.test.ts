@@ -139,6 +139,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the catalo
       expect(yield* fail({ "a.json": "{" })).toMatch(/a\.json cannot be read: /)
       expect(yield* fail({ "a.yaml": "a: [" })).toMatch(/a\.yaml cannot be read: /)
       expect(yield* fail({ "a.json": [1] })).toMatch(/a\.json must have an event type with a name/)
+      // Seen failing: the name of the file controlled the terminal.
+      expect(yield* fail({ "a\u001b[2J.json": [1] })).toMatch(/a \[2J\.json must have an event type with a name/)
       expect(yield* fail({ "a.json": { name: "a.b", schema: {} } })).toMatch(/a\.json: schema is not a field/)
       expect(yield* fail({ "a.json": { name: "a.b", schemas: { "1": { $ref: "x.json" } } } })).toMatch(
         /a\.b: .*\$ref must be a place in this schema/,
