@@ -133,13 +133,12 @@ type Fields = Readonly<Record<string, Schema.Constraint>>
 
 /**
  * The flags of a payload: one for each field of its schema, so that a field that the API gets is a flag the same day.
- * Takes the fields of the schema, without those that the command takes in another way, and the names of flags that are
- * not those of their fields.
+ * Takes the fields of the schema, without those that the command takes in another way.
  */
-export const payloadFlags = <const F extends Fields>(fields: F, names: { readonly [K in keyof F]?: string } = {}) =>
+export const payloadFlags = <const F extends Fields>(fields: F) =>
   Object.fromEntries(
     Object.entries(fields).map(([field, { ast }]) => {
-      const name = names[field] ?? flagNameOf(field, ast)
+      const name = flagNameOf(field, ast)
       flagOfField.set(field, `--${name}`)
       return [field, flagOf(name, ast, true)]
     }),
