@@ -6,7 +6,7 @@ import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { refusalOf } from "../sdk/withoutRedirects.ts"
-import { CommandFailed, more, type Output, plain, print, shownOf, usage } from "./output.ts"
+import { CommandFailed, more, type Output, plain, print, type Table, usage } from "./output.ts"
 import { ActFor, flagOfField, given, Json, type PageFlags } from "./flags.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
 
@@ -121,7 +121,7 @@ export const callPages = Effect.fnUntraced(function* <A extends ListPage, E, R>(
     client: Gatehouse.Client,
     page: { readonly limit: number; readonly cursor?: string },
   ) => Effect.Effect<A, E, R>,
-  show: (body: A) => Output,
+  show: (body: A) => Table,
 ) {
   let isContinued = false
   let next = cursor
@@ -129,11 +129,7 @@ export const callPages = Effect.fnUntraced(function* <A extends ListPage, E, R>(
     const page = { limit: all ? 100 : limit, ...given({ cursor: next }) }
     const { body, document } = yield* ask((client) => operation(client, page))
     const following = body.nextCursor ?? body.next_cursor ?? null
-    const { out } = shownOf(show(body))
-    yield* print(document, {
-      out: typeof out === "object" && "rows" in out ? { ...out, isContinued } : out,
-      note: all ? undefined : more(following),
-    })
+    yield* print(document, { out: { ...show(body), isContinued }, note: all ? undefined : more(following) })
     if (!all || following === null) return body
     isContinued = true
     next = Option.some(following)
@@ -198,7 +194,7 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
       message: `${baseUrl} does not answer (${transportFault(error)}). Start the service, or set --url or GATEHOUSE_URL to its address`,
     })
   }
-  return new CommandFailed({ message: String(error) })
+  return new CommandFailed({ message: plain(String(error)) })
 }
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({
@@ -245,7 +241,7 @@ const flagNames = new Map([
  * Replaces the API fields in a sentence (`limit must be …; name must be …`) with the flags and arguments that set them.
  * A place inside of JSON (`data.amount`) stays what it is.
  */
-export const inFlags = (sentence: string, words: ReadonlyMap<string, string> = new Map()): string =>
+const inFlags = (sentence: string, words: ReadonlyMap<string, string> = new Map()): string =>
   sentence
     .split("; ")
     .map((fault) =>

@@ -18,12 +18,12 @@ import {
   type PageFlags,
   wholeList,
 } from "./flags.ts"
-import { CommandFailed, type Output, usage } from "./output.ts"
+import { CommandFailed, type Output, plain, type Table, usage } from "./output.ts"
 
 type Groups = (typeof Api)["groups"]
 
 /** The name of an operation: `jobs.cancel`. */
-export type OperationName = {
+type OperationName = {
   readonly [G in keyof Groups]: `${G}.${keyof Groups[G]["endpoints"] & string}`
 }[keyof Groups]
 
@@ -33,7 +33,10 @@ type EndpointOf<N> = N extends `${infer G extends keyof Groups}.${infer O}`
     : never
   : never
 
-type PartOf<S extends Schema.Constraint> = [S] extends [never] ? object : Exclude<S["Type"], undefined> & object
+/** The fields of a part of a request; none of one that is absent, or has no names. */
+type PartOf<S extends Schema.Constraint> = string extends keyof Exclude<S["Type"], undefined>
+  ? object
+  : Exclude<S["Type"], undefined> & object
 
 /** The fields of the path, the query and the body of an operation. */
 type FieldsOf<N> =
@@ -71,9 +74,15 @@ interface Options<N extends OperationName, M extends Parameters, O extends keyof
     fields: Omit<FieldsOf<N>, O>,
     more: Command.Command.Config.InferValue<M>,
   ) => Effect.Effect<unknown, E, R>
-  /** What is printed: a table, an output with a note, or only a sentence. Default: what the service says. */
-  readonly show?: (body: BodyOf<N>, fields: FieldsOf<N>) => Output
 }
+
+/** What is printed: of a paged list its table; else a table, an output with a note, or only a sentence. */
+type ShowOf<N> = "cursor" extends keyof FieldsOf<N>
+  ? { readonly show: (body: BodyOf<N>, fields: FieldsOf<N>) => Table }
+  : {
+      /** Default: what the service says. */
+      readonly show?: (body: BodyOf<N>, fields: FieldsOf<N>) => Output
+    }
 
 /** Flags that have a shorter name than their field: what they name by its id. */
 const shortNames: Readonly<Record<string, string>> = {
@@ -126,7 +135,7 @@ const invoke = <N extends OperationName>(client: Client, operation: N, request: 
 const orList = new Intl.ListFormat("en-GB", { type: "disjunction" })
 
 /** What the service says of a change. */
-const saidBy = (body: unknown) => (Predicate.hasProperty(body, "message") ? String(body.message) : "")
+const saidBy = (body: unknown) => (Predicate.hasProperty(body, "message") ? plain(String(body.message)) : "")
 
 /** The command of an operation: its flags, their help and its own are those of the API's definition. */
 export const op = <
@@ -148,7 +157,7 @@ export const op = <
     omit = [],
     run,
     show = saidBy,
-  }: Options<N, M, O, E, R> = {},
+  }: Options<N, M, O, E, R> & ShowOf<N>,
 ) => {
   const [group, identifier] = operation.split(".") as [keyof Groups, string]
   const endpoints: Readonly<Record<string, HttpApiEndpoint.Top>> = Api.groups[group].endpoints
@@ -194,6 +203,8 @@ export const op = <
     (fields: FieldsOf<N>): Sent<BodyOf<N>> => {
       const both = Object.entries(fields).find(([field, value]) => value !== null && Object.hasOwn(cleared, field))
       if (both !== undefined) return usage(`${both[0]} is cleared and set: do one of them`)
+      const stray = Object.keys(fields).find((field) => !all.has(field))
+      if (stray !== undefined) return Effect.die(new Error(`${operation} has no field ${stray}`))
       const isChanged = Object.keys(fields).some((field) => !path?.has(field) && !named.includes(field))
       if (identifier === "update" && !isChanged)
         return usage(`Nothing to change: set ${hints.join(", ")} or another setting`)
@@ -206,7 +217,12 @@ export const op = <
         )
       const shown = (body: BodyOf<N> & ListPage) => show(body, fields)
       return "all" in page
-        ? callPages(page, (client, page) => invoke(client, operation, requestOf({ ...fields, ...page })), shown)
+        ? callPages(
+            page,
+            (client, page) => invoke(client, operation, requestOf({ ...fields, ...page })),
+            // By `ShowOf`.
+            shown as (body: BodyOf<N> & ListPage) => Table,
+          )
         : call((client) => invoke(client, operation, requestOf(fields)), shown)
     }
 

@@ -12,7 +12,7 @@ export interface Table {
 }
 
 /** The text output of a command. */
-export interface Shown {
+interface Shown {
   /** For standard output: what a script needs. Tables have an empty line between them. */
   readonly out: string | Table | ReadonlyArray<Table>
   /** For standard error: explanations and next steps. */
@@ -22,7 +22,7 @@ export interface Shown {
 /** What a command shows: a table, an output with a note, or only a sentence. */
 export type Output = Shown | Table | string
 
-export const shownOf = (output: Output): Shown => {
+const shownOf = (output: Output): Shown => {
   if (typeof output === "string") return { out: "", note: output }
   return "rows" in output ? { out: output } : output
 }
