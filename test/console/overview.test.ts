@@ -122,7 +122,11 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
 
     it.effect("says whether the database or the service does not answer", () =>
       inTab("/", async (page) => {
-        await page.getByText("Everything works").or(page.getByRole("alert")).first().waitFor()
+        await page
+          .getByText(/^(Everything|The service) works$/)
+          .or(page.getByRole("alert"))
+          .first()
+          .waitFor()
         const json = { _tag: "Unavailable", error: "The database does not answer.", code: "unavailable" }
         await page.route("**/readyz", (route) => route.fulfill({ status: 503, json }))
         await page.getByRole("alert").getByText("The database does not answer.").waitFor()

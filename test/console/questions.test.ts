@@ -75,6 +75,11 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("questions of 
         for (let n = 0; n < 3; n++) yield* world.publish("invoice.paid")
         yield* until("the failures", world.deliveries({ state: "failed" }), (found) => found.length === 3)
         yield* answer("What fails most, and why?", "/", async (page, click) => {
+          // Seen failing: it said "attempts succeed" while a few of them failed.
+          await page
+            .getByText(/attempts? failed in the last 10 minutes/)
+            .first()
+            .waitFor()
           const row = page.getByRole("region", { name: "Endpoints that fail most" }).getByRole("row", { name: /hooks/ })
           await row.getByText("HTTP 503").waitFor()
           await row.getByRole("link", { name: "Acme" }).waitFor()

@@ -30,10 +30,15 @@ const Verdict = ({ overview }: { readonly overview: Overview }) => {
   }
   const problems = problemsOf(overview, failing?.endpoints ?? [], database, now)
   if (problems.length === 0) {
+    const { attempts, failed } = recentOf(overview)
     return (
       <Notice tone="good">
-        <strong>Everything works</strong>
-        <span>The database answers, deliveries are sent in time, and attempts succeed.</span>
+        <strong>{failed === 0 ? "Everything works" : "The service works"}</strong>
+        <span>
+          The database answers, and deliveries are sent in time.{" "}
+          {failed > 0 &&
+            `${numberText(failed)} of ${counted(attempts, "attempt")} failed in the last ${recentMinutes} minutes.`}
+        </span>
       </Notice>
     )
   }
@@ -340,11 +345,12 @@ const jobsOf = ({ canceled, completed, failed }: Overview["jobs"][number]) => ca
 const recentOf = ({ deliveries, jobs, validations }: Overview) => {
   const recent = deliveries.slice(-recentMinutes)
   const attempts = sum(recent.map(attemptsOf))
-  const delivered = sum(recent.map((one) => one.delivered))
+  const failed = attempts - sum(recent.map((one) => one.delivered))
   return {
     minutes: recent.length,
     attempts,
-    failedShare: attempts === 0 ? 0 : (attempts - delivered) / attempts,
+    failed,
+    failedShare: attempts === 0 ? 0 : failed / attempts,
     validations: sum(validations.slice(-recentMinutes).map(validationsOf)),
     unavailable: sum(validations.slice(-recentMinutes).map((one) => one.unavailable)),
     jobs: sum(jobs.slice(-recentMinutes).map(jobsOf)),
