@@ -869,7 +869,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "What was delivered is sent again with what failed.",
     edits: [
       [
-        "infrastructure/queue/lanes.ts",
+        "infrastructure/webhooks/deliveryLogSql.ts",
         "(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)",
         "(VALUES ('failed'), ('canceled'), ('skipped'), ('delivered')) AS s (state)",
       ],
