@@ -19,8 +19,11 @@ export const owner = "bench-owner"
 export const startIssuer = async (scope: Scope, audience: string): Promise<Issuer> => {
   const { privateKey, publicKey } = await generateKeyPair("RS256")
   const keys = JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: "bench", alg: "RS256", use: "sig" }] })
-  const server = createServer((_, response) => {
-    response.writeHead(200, { "content-type": "application/json" }).end(keys)
+  const server = createServer((request, response) => {
+    const discovery = JSON.stringify({ issuer: url, jwks_uri: `${url}/.well-known/jwks` })
+    response
+      .writeHead(200, { "content-type": "application/json" })
+      .end(request.url === "/.well-known/jwks" ? keys : discovery)
   })
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
   scope.defer(() => void server.close().closeAllConnections())
