@@ -83,7 +83,7 @@ export const operations: Scenario = {
       const found = await compare(subjects, { rounds, seconds, warmUp, say })
       const [ours, hand] = Object.values(found) as [Compared, Compared]
       rows.push(...Object.entries(found).map(([who, load]) => row(who, load, hand)))
-      bars.push(atMost(`CPU to ${name} ÷ by hand`, 1.5, ours.cpu / hand.cpu))
+      bars.push(atMost(`CPU to ${name} ÷ by hand`, 2, ours.cpu / hand.cpu))
     }
     return {
       tables: [
