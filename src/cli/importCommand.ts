@@ -679,6 +679,7 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
       ),
     },
     Effect.fnUntraced(function* ({ dryRun: isDryRun, from, into, project }) {
+      if (project !== "" && read !== convoy) return yield* usage("--project is for the import from Convoy alone")
       yield* checkAddress(from)
       const token = yield* readSecret(`The token of ${source}`, "GATEHOUSE_IMPORT_TOKEN")
       if (token === undefined)

@@ -50,7 +50,8 @@ export const startFilterSweep = (
       entry,
       sql`
         INSERT INTO sweeps (id, org_id, kind, endpoint_id, filter, total, created_at)
-        SELECT ${entry.target}, ${orgId}, ${kind}, ${endpointId}, ${filter}, ${count}::int, ${date(entry.at)}::timestamptz
+        SELECT ${entry.target}, ${orgId}, ${kind}, ${endpointId}, ${filter}, ${count}::int,
+          ${date(entry.at)}::timestamptz
         FROM rows WHERE open < ${maxRunning}
         RETURNING org_id AS "orgId"`,
       undefined,

@@ -137,6 +137,18 @@ it.live("an address with a password is refused, and not printed", () =>
   }),
 )
 
+// Seen failing: it asked for the endpoints, whatever the project.
+it.live("an import refuses a project where it has none", () =>
+  Effect.gen(function* () {
+    const command = ["import", "svix", "--from", "http://127.0.0.1:1", "--project", "p"]
+    const ended = yield* runCli(command, { env: { GATEHOUSE_IMPORT_TOKEN: "token" } })
+    expect([ended.code, ended.err]).toEqual([
+      2,
+      expect.stringContaining("--project is for the import from Convoy alone"),
+    ])
+  }),
+)
+
 layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded server", (it) => {
   it.effect("without a credential, and with an invalid one", () =>
     Effect.gen(function* () {

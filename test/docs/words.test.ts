@@ -19,6 +19,7 @@ const replaced: ReadonlyArray<readonly [old: RegExp, word: string]> = [
   [/\bresend (?:a|the|this|all) job/i, "Retry"],
   [/\b(?:invalid|malformed|no valid|is not) JSON\b/i, "not valid JSON"],
   [/title: "For"|label="For"/, "Belongs to"],
+  [/\bwhoever\b/i, "the one who, those who or anyone who"],
 ]
 
 // Seen failing with 21 lines.

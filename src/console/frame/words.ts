@@ -97,7 +97,7 @@ Live
 Loading
 Long enough to give the new one to everyone who uses it.
 Look further
-Make a key for your program. Keep it secret: whoever has it may use it.
+Make a key for your program. Keep it secret: anyone who has it may use it.
 Menu
 Name
 Name, prefix or id

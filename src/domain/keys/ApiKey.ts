@@ -102,7 +102,7 @@ export const ApiKey = Schema.Struct({
     examples: [["reader"]],
   }),
   externalId: Schema.NullOr(Schema.String).annotate({
-    description: "Your own id of whoever holds the key.",
+    description: "Your own id of the holder of the key.",
     examples: ["customer_42"],
   }),
   metadata: NullableMetadata,

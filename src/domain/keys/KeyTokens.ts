@@ -11,7 +11,7 @@ import { ApiKeys } from "./ApiKeys.ts"
 const defaultSeconds = 300
 /** A new key begins to sign when the one before is this old. */
 const rotationDays = 30
-/** How long a key is published before it signs. Whoever verifies offline has read it by then. */
+/** How long a key is published before it signs. Those who verify offline have read it by then. */
 const leadMinutes = 60
 /** How long replicas remember the keys. */
 const rememberMillis = 60_000

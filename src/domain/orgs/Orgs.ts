@@ -108,7 +108,7 @@ export class Orgs extends Context.Service<Orgs>()("gatehouse/domain/Orgs", {
         return yield* detail(orgId)
       }),
 
-      /** The name of the tenant's own org, for whoever acts for it; undefined for an org that is gone. */
+      /** The name of the tenant's own org, for those who act for it; undefined for an org that is gone. */
       nameOf: Effect.fn("Orgs.nameOf")(function* (tenant: string) {
         const found = yield* Effect.catchTag(repository.find(tenant), "NotFound", () => Effect.undefined)
         return found?.name

@@ -91,7 +91,7 @@ export type EndpointBatch = typeof EndpointBatch.Type
 /** How the headers of Standard Webhooks are named: `webhook-id` or `svix-id`, and the others alike. */
 export const HeaderNames = Schema.Literals(["webhook", "svix"])
 
-/** The id of an endpoint in the system of whoever made it. */
+/** The id of an endpoint in the system of its maker. */
 const ExternalId = NonEmptyText.check(atMost(255)).annotate({
   description: "Your own id of the endpoint. Two endpoints of an org never have the same. null: none.",
   examples: ["ep_2Wq5"],

@@ -192,7 +192,7 @@ export const access = {
   holder: describe(
     "anyone",
     [...holders, "anonymous"],
-    "Whoever has the key in the request, in both modes. Failures are limited for each client address (`TRUST_PROXY`).",
+    "Anyone with the key in the request, in both modes. Failures are limited for each client address (`TRUST_PROXY`).",
     [],
   ),
   proxy: describe(
@@ -247,8 +247,8 @@ export const access = {
     "session",
     "portalSession",
   ]),
-  link: describe("anyone", [...holders, "anonymous"], "Whoever has the token of a portal link.", []),
-  github: describe("signed", [], "Whoever has GitHub's signature of the body, in both modes.", ["githubSignature"]),
+  link: describe("anyone", [...holders, "anonymous"], "Anyone with the token of a portal link.", []),
+  github: describe("signed", [], "Anyone with GitHub's signature of the body, in both modes.", ["githubSignature"]),
   ci: describe("ciRun", [], "A CI run, with its OIDC token.", ["ciToken"]),
 }
 

@@ -174,8 +174,7 @@ const endWithoutAttempt = (
   )
   INSERT INTO deliveries (${sql.literal(endedColumns)})
   SELECT gone.delivery_id, gone.org_id, event_id, ${endpointOf(sql, "lane")}, ${callbackLaneOf(sql, "lane")},
-    'canceled',
-    attempts, created_at, ${at}, started_at, duration_ms, status, failure, error, body
+    'canceled', attempts, created_at, ${at}, started_at, duration_ms, status, failure, error, body
   FROM gone LEFT JOIN LATERAL ${lastAttempt(sql, "gone")} ON true`
 
 /**

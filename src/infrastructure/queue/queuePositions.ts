@@ -7,7 +7,7 @@ import type { Claim } from "../../domain/webhooks/DeliveryQueue.ts"
  * How far before a position, or before now, claims begin to read at the latest, in milliseconds: another replica's
  * transaction may commit a little later than its time. What commits later still is found by a look.
  */
-export const marginMillis = 500
+const marginMillis = 500
 /** Lanes with a backlog, and positions of lanes, that a process remembers. Beyond that, each org may have a few. */
 const maxLanes = 10_000
 /** Orgs with a backlog that get a turn in one claim. */
@@ -67,7 +67,7 @@ export interface Reads {
 export interface Found {
   /** The first `due_at` at the head of the queue. */
   readonly head: Date | null
-  /** For each lane in the order of `Reads`: how many deliveries fitted, and before which place it left none. */
+  /** For each lane in the order of `Reads`: how many deliveries fitted, and where the next claim begins. */
   readonly lanes: ReadonlyArray<readonly [count: number, next: Place | null]>
   /** How many deliveries of the head it backlogged, and their lanes. */
   readonly backlogged: number
@@ -95,12 +95,12 @@ export const isBefore = (a: Place, b: Place) => a.micros < b.micros || (a.micros
 const firstOf = (a: Place | undefined, b: Place | undefined) =>
   a === undefined || (b !== undefined && isBefore(b, a)) ? b : a
 
-/** The place before everything that is due from this time on, in milliseconds. */
-const placeAt = (millis: number): Place => ({ micros: 1000 * millis, id: "" })
+/** The place a little before all that is due at a time in milliseconds. */
+export const placeBefore = (millis: number): Place => ({ micros: 1000 * (millis - marginMillis), id: "" })
 
 /** Where a claim begins to read a lane: not after what may be committed a little later than its time. */
 const startOf = (position: Place | undefined, now: DateTime.Utc) =>
-  position === undefined ? null : firstOf(position, placeAt(now.epochMilliseconds - marginMillis))!
+  position === undefined ? null : firstOf(position, placeBefore(now.epochMilliseconds))!
 
 /** The id by which a claim knows a lane: the endpoint's id, or the lane of callbacks, which has a space. */
 const laneIdOf = (lane: string) => (lane.charAt(26) === " " ? lane : lane.slice(0, 26))
@@ -149,7 +149,7 @@ export const makeQueuePositions = () => {
 
   /** Adds a lane with a backlog; returns whether it is new. */
   const add = ([orgId, lane, first]: LaneHead) => {
-    const place = first === null ? undefined : placeAt(Date.parse(first) - marginMillis)
+    const place = first === null ? undefined : placeBefore(Date.parse(first))
     changed.set(lane, firstOf(changed.get(lane), place))
     if (place !== undefined) positions.set(lane, firstOf(positionOf(lane), place)!)
     const known = orgs.get(orgId)
@@ -280,7 +280,7 @@ export const makeQueuePositions = () => {
     looked: ({ at, head: first, lanes: heads, tookMillis }: Look, limit: number) => {
       lookMillis = tookMillis
       head = Math.min(head ?? Infinity, first?.getTime() ?? at.epochMilliseconds)
-      if (after[0] === "" && heads.length < limit) lookedAt = placeAt(at.epochMilliseconds - marginMillis)
+      if (after[0] === "" && heads.length < limit) lookedAt = placeBefore(at.epochMilliseconds)
       const added = heads.filter(add)
       const last = heads.at(-1)
       // Full: the next claim waits for the next lanes.

@@ -5,7 +5,7 @@ import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "../../d
 import { date, dateOrNull, floats, integers, texts } from "../database/fragments.ts"
 import { isSettled } from "../orgs/pickDue.ts"
 import { isCallbackLane, liveEndpoint, backlogLane } from "../queue/lanes.ts"
-import { type Found, isBefore, marginMillis, maxHeadSize, type Place, type Reads } from "../queue/queuePositions.ts"
+import { type Found, isBefore, maxHeadSize, type Place, placeBefore, type Reads } from "../queue/queuePositions.ts"
 import { sentBody } from "../../domain/webhooks/Event.ts"
 import type { HeaderNames, PayloadKind } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
@@ -298,7 +298,7 @@ export const lanesFound = (
   return (rows[0]!.lanes ?? []).map(([count, firstMicros], n) => {
     const of = taken.get(reads.lanes[n]!.lane)
     if (of?.count === count && !of.ordered) return [count, of.last]
-    return [count, firstMicros === null ? null : { micros: firstMicros - 1000 * marginMillis, id: "" }]
+    return [count, firstMicros === null ? null : placeBefore(firstMicros / 1000)]
   })
 }
 

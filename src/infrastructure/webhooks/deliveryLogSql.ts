@@ -183,14 +183,12 @@ const deliveryColumns = (sql: SqlClient.SqlClient) =>
  */
 const deliveryJoins = (sql: SqlClient.SqlClient, orgId: string) => sql`
   CROSS JOIN LATERAL (
-    SELECT id, event_id, endpoint_id, state, attempts, updated_at AS next_at, created_at,
-      updated_at,
+    SELECT id, event_id, endpoint_id, state, attempts, updated_at AS next_at, created_at, updated_at,
       attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure, attempt_error, attempt_body
     FROM deliveries d WHERE looked.lane IS NULL AND id = looked.id AND org_id = ${orgId}
     UNION ALL
     SELECT d.id, event_id, d.endpoint_id, ${queuedState(sql)}, attempts, coalesce(lease_until, due_at), d.created_at,
-      updated_at,
-      last.started_at, last.duration_ms, last.status, last.failure, last.error, last.body
+      updated_at, last.started_at, last.duration_ms, last.status, last.failure, last.error, last.body
     FROM pending_deliveries p
     CROSS JOIN LATERAL (
       SELECT p.delivery_id AS id, ${endpointOf(sql, "p.lane")} AS endpoint_id, p.lane, p.created_at
@@ -460,16 +458,14 @@ const queueAgain = (sql: Sql, orgId: string, deliveryId: string, place: Place) =
   WITH ${takeEnded(sql, sql`id = ${deliveryId} AND org_id = ${orgId}`)}, ${placeOf(sql, orgId, place)}
   INSERT INTO pending_deliveries (${sql.literal(queueColumns)})
   SELECT org_id, place.lane, id, event_id, attempts, 0, place.due_at, ${place.ordered}::boolean,
-    ${sql.literal(bodySize)},
-    created_at, ${place.at}
+    ${sql.literal(bodySize)}, created_at, ${place.at}
   FROM gone CROSS JOIN place RETURNING delivery_id`
 
 /** Makes a pending delivery due, in the lane that its endpoint has now. No row: it is claimed or has ended. */
 const renew = (sql: Sql, orgId: string, deliveryId: string, lane: string, place: Place) => sql`
   WITH ${placeOf(sql, orgId, place)}
   UPDATE pending_deliveries p SET lane = place.lane, due_at = place.due_at, tries = 0,
-    backlogged = ${place.ordered}::boolean,
-    claim_id = NULL, lease_until = NULL, updated_at = ${place.at}
+    backlogged = ${place.ordered}::boolean, claim_id = NULL, lease_until = NULL, updated_at = ${place.at}
   FROM place
   WHERE p.org_id = ${orgId} AND p.lane = ${lane} AND p.delivery_id = ${deliveryId}
     AND (p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${place.at})

@@ -125,8 +125,7 @@ const moveOn = (
   ), logged AS (
     INSERT INTO deliveries (${sql.literal(endedColumns)})
     SELECT id, org_id, event_id, endpoint_id, ${callbackLaneOf(sql, "lane")}, state, number, created_at,
-      ${date(now)}::timestamptz,
-      started_at, duration_ms, status, failure, error, body
+      ${date(now)}::timestamptz, started_at, duration_ms, status, failure, error, body
     FROM ended
   ), retried AS (
     -- In a lane that sends in order, a retry keeps its place, and holds the later ones back until the lease.

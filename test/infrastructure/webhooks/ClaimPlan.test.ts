@@ -44,7 +44,8 @@ const laneOf = (org: string, lane: number) => `${org}${`${lane}`.padStart(25, "0
 const insertBacklog = (sql: SqlClient.SqlClient, org: string, lanes: number, each: number, backlogged = true) => sql`
   INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, backlogged, org_id, bytes,
     created_at, updated_at)
-  SELECT ${org}::text || lpad(lane::text, 25, '0') || ' https://receiver.example', lane || '-' || n, 'event', 0, 0, ${DateTime.toDateUtc(now)},
+  SELECT ${org}::text || lpad(lane::text, 25, '0') || ' https://receiver.example', lane || '-' || n, 'event', 0, 0,
+    ${DateTime.toDateUtc(now)},
     ${backlogged}, ${org}, 0, now(), now()
   FROM generate_series(1, ${lanes}::int) lane, generate_series(1, ${each}::int) n`
 
@@ -74,6 +75,8 @@ const pagesOf = Effect.fnUntraced(function* (
     )
   }).pipe(sql.withTransaction)
   const plan = row!["QUERY PLAN"][0]!.Plan
+  // A claim that finds nothing has one row, and no plan to speak of.
+  assert.isAbove(plan["Actual Rows"]!, 1)
   return plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!
 })
 

@@ -77,7 +77,7 @@ const settings = {
   description: {
     ...optional,
     label: "Description",
-    hint: "What happened, for whoever receives it.",
+    hint: "What happened, for those who receive it.",
     maxLength: 2000,
   },
   group: { ...optional, label: "Group", maxLength: 64 },

@@ -203,7 +203,7 @@ const KeyNotices = ({ of: key }: { readonly of: Key }) => {
         <strong>
           This key was found in public <Time at={key.leakedAt} isRelative />. It is refused for good.
         </strong>
-        <span>Create another key for whoever uses it, and look below for uses that were not theirs.</span>
+        <span>Create another key for those who use it, and look below for uses that were not theirs.</span>
       </Notice>
     )
   }

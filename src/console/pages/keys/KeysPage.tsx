@@ -107,7 +107,7 @@ export default () => {
       title="API keys"
       intro={
         held
-          ? "Make a key for your program. Keep it secret: whoever has it may use it."
+          ? "Make a key for your program. Keep it secret: anyone who has it may use it."
           : "Keys of the org and of its projects. Only their prefixes are stored in the clear."
       }
       actions={
@@ -130,7 +130,7 @@ export default () => {
         empty={
           externalId === undefined ? (
             <Empty icon="key" title="There is no key yet">
-              <p>Create one, give it to whoever calls your API, and let your gateway validate it at each request.</p>
+              <p>Create one, give it to those who call your API, and let your gateway validate it at each request.</p>
             </Empty>
           ) : (
             <Empty icon="search" title="No key has this external id">

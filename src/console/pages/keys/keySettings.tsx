@@ -60,7 +60,7 @@ const settings = {
   externalId: {
     ...optional,
     label: "External id",
-    hint: "Your own id of whoever holds the key.",
+    hint: "Your own id of the holder of the key.",
     maxLength: 255,
   },
   metadata: { ...object, label: "Metadata", hint: "A JSON object of your own, at most 4 KiB.", rows: 3 },
@@ -134,7 +134,7 @@ export const ShownOnce = ({ onClose, secret, title }: ShownOnceProps) => {
     <Dialog title={title} onClose={onClose} isEasyToClose={false}>
       <Notice tone="warn">
         <strong>Copy the key now. It is not shown again.</strong>
-        <span>Only its hash is stored. Whoever has the key may use it.</span>
+        <span>Only its hash is stored. Anyone who has the key may use it.</span>
       </Notice>
       <div class="secret">
         <code data-secret>{secret}</code>

@@ -114,7 +114,7 @@ const EditAlert = ({ of, onClose }: { readonly of: Alert | undefined; readonly o
           hint:
             target === "email"
               ? "smtps://USER:PASSWORD@HOST:PORT?from=ADDRESS&to=ADDRESS. It is not shown again."
-              : "Whoever has it can post there. It is not shown again.",
+              : "Anyone who has it can post there. It is not shown again.",
         })}
     </FormDialog>
   )
