@@ -1,10 +1,10 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { gzipSync } from "node:zlib"
-import { describe, inject, it } from "vitest"
-import { consoles, hasBrowser, inTab } from "./support.ts"
+import { inject, it } from "vitest"
+import { consoles, inTab, withConsole } from "./support.ts"
 
 /** Promise (Portal): The element `<gatehouse-portal>` is at most 3 kB, compressed. */
 
@@ -34,17 +34,15 @@ it("the element for pages of others is one file of at most 3 kB, compressed", ()
   expect(gzipSync(code).length).toBeLessThan(3_000)
 })
 
-describe.skipIf(!hasBrowser)("the first load", () => {
-  layer(consoles["the embedded database"], { excludeTestServices: true })((it) => {
-    it.effect("has the frame and one page, not all pages", () =>
-      inTab("/orgs", async (page) => {
-        await page.getByRole("heading", { name: "Orgs" }).waitFor()
-        const loaded = (await page.evaluate(
-          "performance.getEntriesByType('resource').map(({ name }) => name.split('/').at(-1))",
-        )) as ReadonlyArray<string>
-        expect(loaded.some((name) => name.startsWith("OrgsPage"))).toBe(true)
-        expect(loaded.filter((name) => /\wPage-/.test(name))).toHaveLength(1)
-      }),
-    )
-  })
+withConsole("the first load", consoles["the embedded database"], (it) => {
+  it.effect("has the frame and one page, not all pages", () =>
+    inTab("/orgs", async (page) => {
+      await page.getByRole("heading", { name: "Orgs" }).waitFor()
+      const loaded = (await page.evaluate(
+        "performance.getEntriesByType('resource').map(({ name }) => name.split('/').at(-1))",
+      )) as ReadonlyArray<string>
+      expect(loaded.some((name) => name.startsWith("OrgsPage"))).toBe(true)
+      expect(loaded.filter((name) => /\wPage-/.test(name))).toHaveLength(1)
+    }),
+  )
 })

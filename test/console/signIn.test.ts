@@ -1,135 +1,140 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
-import { describe } from "vitest"
 import { makeTenant } from "../http/tenants.ts"
 import { adminToken, TestServer } from "../support/server.ts"
 import { portalLink } from "../http/sessions/signedIn.ts"
-import { consoles, expectAccessible, expectFits, hasBrowser, inTab, openConsole, openTab, signIn } from "./support.ts"
+import {
+  consoles,
+  expectAccessible,
+  expectFits,
+  inTab,
+  openConsole,
+  openTab,
+  signIn,
+  withConsole,
+  withConsoles,
+} from "./support.ts"
 
 /** Promise (Console): A session that ends while somebody types keeps what they typed, for when they sign in again. */
 
-describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", (_, console) => {
-  layer(console, { excludeTestServices: true })((it) => {
-    it.effect("a wrong token is refused in words; the right one opens the page of the address", () =>
-      Effect.gen(function* () {
-        const { at, page } = yield* openTab
-        yield* Effect.promise(async () => {
-          await page.goto(at("/orgs?from=a-link"))
-          await expectAccessible(page)
-          await expectFits(page)
-          await page.getByLabel("The administrator's token, or an API key").fill("wrong")
-          await page.keyboard.press("Enter")
-          await expect.poll(() => page.getByRole("alert").textContent()).toContain("not valid")
-          await signIn(page, at("/orgs?from=a-link"))
-          expect(page.url()).toBe(at("/orgs?from=a-link"))
-          await page.getByRole("heading", { name: "Orgs" }).waitFor()
-          expect(await page.evaluate("document.cookie + JSON.stringify({ ...localStorage, ...sessionStorage })")).toBe(
-            "{}",
-          )
-        })
-      }).pipe(Effect.scoped),
-    )
-
-    it.effect("signing out ends the session, and the console shows nothing more", () =>
-      inTab("/", async (page) => {
-        await page.locator(".sidebar-foot summary").click()
-        await page.getByRole("button", { name: "Sign out" }).click()
-        await page.getByRole("heading", { name: "Sign in" }).waitFor()
-        await page.reload()
-        await page.getByRole("heading", { name: "Sign in" }).waitFor()
-      }),
-    )
-
-    it.effect("a session that ends while somebody types keeps what they typed, for when they sign in again", () =>
-      Effect.gen(function* () {
-        const { key, keyId, orgId } = yield* makeTenant(adminToken)
-        const { send } = yield* TestServer
-        const { at, page } = yield* openTab
-        const made = yield* send("POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "second" }, as: adminToken })
-        const { key: second } = made.json as { readonly key: string }
-        yield* Effect.promise(() => signIn(page, at(`/orgs/${orgId}/projects`), key))
-        yield* Effect.promise(async () => {
-          await page.getByText("This org has no project yet").waitFor()
-          await page.getByRole("button", { name: "Create project" }).first().click()
-          await page.getByLabel("Name").fill("half typed")
-        })
-        yield* send("DELETE", `/api/v0/orgs/${orgId}/keys/${keyId}`, { as: adminToken })
-        yield* Effect.promise(async () => {
-          await page.getByText("Your session has ended").waitFor()
-          await expectAccessible(page)
-          await page.getByLabel("The administrator's token, or an API key").fill(second)
-          await page.keyboard.press("Enter")
-          await page.getByText("Your session has ended").waitFor({ state: "detached" })
-          await expect.poll(() => page.getByLabel("Name").inputValue()).toBe("half typed")
-          await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
-          await page.getByRole("heading", { name: "half typed" }).waitFor()
-        })
-      }).pipe(Effect.scoped),
-    )
-
-    it.effect("an org key sees the pages of its org, and none of the administrator", () =>
-      Effect.gen(function* () {
-        const { key, orgId } = yield* makeTenant(adminToken)
-        yield* inTab(
-          "/",
-          async (page, at) => {
-            await page.waitForURL(at(`/orgs/${orgId}`))
-            // Seen failing: the address changed, and the page stayed empty.
-            await page.getByRole("heading", { level: 1 }).waitFor()
-            const links = await page.getByRole("navigation", { name: "Pages" }).getByRole("link").allTextContents()
-            expect(links).not.toContain("Overview")
-            expect(links).not.toContain("Orgs")
-            await page.goto(at("/orgs"))
-            await page.getByRole("heading", { name: "There is no such page" }).waitFor()
-          },
-          key,
+withConsoles("sign in", consoles, (it) => {
+  it.effect("a wrong token is refused in words; the right one opens the page of the address", () =>
+    Effect.gen(function* () {
+      const { at, page } = yield* openTab
+      yield* Effect.promise(async () => {
+        await page.goto(at("/orgs?from=a-link"))
+        await expectAccessible(page)
+        await expectFits(page)
+        await page.getByLabel("The administrator's token, or an API key").fill("wrong")
+        await page.keyboard.press("Enter")
+        await expect.poll(() => page.getByRole("alert").textContent()).toContain("not valid")
+        await signIn(page, at("/orgs?from=a-link"))
+        expect(page.url()).toBe(at("/orgs?from=a-link"))
+        await page.getByRole("heading", { name: "Orgs" }).waitFor()
+        expect(await page.evaluate("document.cookie + JSON.stringify({ ...localStorage, ...sessionStorage })")).toBe(
+          "{}",
         )
-      }),
-    )
+      })
+    }).pipe(Effect.scoped),
+  )
 
-    it.effect("a portal link opens by a button, once, and its token leaves the address", () =>
-      Effect.gen(function* () {
-        const { headers } = yield* makeTenant(adminToken)
-        const token = yield* portalLink(headers)
-        const { at, page } = yield* openTab
-        yield* Effect.promise(async () => {
-          await page.goto(at(`/portal#${token}`))
-          const open = page.getByRole("button", { name: "Open" })
-          await open.waitFor()
-          expect(page.url()).toBe(at(""))
-          await expectAccessible(page)
-          await open.click()
-          await page.getByText("Webhook portal").first().waitFor({ state: "attached" })
-          await page.getByRole("heading", { name: "Endpoints", level: 1 }).waitFor()
-        })
-        const second = yield* openTab
-        yield* Effect.promise(async () => {
-          await second.page.goto(second.at(`/portal#${token}`))
-          await second.page.getByRole("button", { name: "Open" }).click()
-          await second.page.getByRole("alert").waitFor()
-        })
-        expect((yield* TestServer).logs()).not.toContain(token)
-      }).pipe(Effect.scoped),
-    )
-  })
+  it.effect("signing out ends the session, and the console shows nothing more", () =>
+    inTab("/", async (page) => {
+      await page.locator(".sidebar-foot summary").click()
+      await page.getByRole("button", { name: "Sign out" }).click()
+      await page.getByRole("heading", { name: "Sign in" }).waitFor()
+      await page.reload()
+      await page.getByRole("heading", { name: "Sign in" }).waitFor()
+    }),
+  )
+
+  it.effect("a session that ends while somebody types keeps what they typed, for when they sign in again", () =>
+    Effect.gen(function* () {
+      const { key, keyId, orgId } = yield* makeTenant(adminToken)
+      const { send } = yield* TestServer
+      const { at, page } = yield* openTab
+      const made = yield* send("POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "second" }, as: adminToken })
+      const { key: second } = made.json as { readonly key: string }
+      yield* Effect.promise(() => signIn(page, at(`/orgs/${orgId}/projects`), key))
+      yield* Effect.promise(async () => {
+        await page.getByText("This org has no project yet").waitFor()
+        await page.getByRole("button", { name: "Create project" }).first().click()
+        await page.getByLabel("Name").fill("half typed")
+      })
+      yield* send("DELETE", `/api/v0/orgs/${orgId}/keys/${keyId}`, { as: adminToken })
+      yield* Effect.promise(async () => {
+        await page.getByText("Your session has ended").waitFor()
+        await expectAccessible(page)
+        await page.getByLabel("The administrator's token, or an API key").fill(second)
+        await page.keyboard.press("Enter")
+        await page.getByText("Your session has ended").waitFor({ state: "detached" })
+        await expect.poll(() => page.getByLabel("Name").inputValue()).toBe("half typed")
+        await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
+        await page.getByRole("heading", { name: "half typed" }).waitFor()
+      })
+    }).pipe(Effect.scoped),
+  )
+
+  it.effect("an org key sees the pages of its org, and none of the administrator", () =>
+    Effect.gen(function* () {
+      const { key, orgId } = yield* makeTenant(adminToken)
+      yield* inTab(
+        "/",
+        async (page, at) => {
+          await page.waitForURL(at(`/orgs/${orgId}`))
+          // Seen failing: the address changed, and the page stayed empty.
+          await page.getByRole("heading", { level: 1 }).waitFor()
+          const links = await page.getByRole("navigation", { name: "Pages" }).getByRole("link").allTextContents()
+          expect(links).not.toContain("Overview")
+          expect(links).not.toContain("Orgs")
+          await page.goto(at("/orgs"))
+          await page.getByRole("heading", { name: "There is no such page" }).waitFor()
+        },
+        key,
+      )
+    }),
+  )
+
+  it.effect("a portal link opens by a button, once, and its token leaves the address", () =>
+    Effect.gen(function* () {
+      const { headers } = yield* makeTenant(adminToken)
+      const token = yield* portalLink(headers)
+      const { at, page } = yield* openTab
+      yield* Effect.promise(async () => {
+        await page.goto(at(`/portal#${token}`))
+        const open = page.getByRole("button", { name: "Open" })
+        await open.waitFor()
+        expect(page.url()).toBe(at(""))
+        await expectAccessible(page)
+        await open.click()
+        await page.getByText("Webhook portal").first().waitFor({ state: "attached" })
+        await page.getByRole("heading", { name: "Endpoints", level: 1 }).waitFor()
+      })
+      const second = yield* openTab
+      yield* Effect.promise(async () => {
+        await second.page.goto(second.at(`/portal#${token}`))
+        await second.page.getByRole("button", { name: "Open" }).click()
+        await second.page.getByRole("alert").waitFor()
+      })
+      expect((yield* TestServer).logs()).not.toContain(token)
+    }).pipe(Effect.scoped),
+  )
 })
 
-describe.skipIf(!hasBrowser)("open mode", () => {
-  layer(openConsole, { excludeTestServices: true })((it) => {
-    it.effect("needs no sign-in, and changes need no token of a session", () =>
-      Effect.gen(function* () {
-        const { at, page } = yield* openTab
-        yield* Effect.promise(async () => {
-          await page.goto(at("/orgs"))
-          await page.getByText("Anyone on this machine").waitFor()
-          await expect.poll(() => page.getByRole("button", { name: "Sign out" }).count()).toBe(0)
-          await page.getByRole("button", { name: "Create org" }).click()
-          await page.getByLabel("Name").fill("Acme")
-          await page.getByRole("dialog").getByRole("button", { name: "Create org" }).click()
-          await page.getByRole("heading", { name: "Acme" }).waitFor()
-        })
-      }).pipe(Effect.scoped),
-    )
-  })
+withConsole("open mode", openConsole, (it) => {
+  it.effect("needs no sign-in, and changes need no token of a session", () =>
+    Effect.gen(function* () {
+      const { at, page } = yield* openTab
+      yield* Effect.promise(async () => {
+        await page.goto(at("/orgs"))
+        await page.getByText("Anyone on this machine").waitFor()
+        await expect.poll(() => page.getByRole("button", { name: "Sign out" }).count()).toBe(0)
+        await page.getByRole("button", { name: "Create org" }).click()
+        await page.getByLabel("Name").fill("Acme")
+        await page.getByRole("dialog").getByRole("button", { name: "Create org" }).click()
+        await page.getByRole("heading", { name: "Acme" }).waitFor()
+      })
+    }).pipe(Effect.scoped),
+  )
 })

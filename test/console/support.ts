@@ -1,7 +1,8 @@
 /* oxlint-disable vitest/no-standalone-expect -- the helpers of tests */
+import { layer, type Vitest } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import type { Page } from "playwright-core"
-import { expect, inject } from "vitest"
+import { describe, expect, inject } from "vitest"
 import { ConsoleFolder } from "#src/http/server/console.ts"
 import { Browser, hasBrowser } from "../support/browser.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer, type Environment } from "../support/server.ts"
@@ -38,6 +39,30 @@ export const openConsole = withBrowser(TestServer.layer({}))
 export const consoles = {
   "the embedded database": consoleWith(Effect.succeed({}), "embedded"),
   PostgreSQL: consoleWith(Effect.succeed({}), "postgres"),
+}
+
+/**
+ * Tests with a console; skipped where there is no browser. It has a name of its own in order to be open until all of its
+ * tests have ended: a layer without one counts them, and closes too early when one is run again.
+ */
+export const withConsole = <R, E>(
+  name: string,
+  console: Layer.Layer<R, E>,
+  tests: (it: Vitest.MethodsNonLive<R>) => void,
+) =>
+  describe.skipIf(!hasBrowser)("in a browser", () => {
+    layer(console, { excludeTestServices: true })(name, tests)
+  })
+
+/** The same over each of several consoles. The tests also get the name of its database. */
+export const withConsoles = <R, E, Database extends string>(
+  name: string,
+  consoles: Readonly<Record<Database, Layer.Layer<R, E>>>,
+  tests: (it: Vitest.MethodsNonLive<R>, database: Database) => void,
+) => {
+  for (const [database, console] of Object.entries<Layer.Layer<R, E>>(consoles)) {
+    withConsole(`${name}, over ${database}`, console, (it) => tests(it, database as Database))
+  }
 }
 
 /** What the browser says of an answer that is not 2xx; pages show those themselves. */
