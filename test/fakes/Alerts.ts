@@ -1,11 +1,10 @@
 import { Context, DateTime, Effect, Layer, Struct } from "effect"
 import { type StoredAlert } from "#src/domain/alerts/Alert.ts"
 import { alertNotFound, AlertRepository, maxAlerts, tooManyAlerts } from "#src/domain/alerts/Alerts.ts"
+import type { BadEndpoint } from "#src/domain/alerts/conditions.ts"
 import { noOrg, orgNotFound } from "#src/domain/Principal.ts"
 import { orgOf } from "#src/infrastructure/database/fragments.ts"
 import { keepEntry, pageOf, World } from "./World.ts"
-
-type BadEndpoint = Effect.Success<ReturnType<AlertRepository["Service"]["endpoints"]>>[number]
 
 /** What alerts look at, and what the fake repository has of them. */
 export class AlertWorld extends Context.Service<

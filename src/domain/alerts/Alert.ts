@@ -1,24 +1,16 @@
 import { type DateTime, Schema, Struct } from "effect"
-import { maxBacklog } from "../activity/ActivityRepository.ts"
 import { addressFault, type AddressRules } from "../addresses.ts"
 import { AlertId, atMost, CreatedAt, Id, Name, Text, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
 import { portFault, urlFault } from "../webhooks/ReceiverUrl.ts"
+import { conditions, type Finding } from "./conditions.ts"
 
-/** What an alert can watch: the range of the threshold, `null` without one, and whether it is only of an org. */
-const conditions = {
-  endpoint_failing: { range: [1, 7_200] },
-  endpoint_deactivated: { range: null },
-  backlog: { range: [1, maxBacklog - 1] },
-  jobs_failed: { range: [0, 1_000_000] },
-  limit_near: { range: [1, 100], isOfOrg: true },
-  credits_low: { range: [1, 10 ** 12], isOfOrg: true },
-} as const satisfies Record<string, { range: readonly [min: number, max: number] | null; isOfOrg?: true }>
 const Condition = Schema.Literals(Object.keys(conditions) as ReadonlyArray<keyof typeof conditions>).annotate({
   description:
-    "What it watches, with the meaning of threshold. endpoint_failing: an endpoint has failed for so many minutes. " +
-    "endpoint_deactivated: the service has deactivated an endpoint (no threshold). backlog: more deliveries are due. " +
-    "jobs_failed: more jobs failed in the last hour. limit_near: so many percent of a limit of the org are used. " +
-    "credits_low: a key has fewer credits. The last two are only of an org.",
+    "What it watches. The conditions, with the meaning of threshold: " +
+    `${Object.entries(conditions)
+      .map(([name, { holds }]) => `${name}: ${holds}. `)
+      .join("")}` +
+    "The last two are only of an org.",
   examples: ["endpoint_failing"],
 })
 
@@ -183,16 +175,6 @@ export interface StoredAlert extends Alert {
 /** What an answer shows of an alert. */
 export const shown = (alert: StoredAlert): Alert =>
   Struct.pick(alert, Object.keys(Alert.fields) as ReadonlyArray<keyof Alert>)
-
-/** What was found wrong. */
-export interface Finding {
-  /** The end of a sentence, with the figure. */
-  readonly summary: string
-  /** The first of what it is about, each in a line. */
-  readonly items: ReadonlyArray<string>
-  /** What happened last, for a finding that is told again only when more has happened. */
-  readonly latest?: DateTime.Utc
-}
 
 const millisSince = (time: DateTime.Utc, now: DateTime.Utc) => now.epochMilliseconds - time.epochMilliseconds
 

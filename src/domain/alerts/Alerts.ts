@@ -20,6 +20,7 @@ import {
   targetFault,
   type UpdateAlert,
 } from "./Alert.ts"
+import type { Look } from "./conditions.ts"
 import { makeTeller } from "./tellAlert.ts"
 
 /** An alert that is due for a look. */
@@ -79,24 +80,7 @@ export class AlertRepository extends Context.Service<
      * has ended: its lease, or by a change.
      */
     readonly record: (alert: ClaimedAlert, entry?: AuditEntry) => Effect.Effect<boolean, Unavailable>
-    /**
-     * Endpoints that have failed since before a time, the longest first; with `null` those that the service has
-     * deactivated, the last first.
-     */
-    readonly endpoints: (
-      scope: OrgScope,
-      failingBefore: DateTime.Utc | null,
-      limit: number,
-    ) => Effect.Effect<
-      ReadonlyArray<{
-        readonly endpointId: string
-        readonly orgId: string
-        readonly url: string
-        /** Since when it fails or is inactive. */
-        readonly since: DateTime.Utc
-      }>,
-      Unavailable
-    >
+    readonly endpoints: Look["endpoints"]
   }
 >()("gatehouse/domain/alerts/AlertRepository") {}
 

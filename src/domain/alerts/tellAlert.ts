@@ -6,7 +6,8 @@ import { envelopeBody, makeNonce } from "../ServiceEvent.ts"
 import { isDelivered } from "../webhooks/RetryDecision.ts"
 import { Signer, userAgent } from "../webhooks/Signatures.ts"
 import { WebhookSender } from "../webhooks/WebhookSender.ts"
-import { type Finding, mailOf, type StoredAlert, type StoredTarget } from "./Alert.ts"
+import { mailOf, type StoredAlert, type StoredTarget } from "./Alert.ts"
+import { type Finding, short } from "./conditions.ts"
 
 /** The address of the console, without the last `/`. */
 export const ConsoleUrl = Context.Reference("gatehouse/domain/alerts/ConsoleUrl", { defaultValue: () => "/console" })
@@ -33,15 +34,6 @@ export class MailSender extends Context.Service<
 
 /** What is told of an alert. `off` is of another alert, whose target failed for a day. */
 type Told = "firing" | "resolved" | "test" | "off"
-
-/** What of a name is shown: a tenant's words in one line, without what turns the direction of the rest. */
-const maxNameLength = 80
-const short = (text: string) => {
-  const line = text.replace(/[\s\p{Cc}\u202a-\u202e\u2066-\u2069]+/gu, " ").trim()
-  return line.length > maxNameLength ? `${cut(line, maxNameLength)}…` : line
-}
-/** How an item names something of a tenant, with its id. */
-export const named = (name: string, id: string) => `${short(name)} (${id})`
 
 /** The lines of a message; the name of the alert comes before the first. */
 const linesOf = (told: Told, { firingSince, lastError }: StoredAlert, found: Finding | null): ReadonlyArray<string> => {
