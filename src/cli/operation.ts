@@ -1,5 +1,5 @@
 import { Context, Effect, Option, Predicate, type Schema, SchemaAST } from "effect"
-import { Argument, Command, type Param } from "effect/cli"
+import { Argument, Command, Flag, type Param } from "effect/cli"
 import { type HttpApiClient, type HttpApiEndpoint, OpenApi } from "effect/http-api"
 import { Api } from "../http/api/Api.ts"
 import { Callers } from "../http/api/security.ts"
@@ -66,6 +66,8 @@ interface Options<N extends OperationName, M extends Parameters, O extends keyof
   readonly omit?: ReadonlyArray<O>
   /** Of the fields in `omit`: those that `--clear` takes, because `run` sets them. */
   readonly clearable?: ReadonlyArray<O>
+  /** The group that has the operation for every org, without an org: `--all-orgs` is an operation of that group. */
+  readonly ofAllOrgs?: keyof Groups
   /** Flags and arguments that set no field. They are for `run`. */
   readonly more?: M
   /** What the command does before and after it sends the request. Default: nothing. */
@@ -122,20 +124,19 @@ const argumentOf = (name: string, ast: SchemaAST.AST): Argument.Argument<Option.
   return isOptional(ast) ? Argument.optional(text) : Argument.map(text, Option.some)
 }
 
-/** Calls an operation of the client, whose types are those of `FieldsOf` and `BodyOf`. */
-const invoke = <N extends OperationName>(client: Client, operation: N, request: object) => {
-  const [group, method] = operation.split(".") as [keyof Client, string]
-  const methods = client[group] as unknown as Record<
-    string,
-    (request: object) => Effect.Effect<BodyOf<N> & ListPage, unknown>
-  >
-  return methods[method]!(request)
-}
+/** The operation of a group of the client, whose types are those of `FieldsOf` and `BodyOf`. */
+const methodOf = <N extends OperationName>(group: Client[keyof Client], identifier: string) =>
+  (group as unknown as Record<string, (request: object) => Effect.Effect<BodyOf<N> & ListPage, unknown>>)[identifier]!
 
 const orList = new Intl.ListFormat("en-GB", { type: "disjunction" })
 
 /** What the service says of a change. */
 const saidBy = (body: unknown) => (Predicate.hasProperty(body, "message") ? plain(String(body.message)) : "")
+
+const allOrgsFlag = Flag.Boolean("all-orgs").pipe(
+  Flag.withDescription("Those of the administrator, which watch every org"),
+  Flag.withDefault(false),
+)
 
 /** The command of an operation: its flags, their help and its own are those of the API's definition. */
 export const op = <
@@ -154,6 +155,7 @@ export const op = <
     flags = {},
     more,
     name,
+    ofAllOrgs,
     omit = [],
     run,
     show = saidBy,
@@ -199,7 +201,7 @@ export const op = <
 
   /** Sends the request, each field in its part, and prints the response. */
   const sendWith =
-    (page: PageFlags | {}, cleared: object) =>
+    (at: keyof Groups, page: PageFlags | {}, cleared: object) =>
     (fields: FieldsOf<N>): Sent<BodyOf<N>> => {
       const both = Object.entries(fields).find(([field, value]) => value !== null && Object.hasOwn(cleared, field))
       if (both !== undefined) return usage(`${both[0]} is cleared and set: do one of them`)
@@ -215,15 +217,17 @@ export const op = <
             Object.fromEntries(Object.entries(all).filter(([name]) => fields.has(name))),
           ]),
         )
+      const ask = (client: Client, page: object) =>
+        methodOf<N>(client[at], identifier)(requestOf({ ...fields, ...page }))
       const shown = (body: BodyOf<N> & ListPage) => show(body, fields)
       return "all" in page
         ? callPages(
             page,
-            (client, page) => invoke(client, operation, requestOf({ ...fields, ...page })),
+            ask,
             // By `ShowOf`.
             shown as (body: BodyOf<N> & ListPage) => Table,
           )
-        : call((client) => invoke(client, operation, requestOf(fields)), shown)
+        : call((client) => ask(client, {}), shown)
     }
 
   const { summary, text } = textsOf(endpoint)
@@ -234,6 +238,7 @@ export const op = <
         Object.entries(args).map(([argument, field]) => [field, argumentOf(argument, all.get(field)!)]),
       ),
       org: isOfOrg ? { orgId: orgFlag } : {},
+      every: ofAllOrgs === undefined ? {} : { allOrgs: allOrgsFlag },
       fields: flagsOf(settable),
       filter: flagsOf(filter),
       clear: isChange ? clearFlag(clearables) : {},
@@ -251,14 +256,15 @@ export const op = <
           const flags = Array.from(filter, ([field, ast]) => `--${nameOf(field, ast)}`)
           return yield* usage(`Name the ${argument}, or select with ${orList.format(flags)}`)
         }
+        const isOfAll = "allOrgs" in input.every && input.every.allOrgs
         const fields = {
           ...named,
-          ...("orgId" in input.org ? { orgId: yield* resolveOrg(input.org.orgId) } : {}),
+          ...("orgId" in input.org && !isOfAll ? { orgId: yield* resolveOrg(input.org.orgId) } : {}),
           ...cleared,
           ...given(input.fields),
           ...(isFiltered || (filter.size > 0 && !isNamed) ? { filter: filtered } : {}),
         } as FieldsOf<N>
-        const send = sendWith(input.page, cleared)
+        const send = sendWith(isOfAll ? ofAllOrgs! : group, input.page, cleared)
         return yield* run === undefined ? send(fields) : run(send, fields, input.more)
       },
       Effect.provideService(FieldWords, words),
